@@ -1,0 +1,29 @@
+"""Errors that a person can act on: what is wrong, where, and what to do about it.
+
+Raise where you know, catch at the edge: ``diagnose.cli`` prints them as one line and exits with 2; the service
+answers 4xx.
+"""
+
+from __future__ import annotations
+
+
+class DiagnoseError(Exception):
+    """Something the user can mend. ``where`` is a path, a file:line or a rule id; ``remedy`` is a full sentence."""
+
+    def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+class SourceError(DiagnoseError):
+    """A path cannot be read as a log."""
+
+
+class RuleError(DiagnoseError):
+    """A rule file or a pattern is not usable."""

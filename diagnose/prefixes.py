@@ -1,0 +1,150 @@
+"""What stands before a message: who printed it and when; and where the message itself, the *body*, begins.
+
+Rules see bodies only. ``body_start`` is the definition; the native core has a twin of it that tests hold to this one.
+``origin`` reads rank, node, GPU and time from the whole line, and is called for kept lines only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+MOST_PREFIXES = 4
+"""A line may stand behind several: Kubernetes' time stamp, srun's task, torchrun's rank, the logger's time stamp."""
+
+# Every form takes any digit where it takes one, so lines that differ only in digits have their bodies at the same place:
+# the caches of verdicts rely on that.
+_PREFIX = re.compile(
+    rb"\[(?:rank|default)(?P<rank>[0-9]{1,6})\]:[ \t]?"  # torch; torchrun --tee
+    rb"|[ ]{0,5}(?P<task>[0-9]{1,6}):[ ]"  # srun -l
+    rb"|\[[0-9]{1,6},(?P<process>[0-9]{1,6})\]<std(?:out|err)>:[ \t]?"  # mpirun --tag-output
+    rb"|\((?:[^()\s]{1,80}[ ])?pid=[0-9]{0,10}(?:,[ ]ip=(?P<ip>[0-9A-Za-z.:-]{1,60}))?\)[ ]"  # Ray's workers
+    rb"|\((?:raylet|autoscaler)[^()]{0,60}\)[ ]"  # Ray itself
+    rb"|\[pod/(?P<pod>[^\]\s]{1,200})\][ ]"  # kubectl logs --prefix
+    rb"|std(?:out|err)[ ][FP][ ]"  # Kubernetes' container runtime, behind its time stamp
+    rb"|(?P<open>\[)?(?P<time>[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
+    rb"(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)(?(open)\][ \t]*|(?:[ \t]+|\Z))"
+    rb"|(?P<service>[A-Za-z0-9][A-Za-z0-9_.-]{0,62}[_-][0-9]{1,6})[ ]{1,40}\|[ ]?"  # docker compose
+    rb"|(?P<host>[A-Za-z][A-Za-z0-9.-]{0,62}):[ ]"  # pdsh, DeepSpeed's launcher, dshbak; where is_host agrees
+)
+_HOST_STEM = re.compile(rb"(?:node|gpu|worker|host|server|compute|dgx|nid)[0-9]")
+_DOTTED = re.compile(rb"\.[A-Za-z]")
+_DIGIT = re.compile(rb"[0-9]")
+
+
+def is_host(word: bytes) -> bool:
+    """Whether a word before a colon names a node (gpu-017, r7i4n4, n20.cluster), not a setting (fp16, beta1)."""
+    digits = len(_DIGIT.findall(word))
+    if not digits or word[-1:] in b".-":
+        return False
+    return b"-" in word or digits >= 3 or bool(_HOST_STEM.match(word)) or bool(_DOTTED.search(word))
+
+
+def body_start(line: bytes) -> int:
+    """Where the body of ``line`` (without escape sequences) begins."""
+    position = 0
+    for _ in range(MOST_PREFIXES):
+        found = _PREFIX.match(line, position)
+        if not found or (found["host"] is not None and not is_host(found["host"])):
+            break
+        position = found.end()
+    return position
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who printed a line, as far as the line says."""
+
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+    time: str | None = None
+
+
+# Who speaks may also stand inside the body, in the ways of the programs that print it.
+_NCCL = re.compile(rb"(?P<node>[A-Za-z0-9][\w.-]*):[0-9]+:[0-9]+ \[(?P<gpu>[0-9]+)\] ")
+_SYSLOG = re.compile(
+    rb"(?:<[0-9]+>)?(?P<time>[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}"
+    rb"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9]{2}:?[0-9]{2}))[ ](?P<node>[\w.-]+)[ ]"
+    rb"[\w./-]+(?:\[[0-9]+\])?:[ ]"
+)
+_RANK_IN_BODY = re.compile(
+    rb"(?:\[(?:[Rr]ank|RANK|default|global_rank)[ =:]{0,2}(?P<rank>[0-9]{1,6})\]"
+    rb"|\b(?:global_rank|rank|RANK|Rank)[ ]?[=:][ ]?(?P<named>[0-9]{1,6})\b"
+    rb"|^\[(?:INFO|WARNING|ERROR)[^\]]{0,120}\brank[ =](?P<logger>[0-9]{1,6})\b)"
+)
+_GLOG = re.compile(
+    rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) "
+)
+_CLOCK = re.compile(rb"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?")
+
+
+def origin(line: bytes) -> Origin:
+    """Rank, node, GPU and time of ``line`` (without escape sequences) by its prefixes, then by what its body says."""
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+    time: str | None = None
+    if (found := _SYSLOG.match(line)) is not None:
+        node, time = _text(found["node"]), _text(found["time"])
+    position = 0
+    for _ in range(MOST_PREFIXES):
+        found = _PREFIX.match(line, position)
+        if not found or (found["host"] is not None and not is_host(found["host"])):
+            break
+        position = found.end()
+        for group in ("rank", "task", "process"):
+            if found[group] is not None:
+                rank = int(found[group])
+        for group in ("host", "service", "ip", "pod"):
+            if found[group] is not None:
+                node = _text(found[group])
+        if found["time"] is not None and time is None:
+            time = _text(found["time"])
+    body = line[position:position + 400]
+    if (found := _NCCL.match(body)) is not None:
+        node, gpu = node or _text(found["node"]), _text(found["gpu"])
+    if rank is None and (found := _RANK_IN_BODY.search(body)) is not None:
+        rank = int(found["rank"] or found["named"] or found["logger"])
+    if time is None and (found := _CLOCK.search(body[:80])) is not None:
+        time = _text(found[0])
+    if time is None and (found := _GLOG.match(body)) is not None:
+        time = f"{_text(found['month'])}-{_text(found['day'])} {_text(found['clock'])}"
+    return Origin(rank, node, gpu, time)
+
+
+_NAMED = re.compile(
+    r"(?:^|[/_.-])(?:(?P<rank>(?:global[_-]?)?rank|task|proc)[_-]?(?P<number>\d{1,6})"
+    r"|(?P<node>(?:node|host|worker|gpu|nid|dgx)[_-]?\d{1,6}))(?=[/_.-]|$)"
+)
+_SLURM_TASK = re.compile(r"(?:^|/)[\w-]*[A-Za-z\d][\w-]*\.(?P<number>\d{1,5})\.(?:out|err|log)$")
+
+
+def origin_of_path(path: str) -> Origin:
+    """Rank and node as the name of a log file tells: ``rank0.log``, ``node-3/rank_12.out``, ``job.0.out``."""
+    rank: int | None = None
+    node: str | None = None
+    for extension in (".gz", ".zst", ".xz"):
+        path = path.removesuffix(extension)
+    for found in _NAMED.finditer(path):
+        if found["rank"]:
+            rank = int(found["number"])
+        else:
+            node = found["node"]
+    if rank is None and node is None and (found := _SLURM_TASK.search(path)) is not None:
+        rank = int(found["number"])
+    return Origin(rank=rank, node=node)
+
+
+def moment(time: str) -> datetime | None:
+    """``Origin.time`` as a point in time; None where it does not say the day. Without a zone it counts as UTC."""
+    try:
+        found = datetime.fromisoformat(time.replace("/", "-").replace(",", "."))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

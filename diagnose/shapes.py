@@ -1,0 +1,279 @@
+"""Line -> shape: what is left of a body when its numbers are masked; and the guard that makes caching by shape exact.
+
+Lines of one shape share one cached verdict. That is exact only for rules that cannot tell two lines of one shape apart;
+``sensitivity`` decides which rules those are, by construction of the pattern's automaton, and in doubt says no. For the
+others ``relaxed`` writes a pattern that matches whenever the rule could match *some* line of the shape; only lines of shapes
+that it hits are looked at again, one by one.
+
+A *run* is a maximal sequence of digits, or of bytes >= 0x80. A shape has each run replaced by one marker. The claim: if
+every position of a pattern's Glushkov automaton that takes one byte of a class (digits, high bytes) takes all of them and may
+repeat itself, and of any two different such positions in a row one can be left out (every way into the first leads
+directly to the second too, or every way out of the second also leads out of the first), then a match over a run can be
+shrunk to a single position and stretched to any length, so the pattern matches all lines of a shape or none.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+_parser: Any = __import__("re._parser", fromlist=["parse"])
+_DIGITS = sum(1 << byte for byte in b"0123456789")
+_HIGH = sum(1 << byte for byte in range(0x80, 0x100))
+_CLASSES = (_DIGITS, _HIGH)
+_ALL = (1 << 256) - 1
+_WORD = sum(1 << byte for byte in b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_SPACE = sum(1 << byte for byte in b" \t\n\r\f\v")
+_MOST_POSITIONS = 3000
+
+_RUNS = re.compile(rb"[0-9]+|[\x80-\xff]+")
+
+
+def shape(body: bytes) -> bytes:
+    """``body`` with each run of digits as ``0`` and each run of high bytes as ``\\x80``."""
+    return _RUNS.sub(lambda run: b"0" if run[0] < b"\x80" else b"\x80", body)
+
+
+class Unreadable(ValueError):
+    """The pattern is not a regular expression as Python understands it."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """A piece of the automaton: the positions it can begin and end with, and whether it can be empty."""
+
+    first: set[int]
+    last: set[int]
+    empty: bool
+
+
+@dataclass(slots=True)
+class _Automaton:
+    """Positions numbered from 1; 0 is the start, -1 the end. ``takes`` is a set of bytes, or an assertion's name."""
+
+    takes: dict[int, int | str] = field(default_factory=dict)
+    follow: dict[int, set[int]] = field(default_factory=dict)
+    certain: bool = True
+
+    def position(self, takes: int | str) -> _Part:
+        if len(self.takes) >= _MOST_POSITIONS:
+            self.certain = False
+            return _Part(set(), set(), True)
+        number = len(self.takes) + 1
+        self.takes[number] = takes
+        self.follow[number] = set()
+        return _Part({number}, {number}, False)
+
+    def join(self, left: _Part, right: _Part) -> _Part:
+        for number in left.last:
+            self.follow[number] |= right.first
+        return _Part(
+            left.first | right.first if left.empty else left.first,
+            left.last | right.last if right.empty else right.last,
+            left.empty and right.empty,
+        )
+
+
+def sensitivity(pattern: str) -> str | None:
+    """Why the verdict of ``pattern`` may depend on the very numbers in a line, as a phrase; None if it cannot."""
+    automaton = _Automaton()
+    whole = _build(_parse(pattern), automaton, _flags(pattern))
+    if not automaton.certain:
+        return "it has lookaround, a back-reference or very many repeats"
+    start, end = 0, -1
+    automaton.follow[start] = set(whole.first) | ({end} if whole.empty else set())
+    for number in whole.last:
+        automaton.follow[number].add(end)
+    before: dict[int, set[int]] = {}
+    for number, nexts in automaton.follow.items():
+        for other in nexts:
+            before.setdefault(other, set()).add(number)
+    for name, members in (("digits", _DIGITS), ("non-ASCII bytes", _HIGH)):
+        for number, takes in automaton.takes.items():
+            if isinstance(takes, str) or not takes & members:
+                continue
+            if takes & members != members:
+                return f"it takes some {name} and not others"
+            if number not in automaton.follow[number]:
+                return f"it counts {name}"
+            for other in automaton.follow[number] - {number}:
+                next_takes = automaton.takes.get(other, "")
+                if isinstance(next_takes, str) or not next_takes & members:
+                    continue
+                first_can_go = before[number] - {number} <= before[other]
+                second_can_go = automaton.follow[other] - {other} <= automaton.follow[number]
+                if not (first_can_go or second_can_go):
+                    return f"it wants two or more {name} in a row"
+    return None
+
+
+def relaxed(pattern: str) -> str:
+    """A Hyperscan pattern that matches every line of a shape of which ``pattern`` matches one."""
+    return _flag_prefix(pattern) + _relax(_parse(pattern), _flags(pattern))
+
+
+def _parse(pattern: str) -> Any:
+    with warnings.catch_warnings():
+        # A construct that Python may one day read differently, such as [[:digit:]], is one that Hyperscan reads differently now.
+        warnings.simplefilter("error", FutureWarning)
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            return _parser.parse(pattern.encode("utf-8"), 0)
+        except (re.error, FutureWarning, DeprecationWarning, OverflowError, RecursionError) as error:
+            raise Unreadable(str(error)) from None
+
+
+def _flags(pattern: str) -> int:
+    return int(_parse(pattern).state.flags)
+
+
+def _flag_prefix(pattern: str) -> str:
+    flags = _flags(pattern)
+    letters = "".join(letter for letter, flag in (("i", re.I), ("s", re.S)) if flags & flag)
+    return f"(?{letters})" if letters else ""
+
+
+def _build(tree: Any, automaton: _Automaton, flags: int) -> _Part:
+    whole = _Part(set(), set(), True)
+    for operator, argument in tree:
+        whole = automaton.join(whole, _piece(str(operator), argument, automaton, flags))
+    return whole
+
+
+def _piece(operator: str, argument: Any, automaton: _Automaton, flags: int) -> _Part:
+    if operator in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+        return automaton.position(_bytes_of(operator, argument, flags))
+    if operator == "AT":
+        name = str(argument)
+        if name not in ("AT_BEGINNING", "AT_BEGINNING_STRING", "AT_END", "AT_END_STRING", "AT_BOUNDARY"):
+            automaton.certain = False  # \B can hold inside a run
+        return automaton.position(name)
+    if operator == "BRANCH":
+        parts = [_build(branch, automaton, flags) for branch in argument[1]]
+        return _Part(
+            set().union(*(part.first for part in parts)),
+            set().union(*(part.last for part in parts)),
+            any(part.empty for part in parts),
+        )
+    if operator == "SUBPATTERN":
+        _, add, drop, inner = argument
+        return _build(inner, automaton, (flags | add) & ~drop)
+    if operator in ("MAX_REPEAT", "MIN_REPEAT"):
+        least, most, inner = argument
+        return _repeat(int(least), None if most == _parser.MAXREPEAT else int(most), inner, automaton, flags)
+    automaton.certain = False
+    return _Part(set(), set(), True)
+
+
+def _repeat(least: int, most: int | None, inner: Any, automaton: _Automaton, flags: int) -> _Part:
+    """``inner`` copied out as often as it must and may stand; the last copy loops where there is no upper bound."""
+    whole = _Part(set(), set(), True)
+    copies = max(least, 1) if most is None else most
+    for copy in range(copies):
+        if not automaton.certain:
+            break
+        part = _build(inner, automaton, flags)
+        if most is None and copy == copies - 1:
+            for number in part.last:
+                automaton.follow[number] |= part.first
+        if copy >= least:
+            part.empty = True
+        whole = automaton.join(whole, part)
+    return whole
+
+
+def _bytes_of(operator: str, argument: Any, flags: int) -> int:
+    if operator == "ANY":
+        return _ALL if flags & re.S else _ALL & ~(1 << 10)
+    if operator == "LITERAL":
+        return _cased(1 << argument, flags)
+    if operator == "NOT_LITERAL":
+        return _ALL & ~_cased(1 << argument, flags)
+    taken, negate = 0, False
+    for kind, value in argument:
+        name = str(kind)
+        if name == "NEGATE":
+            negate = True
+        elif name == "LITERAL":
+            taken |= 1 << value
+        elif name == "RANGE":
+            taken |= sum(1 << byte for byte in range(value[0], value[1] + 1))
+        else:
+            taken |= _category(str(value))
+    taken = _cased(taken, flags)
+    return _ALL & ~taken if negate else taken
+
+
+@functools.cache
+def _category(name: str) -> int:
+    base = _DIGITS if "DIGIT" in name else _SPACE if "SPACE" in name else _WORD
+    return _ALL & ~base if "NOT" in name else base
+
+
+def _cased(taken: int, flags: int) -> int:
+    if flags & re.I:
+        for byte in range(26):
+            if taken & (1 << (65 + byte) | 1 << (97 + byte)):
+                taken |= 1 << (65 + byte) | 1 << (97 + byte)
+    return taken
+
+
+def _relax(tree: Any, flags: int) -> str:
+    return "".join(_relax_piece(str(operator), argument, flags) for operator, argument in tree)
+
+
+def _relax_piece(operator: str, argument: Any, flags: int) -> str:
+    if operator in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+        taken = _bytes_of(operator, argument, flags)
+        wider = taken
+        for members in _CLASSES:
+            if taken & members:
+                wider |= members
+        return _class_text(wider) + ("*" if any(taken & members for members in _CLASSES) else "")
+    if operator == "AT":
+        name = str(argument)
+        return {"AT_BEGINNING": "^", "AT_BEGINNING_STRING": "^", "AT_END": "$", "AT_END_STRING": "$"}.get(name, "")
+    if operator == "BRANCH":
+        return "(?:" + "|".join(_relax(branch, flags) for branch in argument[1]) + ")"
+    if operator in ("SUBPATTERN", "ATOMIC_GROUP"):
+        inner = argument[3] if operator == "SUBPATTERN" else argument
+        if operator == "SUBPATTERN":
+            flags = (flags | argument[1]) & ~argument[2]
+        return f"(?:{_relax(inner, flags)})"
+    if operator in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+        least, most, inner = argument
+        body = _relax(inner, flags)
+        # Where numbers are involved the count may change with their length; elsewhere it is as written.
+        if body.endswith("*") or "]*" in body:
+            return f"(?:{body})*" if not _is_star(body) else body
+        upper = "" if most == _parser.MAXREPEAT else str(int(most))
+        return f"(?:{body}){{{int(least)},{upper}}}"
+    if operator in ("ASSERT", "ASSERT_NOT"):
+        return ""  # leaving a condition out matches more
+    return ".*"
+
+
+def _is_star(body: str) -> bool:
+    return body.startswith("[") and body.endswith("]*") and body.count("]") == 1
+
+
+def _class_text(taken: int) -> str:
+    if taken == _ALL:
+        return r"[\x00-\xff]"
+    return "[" + "".join(_ranges(taken)) + "]"
+
+
+def _ranges(taken: int) -> Iterable[str]:
+    byte = 0
+    while byte < 256:
+        if taken >> byte & 1:
+            last = byte
+            while last < 255 and taken >> (last + 1) & 1:
+                last += 1
+            yield f"\\x{byte:02x}" if last == byte else f"\\x{byte:02x}-\\x{last:02x}"
+            byte = last
+        byte += 1
