@@ -424,7 +424,7 @@ typedef struct { double step, value; u64 line; u32 start, end, series, unused; }
 typedef struct { void *items; size_t count, room, size; } Vector;
 
 static void *grow(Vector *v, size_t more) {
-    if (v->count + more > v->room) {
+    if (!v->items || v->count + more > v->room) {
         size_t room = v->room ? v->room : 64;
         while (room < v->count + more) room *= 2;
         void *items = realloc(v->items, room * v->size);
@@ -964,8 +964,9 @@ static PyObject *scanner_scan(PyObject *self, PyObject *args) {
     if (status) { PyErr_NoMemory(); goto done; }
     PyObject *numbers = numbers_list(z), *by_hand = by_hand_list(z, block), *counts = counts_list(z);
     if (numbers && by_hand && counts)
-        result = Py_BuildValue("(y#y#OOOKKKK(KOOi))", (const char *)z->text.items, (Py_ssize_t)z->text.count,
-                               (const char *)z->kept.items, (Py_ssize_t)(z->kept.count * sizeof(Kept)), numbers, by_hand, counts,
+        result = Py_BuildValue("(y#y#OOOKKKK(KOOi))", z->text.items ? (const char *)z->text.items : "", (Py_ssize_t)z->text.count,
+                               z->kept.items ? (const char *)z->kept.items : "",
+                               (Py_ssize_t)(z->kept.count * sizeof(Kept)), numbers, by_hand, counts,
                                (unsigned long long)tally.lines, (unsigned long long)tally.blank,
                                (unsigned long long)tally.kept, (unsigned long long)tally.kept_bytes,
                                (unsigned long long)cursor.line, cursor.content ? Py_True : Py_False,

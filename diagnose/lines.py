@@ -55,9 +55,9 @@ class Blocks:
             # The long segment ends in this chunk: its beginning goes out alone, with the count of what it lost.
             first = _first_terminator(chunk)
             cut = self._overflow + first
-            yield Block(self._rest + chunk[first:first + 1], cut)
+            yield Block(self._rest + chunk[first : first + 1], cut)
             self._rest, self._overflow = b"", 0
-            chunk, end = chunk[first + 1:], end - first - 1
+            chunk, end = chunk[first + 1 :], end - first - 1
         if end:
             yield Block(self._rest + chunk[:end] if self._rest else chunk[:end])
             self._rest = b""

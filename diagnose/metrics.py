@@ -22,7 +22,7 @@ UNITS = {"step_time_ms": ("step_time_s", 1e-3)}
 """Names that are another series in another unit."""
 
 _FIELD = struct.Struct("<HHbxHdd")
-_CONSTANT = 0xFFFF
+CONSTANT = 0xFFFF
 _MOST_RUNS = 256
 
 
@@ -56,7 +56,7 @@ def readings(body: bytes, captures: Iterable[tuple[int, float, int, int]]) -> li
     for series, scale, start, end in captures:
         text = body[start:end]
         if _NOT_A_NUMBER.match(text):
-            result.append(Reading(series, _CONSTANT, 0, scale, float(text)))
+            result.append(Reading(series, CONSTANT, 0, scale, float(text)))
             continue
         number = NUMBER.match(body, start)
         digit = _RUN.search(body, start, end)
@@ -93,7 +93,11 @@ class Column:
     def of_bytes(steps: bytes, values: bytes, lines: bytes, starts: bytes, ends: bytes) -> Column:
         view = memoryview
         return Column(
-            view(steps).cast("d"), view(values).cast("d"), view(lines).cast("Q"), view(starts).cast("I"), view(ends).cast("I")
+            view(steps).cast("d"),
+            view(values).cast("d"),
+            view(lines).cast("Q"),
+            view(starts).cast("I"),
+            view(ends).cast("I"),
         )
 
     def append(self, step: float, value: float, line: int, start: int, end: int) -> None:

@@ -77,7 +77,9 @@ _RANK_IN_BODY = re.compile(
 _GLOG = re.compile(
     rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) "
 )
-_CLOCK = re.compile(rb"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?")
+_CLOCK = re.compile(
+    rb"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
 
 
 def origin(line: bytes) -> Origin:
@@ -102,7 +104,7 @@ def origin(line: bytes) -> Origin:
                 node = _text(found[group])
         if found["time"] is not None and time is None:
             time = _text(found["time"])
-    body = line[position:position + 400]
+    body = line[position : position + 400]
     if (found := _NCCL.match(body)) is not None:
         node, gpu = node or _text(found["node"]), _text(found["gpu"])
     if rank is None and (found := _RANK_IN_BODY.search(body)) is not None:

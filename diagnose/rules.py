@@ -126,11 +126,10 @@ def _cached(row: list[Any]) -> Rule:
     return Rule(**fields)
 
 
-def _files(paths: Sequence[str | Path] | None) -> list[tuple[Path, str, str]]:
-    """(path, name in messages, text) of every rule file."""
-    found: list[tuple[Path, str, str]] = []
-    root = shipped.folder("rules")
-    for path in [root] if paths is None else [Path(path) for path in paths]:
+def rule_files(paths: Sequence[str | Path] | None = None) -> list[Path]:
+    """The rule files under ``paths``, or the shipped ones."""
+    found: list[Path] = []
+    for path in [shipped.folder("rules")] if paths is None else [Path(path) for path in paths]:
         if path.is_dir():
             files = sorted(path.glob("failures/*.yaml")) + sorted(path.glob("filters/*.yaml"))
             files = files or sorted(path.glob("*.yaml"))
@@ -138,17 +137,26 @@ def _files(paths: Sequence[str | Path] | None) -> list[tuple[Path, str, str]]:
                 raise RuleError(
                     "no rule files here", where=str(path), remedy="rules stand in filters/*.yaml and failures/*.yaml"
                 )
+            found += files
         elif path.is_file():
-            files = [path]
+            found.append(path)
         else:
             raise RuleError("no such rule file or folder", where=str(path), remedy="give a .yaml file or a folder")
-        for file in files:
-            try:
-                text = file.read_text("utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise RuleError(f"cannot be read: {error}", where=str(file), remedy="save it as UTF-8") from None
-            name = f"rules/{file.resolve().relative_to(root)}" if file.resolve().is_relative_to(root) else str(file)
-            found.append((file, name, text))
+    return found
+
+
+def _files(paths: Sequence[str | Path] | None) -> list[tuple[Path, str, str]]:
+    """(path, name in messages, text) of every rule file."""
+    found: list[tuple[Path, str, str]] = []
+    root = shipped.folder("rules").resolve()
+    for file in rule_files(paths):
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RuleError(f"cannot be read: {error}", where=str(file), remedy="save it as UTF-8") from None
+        full = file.resolve()
+        name = f"rules/{full.relative_to(root)}" if full.is_relative_to(root) else str(file)
+        found.append((file, name, text))
     return found
 
 
@@ -239,9 +247,7 @@ class _Entry:
             raise RuleError(f"{key} must be a text", where=self.place, remedy="quote it with single quotes")
         return value
 
-    def choice(
-        self, key: str, allowed: Sequence[str], *, default: str | None = None, inherit: bool = False
-    ) -> str:
+    def choice(self, key: str, allowed: Sequence[str], *, default: str | None = None, inherit: bool = False) -> str:
         value = self.text(key, inherit=inherit) or default
         if value not in allowed:
             what = f"the rule has no {key}" if value is None else f"{key} {value!r} is not known"

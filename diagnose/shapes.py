@@ -78,6 +78,7 @@ class _Automaton:
         )
 
 
+@functools.lru_cache(maxsize=8192)
 def sensitivity(pattern: str) -> str | None:
     """Why the verdict of ``pattern`` may depend on the very numbers in a line, as a phrase; None if it cannot."""
     automaton = _Automaton()
@@ -109,6 +110,32 @@ def sensitivity(pattern: str) -> str | None:
                 if not (first_can_go or second_can_go):
                     return f"it wants two or more {name} in a row"
     return None
+
+
+@functools.lru_cache(maxsize=8192)
+def needs_confirmation(pattern: str) -> bool:
+    """Whether Hyperscan can only pre-filter for ``pattern``: it looks around, refers back or gives nothing back."""
+    return _looks_around(_parse(pattern))
+
+
+def _looks_around(tree: Any) -> bool:
+    for operator, argument in tree:
+        name = str(operator)
+        if name in _BEYOND_HYPERSCAN:
+            return True
+        inner: list[Any] = []
+        if name == "BRANCH":
+            inner = argument[1]
+        elif name == "SUBPATTERN":
+            inner = [argument[3]]
+        elif name in ("MAX_REPEAT", "MIN_REPEAT"):
+            inner = [argument[2]]
+        if any(_looks_around(part) for part in inner):
+            return True
+    return False
+
+
+_BEYOND_HYPERSCAN = {"ASSERT", "ASSERT_NOT", "GROUPREF", "GROUPREF_EXISTS", "POSSESSIVE_REPEAT", "ATOMIC_GROUP"}
 
 
 def relaxed(pattern: str) -> str:

@@ -1,0 +1,330 @@
+"""``diagnose replay PATH...``: logs in, report out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from diagnose.cli import printable
+from diagnose.cli.terminal import Progress, Style, human_bytes, shortened, sparkline, table
+from diagnose.errors import DiagnoseError, SourceError
+from diagnose.job import Job
+from diagnose.matcher import Matcher
+from diagnose.rules import load
+from diagnose.scan import Scan
+from diagnose.sources import Follower, Found, Restart, Source, find
+
+if TYPE_CHECKING:
+    from diagnose.report import Report
+
+_POLL_S = 0.2
+_SHOWN_LINES = 12
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a log file, a folder (one job of many rank or node files), a pattern, .gz .zst .xz, or - for standard input",
+    )
+    parser.add_argument("--json", action="store_true", help="one report a line a job, as JSON")
+    grouping = parser.add_mutually_exclusive_group()
+    grouping.add_argument("--each", action="store_true", help="every file its own job, also those of a folder")
+    grouping.add_argument("--together", action="store_true", help="all PATHs are one job")
+    parser.add_argument(
+        "--kept", metavar="FILE", help="write the compressed log here, as line:text (or source:line:text)"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on reading as the files grow, until interrupted")
+    parser.add_argument(
+        "--idle", type=float, metavar="SECONDS", help="with --follow: stop when nothing was written for so long"
+    )
+    parser.add_argument(
+        "--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones"
+    )
+    parser.add_argument("--job", metavar="ID", help="the job's name in the report (default: from the path)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    jobs, problems = _jobs(arguments)
+    for problem in problems:
+        _warn(problem)
+    if not jobs:
+        return 2
+    matcher = Matcher(load(arguments.rules))
+    with _KeptFile(arguments.kept) as kept_file:
+        statuses = [2] if problems else []
+        for number, (name, sources) in enumerate(jobs):
+            job = Job(arguments.job or name, sources, matcher)
+            kept_file.begin(job, many=len(sources) > 1 or len(jobs) > 1)
+            finished = _follow(job, kept_file, arguments) if arguments.follow else _read(job, kept_file)
+            report = job.report(running=not finished)
+            for problem in report.problems:
+                _warn(SourceError(problem.what, where=problem.source))
+            if report.compression.bytes_in == 0 and not arguments.follow:
+                _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
+                statuses.append(2)
+                continue
+            statuses.append(_status(report))
+            if arguments.json:
+                print(report.as_json(), flush=True)
+            else:
+                print("\n" * (number > 0) + render(report, job, Style(sys.stdout)), flush=True)
+            job.compression.kept.close()
+    return 2 if 2 in statuses else max(statuses, key=[0, 3, 1].index)
+
+
+def _status(report: Report) -> int:
+    """0 healthy, 1 a failure was diagnosed, 3 failed but unexplained."""
+    if report.outcome != "failed":
+        return 0
+    return 3 if report.diagnosis.reason == "unknown" else 1
+
+
+def _warn(error: DiagnoseError) -> None:
+    sys.stderr.write(f"diagnose replay: {printable(str(error))}\n")
+
+
+def _jobs(arguments: argparse.Namespace) -> tuple[list[tuple[str, list[Source]]], list[SourceError]]:
+    """(name, sources) of each job."""
+    if "-" in arguments.paths and arguments.follow:
+        raise DiagnoseError("standard input is followed anyway", remedy="leave --follow out")
+    each: list[tuple[str, Found]] = [(path, find([path])) for path in arguments.paths]
+    problems = [problem for _, found in each for problem in found.problems]
+    if arguments.together:
+        sources = [source for _, found in each for source in found.sources]
+        return ([(_name(arguments.paths[0]), sources)] if sources else []), problems
+    jobs = []
+    for path, found in each:
+        if arguments.each or not Path(path).is_dir():
+            jobs += [(_name(source.name), [source]) for source in found.sources]
+        elif found.sources:
+            jobs.append((_name(path), found.sources))
+    return jobs, problems
+
+
+def _name(path: str) -> str:
+    """A job's name: that of its file or folder, less the endings."""
+    name = os.path.basename(os.path.abspath(path)) if path not in ("-", "<stdin>") else "stdin"
+    for ending in (".gz", ".zst", ".xz", ".log", ".out", ".err", ".txt"):
+        name = name.removesuffix(ending)
+    return name or path
+
+
+class _KeptFile:
+    """The compressed log as text, like ``grep -n`` prints it: line:text, or source:line:text."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._prefixes: list[bytes] = []
+
+    def __enter__(self) -> _KeptFile:
+        if self._path is not None:
+            try:
+                self._file = sys.stdout.buffer if self._path == "-" else open(self._path, "wb")
+            except OSError as error:
+                raise DiagnoseError(
+                    f"cannot be written: {error.strerror}", where=self._path, remedy="choose another file for --kept"
+                ) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None and self._path != "-":
+            self._file.close()
+
+    def begin(self, job: Job, *, many: bool) -> None:
+        self._prefixes = [os.fsencode(source.name) + b":" if many else b"" for source in job.sources]
+
+    def write(self, source: int, scans: list[Scan]) -> None:
+        if self._file is None:
+            return
+        prefix = self._prefixes[source]
+        for scan in scans:
+            for kept, text in scan.segments():
+                mark = f" [\u2026{kept.cut:,} bytes cut]".encode() if kept.cut else b""
+                self._file.write(b"%b%d:%b%b\n" % (prefix, kept.line, text, mark))
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+
+def _read(job: Job, kept_file: _KeptFile) -> bool:
+    total = sum(source.size or 0 for source in job.sources)
+    progress = Progress(job.id, total or None, "bytes")
+    before = 0
+    for number, source in enumerate(job.sources):
+        for chunk in source.chunks():
+            kept_file.write(number, job.feed(number, chunk))
+            progress.at(before + (source.bytes_read or job.compression.counts.bytes_in))
+        kept_file.write(number, job.close(number))
+        before += source.bytes_read
+    progress.done()
+    return True
+
+
+def _follow(job: Job, kept_file: _KeptFile, arguments: argparse.Namespace) -> bool:
+    """Until interrupted, or idle for as long as was asked. True if the job can be taken to have ended."""
+    followers = [Follower(source) for source in job.sources]
+    folders = [path for path in arguments.paths if Path(path).is_dir()]
+    live = _Live(job)
+    last_news = time.monotonic()
+    ended = False
+    try:
+        while True:
+            news = False
+            for number, follower in enumerate(followers):
+                for chunk in follower.poll():
+                    news = True
+                    if isinstance(chunk, Restart):
+                        scans = job.restart(number)
+                    else:
+                        scans = job.feed(number, chunk)
+                    kept_file.write(number, scans)
+                    live.show(number, scans)
+            for source in _new_sources(folders, job):
+                job.sources.append(source)
+                kept_file.begin(job, many=True)
+                followers.append(Follower(source))
+            if news:
+                last_news = time.monotonic()
+                kept_file.flush()
+            elif arguments.idle is not None and time.monotonic() - last_news >= arguments.idle:
+                ended = True
+                break
+            live.status()
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        live.done()
+    for number, follower in enumerate(followers):
+        follower.close()
+        kept_file.write(number, job.close(number))
+    return ended
+
+
+def _new_sources(folders: list[str], job: Job) -> Iterator[Source]:
+    known = {source.name for source in job.sources}
+    for folder in folders:
+        yield from (source for source in find([folder]).sources if source.name not in known)
+
+
+class _Live:
+    """Kept lines as they come, on a terminal's stderr, above a status line."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._on = sys.stderr.isatty()
+        self._next = 0.0
+
+    def show(self, source: int, scans: list[Scan]) -> None:
+        if not self._on:
+            return
+        name = os.path.basename(self._job.sources[source].name)
+        for scan in scans:
+            for kept, text in scan.segments():
+                line = printable(text.decode("utf-8", "replace"))
+                sys.stderr.write(f"\r\x1b[K{shortened(f'{name}:{kept.line}: {line}', 160)}\n")
+
+    def status(self) -> None:
+        if not self._on or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + 0.5
+        counts = self._job.compression.counts
+        step = self._job.compression.last_step
+        at = f", step {step:,.0f}" if step is not None else ""
+        sys.stderr.write(
+            f"\r\x1b[Kfollowing {self._job.id}: {counts.lines_in:,} lines, {counts.lines_kept:,} kept{at} (Ctrl-C ends)"
+        )
+        sys.stderr.flush()
+
+    def done(self) -> None:
+        if self._on:
+            sys.stderr.write("\r\x1b[K")
+
+
+def render(report: Report, job: Job, style: Style) -> str:
+    """The report for people: at most 100 columns, readable without colour."""
+    figures = report.compression
+    outcome = {
+        "failed": style.red("failed"),
+        "healthy": style.green("no failure found"),
+        "running": style.cyan("running"),
+    }
+    sources = report.job.sources
+    of = shortened(sources[0], 60) if len(sources) == 1 else f"{len(sources)} files"
+    lines = [f"{style.bold(printable(report.job.id))}: {outcome[report.outcome]}  {style.dim(printable(of))}", ""]
+    share = f" ({100 * figures.ratio:.1f} % of the bytes)" if figures.ratio is not None else ""
+    lines.append(
+        f"  read  {figures.lines_in:,} lines, {human_bytes(figures.bytes_in)}; "
+        f"kept {figures.lines_kept:,} lines, {human_bytes(figures.bytes_kept)}{share}"
+    )
+    if figures.dropped_by_kind:
+        dropped = ", ".join(f"{kind} {count:,}" for kind, count in figures.dropped_by_kind.items())
+        lines.append(f"  dropped  {dropped}")
+    lines += _metric_lines(report, style)
+    lines += _evidence_lines(report, style)
+    lines += _kept_lines(report, job, style)
+    return "\n".join(lines)
+
+
+def _metric_lines(report: Report, style: Style) -> list[str]:
+    rows = []
+    for name, figures in report.metrics.items():
+        if figures.count < 2:
+            continue
+        spark = sparkline([point[1] for point in figures.points], 40)
+        rows.append(
+            (
+                f"  {name}",
+                f"{figures.count:,}",
+                _short(figures.last),
+                _short(figures.min),
+                _short(figures.max),
+                style.cyan(spark),
+            )
+        )
+    if not rows:
+        return []
+    return [
+        "",
+        *table([("  metric", "values", "last", "least", "greatest", ""), *rows], style, header=True).split("\n"),
+    ]
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def _evidence_lines(report: Report, style: Style) -> list[str]:
+    if not report.diagnosis.evidence:
+        return []
+    lines = ["", style.bold("  failure evidence, in the order of the log")]
+    for item in report.diagnosis.evidence[:_SHOWN_LINES]:
+        place = f"{os.path.basename(item.source)}:{item.line}"
+        who = " ".join(word for word in (f"rank {item.rank}" if item.rank is not None else "", item.node or "") if word)
+        lines.append(f"    {style.cyan(printable(place))}  {style.dim(printable(who))}".rstrip())
+        lines.append(f"      {printable(shortened(item.text.strip(), 92))}")
+    rest = len(report.diagnosis.evidence) - _SHOWN_LINES
+    if rest > 0:
+        lines.append(style.dim(f"    and {rest} more"))
+    return lines
+
+
+def _kept_lines(report: Report, job: Job, style: Style) -> list[str]:
+    """The last kept lines: what a person would scroll to."""
+    if report.outcome == "failed" or not report.compression.lines_kept:
+        return []
+    tail: list[str] = []
+    for kept in job.compression.kept:
+        text = printable(kept.text.decode("utf-8", "replace"))
+        tail.append(f"    {os.path.basename(job.sources[kept.source].name)}:{kept.line}: {text}")
+        del tail[:-5]
+    return ["", style.bold("  the last kept lines"), *(shortened(line, 100) for line in tail)]

@@ -1,0 +1,268 @@
+"""``diagnose rules list | check | test | explain``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from diagnose.cli import printable
+from diagnose.cli.terminal import Progress, Style, table
+from diagnose.errors import DiagnoseError, RuleError
+from diagnose.rules import Rule, RuleSet, load
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = actions.add_parser("list", help="the rules in order of precedence")
+    add.add_argument("paths", nargs="*", metavar="PATH", help="rule files or folders (default: the shipped rules)")
+    add.add_argument("--json", action="store_true", help="one object a line")
+    add = actions.add_parser("check", help="run every example and look for conflicts; exit 1 if there are objections")
+    add.add_argument("paths", nargs="*", metavar="PATH", help="rule files or folders (default: the shipped rules)")
+    add.add_argument("--advice", action="store_true", help="also say which rules cost more than they need")
+    add.add_argument("--json", action="store_true", help="one objection a line")
+    add = actions.add_parser("test", help="which lines of LOG the rules match, and which they leave")
+    add.add_argument("log", metavar="LOG", help="a log file, or - for standard input")
+    add.add_argument("paths", nargs="*", metavar="PATH", help="rule files or folders (default: the shipped rules)")
+    add.add_argument(
+        "--unknown", action="store_true", help="show the shapes of lines that no rule knows, most bytes first"
+    )
+    add.add_argument("--json", action="store_true")
+    add = actions.add_parser("explain", help="what happens to LINE, and why")
+    add.add_argument("line", metavar="LINE", help="a line of a log, or - to read lines from standard input")
+    add.add_argument("--rule", metavar="ID", help="explain this rule only")
+    add.add_argument(
+        "--rules", metavar="PATH", action="append", help="rule files or folders (default: the shipped rules)"
+    )
+    add.add_argument("--json", action="store_true")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return {"list": _list, "check": _check, "test": _test, "explain": _explain}[arguments.action](arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    rules = load(arguments.paths or None)
+    if arguments.json:
+        for rule in rules:
+            print(json.dumps(_as_dict(rule), ensure_ascii=False))
+        return 0
+    style = Style(sys.stdout)
+    rows = [
+        (rule.id, rule.reason or rule.kind or "", rule.layer or rule.framework or "", _mark(rule), rule.title)
+        for rule in rules
+    ]
+    print(table([("rule", "reason or kind", "layer or framework", "", "title"), *rows], style, header=True))
+    failures = sum(rule.family == "failures" for rule in rules)
+    print(style.dim(f"{failures} failure rules, {len(rules) - failures} filters"))
+    return 0
+
+
+def _mark(rule: Rule) -> str:
+    if rule.family == "filters":
+        return "metrics" if rule.metrics else ""
+    return f"{rule.severity}, symptom" if rule.symptom else rule.severity
+
+
+def _as_dict(rule: Rule) -> dict[str, Any]:
+    fields = ("id", "family", "file", "at", "title", "pattern", "printed_by", "reference")
+    own = (
+        ("reason", "layer", "severity", "symptom", "action", "mitigation")
+        if rule.family == "failures"
+        else ("kind", "framework")
+    )
+    result = {name: getattr(rule, name) for name in (*fields, *own)}
+    if rule.metrics:
+        result["metrics"] = dict(rule.metrics)
+    return result
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from diagnose.verification import advice, examine
+
+    rules, broken = _all(arguments.paths or None)
+    progress = Progress("checking rules", len(rules))
+    beside = load(examples=True) if arguments.paths and not broken and not _all(None)[1] else None
+    objections = examine(rules, beside, on_progress=progress.at)
+    progress.done()
+    notes = list(advice(rules)) if arguments.advice else []
+    if arguments.json:
+        for error in broken:
+            print(json.dumps({"name": "unreadable", "rule": None, "what": error.what, "place": error.where}))
+        for objection in [*objections, *notes]:
+            print(json.dumps(objection.as_dict(), ensure_ascii=False))
+        return 1 if objections or broken else 0
+    style = Style(sys.stdout)
+    for error in broken:
+        print(f"{style.red('error')}: {printable(str(error))}\n")
+    for objection in [*objections, *notes]:
+        word = style.yellow("advice") if objection in notes else style.red("error")
+        print(f"{style.bold(f'{word}: {objection.what}')}  [{objection.name}]")
+        print(f"  --> {objection.place}  {objection.rule.id}")
+        if objection.line is not None:
+            print(f"   |  {printable(objection.line)}")
+            if objection.wanted is not None:
+                spaces = " " * len(printable(objection.line.encode()[: objection.reached].decode("utf-8", "replace")))
+                print(f"   |  {spaces}^ the pattern matched up to here, then wanted {objection.wanted!r}")
+        if objection.help:
+            print(f"  help: {objection.help}")
+        print()
+    failures = sum(rule.family == "failures" for rule in rules)
+    examples = sum(len(rule.matches) + len(rule.misses) for rule in rules)
+    count = len(objections) + len(broken)
+    said = style.red(f"{count} objection{'s' * (count != 1)}") if count else style.green("no objections")
+    print(f"{failures} failure rules, {len(rules) - failures} filters, {examples} examples: {said}")
+    return 1 if count else 0
+
+
+def _all(paths: list[str] | None) -> tuple[RuleSet, list[DiagnoseError]]:
+    """All rules that can be read, and an error for each file that cannot."""
+    try:
+        return load(paths, examples=True), []
+    except RuleError as error:
+        errors: list[DiagnoseError] = [error]
+    from diagnose.rules import rule_files
+
+    rules: list[Rule] = []
+    errors = []
+    for path in rule_files(paths):
+        try:
+            rules.extend(load([path], examples=True))
+            RuleSet.of(rules)
+        except RuleError as error:
+            errors.append(error)
+    seen: set[str] = set()
+    unique = [rule for rule in rules if not (rule.id in seen or seen.add(rule.id))]  # type: ignore[func-returns-value]
+    return RuleSet.of(unique), errors
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    from collections import Counter
+
+    from diagnose import sources
+    from diagnose.lines import Blocks
+    from diagnose.matcher import Matcher
+    from diagnose.scan import Cursor
+    from diagnose.shapes import shape
+    from diagnose.verification import body_of
+
+    rules = load(arguments.paths or None)
+    matcher = Matcher(rules)
+    hits: Counter[int] = Counter()
+    unknown: Counter[bytes] = Counter()
+    sample: dict[bytes, bytes] = {}
+    lines_in = bytes_kept = bytes_in = 0
+    for source in sources.find([arguments.log]).sources:
+        blocks, cursor = Blocks(), Cursor()
+        for group in (*map(blocks.feed, source.chunks()), blocks.close()):
+            for block in group:
+                scan = matcher.scan(block, cursor)
+                cursor = scan.cursor
+                lines_in += scan.lines
+                bytes_kept += scan.bytes_kept
+                hits.update(dict(scan.dropped))
+                for kept, text in scan.segments():
+                    hits[kept.rule] += 1
+                    if kept.rule < 0:
+                        key = shape(body_of(text.decode("utf-8", "surrogateescape")))[:300]
+                        if key in sample or len(sample) < 20_000:
+                            sample.setdefault(key, text)
+                            unknown[key] += len(text) + 1
+        bytes_in += blocks.bytes_in
+    rows = [(matcher.rules[number].id, count) for number, count in hits.most_common() if number >= 0]
+    shapes = [(sample[key][:160].decode("utf-8", "replace"), count) for key, count in unknown.most_common(60)]
+    if arguments.json:
+        print(
+            json.dumps(
+                {
+                    "lines_in": lines_in,
+                    "bytes_in": bytes_in,
+                    "bytes_kept": bytes_kept,
+                    "hits": dict(rows),
+                    "unknown": [{"line": line, "bytes": count} for line, count in shapes],
+                },
+                ensure_ascii=False,
+            )
+        )
+        return 0
+    style = Style(sys.stdout)
+    if arguments.unknown:
+        print(
+            table(
+                [("bytes", "a line of the shape"), *((f"{n:,}", printable(line)) for line, n in shapes)],
+                style,
+                header=True,
+            )
+        )
+    else:
+        print(table([("lines", "rule"), *((f"{n:,}", rule) for rule, n in rows)], style, header=True))
+    share = 100 * bytes_kept / bytes_in if bytes_in else 0.0
+    print(style.dim(f"{lines_in:,} lines, {bytes_in:,} bytes; {bytes_kept:,} bytes kept ({share:.2f} %)"))
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from diagnose.matcher import Matcher
+    from diagnose.prefixes import origin
+    from diagnose.verification import body_of, captures_of, how_far
+
+    rules = load(arguments.rules)
+    if arguments.rule:
+        rule = rules.find(arguments.rule)
+        if rule is None:
+            raise RuleError(f"there is no rule {arguments.rule!r}", remedy="diagnose rules list shows them all")
+        rules = RuleSet((rule,))
+    matcher = Matcher(rules, "plain")
+    style = Style(sys.stdout)
+    for line in _lines(arguments.line):
+        body = body_of(line)
+        hits = matcher.matches(body)
+        who = origin(line.encode("utf-8", "surrogateescape"))
+        about = {name: value for name in ("rank", "node", "gpu", "time") if (value := getattr(who, name)) is not None}
+        verdict = "kept: no rule knows it"
+        if hits:
+            first = matcher.rules[hits[0]]
+            verdict = (
+                f"kept: failure evidence, {first.reason}" if first.family == "failures" else f"dropped: {first.kind}"
+            )
+        if arguments.json:
+            print(
+                json.dumps(
+                    {
+                        "line": line,
+                        "body": body.decode("utf-8", "replace"),
+                        "verdict": verdict,
+                        "rules": [
+                            _as_dict(matcher.rules[hit]) | {"captures": captures_of(matcher.rules[hit], body)}
+                            for hit in hits
+                        ],
+                        **about,
+                    },
+                    ensure_ascii=False,
+                )
+            )
+            continue
+        print(f"{style.bold(verdict)}")
+        print(f"  body   {printable(body.decode('utf-8', 'replace'))}")
+        for name, value in about.items():
+            print(f"  {name:6} {printable(str(value))}")
+        for hit in hits:
+            rule = matcher.rules[hit]
+            print(f"  {style.cyan(rule.name)}  {rule.title}")
+            for name, value in captures_of(matcher.rules[hit], body).items():
+                print(f"      {name} = {printable(value)}")
+        if not hits:
+            near = []
+            for rule in rules if arguments.rule else ():
+                reached, wanted = how_far(rule.pattern, body)
+                near.append(f"  {rule.id} matched up to column {reached + 1}, then wanted {wanted!r}")
+            print("\n".join(near), end="\n" if near else "")
+    return 0
+
+
+def _lines(word: str) -> Iterable[str]:
+    if word != "-":
+        return [word]
+    return (line.rstrip("\n") for line in sys.stdin)

@@ -1,0 +1,135 @@
+"""What a person sees: colours where they are wanted, aligned columns, a progress bar on a terminal and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+import unicodedata
+from collections.abc import Sequence
+from typing import TextIO
+
+
+class Style:
+    """Colours, if ``stream`` is a terminal and NO_COLOR is not set."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.on = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.width = min(100, shutil.get_terminal_size((100, 24)).columns) if stream.isatty() else 100
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.on and text else text
+
+    def bold(self, text: str) -> str:
+        return self._paint("1", text)
+
+    def dim(self, text: str) -> str:
+        return self._paint("2", text)
+
+    def red(self, text: str) -> str:
+        return self._paint("31", text)
+
+    def green(self, text: str) -> str:
+        return self._paint("32", text)
+
+    def yellow(self, text: str) -> str:
+        return self._paint("33", text)
+
+    def cyan(self, text: str) -> str:
+        return self._paint("36", text)
+
+
+def table(rows: Sequence[Sequence[str]], style: Style, *, header: bool = False) -> str:
+    """Aligned columns, numbers to the right; the last column is not padded."""
+    if not rows:
+        return ""
+    widths = [max(columns_of(row[index]) for row in rows) for index in range(len(rows[0]))]
+    body = rows[1:] if header else rows
+    right = [bool(body) and all(_numeric(row[index]) for row in body) for index in range(len(rows[0]))]
+    lines = []
+    for number, row in enumerate(rows):
+        cells = []
+        for index, cell in enumerate(row):
+            pad = " " * (widths[index] - columns_of(cell))
+            cells.append(pad + cell if right[index] else cell if index == len(row) - 1 else cell + pad)
+        text = "  ".join(cells).rstrip()
+        lines.append(style.dim(text) if header and number == 0 else text)
+    return "\n".join(lines)
+
+
+def _numeric(cell: str) -> bool:
+    return cell.replace(",", "").replace(".", "").replace("%", "").replace(" ", "").isdigit() or cell == "-"
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal ``text`` takes."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def shortened(text: str, width: int) -> str:
+    """``text`` in at most ``width`` columns, with … where it was cut."""
+    if columns_of(text) <= width:
+        return text
+    cut = text[: width - 1]
+    while columns_of(cut) > width - 1:
+        cut = cut[:-1]
+    return cut + "…"
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def sparkline(values: Sequence[float | None], width: int = 60) -> str:
+    """Values as a row of blocks; None (not a number) as a cross."""
+    finite = [value for value in values if value is not None]
+    if not finite:
+        return ""
+    least, most = min(finite), max(finite)
+    if len(values) > width:  # the greatest of each slice: a spike must not disappear
+        slices = [values[len(values) * k // width : len(values) * (k + 1) // width] for k in range(width)]
+        values = [None if None in part else max(v for v in part if v is not None) for part in slices]
+    blocks = "▁▂▃▄▅▆▇█"
+    span = (most - least) or 1.0
+    return "".join("×" if v is None else blocks[min(7, int((v - least) / span * 8))] for v in values)
+
+
+class Progress:
+    """A bar on stderr while something long goes on; silent unless stderr is a terminal."""
+
+    def __init__(self, what: str, total: int | None, unit: str = "") -> None:
+        self.what, self.total, self.unit = what, total, unit
+        self.on = sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._next = self._began + 0.3  # nothing is shown for what is over at once
+        self._shown = False
+
+    def at(self, done: int) -> None:
+        now = time.monotonic()
+        if not self.on or now < self._next:
+            return
+        self._next = now + 0.1
+        speed = done / (now - self._began) if now > self._began else 0
+        amount = f"{human_bytes(done)}" if self.unit == "bytes" else f"{done:,}"
+        rate = f", {human_bytes(speed)}/s" if self.unit == "bytes" else ""
+        if self.total:
+            share = min(1.0, done / self.total)
+            filled = int(share * 30)
+            bar = "█" * filled + "░" * (30 - filled)
+            text = f"{self.what} {bar} {share:4.0%} {amount}{rate}"
+        else:
+            text = f"{self.what} {amount}{rate}"
+        sys.stderr.write(f"\r\x1b[K{shortened(text, shutil.get_terminal_size((100, 24)).columns - 1)}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def done(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False

@@ -1,0 +1,260 @@
+"""Lines -> kept or dropped, counted; the job's numbers pulled out on the way.
+
+Kept are failure evidence, what no rule knows, segments that had to be cut, and *notable* metric lines: a loss that is not
+a number or leaps, for the line that shows it is evidence although its like is dropped. The kept log goes to a temporary file
+when it outgrows memory, so a job of any size needs little of it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, NamedTuple
+
+from diagnose.databases import core
+from diagnose.lines import LONGEST, Block, Blocks, clean
+from diagnose.matcher import Matcher
+from diagnose.metrics import Column, Series, summary
+from diagnose.prefixes import body_start
+from diagnose.scan import BLANKS, KEPT, Cursor, Scan
+from diagnose.watch import Watch
+
+NOTABLE = -2
+"""The rule number of a kept metric line."""
+_IN_MEMORY = 8 << 20
+_HEADER = struct.Struct("<IIQ")
+_ROOM = ((8, 512), (64, 64), (1 << 62, 8))
+"""(sources, points a series): 512 ranks that all print their loss need not all be kept in full"""
+_WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
+_summarise = core.summary if core is not None else summary
+
+
+class KeptLine(NamedTuple):
+    """A segment that was kept."""
+
+    source: int
+    line: int
+    text: bytes
+    rule: int
+    """the deciding failure rule; -1 no rule; NOTABLE a metric line"""
+    cut: int
+    """bytes that were cut off its end"""
+
+
+class KeptLog:
+    """The compressed log: kept segments in the order they came."""
+
+    def __init__(self) -> None:
+        self._text: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the job
+        self._index: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self._end = 0
+        self.lines = 0
+
+    def add(self, source: int, scan: Scan) -> None:
+        count = len(scan.kept) // KEPT.size
+        if not count:
+            return
+        self._text.write(scan.text)
+        self._index.write(_HEADER.pack(source, count, self._end) + scan.kept)
+        self._end += len(scan.text)
+        self.lines += count
+
+    def __iter__(self) -> Iterator[KeptLine]:
+        """All kept segments. Nothing may be added meanwhile."""
+        at = 0
+        while True:
+            self._index.seek(at)
+            header = self._index.read(_HEADER.size)
+            if not header:
+                break
+            source, count, offset = _HEADER.unpack(header)
+            records = self._index.read(count * KEPT.size)
+            at = self._index.tell()
+            last = max(record[1] + record[2] for record in KEPT.iter_unpack(records))
+            self._text.seek(offset)
+            text = self._text.read(last)
+            for line, start, length, rule, cut, _, _ in KEPT.iter_unpack(records):
+                yield KeptLine(source, line, text[start : start + length], rule, cut)
+        self._index.seek(0, 2)
+        self._text.seek(0, 2)
+
+    def close(self) -> None:
+        self._text.close()
+        self._index.close()
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came in and what was kept."""
+
+    lines_in: int = 0
+    bytes_in: int = 0
+    lines_kept: int = 0
+    bytes_kept: int = 0
+    blank: int = 0
+    dropped: Counter[int] = field(default_factory=Counter)
+    """rule -> lines"""
+
+
+class _Stream:
+    """One source on its way through."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.blocks = Blocks()
+        self.cursor = Cursor()
+        self.series: dict[str, Series] = {}
+        self.watches = {name: Watch(factor) for name, factor in _WATCHED.items()}
+
+
+class Compression:
+    """The compressed log of one job, its counts and its numbers."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher = matcher
+        self.counts = Counts()
+        self.kept = KeptLog()
+        self._streams: dict[int, _Stream] = {}
+
+    def feed(self, source: int, chunk: bytes) -> list[Scan]:
+        """The next bytes of a source; returns what they completed."""
+        stream = self._stream(source)
+        self.counts.bytes_in += len(chunk)
+        return [self._add(stream, block) for block in stream.blocks.feed(chunk)]
+
+    def close(self, source: int) -> list[Scan]:
+        """The source has ended: its last line counts even without a line end."""
+        stream = self._stream(source)
+        scans = [self._add(stream, block) for block in stream.blocks.close()]
+        if stream.cursor.content:
+            scans.append(self._add(stream, Block(b"\n")))
+        return scans
+
+    def restart(self, source: int) -> list[Scan]:
+        """The source begins anew: what comes next is line 1."""
+        scans = self.close(source)
+        stream = self._stream(source)
+        stream.cursor = Cursor()
+        return scans
+
+    def series(self, name: str) -> tuple[int, Series] | None:
+        """The fullest series called ``name``, and its source."""
+        found = [
+            (stream.series[name].count, number) for number, stream in self._streams.items() if name in stream.series
+        ]
+        if not found:
+            return None
+        _, number = max(found, key=lambda row: (row[0], -row[1]))
+        return number, self._streams[number].series[name]
+
+    @property
+    def series_names(self) -> list[str]:
+        names = {name for stream in self._streams.values() for name in stream.series}
+        return sorted(names - {"step"})
+
+    @property
+    def last_step(self) -> float | None:
+        steps = [s.series["step"].last for s in self._streams.values() if "step" in s.series]
+        return max(steps, default=None)
+
+    def dropped_by_kind(self) -> dict[str, int]:
+        """Lines dropped, by the kind of the rule that dropped them; blank lines too."""
+        kinds: Counter[str] = Counter()
+        for rule, lines in self.counts.dropped.items():
+            kinds[self.matcher.rules[rule].kind or "?"] += lines
+        if self.counts.blank:
+            kinds["blank"] += self.counts.blank
+        return dict(kinds.most_common())
+
+    def _stream(self, source: int) -> _Stream:
+        stream = self._streams.get(source)
+        if stream is None:
+            stream = self._streams[source] = _Stream(source)
+        return stream
+
+    def _add(self, stream: _Stream, block: Block) -> Scan:
+        before = stream.cursor
+        scan = self.matcher.scan(block, before)
+        notable: set[tuple[int, int, int]] = set()
+        for name, column in scan.numbers.items():
+            watch = stream.watches.get(name)
+            if watch is not None:
+                for index in watch.notable(column, _summarise):
+                    notable.add((column.starts[index], column.ends[index], column.lines[index]))
+            self._series_of(stream, name).extend(column, _summarise)
+        if notable:
+            self._keep_notable(scan, block, before, sorted(notable))
+        stream.cursor = scan.cursor
+        counts = self.counts
+        counts.lines_in += scan.lines
+        counts.blank += scan.blank
+        counts.lines_kept += scan.lines_kept
+        counts.bytes_kept += scan.bytes_kept
+        for rule, lines in scan.dropped:
+            counts.dropped[rule] += lines
+        self.kept.add(stream.number, scan)
+        return scan
+
+    def _series_of(self, stream: _Stream, name: str) -> Series:
+        series = stream.series.get(name)
+        if series is None:
+            others = sum(name in other.series for other in self._streams.values())
+            room = next(room for most, room in _ROOM if others < most)
+            series = stream.series[name] = Series(room)
+        return series
+
+    def _keep_notable(self, scan: Scan, block: Block, before: Cursor, places: list[tuple[int, int, int]]) -> None:
+        """Move metric segments from the dropped to the kept: in the text, the records and the counts."""
+        records = [list(record) for record in KEPT.iter_unpack(scan.kept)]
+        already = {record[0] for record in records}
+        if before.kept:
+            already.add(before.line)
+        dropped = Counter(dict(scan.dropped))
+        text = bytearray(scan.text)
+        for start, end, line in places:
+            segment = clean(block.data[start:end][:LONGEST])
+            records.append([line, len(text), len(segment), NOTABLE, 0, start, end])
+            text += segment + b"\n"
+            scan.bytes_kept += len(segment) + 1
+            if line in already:
+                continue
+            already.add(line)
+            if line == scan.cursor.line and scan.cursor.content:
+                scan.cursor = scan.cursor._replace(kept=True)  # its line has not ended: it will count as kept then
+            else:
+                dropped[self._counted_under(block.data, end)] -= 1
+                scan.lines_kept += 1
+        records.sort(key=lambda record: record[5])
+        scan.kept = b"".join(KEPT.pack(*record) for record in records)
+        scan.text = bytes(text)
+        scan.dropped = sorted((+dropped).items())
+
+    def _counted_under(self, data: bytes, end: int) -> int:
+        """The rule that the line around ``end`` was counted under: that of its last segment."""
+        stop = data.index(b"\n", end)
+        start = data.rfind(b"\n", 0, stop) + 1
+        for raw in reversed(data[start:stop].replace(b"\0", b"\r").split(b"\r")):
+            segment = clean(raw)
+            body = segment[body_start(segment) :]
+            if body.strip(BLANKS):
+                return self.matcher.judge(body)
+        raise AssertionError("a notable line has a segment")
+
+
+def points(series: Series) -> list[list[float | None]]:
+    """[step, mean, least, most] of each bucket; None where there is no number."""
+    result: list[list[float | None]] = []
+    for bucket in series.buckets:
+        step = None if math.isnan(bucket.step) else bucket.step
+        if bucket.finite:
+            result.append([step, bucket.total / bucket.finite, bucket.least, bucket.most])
+        else:
+            result.append([step, None, None, None])
+    return result
+
+
+__all__ = ["NOTABLE", "Column", "Compression", "Counts", "KeptLine", "KeptLog", "points"]

@@ -1,0 +1,248 @@
+"""Rules -> a verdict on every segment; the door to Hyperscan and ``regex``.
+
+A verdict is the number of the rule that decides: **failure beats filter beats unknown**, and among rules of one family the
+earlier wins. Three engines give the same verdicts:
+
+========= ======================================================================================================
+core      the native core with the machine's libhs: a cache of verdicts by shape in front of Hyperscan, no GIL
+core+wheel the native core, which asks the ``hyperscan`` package about new shapes where there is no libhs
+wheel     no compiler needed: the same cache idea in Python over the ``hyperscan`` package
+plain     one scan a segment and no cache: the definition that the others are tested against
+========= ======================================================================================================
+
+Rules that can tell two lines of one shape apart (``shapes.sensitivity``) are kept out of the caches: each line of a shape
+that they could match is scanned for them again.
+
+``Matcher.add`` makes a rule live at once, in a small second database; ``Matcher.absorb`` compiles everything into one in
+the background and the next block uses it. A rule keeps its number for the life of the matcher.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from diagnose import shapes
+from diagnose.databases import Databases, Libhs, Library, Wheel, books, compiled, core, libhs
+from diagnose.engines import ENGINES, PlainEngine
+from diagnose.errors import RuleError
+from diagnose.lines import Block
+from diagnose.metrics import UNITS, Reading, readings
+from diagnose.rules import Rule, RuleSet
+from diagnose.scan import KEPT, Cursor, Kept, Scan
+
+EngineName = Literal["core", "core+wheel", "wheel", "plain"]
+CONFIRM_S = 0.05
+"""How long ``regex`` may think about one line before a rule that Hyperscan cannot hold counts as undecided."""
+_DIGITS = re.compile(rb"[0-9]+")
+
+
+def best_engine() -> EngineName:
+    """The fastest engine that this installation has; ``DIAGNOSE_ENGINE`` overrides."""
+    named = os.environ.get("DIAGNOSE_ENGINE")
+    if named:
+        if named not in ENGINES:
+            raise RuleError(
+                f"DIAGNOSE_ENGINE={named} is not an engine", remedy=f"use one of: {', '.join(ENGINES)}, or unset it"
+            )
+        return named  # type: ignore[return-value]
+    if core is None:
+        return "wheel"
+    return "core" if libhs() else "core+wheel"
+
+
+def engine_text(engine: EngineName) -> str:
+    """The engine for people: what is at work, and what would be faster."""
+    if engine == "core":
+        return f"engine: core with libhs {libhs()}"
+    if engine == "core+wheel":
+        return "engine: core+wheel; faster with a libhs.so.5 (Debian: libhyperscan5)"
+    return f"engine: {engine}" + ("; faster when built with a C compiler" if core is None else "")
+
+
+class Matcher:
+    """Verdicts on blocks. One matcher is used by one thread at a time; sources have a Cursor each and may share one."""
+
+    def __init__(self, rules: RuleSet, engine: EngineName | None = None) -> None:
+        self.engine: EngineName = engine or best_engine()
+        if self.engine not in ENGINES:
+            raise RuleError(f"{self.engine} is not an engine", remedy=f"use one of: {', '.join(ENGINES)}")
+        self.rules: list[Rule] = list(rules)
+        self.series: list[str] = ["step"]
+        self.actions = _actions(self.rules)
+        self._lock = threading.Lock()
+        self._next: Databases | None = None
+        self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
+        self._confirmations: dict[int, Any] = {}
+        self._library: Library = Libhs() if self.engine == "core" else Wheel()
+        self._databases = Databases(self._compile(list(enumerate(self.rules))), (None, None, None), len(self.rules))
+        self._engine = ENGINES[self.engine](self)
+        self._engine.use(self._databases)
+
+    @property
+    def library(self) -> str:
+        """The build of Hyperscan at work."""
+        return self._library.name
+
+    def scan(self, block: Block, cursor: Cursor) -> Scan:
+        """The verdicts on ``block``. Rules added since the last block count from here on."""
+        waiting = self._next
+        if waiting is not None:
+            with self._lock:
+                waiting, self._next = self._next, None
+            assert waiting is not None
+            self._databases = waiting
+            self._engine.use(waiting)
+        result = self._engine.scan(block.data, cursor)
+        if block.cut and result.kept:
+            first = Kept._make(KEPT.unpack_from(result.kept))
+            first = first._replace(cut=min(first.cut + block.cut, 0xFFFFFFFF))
+            result.kept = KEPT.pack(*first) + result.kept[KEPT.size :]
+        return result
+
+    def add(self, rules: Sequence[Rule]) -> None:
+        """Make ``rules`` live from the next block on: compiled here, alone, in milliseconds. May be called by any thread."""
+        with self._lock:
+            current = self._next or self._databases
+            taken = {rule.id for rule in self.rules}
+            for rule in rules:
+                if rule.id in taken:
+                    raise RuleError(f"the rule id {rule.id!r} is in use", where=rule.place, remedy="choose another id")
+            together = [*self.rules, *rules]
+            delta = self._compile(list(enumerate(together))[current.absorbed :])
+            self.rules.extend(rules)
+            self.actions = _actions(self.rules)
+            self._next = Databases(current.base, delta, current.absorbed)
+
+    def absorb(self) -> threading.Thread:
+        """Compile base and additions into one database, in the background; the next block after that uses it."""
+
+        def work() -> None:
+            count = len(self.rules)
+            base = self._compile(list(enumerate(self.rules[:count])))
+            with self._lock:
+                delta = self._compile(list(enumerate(self.rules))[count:])
+                self._next = Databases(base, delta, count)
+
+        thread = threading.Thread(target=work, name="absorb-rules", daemon=True)
+        thread.start()
+        return thread
+
+    def judge(self, body: bytes) -> int:
+        """The rule that decides about one body, by the plain scan."""
+        return self._plain.judge(body)
+
+    def matches(self, body: bytes) -> list[int]:
+        """All rules that match ``body``, in order of precedence."""
+        return [number for number in self._plain.candidates(body) if self.confirms(number, body)]
+
+    def confirms(self, number: int, body: bytes) -> bool:
+        """Whether a rule that Hyperscan hit really matches. Undecided in time: a filter does not, a failure does."""
+        if number not in self._confirmations:
+            pattern = self.rules[number].pattern
+            if shapes.needs_confirmation(pattern):
+                import regex
+
+                self._confirmations[number] = regex.compile(pattern.encode())
+            else:
+                self._confirmations[number] = None
+        expression = self._confirmations[number]
+        if expression is None:
+            return True
+        try:
+            return expression.search(body, timeout=CONFIRM_S) is not None
+        except TimeoutError:
+            return self.rules[number].family == "failures"
+
+    def key(self, number: int) -> tuple[bool, int]:
+        """Order of precedence."""
+        return (self.rules[number].family != "failures", number)
+
+    def captures(self, number: int, body: bytes) -> list[tuple[int, float, int, int]]:
+        """What the metric rule ``number`` captures in ``body``: (series, scale, start, end)."""
+        result = []
+        for series, scale, expression in self._metrics_of(number):
+            try:
+                found = expression.search(body, timeout=CONFIRM_S)
+            except TimeoutError:
+                continue
+            if found is not None and found.start(1) >= 0:
+                result.append((series, scale, found.start(1), found.end(1)))
+        return result
+
+    def _metrics_of(self, number: int) -> list[tuple[int, float, Any]]:
+        if number not in self._metric_patterns:
+            import regex
+
+            entries = []
+            for name, pattern in self.rules[number].metrics:
+                name, scale = UNITS.get(name, (name, 1.0))
+                if name not in self.series:
+                    self.series.append(name)
+                entries.append((self.series.index(name), scale, regex.compile(pattern.encode())))
+            self._metric_patterns[number] = entries
+        return self._metric_patterns[number]
+
+    def readings(self, number: int, body: bytes) -> list[Reading] | None:
+        """Where the numbers stand in every body of ``body``'s shape; None where only ``captures`` can tell, line by line.
+
+        That they stand in the same places for the whole shape is checked on two more bodies of it, with runs of one digit
+        and of three: a capture that depends on the length of a number moves.
+        """
+        if any(shapes.sensitivity(pattern) for _, pattern in self.rules[number].metrics):
+            return None
+        found = readings(body, self.captures(number, body))
+        for digits in (b"7", b"777"):
+            other = _DIGITS.sub(digits, body)
+            if found is None or readings(other, self.captures(number, other)) != found:
+                return None
+        return found
+
+    def _compile(self, numbered: list[tuple[int, Rule]]) -> tuple[bytes | None, bytes | None, bytes | None]:
+        groups = books(numbered)
+        try:
+            blind, relaxed, sensitive = (compiled(self._library, group) for group in groups)
+        except ValueError as error:
+            raise self._culprit(numbered, str(error)) from None
+        return blind, relaxed, sensitive
+
+    def _culprit(self, numbered: list[tuple[int, Rule]], message: str) -> RuleError:
+        for number, rule in numbered:
+            try:
+                for group in books([(number, rule)]):
+                    if group:
+                        self._library.compile(group)
+            except ValueError as error:
+                return RuleError(
+                    f"Hyperscan refuses the pattern: {error}",
+                    where=f"{rule.place} {rule.id}",
+                    remedy="see diagnose rules check",
+                )
+        return RuleError(f"Hyperscan refuses the rules together: {message}", remedy="remove the latest rules")
+
+    @property
+    def _plain(self) -> PlainEngine:
+        if isinstance(self._engine, PlainEngine):
+            return self._engine
+        if self._own_plain is None or self._own_plain[0] is not self._databases:
+            wheel = Wheel()
+            engine = PlainEngine(self, wheel)
+            engine.use(
+                Databases(
+                    tuple(compiled(wheel, group) for group in books(enumerate(self.rules))),  # type: ignore[arg-type]
+                    (None, None, None),
+                    len(self.rules),
+                )
+            )
+            self._own_plain = (self._databases, engine)
+        return self._own_plain[1]
+
+    _own_plain: tuple[Databases, PlainEngine] | None = None
+
+
+def _actions(rules: Iterable[Rule]) -> str:
+    """What becomes of a segment by each rule: F is kept as failure evidence, D dropped, M dropped and its numbers read."""
+    return "".join("F" if rule.family == "failures" else "M" if rule.metrics else "D" for rule in rules)

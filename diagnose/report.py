@@ -1,0 +1,116 @@
+"""What the outside sees: one JSON object a job, schema ``diagnose.report/1``. Unknown is null, never "" or 0."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = "diagnose.report/1"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobIdentity(_Part):
+    id: str
+    sources: list[str]
+    attempt: int = 1
+    fingerprint: str | None = None
+
+
+class EvidenceLine(_Part):
+    source: str
+    line: int
+    text: str
+    role: Literal["root_cause", "consequence", "context"] = "context"
+    rank: int | None = None
+    node: str | None = None
+    time: str | None = None
+    rule: str | None = None
+
+
+class Suspects(_Part):
+    nodes: list[str] = Field(default_factory=list)
+    ranks: list[int] = Field(default_factory=list)
+    gpus: list[str] = Field(default_factory=list)
+
+
+class Diagnosis(_Part):
+    category: str = "unknown"
+    reason: str = "unknown"
+    confidence: float = 0.0
+    by: Literal["rule", "agent", "detector", "none"] = "none"
+    rule: str | None = None
+    root_cause: EvidenceLine | None = None
+    evidence: list[EvidenceLine] = Field(default_factory=list)
+    suspects: Suspects = Field(default_factory=Suspects)
+    summary: str = "No diagnosis was made."
+    mitigation: str | None = None
+    group: str | None = None
+
+
+class RestartFrom(_Part):
+    step: int | None = None
+    path: str | None = None
+
+
+class Action(_Part):
+    kind: str = "none"
+    nodes: list[str] = Field(default_factory=list)
+    restart_from: RestartFrom | None = None
+    skip_batches: tuple[int, int] | None = None
+    why: str = ""
+
+
+class CompressionFigures(_Part):
+    lines_in: int
+    bytes_in: int
+    lines_kept: int
+    bytes_kept: int
+    ratio: float | None
+    """bytes kept / bytes in; null for nothing in"""
+    dropped_by_kind: dict[str, int]
+
+
+class MetricFigures(_Part):
+    count: int
+    first: float | None
+    last: float | None
+    at_step: float | None
+    """the step of the last value"""
+    min: float | None
+    min_at_step: float | None
+    max: float | None
+    max_at_step: float | None
+    not_finite: int
+    """values that were nan or inf"""
+    source: str
+    points: list[list[float | None]]
+    """[step, mean, least, most] of neighbouring values, oldest first"""
+
+
+class Problem(_Part):
+    """An input that could not be read, or not to its end."""
+
+    source: str
+    what: str
+
+
+class Report(_Part):
+    schema_: Literal["diagnose.report/1"] = Field(SCHEMA, alias="schema")
+    job: JobIdentity
+    outcome: Literal["failed", "healthy", "running"]
+    diagnosis: Diagnosis
+    action: Action = Field(default_factory=Action)
+    compression: CompressionFigures
+    metrics: dict[str, MetricFigures] = Field(default_factory=dict)
+    problems: list[Problem] = Field(default_factory=list)
+
+    def as_json(self) -> str:
+        """One line."""
+        return self.model_dump_json(by_alias=True)
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)

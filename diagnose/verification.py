@@ -1,0 +1,345 @@
+"""Rule -> objections: the one door for every rule, shipped or learned.
+
+``examine`` looks at each rule alone (does it compile, do its examples hold, is it too wide, too dear) and then at all of
+them together (would a filter swallow failure evidence, does a failure rule alarm on regular output). Each objection has a
+name that is explained in docs/rules.md. The further checks that learned rules must pass build on these.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from diagnose import shapes
+from diagnose.databases import Pattern, Wheel, compiled, pattern_of
+from diagnose.errors import RuleError
+from diagnose.lines import clean
+from diagnose.matcher import Matcher
+from diagnose.metrics import value_of
+from diagnose.prefixes import body_start
+from diagnose.rules import Example, Rule, RuleSet
+
+METRICS = (
+    "step total_steps epoch loss val_loss grad_norm lr step_time_s step_time_ms tokens_per_s samples_per_s tflops loss_scale"
+    " nan_steps skipped_steps consumed_samples consumed_tokens memory_gb"
+).split()
+CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pid peer status vendor".split()
+
+_SLOW_S = 2.0
+_LARGE_BYTES = 4 << 20
+# What no filter may match: a filter that takes one of these would take anything.
+_PROBES = (
+    "a",
+    "0",
+    "hello world",
+    "some text that nobody has seen before",
+    "12345",
+    "ZeroDivisionError: division by zero",
+    "Traceback (most recent call last):",
+    "CUDA error: an illegal memory access was encountered",
+    "Killed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a rule is not acceptable: a name, a sentence, the place, and what to do."""
+
+    name: str
+    rule: Rule
+    what: str
+    place: str
+    line: str | None = None
+    reached: int | None = None
+    wanted: str | None = None
+    help: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "rule": self.rule.id,
+            "what": self.what,
+            "place": self.place,
+            "line": self.line,
+            "help": self.help,
+        }
+
+
+def body_of(line: str) -> bytes:
+    """The body of an example line, as rules see it."""
+    text = clean(line.encode("utf-8", "surrogateescape").rstrip(b"\r\n"))
+    return text[body_start(text) :]
+
+
+def examine(
+    rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable[[int], None] | None = None
+) -> list[Objection]:
+    """All objections to ``rules``. ``beside`` are further rules (with examples) that they will work together with."""
+    found: list[Objection] = []
+    sound: list[Rule] = []
+    wheel = Wheel()
+    for number, rule in enumerate(rules):
+        own = list(_alone(rule, wheel))
+        found += own
+        if not any(objection.name == "does-not-compile" for objection in own):
+            sound.append(rule)
+        if on_progress:
+            on_progress(number + 1)
+    mine = {rule.id for rule in sound}
+    others = [rule for rule in beside or () if rule.id not in {rule.id for rule in rules}]
+    try:
+        found += _together(RuleSet.of([*sound, *others]), mine)
+    except RuleError as error:
+        found.append(Objection("does-not-compile", sound[0], str(error), sound[0].place))
+    return found
+
+
+def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
+    import regex
+
+    try:
+        shapes.sensitivity(rule.pattern)
+        expression = regex.compile(rule.pattern.encode())
+        began = time.monotonic()
+        data = compiled(wheel, [pattern_of(rule, 0)])
+        took = time.monotonic() - began
+        compiled(wheel, [Pattern(shapes.relaxed(rule.pattern), 16, 0)])
+        metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
+    except (shapes.Unreadable, regex.error, ValueError) as error:
+        yield Objection(
+            "does-not-compile",
+            rule,
+            f"the pattern is refused: {error}",
+            rule.place,
+            help="write what Hyperscan and Python's regex share; it may not match the empty line",
+        )
+        return
+    if "\0" in rule.pattern or "\n" in rule.pattern:
+        yield Objection(
+            "does-not-compile",
+            rule,
+            "the pattern holds a NUL or a line end",
+            rule.place,
+            help=r"a body never holds one; write \x00 if you must",
+        )
+        return
+    assert data is not None
+    if took > _SLOW_S or len(data) > _LARGE_BYTES:
+        yield Objection(
+            "expensive",
+            rule,
+            f"the pattern compiles to {len(data) >> 10} KiB in {took:.1f} s",
+            rule.place,
+            help="avoid large bounded repeats of wide classes",
+        )
+    database = wheel.load(data)
+
+    def matches(body: bytes) -> bool:
+        hits: list[int] = []
+        database.scan(body, lambda *hit: hits.append(1))
+        return bool(hits) and expression.search(body) is not None
+
+    if not rule.matches:
+        yield Objection(
+            "no-match-example",
+            rule,
+            "the rule shows no line that it matches",
+            rule.place,
+            help="add examples: matches: with a line as its software prints it",
+        )
+    if not rule.misses:
+        yield Objection(
+            "no-miss-example",
+            rule,
+            "the rule shows no near miss",
+            rule.place,
+            help="add examples: misses: with a line that almost matches",
+        )
+    captured: set[str] = set()
+    for example in rule.matches:
+        body = body_of(example.line)
+        place = f"{rule.file}:{example.at}"
+        if not matches(body):
+            reached, wanted = how_far(rule.pattern, body)
+            yield Objection(
+                "misses-own-example",
+                rule,
+                "example does not match",
+                place,
+                example.line,
+                len(example.line.encode()) - len(body) + reached,
+                wanted,
+                f"diagnose rules explain --rule {rule.id} 'LINE'",
+            )
+            continue
+        values = _captures(expression, metrics, body)
+        captured |= {name for name, text in values.items() if value_of(text.encode()) is not None}
+        yield from _wrong_captures(rule, example, values, place)
+    for example in rule.misses:
+        if matches(body_of(example.line)):
+            yield Objection(
+                "matches-own-miss",
+                rule,
+                "a line that must not match does",
+                f"{rule.file}:{example.at}",
+                example.line,
+                help="anchor the pattern, or add what tells the two apart",
+            )
+    for name, pattern in rule.metrics:
+        if name not in METRICS:
+            yield Objection(
+                "unknown-name",
+                rule,
+                f"the metric {name!r} is not known",
+                rule.place,
+                help=f"use one of: {' '.join(METRICS)}",
+            )
+        elif regex.compile(pattern.encode()).groups != 1:
+            yield Objection(
+                "wrong-capture",
+                rule,
+                f"the metric {name} needs exactly one group",
+                rule.place,
+                help="make the others (?:…)",
+            )
+        elif name not in captured:
+            yield Objection(
+                "wrong-capture",
+                rule,
+                f"no example shows a number for the metric {name}",
+                rule.place,
+                help="add an example, or mend the metric's pattern",
+            )
+    for name in expression.groupindex:
+        if name not in CAPTURES:
+            yield Objection(
+                "unknown-name",
+                rule,
+                f"the group {name!r} is not one of our words",
+                rule.place,
+                help=f"use one of: {' '.join(CAPTURES)}",
+            )
+    if rule.family == "filters":
+        for probe in _PROBES:
+            if matches(probe.encode()):
+                yield Objection(
+                    "catch-all",
+                    rule,
+                    "the filter is too wide",
+                    rule.place,
+                    probe,
+                    help="anchor it and give it literal text that only this software prints",
+                )
+                break
+
+
+def captures_of(rule: Rule, body: bytes) -> dict[str, str]:
+    """What ``rule`` captures in ``body``: its named groups and its metrics."""
+    import regex
+
+    metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
+    return _captures(regex.compile(rule.pattern.encode()), metrics, body)
+
+
+def _captures(expression: Any, metrics: dict[str, Any], body: bytes) -> dict[str, str]:
+    values: dict[str, str] = {}
+    found = expression.search(body)
+    for name, value in (found.groupdict() if found else {}).items():
+        if value is not None:
+            values[name] = value.decode("utf-8", "replace")
+    for name, metric in metrics.items():
+        found = metric.search(body)
+        if found and metric.groups and found[1] is not None:
+            values[name] = found[1].decode("utf-8", "replace")
+    return values
+
+
+def _wrong_captures(rule: Rule, example: Example, values: dict[str, str], place: str) -> Iterator[Objection]:
+    for name, wanted in example.captures:
+        got = values.get(name)
+        if got != wanted:
+            said = "nothing" if got is None else repr(got)
+            yield Objection(
+                "wrong-capture",
+                rule,
+                f"{name} should be {wanted!r} and is {said}",
+                place,
+                example.line,
+                help=f"diagnose rules explain --rule {rule.id} 'LINE'",
+            )
+
+
+def how_far(pattern: str, body: bytes) -> tuple[int, str]:
+    """Where in ``body`` the longest head of ``pattern`` that compiles and matches ends, and the rest of the pattern."""
+    import regex
+
+    for end in range(len(pattern) - 1, 0, -1):
+        try:
+            found = regex.search(pattern[:end].encode(), body, timeout=0.2)
+        except (regex.error, TimeoutError):
+            continue
+        if found:
+            return found.end(), pattern[end:]
+    return 0, pattern
+
+
+def _together(rules: RuleSet, mine: set[str]) -> Iterator[Objection]:
+    matcher = Matcher(rules, "plain")
+    for number, rule in enumerate(matcher.rules):
+        decided = 0
+        for example in rule.matches:
+            body = body_of(example.line)
+            hits = matcher.matches(body)
+            decided += bool(hits) and hits[0] == number
+            if rule.family == "filters":
+                for hit in hits:
+                    other = matcher.rules[hit]
+                    if other.family == "failures" and (rule.id in mine or other.id in mine):
+                        yield Objection(
+                            "alarms-on-healthy",
+                            other,
+                            f"the failure rule matches regular output, as {rule.id} shows it",
+                            f"{rule.file}:{example.at}",
+                            example.line,
+                            help="make the failure rule narrower, or drop the example if it is no regular output",
+                        )
+                        break
+            else:
+                for hit in hits:
+                    other = matcher.rules[hit]
+                    if other.family == "filters" and (rule.id in mine or other.id in mine):
+                        yield Objection(
+                            "drops-failure-line",
+                            other,
+                            f"the filter matches failure evidence, as {rule.id} shows it",
+                            f"{rule.file}:{example.at}",
+                            example.line,
+                            help="make the filter narrower",
+                        )
+        if rule.matches and not decided and rule.id in mine:
+            first = matcher.matches(body_of(rule.matches[0].line))
+            other = matcher.rules[first[0]] if first else rule
+            if other is not rule:
+                yield Objection(
+                    "shadowed",
+                    rule,
+                    f"every example is decided by {other.id}, which stands earlier",
+                    rule.place,
+                    help=f"move it before {other.place}, or remove one of the two",
+                )
+
+
+def advice(rules: Iterable[Rule]) -> Iterator[Objection]:
+    """What is not wrong, but costs: rules whose verdict cannot be shared by lines that differ in their numbers."""
+    for rule in rules:
+        why = shapes.sensitivity(rule.pattern)
+        if why is not None:
+            yield Objection(
+                "not-blind",
+                rule,
+                f"each line that could match is scanned again: {why}",
+                rule.place,
+                help=r"write \d+ where the very number does not matter",
+            )

@@ -1,0 +1,18 @@
+"""The native core, for setuptools. Optional: where there is no C compiler the package works without it (see diagnose/matcher.py)."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "diagnose._core",
+            ["diagnose/_core.c"],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")],
+            py_limited_api=True,
+            extra_compile_args=["-O3"],
+            libraries=["dl"],
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
