@@ -30,7 +30,9 @@ def parse(text: str, where: str) -> Document:
     try:
         root = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        # An open quote is found at the end of the file, but is to be mended where it began.
+        open_quote = error.context_mark and "end of stream" in (error.problem or "")
+        mark = error.context_mark if open_quote else error.problem_mark or error.context_mark
         place = f"{where}:{mark.line + 1}" if mark else where
         raise RuleError(
             f"not valid YAML: {error.problem or error.context}",
