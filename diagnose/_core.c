@@ -259,7 +259,7 @@ static size_t word_prefix(const u8 *s, size_t n) { /* worker-1  |    gpu-017: */
         if (j > i + 40 || j >= n || s[j] != '|') return 0;
         return j + 1 < n && s[j + 1] == ' ' ? j + 2 : j + 1;
     }
-    if (s[i] != ':' || i + 1 >= n || s[i + 1] != ' ' || !letter(s[0]) || i > 63) return 0;
+    if (s[i] != ':' || i + 1 >= n || s[i + 1] != ' ' || s[0] < 'a' || s[0] > 'z' || i > 63) return 0;
     for (size_t k = 0; k < i; k++) if (s[k] == '_') return 0;
     return is_host(s, i) ? i + 2 : 0;
 }

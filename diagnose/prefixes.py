@@ -26,7 +26,7 @@ _PREFIX = re.compile(
     rb"|(?P<open>\[)?(?P<time>[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
     rb"(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)(?(open)\][ \t]*|(?:[ \t]+|\Z))"
     rb"|(?P<service>[A-Za-z0-9][A-Za-z0-9_.-]{0,62}[_-][0-9]{1,6})[ ]{1,40}\|[ ]?"  # docker compose
-    rb"|(?P<host>[A-Za-z][A-Za-z0-9.-]{0,62}):[ ]"  # pdsh, DeepSpeed's launcher, dshbak; where is_host agrees
+    rb"|(?P<host>[a-z][A-Za-z0-9.-]{0,62}):[ ]"  # pdsh, DeepSpeed's launcher, dshbak; where is_host agrees
 )
 _HOST_STEM = re.compile(rb"(?:node|gpu|worker|host|server|compute|dgx|nid)[0-9]")
 _DOTTED = re.compile(rb"\.[A-Za-z]")
@@ -34,7 +34,7 @@ _DIGIT = re.compile(rb"[0-9]")
 
 
 def is_host(word: bytes) -> bool:
-    """Whether a word before a colon names a node (gpu-017, r7i4n4, n20.cluster), not a setting (fp16, beta1)."""
+    """Whether a word before a colon names a node (gpu-017, r7i4n4, n20.cluster), not a setting (fp16) or a code (EI0002)."""
     digits = len(_DIGIT.findall(word))
     if not digits or word[-1:] in b".-":
         return False

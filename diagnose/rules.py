@@ -1,7 +1,7 @@
 """Rules as data: what regular output looks like (filters) and what failure evidence looks like (failures).
 
 ``load`` reads YAML files or folders into a :class:`RuleSet`, in an order that is also the precedence: failures before
-filters, then by file name, then as they stand. The format is described in docs/rules.md; what makes a rule acceptable
+filters, lower layers before higher ones, then by file name, then as they stand. The format is described in docs/rules.md; what makes a rule acceptable
 is in ``verification``.
 """
 
@@ -89,8 +89,13 @@ class RuleSet:
 
     @staticmethod
     def of(rules: Iterable[Rule]) -> RuleSet:
-        """A set with failures first; within a family the given order is kept. An id that stands twice is an error."""
-        ordered = sorted(rules, key=lambda rule: rule.family != "failures")
+        """A set in order of precedence: failures by layer, from the metal up, then filters; otherwise as given.
+
+        A lower layer explains a higher one, so the driver's reading of a line comes before that of a plain exception. An
+        id that stands twice is an error.
+        """
+        depth = {layer: number for number, layer in enumerate(shipped_taxonomy().layers)}
+        ordered = sorted(rules, key=lambda rule: (rule.family != "failures", depth.get(rule.layer or "", 0)))
         seen: dict[str, Rule] = {}
         for rule in ordered:
             if (other := seen.setdefault(rule.id, rule)) is not rule:
