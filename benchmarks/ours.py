@@ -1,0 +1,79 @@
+"""Where the benchmark meets the product; nothing else here imports it.
+
+As a program it is the child that is timed: ``python -m benchmarks.ours ENGINE PASSES LOG [RULES]`` feeds LOG in chunks
+of 1 MiB to a job with an empty cache of verdicts, PASSES times, each time a new job, and prints the sums as one JSON
+object. Timed is from the first byte read to the last count: verdicts, counters, metrics, kept log. Loading rules and
+compiling or loading databases is ``setup_s``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ENGINES = ("core", "core+wheel", "wheel", "plain")
+CHUNK = 1 << 20
+REPLAY = (sys.executable, "-m", "diagnose", "replay")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A rule as the other engines need it."""
+
+    text: str
+    filter: bool
+    confirm: bool
+    """Hyperscan can only hold a superset of it."""
+
+
+def patterns(rules: Path | None) -> list[Pattern]:
+    """The rules under ``rules``, or the shipped ones."""
+    from diagnose.rules import load
+    from diagnose.shapes import needs_confirmation
+
+    return [
+        Pattern(rule.pattern, rule.family == "filters", needs_confirmation(rule.pattern))
+        for rule in load([rules] if rules else None)
+    ]
+
+
+def version() -> str:
+    import diagnose
+
+    return diagnose.__version__
+
+
+def main(arguments: list[str]) -> int:
+    from diagnose.job import Job
+    from diagnose.matcher import Matcher
+    from diagnose.rules import load
+    from diagnose.sources import find
+
+    engine, passes, log, *folders = arguments
+    row = dict.fromkeys(("bytes", "lines", "kept_lines", "kept_bytes", "setup_s", "cpu_s", "wall_s"), 0.0)
+    rules = load([Path(path) for path in folders] or None)
+    for _ in range(int(passes)):
+        begin = time.process_time()
+        job = Job("benchmark", find([log]).sources, Matcher(rules, engine))  # type: ignore[arg-type]
+        ready, clock = time.process_time(), time.monotonic()
+        with open(log, "rb", buffering=0) as file:
+            while chunk := file.read(CHUNK):
+                job.feed(0, chunk)
+        job.close(0)
+        counts = job.compression.counts
+        row["cpu_s"] += time.process_time() - ready
+        row["wall_s"] += time.monotonic() - clock
+        row["setup_s"] += ready - begin
+        row["bytes"] += counts.bytes_in
+        row["lines"] += counts.lines_in
+        row["kept_lines"] += counts.lines_kept
+        row["kept_bytes"] += counts.bytes_kept
+    print(json.dumps(row))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
