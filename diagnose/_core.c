@@ -236,6 +236,12 @@ static int is_host(const u8 *s, size_t n) {
         dotted += s[i] == '.' && i + 1 < n && letter(s[i + 1]);
     }
     if (!digits || s[n - 1] == '.' || s[n - 1] == '-') return 0;
+    static const char *files[] = {"safetensors", "bin", "pt", "pth", "json", "jsonl", "parquet", "arrow", "txt", "py", "gz", "tar",
+                                  "log", "model"};
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+        size_t length = strlen(files[k]);
+        if (n > length && s[n - length - 1] == '.' && memcmp(s + n - length, files[k], length) == 0) return 0;
+    }
     if (dash || digits >= 3 || dotted) return 1;
     for (size_t k = 0; k < sizeof stems / sizeof *stems; k++) {
         size_t length = strlen(stems[k]);

@@ -10,11 +10,11 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 from diagnose import shapes
-from diagnose.databases import Databases, Wheel, core
+from diagnose.databases import RELAXED, Databases, Wheel, core
 from diagnose.lines import LONGEST
 from diagnose.metrics import CONSTANT, Column, packed, value_of
 from diagnose.prefixes import body_start
-from diagnose.scan import BLANKS, UNKNOWN, Bench, Cursor, Scan, Tally
+from diagnose.scan import UNKNOWN, Bench, Cursor, Scan, Tally
 
 _AMBIGUOUS = 1
 _CONTROL = re.compile(rb"[\r\0\x1b]")
@@ -33,40 +33,39 @@ class PlainEngine:
     def __init__(self, bench: Bench, wheel: Wheel | None = None) -> None:
         self._bench = bench
         self._wheel = wheel or Wheel()
-        self._blind: list[Any] = []
-        self._relaxed: list[Any] = []
-        self._sensitive: list[Any] = []
+        self._scans: list[Callable[..., None]] = []
+        self._sensitive: frozenset[int] = frozenset()
         self._hits: list[int] = []
-        self._on_hit = self._make_handler()
-
-    def _make_handler(self) -> Callable[..., None]:
         append = self._hits.append
-        return lambda number, start, end, flags, context: append(number)
+        self._on_hit: Callable[..., None] = lambda number, start, end, flags, context: append(number)
 
     def use(self, databases: Databases) -> None:
-        load = self._wheel.load
-        groups = zip(databases.base, databases.delta, strict=True)
-        self._blind, self._relaxed, self._sensitive = ([load(data) for data in group if data] for group in groups)
+        self._scans = [self._wheel.load(data).scan for data in (*databases.base, *databases.delta) if data]
+        rules = enumerate(self._bench.rules)
+        self._sensitive = frozenset(number for number, rule in rules if shapes.sensitivity(rule.pattern))
 
-    def _scan_all(self, databases: list[Any], body: bytes) -> list[int]:
+    def _scan(self, body: bytes) -> list[int]:
+        """The numbers that Hyperscan reports for one body; those of relaxed patterns too."""
         self._hits.clear()
-        for database in databases:
-            database.scan(body, self._on_hit)
+        for scan in self._scans:
+            scan(body, self._on_hit)
         return self._hits
 
     def candidates(self, body: bytes) -> list[int]:
         """The rules that Hyperscan says match, in order of precedence."""
-        hits = {*self._scan_all(self._blind, body)}
-        hits.update(self._scan_all(self._sensitive, body))
-        return sorted(hits, key=self._bench.key)
+        return sorted({number for number in self._scan(body) if number < RELAXED}, key=self._bench.key)
 
     def judge(self, body: bytes) -> int:
         return next((number for number in self.candidates(body) if self._bench.confirms(number, body)), UNKNOWN)
 
     def judge_shape(self, body: bytes) -> tuple[int, int]:
         """The verdict that holds for the whole shape of ``body``, and whether lines of it must be judged one by one."""
-        best = min(self._scan_all(self._blind, body), key=self._bench.key, default=UNKNOWN)
-        return best, _AMBIGUOUS if self._scan_all(self._relaxed, body) else 0
+        hits = self._scan(body)
+        if len(hits) == 1 and hits[0] < RELAXED and hits[0] not in self._sensitive:
+            return hits[0], 0
+        blind = [number for number in hits if number < RELAXED and number not in self._sensitive]
+        best = min(blind, key=self._bench.key, default=UNKNOWN)
+        return best, _AMBIGUOUS if any(number >= RELAXED for number in hits) else 0
 
     def scan(self, block: bytes, cursor: Cursor) -> Scan:
         tally = Tally(self._bench, cursor)
@@ -80,11 +79,54 @@ class PlainEngine:
         return tally.result()
 
 
-class _Metric(NamedTuple):
-    """The lines of a shape are metric lines: their rule, and each number's series, scale, place and constant value."""
+class _Metric:
+    """The lines of a shape are metric lines.
 
-    rule: int
-    numbers: list[tuple[int, float, int, int, float | None]]
+    The first one is read by the rule's expressions. Only when another comes is it worth learning where each number stands.
+    """
+
+    __slots__ = ("_bench", "_body", "_numbers", "_seen", "rule")
+
+    def __init__(self, bench: Bench, rule: int, body: int) -> None:
+        self._bench, self.rule, self._body = bench, rule, body
+        self._seen = False
+        self._numbers: list[tuple[int, float, int, int, float | None]] | None = None
+
+    def read(self, tally: Tally, raw: bytes, start: int) -> None:
+        """The numbers of ``raw``, which stands at ``start``."""
+        tally.content, tally.rule = True, self.rule
+        end = start + len(raw)
+        if self._seen and self._numbers is None:
+            self._numbers = self._places(raw)
+        self._seen = self._numbers is None and not self._seen
+        if self._numbers is None:
+            tally.read(self.rule, raw[self._body :], start, end)
+            return
+        values = [
+            (series, (float(raw[first:last]) if constant is None else constant) * scale)
+            for series, scale, first, last, constant in self._numbers
+        ]
+        tally.values(values, start, end)
+
+    def _places(self, raw: bytes) -> list[tuple[int, float, int, int, float | None]] | None:
+        """(series, scale, from, to, constant) of each number; None where only the expressions can tell."""
+        body = raw[self._body :]
+        found = self._bench.readings(self.rule, body)
+        if found is None:
+            return None
+        spans = [
+            span for span in self._bench.captures(self.rule, body) if value_of(body[span[2] : span[3]]) is not None
+        ]
+        return [
+            (
+                series,
+                scale,
+                self._body + first,
+                self._body + last,
+                reading.constant if reading.run == CONSTANT else None,
+            )
+            for reading, (series, scale, first, last) in zip(found, spans, strict=True)
+        ]
 
 
 class _Failure(NamedTuple):
@@ -103,7 +145,7 @@ class _Odd(NamedTuple):
     """The lines of a shape go the long way round: control bytes, great length, numbers that only expressions find."""
 
 
-_BLANK, _UNKNOWN, _ODD = -2, UNKNOWN, _Odd()
+_BLANK, _ODD = -2, _Odd()
 
 
 class WheelEngine(PlainEngine):
@@ -133,14 +175,22 @@ class WheelEngine(PlainEngine):
             tally.line_of_segments(lines[0], 0, self.judge)
             tally.end_line()
             del lines[0], keys[0]
-        verdicts = list(map(self._known.get, keys[: len(lines)]))
+        known = self._known
+        verdicts = list(map(known.get, keys[: len(lines)]))
         if None in verdicts:
+            odd = _CONTROL.search(block) is not None
             for index, verdict in enumerate(verdicts):
                 if verdict is None:
-                    verdicts[index] = self._verdict(lines[index], keys[index])
+                    key = keys[index]
+                    verdict = known.get(key)  # a line before it may have been the first of its kind
+                    if verdict is None:
+                        verdict = self._judge_key(lines[index], odd)
+                        if len(key) <= _LONGEST_KEY:
+                            known[key] = verdict
+                    verdicts[index] = verdict
         plain = Counter(verdict for verdict in verdicts if verdict.__class__ is int)
         first = tally.line
-        if plain.total() - plain.pop(_UNKNOWN, 0) < len(verdicts):
+        if plain.total() - plain.pop(UNKNOWN, 0) < len(verdicts):
             self._special(tally, lines, verdicts, at)
         tally.line = first + len(verdicts)
         tally.lines += plain.total()
@@ -154,20 +204,12 @@ class WheelEngine(PlainEngine):
         first = tally.line
         starts = list(accumulate(map(len, lines), initial=at))
         for index, verdict in enumerate(verdicts):
-            if verdict.__class__ is int and verdict != _UNKNOWN:
+            if verdict.__class__ is int and verdict != UNKNOWN:
                 continue
             raw, start = lines[index], starts[index] + index
             tally.line = first + index
             if verdict.__class__ is _Metric:
-                tally.content, tally.rule = True, verdict.rule
-                tally.values(
-                    [
-                        (series, (float(raw[a:b]) if constant is None else constant) * scale)
-                        for series, scale, a, b, constant in verdict.numbers
-                    ],
-                    start,
-                    start + len(raw),
-                )
+                verdict.read(tally, raw, start)
             elif verdict.__class__ is _Odd:
                 tally.line_of_segments(raw, start, self.judge)
             elif verdict.__class__ is _Ask:
@@ -177,47 +219,23 @@ class WheelEngine(PlainEngine):
                 tally.keep(raw, rule, 0, start, start + len(raw))
             tally.end_line()
 
-    def _verdict(self, raw: bytes, key: bytes) -> Any:
-        """Judge the first line of a key, and remember what holds for all of them."""
-        known = self._known.get(key)
-        if known is None:
-            known = self._judge_key(raw)
-            if len(key) <= _LONGEST_KEY:
-                self._known[key] = known
-        return known
-
-    def _judge_key(self, raw: bytes) -> Any:
-        if _CONTROL.search(raw) or len(raw) > LONGEST:
+    def _judge_key(self, raw: bytes, odd: bool) -> Any:
+        """What holds for all lines of the key of ``raw``. ``odd``: there are control bytes about."""
+        if (odd and _CONTROL.search(raw)) or len(raw) > LONGEST:
             return _ODD
         start = body_start(raw)
-        body = raw[start:]
-        if not body.strip(BLANKS):
+        body = raw[start:] if start else raw
+        if not body or body.isspace():
             return _BLANK
-        rule, flags = self.judge_shape(body)
-        if flags:
+        rule, ambiguous = self.judge_shape(body)
+        if ambiguous:
             return _Ask(start)
         if rule == UNKNOWN:
-            return _UNKNOWN
+            return UNKNOWN
         action = self._bench.actions[rule]
-        if action == "F":
-            return _Failure(rule)
         if action == "D":
             return rule
-        found = self._bench.readings(rule, body)
-        if found is None:
-            return _ODD
-        spans = self._bench.captures(rule, body)
-        numbers = []
-        for reading, (series, scale, first, last) in zip(
-            found, [s for s in spans if _has_number(body, s)], strict=True
-        ):
-            constant = reading.constant if reading.run == CONSTANT else None
-            numbers.append((series, scale, start + first, start + last, constant))
-        return _Metric(rule, numbers)
-
-
-def _has_number(body: bytes, span: tuple[int, float, int, int]) -> bool:
-    return value_of(body[span[2] : span[3]]) is not None
+        return _Failure(rule) if action == "F" else _Metric(self._bench, rule, start)
 
 
 class CoreEngine:

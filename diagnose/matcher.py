@@ -19,6 +19,7 @@ the background and the next block uses it. A rule keeps its number for the life 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import threading
@@ -26,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from diagnose import shapes
-from diagnose.databases import Databases, Libhs, Library, Wheel, books, compiled, core, libhs
+from diagnose.databases import Databases, Libhs, Library, Wheel, books, compiled, core, libhs, together
 from diagnose.engines import ENGINES, PlainEngine
 from diagnose.errors import RuleError
 from diagnose.lines import Block
@@ -78,7 +79,7 @@ class Matcher:
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
         self._confirmations: dict[int, Any] = {}
         self._library: Library = Libhs() if self.engine == "core" else Wheel()
-        self._databases = Databases(self._compile(list(enumerate(self.rules))), (None, None, None), len(self.rules))
+        self._databases = Databases(self._compile(list(enumerate(self.rules))), self._compile([]), len(self.rules))
         self._engine = ENGINES[self.engine](self)
         self._engine.use(self._databases)
 
@@ -164,9 +165,9 @@ class Matcher:
     def captures(self, number: int, body: bytes) -> list[tuple[int, float, int, int]]:
         """What the metric rule ``number`` captures in ``body``: (series, scale, start, end)."""
         result = []
-        for series, scale, expression in self._metrics_of(number):
+        for series, scale, search in self._metrics_of(number):
             try:
-                found = expression.search(body, timeout=CONFIRM_S)
+                found = search(body)
             except TimeoutError:
                 continue
             if found is not None and found.start(1) >= 0:
@@ -174,15 +175,21 @@ class Matcher:
         return result
 
     def _metrics_of(self, number: int) -> list[tuple[int, float, Any]]:
+        """(series, scale, search) of each of the rule's metrics. What came with a file is trusted to end."""
         if number not in self._metric_patterns:
-            import regex
-
+            rule = self.rules[number]
             entries = []
-            for name, pattern in self.rules[number].metrics:
+            for name, pattern in rule.metrics:
                 name, scale = UNITS.get(name, (name, 1.0))
                 if name not in self.series:
                     self.series.append(name)
-                entries.append((self.series.index(name), scale, regex.compile(pattern.encode())))
+                if rule.file:
+                    search = re.compile(pattern.encode()).search
+                else:
+                    import regex
+
+                    search = functools.partial(regex.compile(pattern.encode()).search, timeout=CONFIRM_S)
+                entries.append((self.series.index(name), scale, search))
             self._metric_patterns[number] = entries
         return self._metric_patterns[number]
 
@@ -201,13 +208,14 @@ class Matcher:
                 return None
         return found
 
-    def _compile(self, numbered: list[tuple[int, Rule]]) -> tuple[bytes | None, bytes | None, bytes | None]:
+    def _compile(self, numbered: list[tuple[int, Rule]]) -> tuple[bytes | None, ...]:
         groups = books(numbered)
         try:
-            blind, relaxed, sensitive = (compiled(self._library, group) for group in groups)
+            if self.engine == "core":
+                return tuple(compiled(self._library, group) for group in groups)
+            return (compiled(self._library, together(groups)),)
         except ValueError as error:
             raise self._culprit(numbered, str(error)) from None
-        return blind, relaxed, sensitive
 
     def _culprit(self, numbered: list[tuple[int, Rule]], message: str) -> RuleError:
         for number, rule in numbered:
@@ -230,13 +238,8 @@ class Matcher:
         if self._own_plain is None or self._own_plain[0] is not self._databases:
             wheel = Wheel()
             engine = PlainEngine(self, wheel)
-            engine.use(
-                Databases(
-                    tuple(compiled(wheel, group) for group in books(enumerate(self.rules))),  # type: ignore[arg-type]
-                    (None, None, None),
-                    len(self.rules),
-                )
-            )
+            data = compiled(wheel, together(books(enumerate(self.rules))))
+            engine.use(Databases((data,), (None,), len(self.rules)))
             self._own_plain = (self._databases, engine)
         return self._own_plain[1]
 

@@ -15,7 +15,10 @@ MOST_PREFIXES = 4
 
 # Every form takes any digit where it takes one, so lines that differ only in digits have their bodies at the same place:
 # the caches of verdicts rely on that.
-_PREFIX = re.compile(
+_TIME = (
+    rb"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
+_FORMS = (
     rb"\[(?:rank|default)(?P<rank>[0-9]{1,6})\]:[ \t]?"  # torch; torchrun --tee
     rb"|[ ]{0,5}(?P<task>[0-9]{1,6}):[ ]"  # srun -l
     rb"|\[[0-9]{1,6},(?P<process>[0-9]{1,6})\]<std(?:out|err)>:[ \t]?"  # mpirun --tag-output
@@ -23,33 +26,23 @@ _PREFIX = re.compile(
     rb"|\((?:raylet|autoscaler)[^()]{0,60}\)[ ]"  # Ray itself
     rb"|\[pod/(?P<pod>[^\]\s]{1,200})\][ ]"  # kubectl logs --prefix
     rb"|std(?:out|err)[ ][FP][ ]"  # Kubernetes' container runtime, behind its time stamp
-    rb"|(?P<open>\[)?(?P<time>[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
-    rb"(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)(?(open)\][ \t]*|(?:[ \t]+|\Z))"
+    rb"|\[(?P<stamp>" + _TIME + rb")\][ \t]*|(?P<time>" + _TIME + rb")(?:[ \t]+|\Z)"
     rb"|(?P<service>[A-Za-z0-9][A-Za-z0-9_.-]{0,62}[_-][0-9]{1,6})[ ]{1,40}\|[ ]?"  # docker compose
-    rb"|(?P<host>[a-z][A-Za-z0-9.-]{0,62}):[ ]"  # pdsh, DeepSpeed's launcher, dshbak; where is_host agrees
+    # A host name (pdsh, DeepSpeed's launcher, dshbak): it has a digit and looks like a node's name (gpu-017, r7i4n4, node3,
+    # n20.cluster), not like a setting (fp16), a code (EI0002) or a file (model-3.safetensors).
+    rb"|(?P<host>(?=[a-z][A-Za-z0-9.-]{0,62}(?<![.-]):[ ])(?=[A-Za-z.-]*[0-9])(?:(?=[A-Za-z0-9.]*-)"
+    rb"|(?=(?:[A-Za-z.-]*[0-9]){3})|(?=(?:node|gpu|worker|host|server|compute|dgx|nid)[0-9])|(?=[A-Za-z0-9.-]*\.[A-Za-z]))"
+    rb"(?![A-Za-z0-9.-]*\.(?:safetensors|bin|pt|pth|json|jsonl|parquet|arrow|txt|py|gz|tar|log|model):)[A-Za-z0-9.-]+):[ ]"
 )
-_HOST_STEM = re.compile(rb"(?:node|gpu|worker|host|server|compute|dgx|nid)[0-9]")
-_DOTTED = re.compile(rb"\.[A-Za-z]")
-_DIGIT = re.compile(rb"[0-9]")
-
-
-def is_host(word: bytes) -> bool:
-    """Whether a word before a colon names a node (gpu-017, r7i4n4, n20.cluster), not a setting (fp16) or a code (EI0002)."""
-    digits = len(_DIGIT.findall(word))
-    if not digits or word[-1:] in b".-":
-        return False
-    return b"-" in word or digits >= 3 or bool(_HOST_STEM.match(word)) or bool(_DOTTED.search(word))
+_PREFIX = re.compile(_FORMS)
+# The same without names: one match a line is what the scan without a native core can afford.
+_PREFIXES = re.compile(b"(?:%b){0,%d}+" % (re.sub(rb"\(\?P<\w+>", b"(?:", _FORMS), MOST_PREFIXES))
 
 
 def body_start(line: bytes) -> int:
     """Where the body of ``line`` (without escape sequences) begins."""
-    position = 0
-    for _ in range(MOST_PREFIXES):
-        found = _PREFIX.match(line, position)
-        if not found or (found["host"] is not None and not is_host(found["host"])):
-            break
-        position = found.end()
-    return position
+    found = _PREFIXES.match(line)
+    return found.end() if found else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +70,7 @@ _RANK_IN_BODY = re.compile(
 _GLOG = re.compile(
     rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) "
 )
-_CLOCK = re.compile(
-    rb"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
-)
+_CLOCK = re.compile(_TIME)
 
 
 def origin(line: bytes) -> Origin:
@@ -93,7 +84,7 @@ def origin(line: bytes) -> Origin:
     position = 0
     for _ in range(MOST_PREFIXES):
         found = _PREFIX.match(line, position)
-        if not found or (found["host"] is not None and not is_host(found["host"])):
+        if not found:
             break
         position = found.end()
         for group in ("rank", "task", "process"):
@@ -102,8 +93,8 @@ def origin(line: bytes) -> Origin:
         for group in ("host", "service", "ip", "pod"):
             if found[group] is not None:
                 node = _text(found[group])
-        if found["time"] is not None and time is None:
-            time = _text(found["time"])
+        if time is None and (stamp := found["time"] or found["stamp"]) is not None:
+            time = _text(stamp)
     body = line[position : position + 400]
     if (found := _NCCL.match(body)) is not None:
         node, gpu = node or _text(found["node"]), _text(found["gpu"])
