@@ -136,9 +136,8 @@ static size_t clean(const u8 *s, size_t n, u8 *out) {
     return o;
 }
 
-static size_t skip_digits(const u8 *s, size_t n, size_t i, size_t most) {
-    size_t end = i + most < n ? i + most : n;
-    while (i < end && digit(s[i])) i++;
+static size_t skip_digits(const u8 *s, size_t n, size_t i) {
+    while (i < n && digit(s[i])) i++;
     return i;
 }
 
@@ -150,18 +149,18 @@ static int starts(const u8 *s, size_t n, size_t i, const char *word) {
 static size_t bracket_prefix(const u8 *s, size_t n) { /* [rank3]:  [default3]:  [1,3]<stdout>:  [pod/...] */
     size_t i = starts(s, n, 1, "rank") ? 5 : starts(s, n, 1, "default") ? 8 : 0;
     if (i) {
-        size_t j = skip_digits(s, n, i, 6);
+        size_t j = skip_digits(s, n, i);
         if (j > i && starts(s, n, j, "]:")) { j += 2; return j < n && blank(s[j]) ? j + 1 : j; }
         return 0;
     }
     if (starts(s, n, 1, "pod/")) {
         size_t j = 5;
-        while (j < n && j < 206 && s[j] != ']' && !space(s[j])) j++;
-        return j > 5 && j <= 205 && starts(s, n, j, "] ") ? j + 2 : 0;
+        while (j < n && s[j] != ']' && !space(s[j])) j++;
+        return j > 5 && starts(s, n, j, "] ") ? j + 2 : 0;
     }
-    size_t j = skip_digits(s, n, 1, 6);
+    size_t j = skip_digits(s, n, 1);
     if (j == 1 || j >= n || s[j] != ',') return 0;
-    size_t k = skip_digits(s, n, j + 1, 6);
+    size_t k = skip_digits(s, n, j + 1);
     if (k == j + 1) return 0;
     if (starts(s, n, k, "]<stdout>:") || starts(s, n, k, "]<stderr>:")) {
         k += 10;
@@ -172,52 +171,50 @@ static size_t bracket_prefix(const u8 *s, size_t n) { /* [rank3]:  [default3]:  
 
 static size_t ray_prefix(const u8 *s, size_t n) { /* (Name pid=1, ip=10.0.0.1)   (raylet) */
     size_t i = 1;
-    while (i < n && i <= 81 && !space(s[i]) && s[i] != '(' && s[i] != ')') i++;
-    size_t at = 1;
-    if (i > 1 && i <= 81 && i < n && s[i] == ' ' && starts(s, n, i + 1, "pid=")) at = i + 1;
+    while (i < n && !space(s[i]) && s[i] != '(' && s[i] != ')') i++;
+    size_t at = i > 1 && i < n && s[i] == ' ' && starts(s, n, i + 1, "pid=") ? i + 1 : 1;
     if (starts(s, n, at, "pid=")) {
-        size_t j = skip_digits(s, n, at + 4, 10);
+        size_t j = skip_digits(s, n, at + 4);
         if (starts(s, n, j, ", ip=")) {
             size_t k = j + 5;
             while (k < n && (digit(s[k]) || letter(s[k]) || s[k] == '.' || s[k] == ':' || s[k] == '-')) k++;
-            if (k > j + 5 && k <= j + 65) j = k;
+            if (k > j + 5) j = k;
         }
         if (starts(s, n, j, ") ")) return j + 2;
     }
-    i = starts(s, n, 1, "raylet") ? 7 : starts(s, n, 1, "autoscaler") ? 11 : 0;
-    if (!i) return 0;
-    size_t j = i;
+    size_t j = starts(s, n, 1, "raylet") ? 7 : starts(s, n, 1, "autoscaler") ? 11 : 0;
+    if (!j) return 0;
     while (j < n && s[j] != '(' && s[j] != ')') j++;
-    return j <= i + 60 && starts(s, n, j, ") ") ? j + 2 : 0;
+    return starts(s, n, j, ") ") ? j + 2 : 0;
 }
 
-static size_t time_prefix(const u8 *s, size_t n) {
+static size_t time_prefix(const u8 *s, size_t n) { /* 2026-01-02 03:04:05,678   [2026-01-02T03:04:05.678Z] */
     size_t i = s[0] == '[';
     int open = (int)i;
-    if (i + 19 > n) return 0;
-    static const char form[] = "dddd-dd-ddTdd:dd:dd";
-    for (size_t k = 0; k < 19; k++) {
-        u8 c = s[i + k];
-        switch (form[k]) {
-        case 'd': if (!digit(c)) return 0; break;
-        case '-': if (c != '-' && c != '/') return 0; break;
-        case 'T': if (c != 'T' && c != ' ') return 0; break;
-        default: if (c != ':') return 0;
-        }
+    static const char *between[] = {"-/", "-/", "T ", "::", "::"};
+    for (int part = 0; part < 6; part++) {
+        size_t j = skip_digits(s, n, i);
+        if (j == i) return 0;
+        i = j;
+        if (part == 5) break;
+        if (i >= n || (s[i] != between[part][0] && s[i] != between[part][1])) return 0;
+        i++;
     }
-    i += 19;
     if (i < n && (s[i] == '.' || s[i] == ',')) {
-        size_t j = skip_digits(s, n, i + 1, 9);
+        size_t j = skip_digits(s, n, i + 1);
         if (j == i + 1) return 0;
         i = j;
     }
     if (i < n && s[i] == 'Z') i++;
     else if (i < n && (s[i] == '+' || s[i] == '-')) {
-        if (skip_digits(s, n, i + 1, 2) != i + 3) return 0;
-        i += 3;
-        if (i < n && s[i] == ':') i++;
-        if (skip_digits(s, n, i, 2) != i + 2) return 0;
-        i += 2;
+        size_t j = skip_digits(s, n, i + 1);
+        if (j == i + 1) return 0;
+        i = j;
+        if (i < n && s[i] == ':') {
+            j = skip_digits(s, n, i + 1);
+            if (j == i + 1) return 0;
+            i = j;
+        }
     }
     if (open) {
         if (i >= n || s[i] != ']') return 0;
@@ -228,21 +225,21 @@ static size_t time_prefix(const u8 *s, size_t n) {
 }
 
 static int is_host(const u8 *s, size_t n) {
-    static const char *stems[] = {"node", "gpu", "worker", "host", "server", "compute", "dgx", "nid"};
-    size_t digits = 0, dash = 0, dotted = 0;
+    static const char *stems[] = {"node", "gpu", "worker", "host", "server", "compute", "dgx", "hgx", "nid", "cn", "gn"};
+    static const char *files[] = {"safetensors", "bin", "pt", "pth", "json", "jsonl", "parquet", "arrow", "txt", "py", "gz", "tar",
+                                  "log", "model"};
+    size_t runs = 0, dash = 0, dotted = 0;
     for (size_t i = 0; i < n; i++) {
-        digits += (size_t)digit(s[i]);
+        runs += digit(s[i]) && !(i && digit(s[i - 1]));
         dash += s[i] == '-';
         dotted += s[i] == '.' && i + 1 < n && letter(s[i + 1]);
     }
-    if (!digits || s[n - 1] == '.' || s[n - 1] == '-') return 0;
-    static const char *files[] = {"safetensors", "bin", "pt", "pth", "json", "jsonl", "parquet", "arrow", "txt", "py", "gz", "tar",
-                                  "log", "model"};
+    if (!runs || s[n - 1] == '.' || s[n - 1] == '-') return 0;
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
         size_t length = strlen(files[k]);
         if (n > length && s[n - length - 1] == '.' && memcmp(s + n - length, files[k], length) == 0) return 0;
     }
-    if (dash || digits >= 3 || dotted) return 1;
+    if (dash || runs >= 3 || dotted) return 1;
     for (size_t k = 0; k < sizeof stems / sizeof *stems; k++) {
         size_t length = strlen(stems[k]);
         if (starts(s, n, 0, stems[k]) && length < n && digit(s[length])) return 1;
@@ -252,21 +249,19 @@ static int is_host(const u8 *s, size_t n) {
 
 static size_t word_prefix(const u8 *s, size_t n) { /* worker-1  |    gpu-017: */
     size_t i = 0;
-    while (i < n && i < 80 && (digit(s[i]) || letter(s[i]) || s[i] == '_' || s[i] == '.' || s[i] == '-')) i++;
+    int underscore = 0;
+    while (i < n && (digit(s[i]) || letter(s[i]) || s[i] == '_' || s[i] == '.' || s[i] == '-')) underscore |= s[i++] == '_';
     if (i >= n) return 0;
     if (s[i] == ' ') {
         size_t d = i;
         while (d > 0 && digit(s[d - 1])) d--;
-        /* one letter or digit, at most 62 more, a dash, at most 6 digits */
-        if (i - d < 1 || i - d > 6 || d < 2 || d > 64 || (s[d - 1] != '-' && s[d - 1] != '_')) return 0;
-        if (!digit(s[0]) && !letter(s[0])) return 0;
+        if (d == i || d < 2 || (s[d - 1] != '-' && s[d - 1] != '_') || (!digit(s[0]) && !letter(s[0]))) return 0;
         size_t j = i;
         while (j < n && j < i + 41 && s[j] == ' ') j++;
         if (j > i + 40 || j >= n || s[j] != '|') return 0;
         return j + 1 < n && s[j + 1] == ' ' ? j + 2 : j + 1;
     }
-    if (s[i] != ':' || i + 1 >= n || s[i + 1] != ' ' || s[0] < 'a' || s[0] > 'z' || i > 63) return 0;
-    for (size_t k = 0; k < i; k++) if (s[k] == '_') return 0;
+    if (s[i] != ':' || i + 1 >= n || s[i + 1] != ' ' || underscore || s[0] < 'a' || s[0] > 'z') return 0;
     return is_host(s, i) ? i + 2 : 0;
 }
 
@@ -278,7 +273,7 @@ static size_t one_prefix(const u8 *s, size_t n) {
     if (c == ' ' || digit(c)) {
         size_t i = 0;
         while (i < n && i < 5 && s[i] == ' ') i++;
-        size_t j = skip_digits(s, n, i, 6);
+        size_t j = skip_digits(s, n, i);
         if (j > i && starts(s, n, j, ": ")) return j + 2;
         if (c == ' ') return 0;
         return (found = time_prefix(s, n)) ? found : word_prefix(s, n);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
@@ -11,14 +10,19 @@ from typing import Any, NamedTuple, Protocol
 
 from diagnose import shapes
 from diagnose.databases import RELAXED, Databases, Wheel, core
-from diagnose.lines import LONGEST
-from diagnose.metrics import CONSTANT, Column, packed, value_of
-from diagnose.prefixes import body_start
+from diagnose.lines import LONGEST, clean
+from diagnose.metrics import Column, packed
+from diagnose.prefixes import PREFIXES, body_start
 from diagnose.scan import UNKNOWN, Bench, Cursor, Scan, Tally
 
 _AMBIGUOUS = 1
-_CONTROL = re.compile(rb"[\r\0\x1b]")
-_MASK = bytes(ord("0") if 48 <= byte < 58 else 0x80 if byte >= 0x80 else byte for byte in range(256))
+_DIGIT, _HIGH, _ODD_BYTE = 0xFE, 0xFF, 0x1B
+# A line's bytes less what does not tell shapes apart: all digits are one, all high bytes are one, and so are the bytes that
+# make a line odd.
+_MASK = bytes(
+    _DIGIT if 48 <= byte < 58 else _HIGH if byte >= 0x80 else _ODD_BYTE if byte in b"\r\0\x1b" else byte
+    for byte in range(256)
+)
 _MOST_KNOWN, _LONGEST_KEY = 100_000, 2048
 
 
@@ -79,54 +83,10 @@ class PlainEngine:
         return tally.result()
 
 
-class _Metric:
-    """The lines of a shape are metric lines.
+class _Metric(NamedTuple):
+    """The lines of a shape are metric lines of this rule."""
 
-    The first one is read by the rule's expressions. Only when another comes is it worth learning where each number stands.
-    """
-
-    __slots__ = ("_bench", "_body", "_numbers", "_seen", "rule")
-
-    def __init__(self, bench: Bench, rule: int, body: int) -> None:
-        self._bench, self.rule, self._body = bench, rule, body
-        self._seen = False
-        self._numbers: list[tuple[int, float, int, int, float | None]] | None = None
-
-    def read(self, tally: Tally, raw: bytes, start: int) -> None:
-        """The numbers of ``raw``, which stands at ``start``."""
-        tally.content, tally.rule = True, self.rule
-        end = start + len(raw)
-        if self._seen and self._numbers is None:
-            self._numbers = self._places(raw)
-        self._seen = self._numbers is None and not self._seen
-        if self._numbers is None:
-            tally.read(self.rule, raw[self._body :], start, end)
-            return
-        values = [
-            (series, (float(raw[first:last]) if constant is None else constant) * scale)
-            for series, scale, first, last, constant in self._numbers
-        ]
-        tally.values(values, start, end)
-
-    def _places(self, raw: bytes) -> list[tuple[int, float, int, int, float | None]] | None:
-        """(series, scale, from, to, constant) of each number; None where only the expressions can tell."""
-        body = raw[self._body :]
-        found = self._bench.readings(self.rule, body)
-        if found is None:
-            return None
-        spans = [
-            span for span in self._bench.captures(self.rule, body) if value_of(body[span[2] : span[3]]) is not None
-        ]
-        return [
-            (
-                series,
-                scale,
-                self._body + first,
-                self._body + last,
-                reading.constant if reading.run == CONSTANT else None,
-            )
-            for reading, (series, scale, first, last) in zip(found, spans, strict=True)
-        ]
+    rule: int
 
 
 class _Failure(NamedTuple):
@@ -136,58 +96,61 @@ class _Failure(NamedTuple):
 
 
 class _Ask(NamedTuple):
-    """The lines of a shape are judged one by one; their bodies begin here."""
-
-    body: int
+    """The lines of a shape are judged one by one."""
 
 
 class _Odd(NamedTuple):
     """The lines of a shape go the long way round: control bytes, great length, numbers that only expressions find."""
 
 
-_BLANK, _ODD = -2, _Odd()
+_BLANK, _ODD, _ASK = -2, _Odd(), _Ask()
 
 
 class WheelEngine(PlainEngine):
-    """Verdicts remembered by the line with every digit as 0, so that a line of a known shape costs a look-up.
+    """Verdicts remembered by shape, so that a line of a known shape costs a look-up.
 
-    The key keeps lengths, so a number stands at the same place in all lines of a key. A verdict is a rule's number for
-    lines that are dropped and nothing more, and something else where there is more to do.
+    NumPy masks a whole block at once; the shapes of its lines are then a split away. A verdict is a rule's number for lines
+    that are dropped and nothing more, and something else where there is more to do.
     """
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
+        import numpy
+
+        self._numpy = numpy
         self._known: dict[bytes, Any] = {}
+        self._dropped: list[bool] = []
 
     def use(self, databases: Databases) -> None:
         super().use(databases)
         self._known.clear()
+        self._dropped = [
+            action == "D" and number not in self._sensitive for number, action in enumerate(self._bench.actions)
+        ]
+
+    def _keys(self, block: bytes) -> list[bytes]:
+        """The shape of each line of ``block``, prefix and all: masked, and of each run the first byte."""
+        numpy = self._numpy
+        masked = numpy.frombuffer(block.translate(_MASK), numpy.uint8)
+        keep = numpy.ones(len(masked), numpy.bool_)
+        numpy.logical_or(masked[1:] != masked[:-1], masked[1:] < _DIGIT, out=keep[1:])
+        return masked[keep].tobytes().split(b"\n")  # type: ignore[no-any-return]
 
     def scan(self, block: bytes, cursor: Cursor) -> Scan:
         tally = Tally(self._bench, cursor)
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         *lines, rest = block.split(b"\n")
-        keys = block.translate(_MASK).split(b"\n")
+        keys = self._keys(block) if block else []
         at = 0
         if cursor.content and lines:  # this line began in the block before
             at = len(lines[0]) + 1
-            tally.line_of_segments(lines[0], 0, self.judge)
+            self._segments(tally, lines[0], 0)
             tally.end_line()
             del lines[0], keys[0]
-        known = self._known
-        verdicts = list(map(known.get, keys[: len(lines)]))
+        verdicts = list(map(self._known.get, keys[: len(lines)]))
         if None in verdicts:
-            odd = _CONTROL.search(block) is not None
-            for index, verdict in enumerate(verdicts):
-                if verdict is None:
-                    key = keys[index]
-                    verdict = known.get(key)  # a line before it may have been the first of its kind
-                    if verdict is None:
-                        verdict = self._judge_key(lines[index], odd)
-                        if len(key) <= _LONGEST_KEY:
-                            known[key] = verdict
-                    verdicts[index] = verdict
+            self._learn(lines, keys, verdicts)
         plain = Counter(verdict for verdict in verdicts if verdict.__class__ is int)
         first = tally.line
         if plain.total() - plain.pop(UNKNOWN, 0) < len(verdicts):
@@ -196,8 +159,67 @@ class WheelEngine(PlainEngine):
         tally.lines += plain.total()
         tally.blank += plain.pop(_BLANK, 0)
         tally.dropped.update(plain)
-        tally.line_of_segments(rest, len(block) - len(rest), self.judge)
+        self._segments(tally, rest, len(block) - len(rest))
         return tally.result()
+
+    def _learn(self, lines: list[bytes], keys: list[bytes], verdicts: list[Any]) -> None:
+        """Judge the first line of each shape that is not known. This is the hot loop: one scan and little else a turn."""
+        known, prefixes, hits, on_hit = self._known, PREFIXES.match, self._hits, self._on_hit
+        scans, dropped, most = self._scans, self._dropped, len(self._dropped)
+        for index, verdict in enumerate(verdicts):
+            if verdict is not None:
+                continue
+            key = keys[index]
+            verdict = known.get(key)  # a line before it may have been the first of its kind
+            if verdict is None:
+                raw = lines[index]
+                if _ODD_BYTE in key or len(raw) > LONGEST:
+                    verdict = _ODD
+                else:
+                    start = prefixes(raw).end()  # type: ignore[union-attr]
+                    body = raw[start:] if start else raw
+                    hits.clear()
+                    for scan in scans:
+                        scan(body, on_hit)
+                    if len(hits) == 1 and hits[0] < most and dropped[hits[0]] and not body.isspace():
+                        verdict = hits[0]
+                    else:
+                        verdict = self._judge_shape_of(body)
+                if len(key) <= _LONGEST_KEY:
+                    known[key] = verdict
+            verdicts[index] = verdict
+
+    def _judge_shape_of(self, body: bytes) -> Any:
+        """What holds for all lines of the shape of ``body``."""
+        if not body or body.isspace():
+            return _BLANK
+        rule, ambiguous = self.judge_shape(body)
+        if ambiguous:
+            return _ASK
+        if rule == UNKNOWN:
+            return UNKNOWN
+        action = self._bench.actions[rule]
+        return _Failure(rule) if action == "F" else _Metric(rule) if action == "M" else rule
+
+    def _segments(self, tally: Tally, raw: bytes, start: int) -> None:
+        """An odd line, segment by segment: the frames of a progress bar are as alike as lines are."""
+        known = self._known
+        for piece in raw.replace(b"\0", b"\r").split(b"\r") if b"\0" in raw else raw.split(b"\r"):
+            if piece:
+                key = b"\n" + piece.translate(_MASK)  # no line has such a key
+                verdict = known.get(key)
+                if verdict is None:
+                    text = clean(piece)
+                    verdict = _ODD if len(piece) > LONGEST else self._judge_shape_of(text[body_start(text) :])
+                    if len(key) <= _LONGEST_KEY:
+                        known[key] = verdict
+                if verdict.__class__ is not int:
+                    tally.segment(piece, start, self.judge)
+                elif verdict >= 0:
+                    tally.content, tally.rule = True, verdict
+                elif verdict == UNKNOWN:
+                    tally.keep(clean(piece), UNKNOWN, 0, start, start + len(piece))
+            start += len(piece) + 1
 
     def _special(self, tally: Tally, lines: list[bytes], verdicts: list[Any], at: int) -> None:
         """The lines that are not simply dropped."""
@@ -209,33 +231,16 @@ class WheelEngine(PlainEngine):
             raw, start = lines[index], starts[index] + index
             tally.line = first + index
             if verdict.__class__ is _Metric:
-                verdict.read(tally, raw, start)
+                tally.content, tally.rule = True, verdict.rule
+                tally.read(verdict.rule, raw[body_start(raw) :], start, start + len(raw))
             elif verdict.__class__ is _Odd:
-                tally.line_of_segments(raw, start, self.judge)
+                self._segments(tally, raw, start)
             elif verdict.__class__ is _Ask:
                 tally.segment(raw, start, self.judge)
             else:
                 rule = verdict if verdict.__class__ is int else verdict.rule
                 tally.keep(raw, rule, 0, start, start + len(raw))
             tally.end_line()
-
-    def _judge_key(self, raw: bytes, odd: bool) -> Any:
-        """What holds for all lines of the key of ``raw``. ``odd``: there are control bytes about."""
-        if (odd and _CONTROL.search(raw)) or len(raw) > LONGEST:
-            return _ODD
-        start = body_start(raw)
-        body = raw[start:] if start else raw
-        if not body or body.isspace():
-            return _BLANK
-        rule, ambiguous = self.judge_shape(body)
-        if ambiguous:
-            return _Ask(start)
-        if rule == UNKNOWN:
-            return UNKNOWN
-        action = self._bench.actions[rule]
-        if action == "D":
-            return rule
-        return _Failure(rule) if action == "F" else _Metric(self._bench, rule, start)
 
 
 class CoreEngine:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from diagnose.lines import clean
 from diagnose.prefixes import Origin, body_start, moment, origin, origin_of_path
+from diagnose.shapes import shape
+from tests.strategies import bodies, siblings
 
 PREFIXED = [
     ("torch", b"[rank3]: Traceback", b"Traceback", Origin(rank=3)),
@@ -69,3 +74,10 @@ def test_moment() -> None:
     assert found is not None
     assert found.isoformat() == "2026-01-02T03:04:05.678000+00:00"
     assert moment("Jan  2 03:04:05") is None
+
+
+@given(bodies.flatmap(lambda line: st.tuples(st.just(line), siblings(line))))
+def test_lines_that_differ_in_numbers_have_their_bodies_at_the_same_place(pair: tuple[bytes, bytes]) -> None:
+    line, sibling = (clean(one) for one in pair)
+    if shape(line) == shape(sibling):
+        assert shape(line[body_start(line) :]) == shape(sibling[body_start(sibling) :])
