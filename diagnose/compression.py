@@ -214,9 +214,10 @@ class Compression:
         if before.kept:
             already.add(before.line)
         dropped = Counter(dict(scan.dropped))
+        data = bytes(block.data)
         text = bytearray(scan.text)
         for start, end, line in places:
-            segment = clean(block.data[start:end][:LONGEST])
+            segment = clean(data[start:end][:LONGEST])
             records.append([line, len(text), len(segment), NOTABLE, 0, start, end])
             text += segment + b"\n"
             scan.bytes_kept += len(segment) + 1
@@ -226,7 +227,7 @@ class Compression:
             if line == scan.cursor.line and scan.cursor.content:
                 scan.cursor = scan.cursor._replace(kept=True)  # its line has not ended: it will count as kept then
             else:
-                dropped[self._counted_under(block.data, end)] -= 1
+                dropped[self._counted_under(data, end)] -= 1
                 scan.lines_kept += 1
         records.sort(key=lambda record: record[5])
         scan.kept = b"".join(KEPT.pack(*record) for record in records)

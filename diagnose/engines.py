@@ -28,7 +28,7 @@ _MOST_KNOWN, _LONGEST_KEY = 100_000, 2048
 
 class Engine(Protocol):
     def use(self, databases: Databases) -> None: ...
-    def scan(self, block: bytes, cursor: Cursor) -> Scan: ...
+    def scan(self, block: bytes | memoryview, cursor: Cursor) -> Scan: ...
 
 
 class PlainEngine:
@@ -71,9 +71,9 @@ class PlainEngine:
         best = min(blind, key=self._bench.key, default=UNKNOWN)
         return best, _AMBIGUOUS if any(number >= RELAXED for number in hits) else 0
 
-    def scan(self, block: bytes, cursor: Cursor) -> Scan:
+    def scan(self, block: bytes | memoryview, cursor: Cursor) -> Scan:
         tally = Tally(self._bench, cursor)
-        *lines, rest = block.split(b"\n")
+        *lines, rest = bytes(block).split(b"\n")
         at = 0
         for raw in lines:
             tally.line_of_segments(raw, at, self.judge)
@@ -136,10 +136,11 @@ class WheelEngine(PlainEngine):
         numpy.logical_or(masked[1:] != masked[:-1], masked[1:] < _DIGIT, out=keep[1:])
         return masked[keep].tobytes().split(b"\n")  # type: ignore[no-any-return]
 
-    def scan(self, block: bytes, cursor: Cursor) -> Scan:
+    def scan(self, block: bytes | memoryview, cursor: Cursor) -> Scan:
         tally = Tally(self._bench, cursor)
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
+        block = bytes(block)
         *lines, rest = block.split(b"\n")
         keys = self._keys(block) if block else []
         at = 0
@@ -262,7 +263,7 @@ class CoreEngine:
         pairs = zip(databases.base, databases.delta, strict=True)
         self._scanner.use(bytes(actions), [data for pair in pairs for data in pair] if self._native else [])
 
-    def scan(self, block: bytes, cursor: Cursor) -> Scan:
+    def scan(self, block: bytes | memoryview, cursor: Cursor) -> Scan:
         text, kept, numbers, by_hand, dropped, lines, blank, lines_kept, bytes_kept, after = self._scanner.scan(
             block, tuple(cursor), self
         )

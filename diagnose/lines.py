@@ -29,13 +29,16 @@ def clean(segment: bytes) -> bytes:
 class Block(NamedTuple):
     """Whole segments, each ended by LF, CR or NUL."""
 
-    data: bytes
+    data: bytes | memoryview
     cut: int = 0
     """How many bytes the first segment had beyond those that are here (which are more than LONGEST)."""
 
 
 class Blocks:
-    """Puts chunks together into blocks: the same lines come out, whatever the chunks were."""
+    """Puts chunks together into blocks: the same lines come out, whatever the chunks were.
+
+    A segment that two chunks share goes out as a block of its own, so that chunks need not be copied.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
@@ -51,16 +54,18 @@ class Blocks:
         if end == 0:
             self._hold(chunk)
             return
-        if self._overflow:
-            # The long segment ends in this chunk: its beginning goes out alone, with the count of what it lost.
+        start = 0
+        if self._rest:
             first = _first_terminator(chunk)
-            cut = self._overflow + first
-            yield Block(self._rest + chunk[first : first + 1], cut)
+            if self._overflow or len(self._rest) + first > LONGEST + 1:
+                self._hold(chunk[:first])
+                yield Block(self._rest + chunk[first : first + 1], self._overflow)
+            else:
+                yield Block(self._rest + chunk[: first + 1])
             self._rest, self._overflow = b"", 0
-            chunk, end = chunk[first + 1 :], end - first - 1
-        if end:
-            yield Block(self._rest + chunk[:end] if self._rest else chunk[:end])
-            self._rest = b""
+            start = first + 1
+        if start < end:
+            yield Block(memoryview(chunk)[start:end])
         self._hold(chunk[end:])
 
     def close(self) -> Iterator[Block]:

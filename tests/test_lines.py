@@ -18,7 +18,7 @@ def blocks_of(chunks: list[bytes]) -> list[tuple[bytes, int]]:
     found = []
     for block in [block for chunk in chunks for block in blocks.feed(chunk)] + list(blocks.close()):
         cut = block.cut
-        for piece in re.findall(rb"[^\n\r\0]*[\n\r\0]", block.data):
+        for piece in re.findall(rb"[^\n\r\0]*[\n\r\0]", bytes(block.data)):
             text, end = piece[:-1], piece[-1:]
             found.append((text[:LONGEST] + end, max(0, len(text) - LONGEST) + cut))
             cut = 0
