@@ -16,11 +16,11 @@ from diagnose.prefixes import PREFIXES, body_start
 from diagnose.scan import UNKNOWN, Bench, Cursor, Scan, Tally
 
 _AMBIGUOUS = 1
-_DIGIT, _HIGH, _ODD_BYTE = 0xFE, 0xFF, 0x1B
+_DIGIT, _HIGH, _ODD = 0xFE, 0xFF, b"\x1b"
 # A line's bytes less what does not tell shapes apart: all digits are one, all high bytes are one, and so are the bytes that
 # make a line odd.
 _MASK = bytes(
-    _DIGIT if 48 <= byte < 58 else _HIGH if byte >= 0x80 else _ODD_BYTE if byte in b"\r\0\x1b" else byte
+    _DIGIT if 48 <= byte < 58 else _HIGH if byte >= 0x80 else _ODD[0] if byte in b"\r\0\x1b" else byte
     for byte in range(256)
 )
 _MOST_KNOWN, _LONGEST_KEY = 100_000, 2048
@@ -100,10 +100,10 @@ class _Ask(NamedTuple):
 
 
 class _Odd(NamedTuple):
-    """The lines of a shape go the long way round: control bytes, great length, numbers that only expressions find."""
+    """The lines of a shape go the long way round: they hold control bytes, or are too long."""
 
 
-_BLANK, _ODD, _ASK = -2, _Odd(), _Ask()
+_BLANK, _LONG, _ASK = -2, _Odd(), _Ask()
 
 
 class WheelEngine(PlainEngine):
@@ -174,8 +174,8 @@ class WheelEngine(PlainEngine):
             verdict = known.get(key)  # a line before it may have been the first of its kind
             if verdict is None:
                 raw = lines[index]
-                if _ODD_BYTE in key or len(raw) > LONGEST:
-                    verdict = _ODD
+                if _ODD in key or len(raw) > LONGEST:
+                    verdict = _LONG
                 else:
                     start = prefixes(raw).end()  # type: ignore[union-attr]
                     body = raw[start:] if start else raw
@@ -205,13 +205,18 @@ class WheelEngine(PlainEngine):
     def _segments(self, tally: Tally, raw: bytes, start: int) -> None:
         """An odd line, segment by segment: the frames of a progress bar are as alike as lines are."""
         known = self._known
-        for piece in raw.replace(b"\0", b"\r").split(b"\r") if b"\0" in raw else raw.split(b"\r"):
+        if b"\x1b" not in raw:
+            found = [known.get(key) for key in raw.translate(_MASK).split(_ODD) if key]
+            if found and all(verdict.__class__ is int and verdict >= 0 for verdict in found):
+                tally.content, tally.rule = True, found[-1]  # type: ignore[assignment]
+                return
+        for piece in raw.replace(b"\0", b"\r").split(b"\r"):
             if piece:
-                key = b"\n" + piece.translate(_MASK)  # no line has such a key
+                key = piece.translate(_MASK)
                 verdict = known.get(key)
                 if verdict is None:
                     text = clean(piece)
-                    verdict = _ODD if len(piece) > LONGEST else self._judge_shape_of(text[body_start(text) :])
+                    verdict = _LONG if len(piece) > LONGEST else self._judge_shape_of(text[body_start(text) :])
                     if len(key) <= _LONGEST_KEY:
                         known[key] = verdict
                 if verdict.__class__ is not int:
