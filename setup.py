@@ -1,4 +1,4 @@
-"""The native core, for setuptools. Optional: where there is no C compiler the package works without it (see diagnose/matcher.py)."""
+"""The native core, for setuptools. Without a C compiler the package works too (see diagnose/matcher.py)."""
 
 from setuptools import Extension, setup
 

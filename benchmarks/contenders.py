@@ -58,9 +58,7 @@ def build_raw() -> None:
 def raw(name: str, patterns: Sequence[ours.Pattern], label: str, mode: str = "line") -> Contender:
     """Hyperscan from C with ``patterns``."""
     path = CACHE / f"{label}.patterns"
-    path.write_text(
-        "".join(f"{number}\t{'p' if each.confirm else '-'}\t{each.text}\n" for number, each in enumerate(patterns))
-    )
+    path.write_text("".join(f"{number}\t{'p' if each.confirm else '-'}\t{each.text}\n" for number, each in enumerate(patterns)))
     return Contender(name, lambda log: (str(RAW), str(path), str(log), mode))
 
 

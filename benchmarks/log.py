@@ -38,9 +38,7 @@ class Log:
             self.wheel += [entry] * max(1, each.weight * 8 // each.burst) if each.weight else []
         self.unknown = [self.fill.line(nodes) for weight, nodes in unknown_texts() for _ in range(weight)]
         self.failures = [
-            (self.fill.line(each.nodes), each.burst, each.id)
-            for each in failure_templates()
-            for _ in range(each.weight)
+            (self.fill.line(each.nodes), each.burst, each.id) for each in failure_templates() for _ in range(each.weight)
         ]
         python = {each.id: self.fill.line(each.nodes) for each in failure_templates() if each.section == "python"}
         self.raised = [python[name] for name in ("torch-oom", "runtime-cuda", "key-error", "type-error", "value-error")]

@@ -127,9 +127,7 @@ def race(section: Section, contenders: list[Contender], log: Path, repeats: int,
             "outcome": matched,
         }
         if each.slice_mb and bytes_in < size:
-            section.notes.append(
-                f"{each.name}: on the first {bytes_in / 1e6:.3g} MB; klines/s at the whole log's bytes a line"
-            )
+            section.notes.append(f"{each.name}: on the first {bytes_in / 1e6:.3g} MB; klines/s at the whole log's bytes a line")
         if each.note:
             section.notes.append(f"{each.name}: {each.note}")
 
@@ -266,9 +264,7 @@ def follow(log: Path, seconds: float, megabytes_a_second: float = 2.0) -> tuple[
         path.write_bytes(text.readline())
         with path.open("ab") as grown:
             command = [*ours.REPLAY, "--follow", str(path)]
-            child = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT
-            )
+            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT)
             samples, end = [], time.monotonic() + seconds
             while time.monotonic() < end and child.poll() is None:
                 grown.write(text.read(int(megabytes_a_second * 1e6)))
@@ -305,9 +301,7 @@ def startup(options: Any) -> Section:
         section.data[name] = {"wall_s": wall.median, "cpu_s": cpu.median}
     python, replay = (section.data[name]["wall_s"] for name in commands)
     section.data["more_s"] = replay - python
-    section.notes.append(
-        f"diagnose replay takes {replay - python:.3f} s more; its first run here took {first.wall_s:.3f} s"
-    )
+    section.notes.append(f"diagnose replay takes {replay - python:.3f} s more; its first run here took {first.wall_s:.3f} s")
     return section
 
 

@@ -221,9 +221,7 @@ class Filler:
         self.bits = chance.getrandbits
         words = random.Random(7)  # the vocabulary is the same for all seeds
         letters = [c + v for c in "bcdfghklmnprstvz" for v in "aeiou"]
-        spell = [
-            "".join(letters[int(words.random() * len(letters))] for _ in range(2 + index % 3)) for index in range(3000)
-        ]
+        spell = ["".join(letters[int(words.random() * len(letters))] for _ in range(2 + index % 3)) for index in range(3000)]
         self.vocabulary = spell
         self.names = [word if index % 2 else f"{word}_{spell[-index]}" for index, word in enumerate(spell[:300])]
         self.hot = self.names[:24]
@@ -330,9 +328,7 @@ class Filler:
 
     def _path(self) -> str:
         tail = f"/{self.bits(40):x}" if self.random() < 0.03 else ""
-        return (
-            f"{self.pick(self.bases)}/global_step{self.below(200_000)}{tail}/{self.pick(self.files)}_{self.below(64)}"
-        )
+        return f"{self.pick(self.bases)}/global_step{self.below(200_000)}{tail}/{self.pick(self.files)}_{self.below(64)}"
 
     def _word(self) -> str:
         return self.pick(self.hot if self.random() < 0.9 else self.names)

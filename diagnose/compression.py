@@ -143,9 +143,7 @@ class Compression:
 
     def series(self, name: str) -> tuple[int, Series] | None:
         """The fullest series called ``name``, and its source."""
-        found = [
-            (stream.series[name].count, number) for number, stream in self._streams.items() if name in stream.series
-        ]
+        found = [(stream.series[name].count, number) for number, stream in self._streams.items() if name in stream.series]
         if not found:
             return None
         _, number = max(found, key=lambda row: (row[0], -row[1]))

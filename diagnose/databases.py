@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from importlib import metadata
 from typing import Any, NamedTuple, Protocol
 
 from diagnose import cache, shapes
 from diagnose.rules import Rule
 
+core: Any
+"""the native core, or None"""
 try:
     from diagnose import _core as core
 except ImportError:  # built without a compiler, or a checkout that was not installed
-    core = None  # type: ignore[assignment]
+    core = None
 
 SINGLEMATCH, ALLOWEMPTY, PREFILTER = 8, 16, 128
 
@@ -64,7 +67,7 @@ class Wheel:
         import hyperscan
 
         self._hyperscan = hyperscan
-        self.name = f"hyperscan {hyperscan.__version__}"
+        self.name = "hyperscan " + metadata.version("hyperscan")
 
     def compile(self, patterns: Sequence[Pattern]) -> bytes:
         database = self._hyperscan.Database()

@@ -40,9 +40,7 @@ def parse(text: str, where: str) -> Document:
             remedy="quote patterns with single quotes, or use a literal block (|-)",
         ) from None
     except yaml.YAMLError as error:
-        raise RuleError(
-            f"not valid YAML: {error}", where=where, remedy="remove control characters; save as UTF-8"
-        ) from None
+        raise RuleError(f"not valid YAML: {error}", where=where, remedy="remove control characters; save as UTF-8") from None
     document = Document(None)
     if root is not None:
         document.value = _plain(root, (), document, where)

@@ -20,8 +20,7 @@ _DIGIT, _HIGH, _ODD = 0xFE, 0xFF, b"\x1b"
 # A line's bytes less what does not tell shapes apart: all digits are one, all high bytes are one, and so are the bytes that
 # make a line odd.
 _MASK = bytes(
-    _DIGIT if 48 <= byte < 58 else _HIGH if byte >= 0x80 else _ODD[0] if byte in b"\r\0\x1b" else byte
-    for byte in range(256)
+    _DIGIT if 48 <= byte < 58 else _HIGH if byte >= 0x80 else _ODD[0] if byte in b"\r\0\x1b" else byte for byte in range(256)
 )
 _MOST_KNOWN, _LONGEST_KEY = 100_000, 2048
 
@@ -124,9 +123,7 @@ class WheelEngine(PlainEngine):
     def use(self, databases: Databases) -> None:
         super().use(databases)
         self._known.clear()
-        self._dropped = [
-            action == "D" and number not in self._sensitive for number, action in enumerate(self._bench.actions)
-        ]
+        self._dropped = [action == "D" and number not in self._sensitive for number, action in enumerate(self._bench.actions)]
 
     def _keys(self, block: bytes) -> list[bytes]:
         """The shape of each line of ``block``, prefix and all: masked, and of each run the first byte."""

@@ -65,9 +65,7 @@ _RANK_IN_BODY = re.compile(
     rb"|\b(?:global_rank|rank|RANK|Rank)[ ]?[=:][ ]?(?P<named>[0-9]{1,6})\b"
     rb"|^\[(?:INFO|WARNING|ERROR)[^\]]{0,120}\brank[ =](?P<logger>[0-9]{1,6})\b)"
 )
-_GLOG = re.compile(
-    rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) "
-)
+_GLOG = re.compile(rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) ")
 _CLOCK = re.compile(_TIME)
 
 
@@ -123,8 +121,8 @@ def origin_of_path(path: str) -> Origin:
             rank = int(found["number"])
         else:
             node = found["node"]
-    if rank is None and node is None and (found := _SLURM_TASK.search(path)) is not None:
-        rank = int(found["number"])
+    if rank is None and node is None and (task := _SLURM_TASK.search(path)) is not None:
+        rank = int(task["number"])
     return Origin(rank=rank, node=node)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA = "diagnose.report/1"
+SCHEMA: Final = "diagnose.report/1"
 
 
 class _Part(BaseModel):

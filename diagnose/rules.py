@@ -1,8 +1,8 @@
 """Rules as data: what regular output looks like (filters) and what failure evidence looks like (failures).
 
 ``load`` reads YAML files or folders into a :class:`RuleSet`, in an order that is also the precedence: failures before
-filters, lower layers before higher ones, then by file name, then as they stand. The format is described in docs/rules.md; what makes a rule acceptable
-is in ``verification``.
+filters, lower layers before higher ones, then by file name, then as they stand. The format is described in docs/rules.md;
+what makes a rule acceptable is in ``verification``.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class _Entry:
 
     def choice(self, key: str, allowed: Sequence[str], *, default: str | None = None, inherit: bool = False) -> str:
         value = self.text(key, inherit=inherit) or default
-        if value not in allowed:
+        if value is None or value not in allowed:
             what = f"the rule has no {key}" if value is None else f"{key} {value!r} is not known"
             raise RuleError(what, where=self.place, remedy=f"use one of: {', '.join(allowed)}")
         return value

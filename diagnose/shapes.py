@@ -7,7 +7,7 @@ that it hits are looked at again, one by one.
 
 A *run* is a maximal sequence of digits, or of bytes >= 0x80. A shape has each run replaced by one marker. The claim: if
 every position of a pattern's Glushkov automaton that takes one byte of a class (digits, high bytes) takes all of them and may
-repeat itself, and of any two different such positions in a row one can be left out (every way into the first leads
+repeat itself (or ends the match), and of any two different such positions in a row one can be left out (every way into the first leads
 directly to the second too, or every way out of the second also leads out of the first), then a match over a run can be
 shrunk to a single position and stretched to any length, so the pattern matches all lines of a shape or none.
 """
@@ -99,7 +99,8 @@ def sensitivity(pattern: str) -> str | None:
                 continue
             if takes & members != members:
                 return f"it takes some {name} and not others"
-            if number not in automaton.follow[number]:
+            # A last position need not repeat itself: a match may end inside a run.
+            if number not in automaton.follow[number] and automaton.follow[number] != {end}:
                 return f"it counts {name}"
             for other in automaton.follow[number] - {number}:
                 next_takes = automaton.takes.get(other, "")
@@ -145,7 +146,7 @@ def relaxed(pattern: str) -> str:
 
 def _parse(pattern: str) -> Any:
     with warnings.catch_warnings():
-        # A construct that Python may one day read differently, such as [[:digit:]], is one that Hyperscan reads differently now.
+        # What Python may one day read differently, such as [[:digit:]], Hyperscan reads differently now.
         warnings.simplefilter("error", FutureWarning)
         warnings.simplefilter("error", DeprecationWarning)
         try:

@@ -114,9 +114,7 @@ def _decoded(
         except error_type as error:
             # Padding after the last member is no loss; anything else is.
             if began or data.strip(b"\0"):
-                source.problem = (
-                    f"the {name} data is corrupt after {source.bytes_read:,} bytes ({error}): what follows is lost"
-                )
+                source.problem = f"the {name} data is corrupt after {source.bytes_read:,} bytes ({error}): what follows is lost"
             return
         began = True
         if piece:
@@ -167,7 +165,8 @@ def _standard_input() -> Iterator[bytes]:
 
         # A pipe hands over 64 KiB at a time unless it is asked for more.
         fcntl.fcntl(sys.stdin.fileno(), fcntl.F_SETPIPE_SZ, CHUNK)
-    while data := sys.stdin.buffer.read1(CHUNK):
+    descriptor = sys.stdin.fileno()
+    while data := os.read(descriptor, CHUNK):
         yield data
 
 
@@ -199,9 +198,7 @@ def _find(path: str) -> list[Source]:
         matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
         if matches:
             return [source for match in matches for source in _find(match)]
-        raise SourceError(
-            "no such file or folder", where=path, remedy="check the path, or give - for standard input"
-        ) from None
+        raise SourceError("no such file or folder", where=path, remedy="check the path, or give - for standard input") from None
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot be read: {_reason(error)}", where=path, remedy="check its permissions") from None
     if stat.S_ISDIR(mode):
@@ -291,7 +288,7 @@ class Follower:
 
     def _open(self) -> bool:
         try:
-            self._file = open(self._path, "rb", buffering=0)
+            self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - open as long as it is followed
         except OSError as error:
             self.source.problem = f"cannot be read: {error.strerror}"
             return False

@@ -73,9 +73,7 @@ def body_of(line: str) -> bytes:
     return text[body_start(text) :]
 
 
-def examine(
-    rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable[[int], None] | None = None
-) -> list[Objection]:
+def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable[[int], None] | None = None) -> list[Objection]:
     """All objections to ``rules``. ``beside`` are further rules (with examples) that they will work together with."""
     found: list[Objection] = []
     sound: list[Rule] = []

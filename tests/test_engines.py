@@ -184,9 +184,7 @@ def test_native_twins(text: bytes) -> None:
 
 
 @needs_core
-@given(
-    st.floats().map(repr) | st.from_regex(r"[-+]?[0-9]{0,25}\.?[0-9]{0,25}(?:[eE][-+]?[0-9]{0,4})?[a-z ]?", fullmatch=True)
-)
+@given(st.floats().map(repr) | st.from_regex(r"[-+]?[0-9]{0,25}\.?[0-9]{0,25}(?:[eE][-+]?[0-9]{0,4})?[a-z ]?", fullmatch=True))
 def test_native_numbers_are_pythons(text: str) -> None:
     from diagnose.metrics import NUMBER
 

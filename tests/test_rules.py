@@ -37,7 +37,7 @@ def test_yaml_words_stay_words() -> None:
         ("rules:\n  - kind: debug\n    pattern: x\n", "f.yaml:2", "the rule has no id", "add id:"),
         ("rules:\n  - id: a\n    kind: debug\n", "f.yaml:2", "the rule has no pattern", "add pattern:"),
         ("rules:\n  - id: a\n    kind: debug\n    patern: x\n", "f.yaml:2", "unknown field 'patern'", "pattern"),
-        ("rules:\n  - id: a\n    reason: sadness\n    pattern: x\n    layer: user\n", "f.yaml:2", "'sadness' is not known", "key_error"),
+        ("rules:\n  - id: a\n    reason: sadness\n    pattern: x\n", "f.yaml:2", "'sadness' is not known", "key_error"),
         ("rules:\n  - id: a\n    pattern: 'x\n", "f.yaml:3", "not valid YAML", "single quotes"),
         ("rules: 3\n", "f.yaml", "a list called rules", "docs/rules.md"),
         ("rules:\n  - id: a\n    id: b\n", "f.yaml:3", "'id' stands here twice", "keep one"),
@@ -62,7 +62,9 @@ def test_an_id_that_is_taken_names_both_places(tmp_path: Path) -> None:
 
 
 def test_failures_come_before_filters_and_keep_their_order() -> None:
-    failing = parse("layer: user\nrules: [{id: f1, reason: key_error, pattern: x}, {id: f2, reason: key_error, pattern: x}]", "f")
+    failing = parse(
+        "layer: user\nrules: [{id: f1, reason: key_error, pattern: x}, {id: f2, reason: key_error, pattern: x}]", "f"
+    )
     filters = parse("rules: [{id: d1, kind: debug, pattern: x}, {id: d2, kind: debug, pattern: x}]", "d")
     assert [rule.id for rule in RuleSet.of([*filters, *failing])] == ["f1", "f2", "d1", "d2"]
 

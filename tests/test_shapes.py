@@ -25,6 +25,7 @@ from tests.strategies import bodies, patterns, siblings
         r"\d+(?:\.\d+)?(?:e[+-]\d+)?",
         r"[-+.\dEe]+|nan",
         r"^[^\[]*\[\d+\]$",
+        r"loss=[-+\d]",
     ],
 )
 def test_blind(pattern: str) -> None:
@@ -37,7 +38,8 @@ def test_blind(pattern: str) -> None:
         (r"\d{4}-\d\d", "counts"),
         (r"Xid .*: 79\b", "some digits"),
         (r"[1-9]+", "some digits"),
-        (r"\d", "counts"),
+        (r"\d ", "counts"),
+        (r"\d\d", "counts"),
         (r"foo .+\d+", "in a row"),
         (r"(?:\d+)(?:\d+)", "in a row"),
         (r"(?:\d\d){2}", "counts"),

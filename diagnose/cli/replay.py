@@ -37,16 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grouping = parser.add_mutually_exclusive_group()
     grouping.add_argument("--each", action="store_true", help="every file its own job, also those of a folder")
     grouping.add_argument("--together", action="store_true", help="all PATHs are one job")
-    parser.add_argument(
-        "--kept", metavar="FILE", help="write the compressed log here, as line:text (or source:line:text)"
-    )
+    parser.add_argument("--kept", metavar="FILE", help="write the compressed log here, as line:text (or source:line:text)")
     parser.add_argument("--follow", action="store_true", help="go on reading as the files grow, until interrupted")
     parser.add_argument(
         "--idle", type=float, metavar="SECONDS", help="with --follow: stop when nothing was written for so long"
     )
-    parser.add_argument(
-        "--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones"
-    )
+    parser.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones")
     parser.add_argument("--job", metavar="ID", help="the job's name in the report (default: from the path)")
 
 
@@ -64,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
             kept_file.begin(job, many=len(sources) > 1 or len(jobs) > 1)
             finished = _follow(job, kept_file, arguments) if arguments.follow else _read(job, kept_file)
             report = job.report(running=not finished)
-            for problem in report.problems:
-                _warn(SourceError(problem.what, where=problem.source))
+            for unread in report.problems:
+                _warn(SourceError(unread.what, where=unread.source))
             if report.compression.bytes_in == 0 and not arguments.follow:
                 _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
                 statuses.append(2)
@@ -182,10 +178,7 @@ def _follow(job: Job, kept_file: _KeptFile, arguments: argparse.Namespace) -> bo
             for number, follower in enumerate(followers):
                 for chunk in follower.poll():
                     news = True
-                    if isinstance(chunk, Restart):
-                        scans = job.restart(number)
-                    else:
-                        scans = job.feed(number, chunk)
+                    scans = job.restart(number) if isinstance(chunk, Restart) else job.feed(number, chunk)
                     kept_file.write(number, scans)
                     live.show(number, scans)
             for source in _new_sources(folders, job):

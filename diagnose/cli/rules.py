@@ -26,16 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = actions.add_parser("test", help="which lines of LOG the rules match, and which they leave")
     add.add_argument("log", metavar="LOG", help="a log file, or - for standard input")
     add.add_argument("paths", nargs="*", metavar="PATH", help="rule files or folders (default: the shipped rules)")
-    add.add_argument(
-        "--unknown", action="store_true", help="show the shapes of lines that no rule knows, most bytes first"
-    )
+    add.add_argument("--unknown", action="store_true", help="show the shapes of lines that no rule knows, most bytes first")
     add.add_argument("--json", action="store_true")
     add = actions.add_parser("explain", help="what happens to LINE, and why")
     add.add_argument("line", metavar="LINE", help="a line of a log, or - to read lines from standard input")
     add.add_argument("--rule", metavar="ID", help="explain this rule only")
-    add.add_argument(
-        "--rules", metavar="PATH", action="append", help="rule files or folders (default: the shipped rules)"
-    )
+    add.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders (default: the shipped rules)")
     add.add_argument("--json", action="store_true")
 
 
@@ -51,8 +47,7 @@ def _list(arguments: argparse.Namespace) -> int:
         return 0
     style = Style(sys.stdout)
     rows = [
-        (rule.id, rule.reason or rule.kind or "", rule.layer or rule.framework or "", _mark(rule), rule.title)
-        for rule in rules
+        (rule.id, rule.reason or rule.kind or "", rule.layer or rule.framework or "", _mark(rule), rule.title) for rule in rules
     ]
     print(table([("rule", "reason or kind", "layer or framework", "", "title"), *rows], style, header=True))
     failures = sum(rule.family == "failures" for rule in rules)
@@ -224,9 +219,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         verdict = "kept: no rule knows it"
         if hits:
             first = matcher.rules[hits[0]]
-            verdict = (
-                f"kept: failure evidence, {first.reason}" if first.family == "failures" else f"dropped: {first.kind}"
-            )
+            verdict = f"kept: failure evidence, {first.reason}" if first.family == "failures" else f"dropped: {first.kind}"
         if arguments.json:
             print(
                 json.dumps(
@@ -235,8 +228,7 @@ def _explain(arguments: argparse.Namespace) -> int:
                         "body": body.decode("utf-8", "replace"),
                         "verdict": verdict,
                         "rules": [
-                            _as_dict(matcher.rules[hit]) | {"captures": captures_of(matcher.rules[hit], body)}
-                            for hit in hits
+                            _as_dict(matcher.rules[hit]) | {"captures": captures_of(matcher.rules[hit], body)} for hit in hits
                         ],
                         **about,
                     },
