@@ -7,6 +7,7 @@ stands behind them is in the report as unknown.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -54,7 +55,7 @@ class Job:
             diagnosis = r.Diagnosis(
                 evidence=evidence,
                 summary="The log holds failure evidence; which of it is the root cause is not decided yet.",
-                mitigation="Read the evidence in order; the earliest fault usually comes first.",
+                mitigation="Read the evidence from the top: causes stand before symptoms, hardware before software.",
             )
         elif running:
             diagnosis = r.Diagnosis(summary="The job is running.")
@@ -97,15 +98,19 @@ class Job:
         )
 
     def _evidence(self) -> list[EvidenceLine]:
-        """The first lines that a failure rule of some weight matched."""
+        """The first line of each failure rule of some weight: causes before symptoms, the graver and the lower first."""
         rules = self.compression.matcher.rules
-        found: list[EvidenceLine] = []
+        first: dict[int, KeptLine] = {}
+        counts: Counter[int] = Counter()
         for kept in self.compression.kept:
             if kept.rule >= 0 and rules[kept.rule].severity != "warning":
-                found.append(self.evidence_line(kept))
-                if len(found) == _MOST_EVIDENCE:
-                    break
-        return found
+                first.setdefault(kept.rule, kept)
+                counts[kept.rule] += 1
+        # A rule's number already counts from the metal up.
+        order = sorted(first, key=lambda number: (rules[number].symptom, rules[number].severity != "fatal", number))
+        return [
+            self.evidence_line(first[number]).model_copy(update={"count": counts[number]}) for number in order[:_MOST_EVIDENCE]
+        ]
 
     def _metric(self, name: str) -> MetricFigures:
         from diagnose import report as r

@@ -29,6 +29,8 @@ class EvidenceLine(_Part):
     node: str | None = None
     time: str | None = None
     rule: str | None = None
+    count: int = 1
+    """lines of the log that this rule decided; this is the first"""
 
 
 class Suspects(_Part):

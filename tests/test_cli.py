@@ -19,7 +19,9 @@ HEALTHY = b"".join(
     % (n, n * 8, 9 / (1 + n / 50))
     for n in range(1, 200)
 )
-FAILED = HEALTHY + b'[rank3]: Traceback (most recent call last):\n[rank3]:   File "train.py", line 3\n[rank3]: KeyError: \'x\'\n'
+FAILED = (
+    HEALTHY + b"[rank3]: Traceback (most recent call last):\n[rank3]:   File \"train.py\", line 3\n[rank3]: KeyError: 'x'\n"
+)
 
 
 def test_a_healthy_log(diagnose: Run, tmp_path: Path) -> None:
@@ -40,7 +42,7 @@ def test_a_failed_log_is_failed_but_unexplained(diagnose: Run, tmp_path: Path) -
     assert report["outcome"] == "failed"
     assert report["diagnosis"]["evidence"][0] == {
         "source": "train.log", "line": 202, "text": "[rank3]: KeyError: 'x'", "role": "context", "rank": 3, "node": None,
-        "time": None, "rule": "rules/failures/python.yaml:py-key",
+        "time": None, "rule": "rules/failures/python.yaml:py-key", "count": 1,
     }  # fmt: skip
     assert report["compression"]["lines_in"] == 202
     assert report["compression"]["dropped_by_kind"] == {"metric": 199}

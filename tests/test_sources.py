@@ -65,7 +65,11 @@ def test_a_folder_gives_its_logs_in_the_order_of_their_numbers(tmp_path: Path) -
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"" if name == "empty.log" else b"x\n")
     found = find([str(tmp_path)])
-    assert [os.path.relpath(source.name, tmp_path) for source in found.sources] == ["node-1/rank0.out", "rank2.log", "rank10.log"]
+    assert [os.path.relpath(source.name, tmp_path) for source in found.sources] == [
+        "node-1/rank0.out",
+        "rank2.log",
+        "rank10.log",
+    ]
 
 
 @pytest.mark.parametrize(

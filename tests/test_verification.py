@@ -37,7 +37,9 @@ def test_a_rule_alone(rule: str, expected: set[str]) -> None:
     assert names(f"  - {{id: r, {rule}}}\n") == expected
 
 
-FAILURE = "  - {id: f, reason: key_error, pattern: 'demo broke', examples: {matches: ['start: demo broke'], misses: ['demo']}}\n"
+FAILURE = (
+    "  - {id: f, reason: key_error, pattern: 'demo broke', examples: {matches: ['start: demo broke'], misses: ['demo']}}\n"
+)
 
 
 def test_a_filter_that_takes_failure_evidence_is_refused() -> None:

@@ -269,27 +269,17 @@ def render(report: Report, job: Job, style: Style) -> str:
 
 
 def _metric_lines(report: Report, style: Style) -> list[str]:
+    """A line for each number that moved, but not for what only counts."""
     rows = []
     for name, figures in report.metrics.items():
-        if figures.count < 2:
+        if figures.count < 2 or figures.min == figures.max or name.startswith(("consumed_", "total_")) or name == "epoch":
             continue
         spark = sparkline([point[1] for point in figures.points], 40)
-        rows.append(
-            (
-                f"  {name}",
-                f"{figures.count:,}",
-                _short(figures.last),
-                _short(figures.min),
-                _short(figures.max),
-                style.cyan(spark),
-            )
-        )
+        last, least, most = (_short(value) for value in (figures.last, figures.min, figures.max))
+        rows.append((f"  {name}", f"{figures.count:,}", last, least, most, style.cyan(spark)))
     if not rows:
         return []
-    return [
-        "",
-        *table([("  metric", "values", "last", "least", "greatest", ""), *rows], style, header=True).split("\n"),
-    ]
+    return ["", *table([("  metric", "values", "last", "least", "greatest", ""), *rows], style, header=True).split("\n")]
 
 
 def _short(value: float | None) -> str:
@@ -299,15 +289,18 @@ def _short(value: float | None) -> str:
 def _evidence_lines(report: Report, style: Style) -> list[str]:
     if not report.diagnosis.evidence:
         return []
-    lines = ["", style.bold("  failure evidence, in the order of the log")]
+    lines = ["", style.bold("  failure evidence: causes before symptoms, hardware before software")]
     for item in report.diagnosis.evidence[:_SHOWN_LINES]:
         place = f"{os.path.basename(item.source)}:{item.line}"
-        who = " ".join(word for word in (f"rank {item.rank}" if item.rank is not None else "", item.node or "") if word)
-        lines.append(f"    {style.cyan(printable(place))}  {style.dim(printable(who))}".rstrip())
+        about = [f"rank {item.rank}" if item.rank is not None else "", item.node or "", (item.rule or "").rpartition(":")[2]]
+        more = f"{item.count - 1:,} more like it" if item.count > 1 else ""
+        lines.append(
+            f"    {style.cyan(printable(place))}  {style.dim(printable(', '.join(word for word in [*about, more] if word)))}"
+        )
         lines.append(f"      {printable(shortened(item.text.strip(), 92))}")
     rest = len(report.diagnosis.evidence) - _SHOWN_LINES
     if rest > 0:
-        lines.append(style.dim(f"    and {rest} more"))
+        lines.append(style.dim(f"    and {rest} more kinds"))
     return lines
 
 
