@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from diagnose import shapes
 from diagnose.databases import RELAXED, Databases, Wheel, core
-from diagnose.lines import LONGEST, clean
+from diagnose.lines import LONGEST
 from diagnose.metrics import Column, packed
 from diagnose.prefixes import PREFIXES, body_start
 from diagnose.scan import UNKNOWN, Bench, Cursor, Scan, Tally
@@ -143,21 +143,21 @@ class WheelEngine(PlainEngine):
         at = 0
         if cursor.content and lines:  # this line began in the block before
             at = len(lines[0]) + 1
-            self._segments(tally, lines[0], 0)
+            self._segments(tally, lines[0], keys[0], 0)
             tally.end_line()
             del lines[0], keys[0]
         verdicts = list(map(self._known.get, keys[: len(lines)]))
         if None in verdicts:
             self._learn(lines, keys, verdicts)
-        plain = Counter(verdict for verdict in verdicts if verdict.__class__ is int)
+        plain = Counter({verdict: count for verdict, count in Counter(verdicts).items() if verdict.__class__ is int})
         first = tally.line
         if plain.total() - plain.pop(UNKNOWN, 0) < len(verdicts):
-            self._special(tally, lines, verdicts, at)
+            self._special(tally, lines, keys, verdicts, at)
         tally.line = first + len(verdicts)
         tally.lines += plain.total()
         tally.blank += plain.pop(_BLANK, 0)
         tally.dropped.update(plain)
-        self._segments(tally, rest, len(block) - len(rest))
+        self._segments(tally, rest, keys[-1] if keys else b"", len(block) - len(rest))
         return tally.result()
 
     def _learn(self, lines: list[bytes], keys: list[bytes], verdicts: list[Any]) -> None:
@@ -199,32 +199,33 @@ class WheelEngine(PlainEngine):
         action = self._bench.actions[rule]
         return _Failure(rule) if action == "F" else _Metric(rule) if action == "M" else rule
 
-    def _segments(self, tally: Tally, raw: bytes, start: int) -> None:
+    def _segments(self, tally: Tally, raw: bytes, key: bytes, start: int) -> None:
         """An odd line, segment by segment: the frames of a progress bar are as alike as lines are."""
+        if b"\x1b" in raw:  # what is left without escape sequences has other shapes
+            tally.line_of_segments(raw, start, self.judge)
+            return
         known = self._known
-        if b"\x1b" not in raw:
-            found = [known.get(key) for key in raw.translate(_MASK).split(_ODD) if key]
-            if found and all(verdict.__class__ is int and verdict >= 0 for verdict in found):
-                tally.content, tally.rule = True, found[-1]  # type: ignore[assignment]
-                return
-        for piece in raw.replace(b"\0", b"\r").split(b"\r"):
+        keys = key.split(_ODD)
+        found = [known.get(one) for one in keys if one]
+        if found and all(verdict.__class__ is int and verdict >= 0 for verdict in found):
+            tally.content, tally.rule = True, found[-1]  # type: ignore[assignment]
+            return
+        for piece, one in zip(raw.replace(b"\0", b"\r").split(b"\r"), keys, strict=True):
             if piece:
-                key = piece.translate(_MASK)
-                verdict = known.get(key)
+                verdict = known.get(one)
                 if verdict is None:
-                    text = clean(piece)
-                    verdict = _LONG if len(piece) > LONGEST else self._judge_shape_of(text[body_start(text) :])
-                    if len(key) <= _LONGEST_KEY:
-                        known[key] = verdict
+                    verdict = _LONG if len(piece) > LONGEST else self._judge_shape_of(piece[body_start(piece) :])
+                    if len(one) <= _LONGEST_KEY:
+                        known[one] = verdict
                 if verdict.__class__ is not int:
                     tally.segment(piece, start, self.judge)
                 elif verdict >= 0:
                     tally.content, tally.rule = True, verdict
                 elif verdict == UNKNOWN:
-                    tally.keep(clean(piece), UNKNOWN, 0, start, start + len(piece))
+                    tally.keep(piece, UNKNOWN, 0, start, start + len(piece))
             start += len(piece) + 1
 
-    def _special(self, tally: Tally, lines: list[bytes], verdicts: list[Any], at: int) -> None:
+    def _special(self, tally: Tally, lines: list[bytes], keys: list[bytes], verdicts: list[Any], at: int) -> None:
         """The lines that are not simply dropped."""
         first = tally.line
         starts = list(accumulate(map(len, lines), initial=at))
@@ -237,7 +238,7 @@ class WheelEngine(PlainEngine):
                 tally.content, tally.rule = True, verdict.rule
                 tally.read(verdict.rule, raw[body_start(raw) :], start, start + len(raw))
             elif verdict.__class__ is _Odd:
-                self._segments(tally, raw, start)
+                self._segments(tally, raw, keys[index], start)
             elif verdict.__class__ is _Ask:
                 tally.segment(raw, start, self.judge)
             else:
