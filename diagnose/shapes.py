@@ -7,9 +7,9 @@ that it hits are looked at again, one by one.
 
 A *run* is a maximal sequence of digits, or of bytes >= 0x80. A shape has each run replaced by one marker. The claim: if
 every position of a pattern's Glushkov automaton that takes one byte of a class (digits, high bytes) takes all of them and may
-repeat itself (or ends the match), and of any two different such positions in a row one can be left out (every way into the first leads
-directly to the second too, or every way out of the second also leads out of the first), then a match over a run can be
-shrunk to a single position and stretched to any length, so the pattern matches all lines of a shape or none.
+repeat itself (or ends the match), and of any two different such positions in a row one can be left out (every way into the
+first leads directly to the second too, or every way out of the second also leads out of the first), then a match over a run
+can be shrunk to a single position and stretched to any length, so the pattern matches all lines of a shape or none.
 """
 
 from __future__ import annotations
