@@ -160,7 +160,8 @@ def test_a_line_of_a_gigabyte_takes_little_memory(tmp_path: Path) -> None:
         for _ in range(256):
             process.stdin.write(b"x" * (1 << 20))
         process.stdin.close()
-        assert process.stdout and process.stderr
+        assert process.stdout
+        assert process.stderr
         report = json.loads(process.stdout.read())
         peak_kib = int(process.stderr.read().split()[-1])
     assert report["compression"]["bytes_in"] == 256 << 20
@@ -172,7 +173,8 @@ def test_follow_reads_on_until_idle(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_bytes(b"first\n")
     process = subprocess.Popen(
-        [sys.executable, "-m", "diagnose", "replay", str(log), "--follow", "--idle", "2", "--json", "--kept", str(tmp_path / "k")],
+        [sys.executable, "-m", "diagnose", "replay", str(log), "--follow", "--idle", "2", "--json", "--kept",
+         str(tmp_path / "k")],
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     time.sleep(1)
@@ -192,7 +194,8 @@ def test_rules_list_check_test_and_explain(diagnose: Run, tmp_path: Path) -> Non
         "    examples: {matches: ['demo 1'], misses: ['a demo 1']}\n"
     )
     (tmp_path / "bad.yaml").write_text(
-        "rules:\n  - id: demo\n    kind: debug\n    pattern: '^demo \\d+'\n    examples: {matches: ['demo x'], misses: ['a demo 1']}\n"
+        "rules:\n  - id: demo\n    kind: debug\n    pattern: '^demo \\d+'\n"
+        "    examples: {matches: ['demo x'], misses: ['a demo 1']}\n"
     )
     assert "0 failure rules, 1 filters" in diagnose("rules", "list", "r.yaml").stdout
     assert "1 filters, 2 examples: no objections" in diagnose("rules", "check", "r.yaml").stdout
@@ -217,3 +220,9 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         shell=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.stderr == b""
+
+
+def test_the_readme_shows_what_is_printed(diagnose: Run, tmp_path: Path) -> None:
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    shown = (ROOT / "README.md").read_text().split("```text\n")[1].split("```")[0]
+    assert diagnose("replay", "fixtures/logs/job123").stdout.rstrip("\n") == shown.rstrip("\n")

@@ -28,8 +28,8 @@ def names(text: str) -> set[str]:
         ("kind: metric, pattern: '^start of demo', metrics: {speed: '(1)'}, " + GOOD, {"r unknown-name"}),
         ("kind: metric, pattern: '^start of demo', metrics: {loss: 'l=(1)'}, " + GOOD, {"r wrong-capture"}),
         ("kind: metric, pattern: '^start of demo', metrics: {loss: '(1)(2)?'}, " + GOOD, {"r wrong-capture"}),
-        ("kind: debug, pattern: '^start of demo (?P<rank>1)', examples: {matches: [{line: 'start of demo 1', captures: {rank: '2'}}],"
-         " misses: ['start of demo 2']}", {"r wrong-capture"}),
+        ("kind: debug, pattern: '^start of demo (?P<rank>1)', examples: {matches: [{line: 'start of demo 1', captures:"
+         " {rank: '2'}}], misses: ['start of demo 2']}", {"r wrong-capture"}),
         ("kind: debug, pattern: '^start of demo (?P<foo>1)', " + GOOD, {"r unknown-name"}),
     ],
 )  # fmt: skip
