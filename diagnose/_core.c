@@ -436,8 +436,9 @@ static void *grow(Vector *v, size_t more) {
     return (char *)v->items + v->count * v->size;
 }
 
-#define DATABASES 6 /* base and delta of: blind, relaxed, sensitive */
-enum { BLIND = 0, RELAXED = 2, SENSITIVE = 4 };
+#define DATABASES 4 /* base and delta of: blind with relaxed, sensitive */
+enum { SHAPES = 0, SENSITIVE = 2 };
+#define RELAXED (1u << 20) /* added to a rule's number for its relaxed pattern; databases.py has the same number */
 
 typedef struct {
     PyObject_HEAD
@@ -474,13 +475,13 @@ static u32 key_of(const Scanner *z, int32_t rule) { /* order of precedence: fail
     return (u32)rule | ((z->actions[rule] & 127) == FAILURE ? 0 : 1u << 30);
 }
 
-typedef struct { const Scanner *z; int32_t best; int confirm, any; } Hits;
+typedef struct { const Scanner *z; int32_t best; int confirm, relaxed; } Hits;
 
 static int on_hit(unsigned id, unsigned long long from, unsigned long long to, unsigned flags, void *context) {
     Hits *hits = context;
     (void)from; (void)to; (void)flags;
-    hits->any = 1;
-    if (id < hits->z->rules) {
+    if (id >= RELAXED) hits->relaxed = 1;
+    else if (id < hits->z->rules) {
         if (hits->z->actions[id] & 128) hits->confirm = 1;
         if (key_of(hits->z, (int32_t)id) < key_of(hits->z, hits->best)) hits->best = (int32_t)id;
     }
@@ -574,10 +575,10 @@ static int add_segment(Scanner *z, const u8 *block, u32 start, u32 end, int has_
     if (fresh) {
         Entry *e = (Entry *)z->entries.items + g.entry;
         if (z->native) {
-            Hits hits = {z, UNKNOWN, 0, 0}, maybe = {z, UNKNOWN, 0, 0};
-            if (ask_engine(z, BLIND, body, n, &hits) || ask_engine(z, RELAXED, body, n, &maybe)) return -1;
+            Hits hits = {z, UNKNOWN, 0, 0};
+            if (ask_engine(z, SHAPES, body, n, &hits)) return -1;
             e->verdict = hits.best;
-            e->flags = (u8)((maybe.any ? AMBIGUOUS : 0) | (hits.confirm ? CONFIRM : 0));
+            e->flags = (u8)((hits.relaxed ? AMBIGUOUS : 0) | (hits.confirm ? CONFIRM : 0));
         } else {
             u32 *room = grow(&z->pending, 1);
             if (!room) return -1;
@@ -649,7 +650,7 @@ static int settle(Scanner *z, const u8 *block) {
         size_t n = g->body_end - g->body;
         if (!ask && (!e || e->flags & AMBIGUOUS)) {
             if (!z->native) ask = 1;
-            else if ((!e && ask_engine(z, BLIND, body, n, &hits)) || ask_engine(z, SENSITIVE, body, n, &hits)) return -1;
+            else if ((!e && ask_engine(z, SHAPES, body, n, &hits)) || ask_engine(z, SENSITIVE, body, n, &hits)) return -1;
             else ask = hits.confirm;
         }
         g->verdict = hits.best;
@@ -988,7 +989,7 @@ static void drop_databases(Scanner *z) {
     }
 }
 
-/* use(actions, databases): a rule set; forgets every shape. databases: six serialised or None; empty without libhs */
+/* use(actions, databases): a rule set; forgets every shape. databases: four serialised or None; empty without libhs */
 static PyObject *scanner_use(PyObject *self, PyObject *args) {
     Scanner *z = (Scanner *)self;
     const char *actions;

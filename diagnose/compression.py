@@ -19,8 +19,7 @@ from diagnose.databases import core
 from diagnose.lines import LONGEST, Block, Blocks, clean
 from diagnose.matcher import Matcher
 from diagnose.metrics import Column, Series, summary
-from diagnose.prefixes import body_start
-from diagnose.scan import BLANKS, KEPT, Cursor, Scan
+from diagnose.scan import KEPT, Cursor, Scan
 from diagnose.watch import Watch
 
 NOTABLE = -2
@@ -233,15 +232,10 @@ class Compression:
         scan.dropped = sorted((+dropped).items())
 
     def _counted_under(self, data: bytes, end: int) -> int:
-        """The rule that the line around ``end`` was counted under: that of its last segment."""
+        """The rule that the line around ``end`` was counted under."""
         stop = data.index(b"\n", end)
-        start = data.rfind(b"\n", 0, stop) + 1
-        for raw in reversed(data[start:stop].replace(b"\0", b"\r").split(b"\r")):
-            segment = clean(raw)
-            body = segment[body_start(segment) :]
-            if body.strip(BLANKS):
-                return self.matcher.judge(body)
-        raise AssertionError("a notable line has a segment")
+        line = data[data.rfind(b"\n", 0, stop) + 1 : stop + 1]
+        return self.matcher.scan(Block(line), Cursor()).dropped[0][0]
 
 
 def points(series: Series) -> list[list[float | None]]:

@@ -128,32 +128,34 @@ class Books(NamedTuple):
     sensitive: list[Pattern]
     """scanned again for each line of such a shape"""
 
+    @property
+    def together(self) -> list[Pattern]:
+        """As one list, for an engine that pays for every scan it calls."""
+        return [*self.blind, *self.sensitive, *self.relaxed]
+
 
 RELAXED = 1 << 20
-"""Added to a rule's number for its relaxed pattern, where all patterns stand in one database."""
-
-
-def together(groups: Books) -> list[Pattern]:
-    """All of them as one list, for an engine that pays for every scan it calls: one scan a line instead of three."""
-    relaxed = [Pattern(pattern.text, pattern.flags, pattern.number + RELAXED) for pattern in groups.relaxed]
-    return [*groups.blind, *groups.sensitive, *relaxed]
+"""Added to a rule's number for its relaxed pattern. The native core has the same number."""
 
 
 def books(rules: Iterable[tuple[int, Rule]]) -> Books:
     """``rules`` (with their numbers) sorted into their groups."""
+    numbered = list(rules)
+    known = shapes.analyse(rule.pattern for _, rule in numbered)
     result = Books([], [], [])
-    for number, rule in rules:
-        pattern = pattern_of(rule, number)
-        if shapes.sensitivity(rule.pattern) is None:
+    for number, rule in numbered:
+        analysis = known[rule.pattern]
+        pattern = Pattern(rule.pattern, SINGLEMATCH | (PREFILTER if analysis.confirmed else 0), number)
+        if analysis.relaxed is None:
             result.blind.append(pattern)
         else:
             result.sensitive.append(pattern)
-            result.relaxed.append(Pattern(shapes.relaxed(rule.pattern), SINGLEMATCH | ALLOWEMPTY, number))
+            result.relaxed.append(Pattern(analysis.relaxed, SINGLEMATCH | ALLOWEMPTY, number + RELAXED))
     return result
 
 
 class Databases(NamedTuple):
-    """Serialised, for the base and for the rules added since: blind, relaxed and sensitive, or one of all together."""
+    """Serialised, for the base and for the rules added since: what is asked about a shape and what about a line, or both."""
 
     base: tuple[bytes | None, ...]
     delta: tuple[bytes | None, ...]

@@ -44,8 +44,9 @@ class PlainEngine:
 
     def use(self, databases: Databases) -> None:
         self._scans = [self._wheel.load(data).scan for data in (*databases.base, *databases.delta) if data]
+        known = shapes.analyse(rule.pattern for rule in self._bench.rules)
         rules = enumerate(self._bench.rules)
-        self._sensitive = frozenset(number for number, rule in rules if shapes.sensitivity(rule.pattern))
+        self._sensitive = frozenset(number for number, rule in rules if known[rule.pattern].sensitivity)
 
     def _scan(self, body: bytes) -> list[int]:
         """The numbers that Hyperscan reports for one body; those of relaxed patterns too."""
@@ -258,8 +259,9 @@ class CoreEngine:
 
     def use(self, databases: Databases) -> None:
         actions = bytearray(self._bench.actions, "ascii")
+        known = shapes.analyse(rule.pattern for rule in self._bench.rules)
         for number, rule in enumerate(self._bench.rules):
-            if shapes.needs_confirmation(rule.pattern):
+            if known[rule.pattern].confirmed:
                 actions[number] |= 0x80
         if self._judge is not None:
             self._judge.use(databases)

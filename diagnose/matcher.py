@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from diagnose import shapes
-from diagnose.databases import Databases, Libhs, Library, Wheel, books, compiled, core, libhs, together
+from diagnose.databases import Databases, Libhs, Library, Wheel, books, compiled, core, libhs
 from diagnose.engines import ENGINES, PlainEngine
 from diagnose.errors import RuleError
 from diagnose.lines import Block
@@ -78,6 +78,7 @@ class Matcher:
         self._next: Databases | None = None
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
         self._confirmations: dict[int, Any] = {}
+        shapes.analyse(pattern for rule in self.rules for _, pattern in rule.metrics)  # all at once: see readings
         self._library: Library = Libhs() if self.engine == "core" else Wheel()
         self._databases = Databases(self._compile(list(enumerate(self.rules))), self._compile([]), len(self.rules))
         self._engine = ENGINES[self.engine](self)
@@ -144,7 +145,7 @@ class Matcher:
         """Whether a rule that Hyperscan hit really matches. Undecided in time: a filter does not, a failure does."""
         if number not in self._confirmations:
             pattern = self.rules[number].pattern
-            if shapes.needs_confirmation(pattern):
+            if shapes.analyse([pattern])[pattern].confirmed:
                 import regex
 
                 self._confirmations[number] = regex.compile(pattern.encode())
@@ -199,7 +200,9 @@ class Matcher:
         That they stand in the same places for the whole shape is checked on two more bodies of it, with runs of one digit
         and of three: a capture that depends on the length of a number moves.
         """
-        if any(shapes.sensitivity(pattern) for _, pattern in self.rules[number].metrics):
+        patterns = [pattern for _, pattern in self.rules[number].metrics]
+        known = shapes.analyse(patterns)
+        if any(known[pattern].sensitivity for pattern in patterns):
             return None
         found = readings(body, self.captures(number, body))
         for digits in (b"7", b"777"):
@@ -212,8 +215,8 @@ class Matcher:
         groups = books(numbered)
         try:
             if self.engine == "core":
-                return tuple(compiled(self._library, group) for group in groups)
-            return (compiled(self._library, together(groups)),)
+                return compiled(self._library, [*groups.blind, *groups.relaxed]), compiled(self._library, groups.sensitive)
+            return (compiled(self._library, groups.together),)
         except ValueError as error:
             raise self._culprit(numbered, str(error)) from None
 
@@ -238,7 +241,7 @@ class Matcher:
         if self._own_plain is None or self._own_plain[0] is not self._databases:
             wheel = Wheel()
             engine = PlainEngine(self, wheel)
-            data = compiled(wheel, together(books(enumerate(self.rules))))
+            data = compiled(wheel, books(enumerate(self.rules)).together)
             engine.use(Databases((data,), (None,), len(self.rules)))
             self._own_plain = (self._databases, engine)
         return self._own_plain[1]

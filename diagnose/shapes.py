@@ -6,20 +6,23 @@ others ``relaxed`` writes a pattern that matches whenever the rule could match *
 that it hits are looked at again, one by one.
 
 A *run* is a maximal sequence of digits, or of bytes >= 0x80. A shape has each run replaced by one marker. The claim: if
-every position of a pattern's Glushkov automaton that takes one byte of a class (digits, high bytes) takes all of them and may
-repeat itself (or ends the match), and of any two different such positions in a row one can be left out (every way into the
-first leads directly to the second too, or every way out of the second also leads out of the first), then a match over a run
-can be shrunk to a single position and stretched to any length, so the pattern matches all lines of a shape or none.
+every position of a pattern's Glushkov automaton that takes one byte of a class (digits, high bytes) takes all of them and
+may repeat itself (or begins or ends the match), and of any two different such positions in a row one can be left out (every
+way into the first leads directly to the second too, or every way out of the second also leads out of the first), then a match
+over a run can be shrunk to a single position and stretched to any length: the pattern matches all lines of a shape or none.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from diagnose import __version__, cache
 
 _parser: Any = __import__("re._parser", fromlist=["parse"])
 _DIGITS = sum(1 << byte for byte in b"0123456789")
@@ -99,8 +102,9 @@ def sensitivity(pattern: str) -> str | None:
                 continue
             if takes & members != members:
                 return f"it takes some {name} and not others"
-            # A last position need not repeat itself: a match may end inside a run.
-            if number not in automaton.follow[number] and automaton.follow[number] != {end}:
+            # A first or last position need not repeat itself: a match may begin or end inside a run.
+            alone = automaton.follow[number] == {end} or before[number] == {start}
+            if number not in automaton.follow[number] and not alone:
                 return f"it counts {name}"
             for other in automaton.follow[number] - {number}:
                 next_takes = automaton.takes.get(other, "")
@@ -111,6 +115,35 @@ def sensitivity(pattern: str) -> str | None:
                 if not (first_can_go or second_can_go):
                     return f"it wants two or more {name} in a row"
     return None
+
+
+class Analysis(NamedTuple):
+    """What is known of a pattern without looking at any line."""
+
+    sensitivity: str | None
+    confirmed: bool
+    relaxed: str | None
+    """only where it is sensitive"""
+
+
+_analyses: dict[str, Analysis] = {}
+
+
+def analyse(patterns: Iterable[str]) -> dict[str, Analysis]:
+    """The analysis of each pattern. It takes a millisecond or so each, so a set is looked up on disk."""
+    missing = sorted({pattern for pattern in patterns if pattern not in _analyses})
+    if missing:
+        key = cache.key_of(__version__, *missing)
+        known = cache.fetch("analysis", key)
+        if known is None:
+            rows = []
+            for pattern in missing:
+                why = sensitivity(pattern)
+                rows.append([why, needs_confirmation(pattern), relaxed(pattern) if why else None])
+            known = json.dumps(rows).encode()
+            cache.store("analysis", key, known)
+        _analyses.update({p: Analysis(*row) for p, row in zip(missing, json.loads(known), strict=True)})
+    return _analyses
 
 
 @functools.lru_cache(maxsize=8192)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -223,6 +224,11 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 
 def test_the_readme_shows_what_is_printed(diagnose: Run, tmp_path: Path) -> None:
+    """``UPDATE=1`` writes it into the README instead."""
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
-    shown = (ROOT / "README.md").read_text().split("```text\n")[1].split("```")[0]
-    assert diagnose("replay", "fixtures/logs/job123").stdout.rstrip("\n") == shown.rstrip("\n")
+    printed = diagnose("replay", "fixtures/logs/job123").stdout.rstrip("\n")
+    before, shown, after = re.split(r"```text\n|\n```(?=\n\nSo:)", (ROOT / "README.md").read_text())
+    if os.environ.get("UPDATE"):
+        (ROOT / "README.md").write_text(f"{before}```text\n{printed}\n```{after}")
+    else:
+        assert printed == shown
