@@ -23,6 +23,7 @@ _MASK = bytes(
     _DIGIT if 48 <= byte < 58 else _HIGH if byte >= 0x80 else _ODD[0] if byte in b"\r\0\x1b" else byte for byte in range(256)
 )
 _MOST_KNOWN, _LONGEST_KEY = 100_000, 2048
+_PIECE = 1 << 18
 
 
 class Engine(Protocol):
@@ -138,14 +139,25 @@ class WheelEngine(PlainEngine):
         tally = Tally(self._bench, cursor)
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
-        block = bytes(block)
-        *lines, rest = block.split(b"\n")
-        keys = self._keys(block) if block else []
-        at = 0
-        if cursor.content and lines:  # this line began in the block before
-            at = len(lines[0]) + 1
-            self._segments(tally, lines[0], keys[0], 0)
+        data = bytes(block)
+        start = 0
+        while start < len(data):
+            # What NumPy works on should stay in the processor's cache.
+            end = len(data) if start + _PIECE >= len(data) else data.rfind(b"\n", start, start + _PIECE) + 1
+            end = end if end > start else len(data)
+            self._scan_piece(tally, data[start:end], start)
+            start = end
+        return tally.result()
+
+    def _scan_piece(self, tally: Tally, piece: bytes, at: int) -> None:
+        """The lines of ``piece``, which stands at ``at`` in the block."""
+        *lines, rest = piece.split(b"\n")
+        rest_at = at + len(piece) - len(rest)
+        keys = self._keys(piece)
+        if tally.content and lines:  # this line began in the block before
+            self._segments(tally, lines[0], keys[0], at)
             tally.end_line()
+            at += len(lines[0]) + 1
             del lines[0], keys[0]
         verdicts = list(map(self._known.get, keys[: len(lines)]))
         if None in verdicts:
@@ -158,8 +170,7 @@ class WheelEngine(PlainEngine):
         tally.lines += plain.total()
         tally.blank += plain.pop(_BLANK, 0)
         tally.dropped.update(plain)
-        self._segments(tally, rest, keys[-1] if keys else b"", len(block) - len(rest))
-        return tally.result()
+        self._segments(tally, rest, keys[-1], rest_at)
 
     def _learn(self, lines: list[bytes], keys: list[bytes], verdicts: list[Any]) -> None:
         """Judge the first line of each shape that is not known. This is the hot loop: one scan and little else a turn."""

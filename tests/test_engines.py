@@ -98,6 +98,14 @@ def test_kept(engine: EngineName, name: str, rules: list[Rule], lines: bytes, ex
     assert [(line, number) for line, number, _, _ in found["kept"]] == expected
 
 
+@pytest.mark.parametrize("engine", FAST)
+def test_blocks_larger_than_what_is_worked_on_at_once(engine: EngineName) -> None:
+    rules = RuleSet.of([rule("d", r"^d\d+"), rule("f", "f7", "failures"), rule("m", "^m", metrics=(("loss", r"=([\d.]+)"),))])
+    lines = [b"d%d\n" % n if n % 3 else b"m=%d\r%d%%\rm=2\n" % (n, n) if n % 2 else b"x f%d\n" % n for n in range(90_000)]
+    log = b"".join(lines) + b"a" * 400_000 + b"\nend"
+    assert scan_all(Matcher(rules, engine), [log]) == scan_all(Matcher(rules, "plain"), [log])
+
+
 @pytest.mark.parametrize("engine", ["plain", *FAST])
 def test_every_line_is_counted_once(engine: EngineName) -> None:
     log = b"d1\n\nunknown\nd2\rd3\nd4\runknown\n   \nd5"
