@@ -118,4 +118,5 @@ def product(engine: str, rules: Path | None, log: Path | None = None, passes: in
     """diagnose with one of its engines; where ``log`` is given it reads that one, in so many cold passes."""
     tail = (str(rules),) if rules else ()
     base = (sys.executable, "-m", "benchmarks.ours", engine, str(passes))
-    return Contender(f"diagnose, {engine}", lambda other: (*base, str(log or other), *tail))
+    name = f"diagnose, {engine}" + (", the log alone" if log else "")
+    return Contender(name, lambda other: (*base, str(log or other), *tail))

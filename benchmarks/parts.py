@@ -198,10 +198,11 @@ def corpus(folder: Path, options: Any) -> list[Section]:
         single.write_bytes(data)
         passes = min(times, options.passes)
         section.notes.append(
-            f"{len(data) / 1e6:.3g} MB; raw and rg read it repeated {times} times in one file, "
-            f"diagnose {passes} times alone, each time with an empty cache of verdicts"
+            f"{len(data) / 1e6:.3g} MB, repeated {times} times in one file for all; "
+            f"the log alone is read {passes} times, each time with an empty cache of verdicts"
         )
         makers: list[Callable[[], Contender]] = [partial(raw, TO_RAW, shipped, "shipped")]
+        makers += [partial(product, engine, None) for engine in options.engines]
         makers += [partial(product, engine, None, single, passes) for engine in options.engines]
         if not options.no_peers:
             makers.append(partial(ripgrep, shipped, "shipped"))
