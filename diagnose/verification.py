@@ -29,6 +29,7 @@ CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pi
 
 _SLOW_S = 2.0
 _LARGE_BYTES = 4 << 20
+_PLAIN = b"nothing but some plain words of a program"
 # What no filter may match: a filter that takes one of these would take anything.
 _PROBES = (
     "a",
@@ -114,6 +115,14 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
             help="write what Hyperscan and Python's regex share; it may not match the empty line",
         )
         return
+    if shapes.sensitivity(rule.pattern) and regex.search(shapes.relaxed(rule.pattern).encode(), _PLAIN):
+        yield Objection(
+            "expensive",
+            rule,
+            "the rule depends on the very numbers or glyphs, and without them it could be any line: each would be scanned again",
+            rule.place,
+            help="give it literal text, or take all digits and all non-ASCII bytes alike",
+        )
     if "\0" in rule.pattern or "\n" in rule.pattern:
         yield Objection(
             "does-not-compile",

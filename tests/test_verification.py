@@ -24,6 +24,7 @@ def names(text: str) -> set[str]:
         ("kind: debug, pattern: '^start of demo'", {"r no-match-example", "r no-miss-example"}),
         ("kind: debug, pattern: '^begin of demo', " + GOOD, {"r misses-own-example"}),
         ("kind: debug, pattern: '^start of', " + GOOD, {"r matches-own-miss"}),
+        ("kind: debug, pattern: '[a-z] *\\d{3}|^start of demo', " + GOOD, {"r expensive"}),
         ("kind: debug, pattern: '.', examples: {matches: ['a'], misses: ['']}", {"r catch-all"}),
         ("kind: metric, pattern: '^start of demo', metrics: {speed: '(1)'}, " + GOOD, {"r unknown-name"}),
         ("kind: metric, pattern: '^start of demo', metrics: {loss: 'l=(1)'}, " + GOOD, {"r wrong-capture"}),
