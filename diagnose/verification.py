@@ -119,7 +119,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
         yield Objection(
             "expensive",
             rule,
-            "the rule depends on the very numbers or glyphs, and without them it could be any line: each would be scanned again",
+            "the rule depends on the very numbers or glyphs; without them it could be any line, and each is scanned again",
             rule.place,
             help="give it literal text, or take all digits and all non-ASCII bytes alike",
         )

@@ -51,3 +51,11 @@ def diagnose(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI nothing may be missing: a test that is skipped there is a failure."""
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if os.environ.get("CI") and reporter is not None and reporter.stats.get("skipped"):
+        reporter.write_line("skipped tests are failures in CI", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

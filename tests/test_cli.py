@@ -103,6 +103,7 @@ def test_a_bad_input_does_not_stop_the_others(diagnose: Run, tmp_path: Path) -> 
     (tmp_path / "good.log").write_bytes(HEALTHY)
     packed = gzip.compress(HEALTHY)
     (tmp_path / "cut.log.gz").write_bytes(packed[: len(packed) // 2])
+    assert diagnose("replay", "cut.log.gz", "--json").returncode == 2
     done = diagnose("replay", "none.log", "cut.log.gz", "good.log", "--json")
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert [report["job"]["id"] for report in reports] == ["cut", "good"]

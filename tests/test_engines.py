@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections import Counter
@@ -180,6 +181,11 @@ def test_native_twins_at_the_borders_of_their_words(size: int) -> None:
     for fill in (b"a", b"1", b"\x80", b"1a", b"a\xff9"):
         text = (fill * 70)[:size]
         assert core.shape(text) == core.shape_scalar(text) == shapes.shape(text)
+
+
+@pytest.mark.skipif(not os.environ.get("CI"), reason="a person's machine may lack the native core or libhs; CI may not")
+def test_ci_has_every_engine() -> None:
+    assert FAST == ["wheel", "core+wheel", "core"]
 
 
 @needs_core

@@ -61,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
             finished = _follow(job, kept_file, arguments) if arguments.follow else _read(job, kept_file)
             report = job.report(running=not finished)
             for unread in report.problems:
-                _warn(SourceError(unread.what, where=unread.source))
+                remedy = "what could be read is reported; fetch the file again for the rest"
+                _warn(SourceError(unread.what, where=unread.source, remedy=remedy))
+                statuses.append(2)
             if report.compression.bytes_in == 0 and not arguments.follow:
                 _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
                 statuses.append(2)
