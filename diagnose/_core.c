@@ -30,8 +30,9 @@ typedef uint64_t u64;
 
 #define LONGEST 65536u       /* bytes of a segment that are judged and kept; lines.py has the same number */
 #define LONGEST_SHAPE 8192u  /* longer bodies are judged each time and not remembered */
-#define MOST_ENTRIES 200000u /* remembered shapes; when there are more, all are forgotten between two blocks */
+#define MOST_ENTRIES 200000u /* remembered shapes; when there are more, those that came once only are forgotten */
 #define MOST_ARENA (24u << 20)
+#define MOST_FIELDS (1u << 18)
 #define UNKNOWN (-1)
 
 /* ---------------------------------------------------------------------------------------------------- libhs, if present */
@@ -403,7 +404,7 @@ static size_t number(const u8 *s, size_t n, double *value) {
 
 /* ---------------------------------------------------------------------------------------------------------- the scanner */
 
-enum { AMBIGUOUS = 1, CONFIRM = 2, PENDING = 4 };               /* entry flags */
+enum { AMBIGUOUS = 1, CONFIRM = 2, PENDING = 4, SEEN = 8 };     /* entry flags; SEEN: it came again */
 enum { FIELDS_UNSET = 0, FIELDS_WANTED, FIELDS_KNOWN, BY_HAND }; /* how an entry's numbers are read */
 enum { FAILURE = 'F', DROP = 'D', METRIC = 'M' };                /* a rule's action */
 
@@ -499,6 +500,31 @@ static void forget(Scanner *z) {
     memset(z->slots, 0, ((size_t)z->slot_mask + 1) * sizeof *z->slots);
 }
 
+/* Between two blocks: when there are too many shapes, forget those that did not come again; most of them never will. */
+static void make_room(Scanner *z) {
+    if (z->entries.count <= MOST_ENTRIES && z->arena.count <= MOST_ARENA) return;
+    Entry *entries = z->entries.items;
+    u8 *arena = z->arena.items;
+    size_t kept = 0, end = 0;
+    for (size_t e = 0; e < z->entries.count; e++) {
+        if (!(entries[e].flags & SEEN)) continue;
+        memmove(arena + end, arena + entries[e].shape, entries[e].length); /* shapes lie in the order of their entries */
+        entries[kept] = entries[e];
+        entries[kept].shape = (u32)end;
+        entries[kept].flags &= (u8)~SEEN;
+        end += entries[kept++].length;
+    }
+    if (kept > MOST_ENTRIES / 2 || end > MOST_ARENA / 2 || z->fields.count > MOST_FIELDS) { forget(z); return; }
+    z->entries.count = kept;
+    z->arena.count = end;
+    memset(z->slots, 0, ((size_t)z->slot_mask + 1) * sizeof *z->slots);
+    for (u32 e = 0; e < kept; e++) {
+        u32 at = (u32)entries[e].hash & z->slot_mask;
+        while (z->slots[at].entry) at = (at + 1) & z->slot_mask;
+        z->slots[at] = (Slot){(u32)(entries[e].hash >> 32), e + 1};
+    }
+}
+
 static int widen(Scanner *z) {
     u32 mask = z->slot_mask * 2 + 1;
     Slot *slots = calloc((size_t)mask + 1, sizeof *slots);
@@ -526,9 +552,11 @@ static int32_t look_up(Scanner *z, const u8 *body, size_t n, int *fresh) {
     u32 at = (u32)h & z->slot_mask, tag = (u32)(h >> 32);
     for (; z->slots[at].entry; at = (at + 1) & z->slot_mask) {
         if (z->slots[at].tag != tag) continue;
-        const Entry *e = (const Entry *)z->entries.items + (z->slots[at].entry - 1);
-        if (e->length == length && memcmp((const u8 *)z->arena.items + e->shape, s, length) == 0)
+        Entry *e = (Entry *)z->entries.items + (z->slots[at].entry - 1);
+        if (e->length == length && memcmp((const u8 *)z->arena.items + e->shape, s, length) == 0) {
+            if (!(e->flags & SEEN)) e->flags |= SEEN;
             return (int32_t)(z->slots[at].entry - 1);
+        }
     }
     u8 *room = grow(&z->arena, length);
     Entry *entry = grow(&z->entries, 1);
@@ -805,7 +833,7 @@ static int resolve_pending(Scanner *z, const u8 *block, PyObject *owner) {
         if (!fine) return -1;
         Entry *e = (Entry *)z->entries.items + g->entry;
         e->verdict = (int32_t)rule;
-        e->flags = (u8)(flags & (AMBIGUOUS | CONFIRM));
+        e->flags = (u8)((e->flags & SEEN) | (flags & (AMBIGUOUS | CONFIRM)));
     }
     return 0;
 }
@@ -944,7 +972,7 @@ static PyObject *scanner_scan(PyObject *self, PyObject *args) {
     z->segments.count = z->cleaned.count = z->kept.count = z->text.count = z->numbers.count = 0;
     z->asked.count = z->wanted.count = z->pending.count = 0;
     memset(z->counts, 0, ((size_t)z->rules + 1) * sizeof *z->counts);
-    if (z->entries.count > MOST_ENTRIES || z->arena.count > MOST_ARENA) forget(z);
+    make_room(z);
     long long after;
     int status = 0;
     Py_BEGIN_ALLOW_THREADS
