@@ -1,0 +1,62 @@
+"""Real logs, where a corpus stands beside the checkout: nothing that matters is dropped, and all engines agree."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import pytest
+
+from diagnose.compression import Compression
+from diagnose.matcher import Matcher
+from diagnose.rules import load
+from tests.conftest import ROOT
+from tests.test_engines import FAST, scan_all
+
+CORPUS = ROOT.parent / "shared" / "corpus"
+
+
+def rows(folder: str) -> list[dict[str, str]]:
+    with (CORPUS / folder / "labels.tsv").open(newline="") as labels:
+        return [row | {"path": str(CORPUS / folder / row["file"])} for row in csv.DictReader(labels, delimiter="\t")]
+
+
+def content(row: dict[str, str]) -> bytes:
+    data = Path(row["path"]).read_bytes()
+    return gzip.decompress(data) if row["path"].endswith(".gz") else data
+
+
+@pytest.fixture(scope="module")
+def matchers() -> dict[str, Matcher]:
+    return {engine: Matcher(load(), engine) for engine in ("plain", *FAST)}  # type: ignore[arg-type]
+
+
+if CORPUS.is_dir():
+    ROWS = [*rows("cases"), *rows("whole")]
+
+    @pytest.mark.parametrize("row", ROWS, ids=[row["file"] for row in ROWS])
+    def test_the_root_line_is_kept_and_all_engines_agree(row: dict[str, str], matchers: dict[str, Matcher]) -> None:
+        data = content(row)
+        compression = Compression(matchers[FAST[-1]])
+        compression.feed(0, data)
+        compression.close(0)
+        if row["root_cause_line"] != "-":
+            assert int(row["root_cause_line"]) in {line.line for line in compression.kept}
+        expected = scan_all(matchers["plain"], [data])
+        for engine in FAST:
+            assert (
+                scan_all(matchers[engine], [data[start : start + 50_021] for start in range(0, len(data), 50_021)]) == expected
+            )
+
+    def test_whole_logs_are_compressed(matchers: dict[str, Matcher]) -> None:
+        total_in = total_kept = 0
+        for row in rows("whole"):
+            compression = Compression(matchers[FAST[-1]])
+            compression.feed(0, content(row))
+            compression.close(0)
+            counts = compression.counts
+            assert counts.bytes_kept <= 0.10 * counts.bytes_in, row["file"]
+            total_in += counts.bytes_in
+            total_kept += counts.bytes_kept
+        assert total_kept <= 0.03 * total_in
