@@ -1,4 +1,15 @@
-"""diagnose: LLM-assisted log diagnosis and recovery for GPU clusters that train large language models."""
+"""diagnose: log diagnosis and recovery for GPU clusters that train large language models.
+
+The map, in reading order; a module imports only what stands above it, and ``job`` is the place to begin:
+
+    errors shipped cache documents taxonomy report      what the others stand on, and what the outside sees
+    sources lines prefixes                              bytes -> lines
+    rules shapes metrics databases scan engines matcher lines -> verdicts and numbers (and ``_core.c``, the fast twin)
+    verification                                        rules -> objections
+    watch compression                                   verdicts -> the kept log
+    job                                                 the path for one job, top to bottom
+    cli                                                 one module a command
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 from diagnose.databases import core
 from diagnose.lines import LONGEST, Block, Blocks, clean
 from diagnose.matcher import Matcher
-from diagnose.metrics import Column, Series, summary
+from diagnose.metrics import Series, summary
 from diagnose.scan import KEPT, Cursor, Scan
 from diagnose.watch import Watch
 
@@ -248,6 +248,3 @@ def points(series: Series) -> list[list[float | None]]:
         else:
             result.append([step, None, None, None])
     return result
-
-
-__all__ = ["NOTABLE", "Column", "Compression", "Counts", "KeptLine", "KeptLog", "points"]
