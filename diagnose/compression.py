@@ -28,6 +28,7 @@ _IN_MEMORY = 8 << 20
 _HEADER = struct.Struct("<IIQ")
 _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
 """(sources, points a series): 512 ranks that all print their loss need not all be kept in full"""
+_HEAD = 160
 _WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
 _summarise = core.summary if core is not None else summary
 
@@ -99,11 +100,28 @@ class Counts:
     """rule -> lines"""
 
 
+class Progress:
+    """How far one source came, as its metric lines tell."""
+
+    def __init__(self) -> None:
+        self.first = b""
+        """the first metric line, as far as a time stamp may stand in it"""
+        self.last = b""
+        self.last_line = 0
+
+    def see(self, data: memoryview | bytes, column: Column) -> None:
+        if not self.first:
+            self.first = bytes(data[column.starts[0] : min(column.ends[0], column.starts[0] + _HEAD)])
+        self.last = bytes(data[column.starts[-1] : min(column.ends[-1], column.starts[-1] + _HEAD)])
+        self.last_line = max(self.last_line, column.lines[-1])
+
+
 class _Stream:
     """One source on its way through."""
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.progress = Progress()
         self.blocks = Blocks()
         self.cursor = Cursor()
         self.series: dict[str, Series] = {}
@@ -151,12 +169,41 @@ class Compression:
     @property
     def series_names(self) -> list[str]:
         names = {name for stream in self._streams.values() for name in stream.series}
-        return sorted(names - {"step"})
+        return sorted(names - {"step", "progress"})
 
     @property
     def last_step(self) -> float | None:
         steps = [s.series["step"].last for s in self._streams.values() if "step" in s.series]
         return max(steps, default=None)
+
+    def progress(self, source: int) -> Progress:
+        """How far a source came."""
+        return self._stream(source).progress
+
+    def lines_of(self, source: int) -> int:
+        """How many lines a source has so far."""
+        cursor = self._stream(source).cursor
+        return cursor.line - 1 + cursor.content
+
+    def steps_after(self, source: int, line: int) -> int:
+        """How many signs of progress (a step, a loss, a progress bar that moved) a source shows behind ``line``, about."""
+        series = self._stream(source).series
+        counts = [
+            sum(bucket.count for bucket in series[name].buckets if bucket.line > line)
+            for name in ("step", "loss", "progress")
+            if name in series
+        ]
+        return max(counts, default=0)
+
+    def step_at(self, source: int, line: int) -> float | None:
+        """The last step that a source told before ``line``, about."""
+        series = self._stream(source).series.get("step")
+        if series is None or not series.buckets:
+            return None
+        if line >= self.progress(source).last_line:
+            return series.last
+        before = [bucket.step for bucket in series.buckets if bucket.line <= line]
+        return before[-1] if before else None
 
     def dropped_by_kind(self) -> dict[str, int]:
         """Lines dropped, by the kind of the rule that dropped them; blank lines too."""
@@ -183,6 +230,8 @@ class Compression:
                 for index in watch.notable(column, _summarise):
                     notable.add((column.starts[index], column.ends[index], column.lines[index]))
             self._series_of(stream, name).extend(column, _summarise)
+            if name == "step" or (name == "loss" and "step" not in scan.numbers):
+                stream.progress.see(block.data, column)
         if notable:
             self._keep_notable(scan, block, before, sorted(notable))
         stream.cursor = scan.cursor

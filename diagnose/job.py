@@ -1,27 +1,32 @@
 """The path for one job, top to bottom: read this first.
 
-bytes -> lines -> compressed lines -> diagnosis -> decision -> action. So far the path ends at the compressed lines; what
-stands behind them is in the report as unknown.
+bytes -> lines -> compressed lines -> diagnosis -> decision -> action. The library ends at the decision; acting is the
+service's part.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from diagnose.compression import Compression, KeptLine, points
+from diagnose import wording
+from diagnose.compression import Compression, points
+from diagnose.diagnosis import Fault, Finding, Role, explain
+from diagnose.evidence import Event, Evidence, gather
 from diagnose.matcher import Matcher
 from diagnose.metrics import Series
-from diagnose.prefixes import origin
+from diagnose.policy import shipped_policy
+from diagnose.rules import Rule
 from diagnose.scan import Scan
 from diagnose.sources import Source
+from diagnose.taxonomy import shipped_taxonomy
 
 if TYPE_CHECKING:
-    from diagnose.report import EvidenceLine, MetricFigures, Report
+    from diagnose.report import Diagnosis, EvidenceLine, MetricFigures, Report
 
 _MOST_EVIDENCE = 20
+_NEIGHBOURS = 2
 
 
 class Job:
@@ -45,30 +50,23 @@ class Job:
         return self.compression.restart(source)
 
     def report(self, *, running: bool = False) -> Report:
-        """What is known by now."""
+        """What is known by now: compressed lines -> diagnosis -> decision."""
         from diagnose import report as r  # pydantic takes a while to import: not before it is needed
+        from diagnose.decision import decide
 
-        evidence = self._evidence()
-        failed = bool(evidence)
-        outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if failed else "healthy"
-        if failed:
-            diagnosis = r.Diagnosis(
-                evidence=evidence,
-                summary="The log holds failure evidence; which of it is the root cause is not decided yet.",
-                mitigation="Read the evidence from the top: causes stand before symptoms, hardware before software.",
-            )
-        elif running:
-            diagnosis = r.Diagnosis(summary="The job is running.")
-        else:
-            diagnosis = r.Diagnosis(
-                category="none", reason="healthy", confidence=0.5, summary="No line of the log is failure evidence."
-            )
+        kept = self.compression.kept
+        evidence = gather(kept, kept.lines, self.compression.matcher.rules, self.sources)
+        finding = explain(evidence, self.compression)
+        outcome: Literal["failed", "healthy", "running"] = (
+            "running" if running else "failed" if finding.failed else "healthy"
+        )
         counts = self.compression.counts
         return r.Report(
             schema=r.SCHEMA,
-            job=r.JobIdentity(id=self.id, sources=[source.name for source in self.sources]),
+            job=r.JobIdentity(id=self.id, sources=[source.name for source in self.sources], attempt=finding.attempt),
             outcome=outcome,
-            diagnosis=diagnosis,
+            diagnosis=self._diagnosis(finding, evidence, running=running),
+            action=decide(finding, shipped_policy()),
             compression=r.CompressionFigures(
                 lines_in=counts.lines_in,
                 bytes_in=counts.bytes_in,
@@ -81,36 +79,76 @@ class Job:
             problems=[r.Problem(source=s.name, what=s.problem) for s in self.sources if s.problem],
         )
 
-    def evidence_line(self, kept: KeptLine) -> EvidenceLine:
-        """A kept line as the report shows it."""
+    def _diagnosis(self, finding: Finding, evidence: Evidence, *, running: bool) -> Diagnosis:
         from diagnose import report as r
 
-        who, named = origin(kept.text), self.sources[kept.source].origin
-        rule = self.compression.matcher.rules[kept.rule].name if kept.rule >= 0 else None
-        return r.EvidenceLine(
-            source=self.sources[kept.source].name,
-            line=kept.line,
-            text=text_of(kept),
-            rank=who.rank if who.rank is not None else named.rank,
-            node=who.node or named.node,
-            time=who.time,
-            rule=rule,
+        if finding.root is None:
+            summary = "The job is running." if running else wording.summary(finding)
+            return r.Diagnosis(
+                category="unknown" if running else "none",
+                reason="unknown" if running else "healthy",
+                confidence=0.0 if running else finding.confidence,
+                summary=summary,
+                recovered=[self._line(fault, "context", count) for fault, count in finding.recovered],
+                notes=finding.notes,
+                lines_not_read=evidence.skipped,
+            )
+        root = self._line(finding.root, "root_cause", 1)
+        followed = [self._line(fault, "consequence", count) for fault, count in finding.consequences[:_MOST_EVIDENCE]]
+        rule = finding.root.rule
+        return r.Diagnosis(
+            category=shipped_taxonomy().category_of[finding.reason],
+            reason=finding.reason,
+            confidence=finding.confidence,
+            by=finding.by,
+            rule=rule.name if rule else None,
+            root_cause=root,
+            evidence=[root, *followed, *self._neighbours(finding.root.event, evidence)],
+            suspects=r.Suspects(nodes=finding.nodes, ranks=finding.ranks, gpus=finding.gpus),
+            summary=wording.summary(finding),
+            mitigation=rule.mitigation if rule else None,
+            group=finding.group,
+            phase=finding.phase,
+            step=finding.step,
+            others=[
+                r.Failure(category=shipped_taxonomy().category_of[f.reason], reason=f.reason, line=self._line(f, "context", n))
+                for f, n in finding.others[:_MOST_EVIDENCE]
+            ],
+            recovered=[self._line(fault, "context", count) for fault, count in finding.recovered[:_MOST_EVIDENCE]],
+            notes=finding.notes,
+            lines_not_read=evidence.skipped,
         )
 
-    def _evidence(self) -> list[EvidenceLine]:
-        """The first line of each failure rule of some weight: causes before symptoms, the graver and the lower first."""
-        rules = self.compression.matcher.rules
-        first: dict[int, KeptLine] = {}
-        counts: Counter[int] = Counter()
-        for kept in self.compression.kept:
-            if kept.rule >= 0 and rules[kept.rule].severity != "warning":
-                first.setdefault(kept.rule, kept)
-                counts[kept.rule] += 1
-        # A rule's number already counts from the metal up.
-        order = sorted(first, key=lambda number: (rules[number].symptom, rules[number].severity != "fatal", number))
-        return [
-            self.evidence_line(first[number]).model_copy(update={"count": counts[number]}) for number in order[:_MOST_EVIDENCE]
+    def _line(self, fault: Fault, role: Role, count: int) -> EvidenceLine:
+        own = fault.traceback.own_frame if fault.traceback else None
+        frame = f"{own.path}:{own.line} in {own.function}" if own else None
+        line = self._evidence_line(fault.event, role, fault.rule)
+        return line.model_copy(update={"count": count, "frame": frame})
+
+    def _neighbours(self, event: Event, evidence: Evidence) -> list[EvidenceLine]:
+        """The kept lines around the root cause."""
+        near = [
+            other
+            for other in evidence.events
+            if other.source == event.source and other is not event and abs(other.order - event.order) <= _NEIGHBOURS
         ]
+        return [self._evidence_line(other, "context", evidence.rule(other)) for other in near]
+
+    def _evidence_line(self, event: Event, role: Role, rule: Rule | None) -> EvidenceLine:
+        """An event as the report shows it."""
+        from diagnose import report as r
+
+        named = self.sources[event.source].origin
+        return r.EvidenceLine(
+            source=self.sources[event.source].name,
+            line=event.line,
+            text=f"{event.text} […{event.cut:,} bytes cut]" if event.cut else event.text,
+            role=role,
+            rank=event.rank if event.rank is not None else named.rank,
+            node=event.node or named.node,
+            time=event.time,
+            rule=rule.name if rule else None,
+        )
 
     def _metric(self, name: str) -> MetricFigures:
         from diagnose import report as r
@@ -131,12 +169,6 @@ class Job:
             source=self.sources[source].name,
             points=points(series),
         )
-
-
-def text_of(kept: KeptLine) -> str:
-    """The text of a kept line, with a mark where it was cut."""
-    text = kept.text.decode("utf-8", "replace")
-    return f"{text} […{kept.cut:,} bytes cut]" if kept.cut else text
 
 
 def _number(value: float) -> float | None:

@@ -212,12 +212,12 @@ class Matcher:
         return found
 
     def _compile(self, numbered: list[tuple[int, Rule]]) -> tuple[bytes | None, ...]:
-        groups = books(numbered)
         try:
+            groups = books(numbered)
             if self.engine == "core":
                 return compiled(self._library, [*groups.blind, *groups.relaxed]), compiled(self._library, groups.sensitive)
             return (compiled(self._library, groups.together),)
-        except ValueError as error:
+        except (ValueError, shapes.Unreadable) as error:
             raise self._culprit(numbered, str(error)) from None
 
     def _culprit(self, numbered: list[tuple[int, Rule]], message: str) -> RuleError:
@@ -226,9 +226,9 @@ class Matcher:
                 for group in books([(number, rule)]):
                     if group:
                         self._library.compile(group)
-            except ValueError as error:
+            except (ValueError, shapes.Unreadable) as error:
                 return RuleError(
-                    f"Hyperscan refuses the pattern: {error}",
+                    f"the pattern cannot be compiled: {error}",
                     where=f"{rule.place} {rule.id}",
                     remedy="see diagnose rules check",
                 )

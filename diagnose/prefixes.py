@@ -135,5 +135,27 @@ def moment(time: str) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+_MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_ANY_CLOCK = re.compile(
+    r"(?:(?:\d+[-/])?(?P<month>\d{1,2})[-/](?P<day>\d{1,2})|(?P<name>[A-Z][a-z]{2}) +(?P<date>\d{1,2}))[T ]"
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{2}):(?P<second>\d{2}(?:[.,]\d+)?)"
+)
+
+
+def clock(time: str) -> float | None:
+    """``Origin.time`` in seconds, to compare lines of one job: forms without a year count, so years and zones do not."""
+    found = _ANY_CLOCK.search(time)
+    if found is None:
+        return None
+    month = int(found["month"]) if found["month"] else _MONTHS.get(found["name"], 0)
+    day = int(found["day"] or found["date"])
+    try:
+        days = datetime(2000, month, day, tzinfo=UTC).timetuple().tm_yday
+    except ValueError:
+        return None
+    seconds = float(found["second"].replace(",", "."))
+    return days * 86400.0 + int(found["hour"]) * 3600 + int(found["minute"]) * 60 + seconds
+
+
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")

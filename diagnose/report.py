@@ -30,13 +30,23 @@ class EvidenceLine(_Part):
     time: str | None = None
     rule: str | None = None
     count: int = 1
-    """lines of the log that this rule decided; this is the first"""
+    """how many lines tell the same; this is the first"""
+    frame: str | None = None
+    """the job's own code that raised it: file:line in function"""
 
 
 class Suspects(_Part):
     nodes: list[str] = Field(default_factory=list)
     ranks: list[int] = Field(default_factory=list)
     gpus: list[str] = Field(default_factory=list)
+
+
+class Failure(_Part):
+    """A failure beside the one that is diagnosed."""
+
+    category: str
+    reason: str
+    line: EvidenceLine
 
 
 class Diagnosis(_Part):
@@ -51,6 +61,17 @@ class Diagnosis(_Part):
     summary: str = "No diagnosis was made."
     mitigation: str | None = None
     group: str | None = None
+    phase: str | None = None
+    """start-up, load data, load a checkpoint, training, evaluate, save a checkpoint"""
+    step: float | None = None
+    """the last step before the failure"""
+    others: list[Failure] = Field(default_factory=list)
+    """failures that do not follow from the root cause, in order"""
+    recovered: list[EvidenceLine] = Field(default_factory=list)
+    """what failed and was overcome"""
+    notes: list[str] = Field(default_factory=list)
+    lines_not_read: int = 0
+    """kept lines that the diagnosis left out, for there were too many"""
 
 
 class RestartFrom(_Part):

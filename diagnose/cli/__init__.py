@@ -17,6 +17,7 @@ from diagnose.errors import DiagnoseError
 
 COMMANDS = {
     "replay": "read the logs of a job and say what happened",
+    "eval": "how often the diagnosis is right, on labelled cases",
     "rules": "list, check, test and explain rules",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""

@@ -1,0 +1,132 @@
+"""``diagnose eval CORPUS``: how often the diagnosis is right, on labelled cases."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from diagnose.cli.terminal import Progress, Style, table
+from diagnose.evaluation import Results, Score, Verdict, as_dict, evaluate, labels
+from diagnose.matcher import Matcher
+from diagnose.rules import load
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS", help="a folder with labels.tsv and the logs that it names")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one object a corpus a line")
+    form.add_argument("--markdown", action="store_true", help="the tables as Markdown, for docs/accuracy.md")
+    parser.add_argument("--wrong", action="store_true", help="list the cases that came out wrong")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only the cases whose file name has this in it")
+    parser.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    matcher = Matcher(load(arguments.rules))
+    for number, name in enumerate(arguments.corpora):
+        corpus = Path(name)
+        results = Results(name)
+        progress = Progress(name, len(labels(corpus)))
+        for verdict in evaluate(corpus, matcher, only=arguments.only):
+            results.verdicts.append(verdict)
+            progress.at(len(results.verdicts))
+        progress.done()
+        if arguments.json:
+            print(json.dumps(as_dict(results)))
+        elif arguments.markdown:
+            print("\n" * (number > 0) + _markdown(results))
+        else:
+            style = Style(sys.stdout)
+            print("\n" * (number > 0) + _text(results, style))
+            if arguments.wrong:
+                print("\n" + _wrong(results, style))
+    return 0
+
+
+_HEADER = ("category", "cases", "category", "reason", "line exact", "traceback", "action", "suspects", "alarms", "unknown")
+
+
+def _rows(results: Results) -> list[tuple[str, ...]]:
+    rows = [_row(category, score) for category, score in results.by_category().items()]
+    return [*rows, _row("all", results.whole)]
+
+
+def _row(name: str, score: Score) -> tuple[str, ...]:
+    return (
+        name,
+        str(score.cases),
+        _share(score.category, score.cases),
+        _share(score.reason, score.cases),
+        _share(score.exact, score.with_line),
+        _share(score.near, score.with_line),
+        _share(score.action, score.cases),
+        _share(score.suspects_found, score.with_suspects),
+        f"{score.alarms}/{score.healthy}" if score.healthy else "-",
+        str(score.unknown),
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+def _text(results: Results, style: Style) -> str:
+    lines = [style.bold(results.corpus), "", table([_HEADER, *_rows(results)], style, header=True)]
+    whole = results.whole
+    if whole.suspects_said:
+        lines.append(f"\nsuspects: {_share(whole.suspects_right, whole.suspects_said)} of those said are those labelled")
+    if results.confusion():
+        rows = [("labelled", "said", "cases"), *((a, b, str(n)) for a, b, n in results.confusion())]
+        lines += ["", table(rows, style, header=True)]
+    rows = [("confidence", "cases", "right"), *((f"{c:.2f}", str(n), _share(r, n)) for c, n, r in results.calibration())]
+    lines += ["", table(rows, style, header=True)]
+    return "\n".join(lines)
+
+
+def _wrong(results: Results, style: Style) -> str:
+    rows = [("case", "labelled", "line", "said", "line", "action", "wanted")]
+    rows += [_case(v) for v in results.verdicts if not _right(v)]
+    return table(rows, style, header=True)
+
+
+def _right(verdict: Verdict) -> bool:
+    line = verdict.exact or verdict.label.root_cause_line is None
+    found = verdict.suspects is None or verdict.suspects[0] > 0
+    return verdict.category_right and verdict.reason_right and verdict.action_right and line and found
+
+
+def _case(verdict: Verdict) -> tuple[str, ...]:
+    label = verdict.label
+    wanted = str(label.root_cause_line[1]) if label.root_cause_line else "-"
+    mark = "" if verdict.exact or not label.root_cause_line else " (same traceback)" if verdict.near else " (elsewhere)"
+    missed = " suspects" if verdict.suspects is not None and not verdict.suspects[0] else ""
+    return (
+        os.path.basename(label.file),
+        label.reason,
+        wanted,
+        verdict.reason,
+        (str(verdict.line[1]) if verdict.line else "-") + mark,
+        verdict.action,
+        ("" if verdict.action_right else label.action) + missed,
+    )
+
+
+def _markdown(results: Results) -> str:
+    lines = [f"## {results.corpus}", "", _markdown_table([_HEADER, *_rows(results)])]
+    whole = results.whole
+    if whole.suspects_said:
+        lines += ["", f"Of the suspects that are said, {_share(whole.suspects_right, whole.suspects_said)} are labelled."]
+    rows = [("confidence said", "cases", "right"), *((f"{c:.2f}", str(n), _share(r, n)) for c, n, r in results.calibration())]
+    lines += ["", _markdown_table(rows)]
+    if results.confusion():
+        rows = [("labelled", "said", "cases"), *((a, b, str(n)) for a, b, n in results.confusion())]
+        lines += ["", _markdown_table(rows)]
+    return "\n".join(lines)
+
+
+def _markdown_table(rows: list[tuple[str, ...]]) -> str:
+    first, *rest = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [first, tuple("---" for _ in first), *rest])

@@ -1,0 +1,93 @@
+"""Loss: not a number, or far above where it was, and staying there; a loss scale that fell to its floor.
+
+A spike that comes down again is told, not alarmed about. What looks alike and is not: warm-up (the first values), a loss
+that was always noisy (its own steps are the measure), a new epoch or a restart (the value before is not the base: the median of many is).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.detectors.course import Anomaly, Course, mean, median
+from diagnose.metrics import Bucket, Series
+
+_BASE = 32
+"""points that make up the level before"""
+_FEWEST = 3
+_JUMP, _STAYS = 0.5, 0.25
+"""above the level, as a share of it: to begin an anomaly; to go on being one"""
+_SPREADS = 8.0
+_NANS = 3
+
+
+def find(course: Course) -> Iterator[Anomaly]:
+    for name in ("loss", "val_loss"):
+        if name in course.series:
+            source, series = course.series[name]
+            found = _not_a_number(source, series) or (_level(source, series) if name == "loss" else None)
+            if found is not None:
+                yield found
+                return
+    if "loss_scale" in course.series:
+        source, series = course.series["loss_scale"]
+        if (found := _floor(source, series)) is not None:
+            yield found
+
+
+def _not_a_number(source: int, series: Series) -> Anomaly | None:
+    """From some point on no value is a number."""
+    tail: list[Bucket] = []
+    for bucket in reversed(series.buckets):
+        if bucket.finite == bucket.count:
+            break
+        tail.append(bucket)
+        if bucket.finite:
+            break
+    missing = sum(bucket.count - bucket.finite for bucket in tail)
+    if not tail or missing < min(_NANS, max(2, series.count)) or tail[0].finite:
+        return None
+    first = tail[-1]
+    sentence = f"The loss is not a number from step {first.step:.0f} on." if first.step == first.step else "The loss is not a number."
+    return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)
+
+
+def _level(source: int, series: Series) -> Anomaly | None:
+    """The loss leaves its level; the last time it did."""
+    buckets = [bucket for bucket in series.buckets if bucket.finite]
+    values = [mean(bucket) for bucket in buckets]
+    spike: Anomaly | None = None
+    at = _FEWEST
+    while at < len(values) - 1:
+        before = values[max(0, at - _BASE) : at]
+        base = median(before)
+        spread = median([abs(value - last) for last, value in zip(before, before[1:], strict=False)])  # blind to the trend
+        rise = max(_JUMP * abs(base), _SPREADS * spread)
+        if base > 0 and values[at] > base + rise and values[at + 1] > base + rise:
+            level = base + max(_STAYS * abs(base), _SPREADS / 2 * spread)
+            end = at
+            while end < len(values) and values[end] > level:
+                end += 1
+            first, last = buckets[at], buckets[end - 1]
+            sustained = end == len(values)
+            sentence = f"The loss rose from {base:.3g} to {max(values[at:end]):.3g}"
+            sentence += f" at step {first.step:.0f}" if first.step == first.step else ""
+            sentence += " and stayed there." if sustained else ", and came down again."
+            reason = "loss_anomaly" if sustained and end - at >= _FEWEST else None
+            spike = Anomaly("loss", reason, source, first.line, sentence, first.step, last.step, sustained)
+            at = end + _BASE // 2
+        else:
+            at += 1
+    return spike
+
+
+def _floor(source: int, series: Series) -> Anomaly | None:
+    """The loss scale fell to 1 or below and stays: every step overflows."""
+    finite = [bucket for bucket in series.buckets if bucket.finite]
+    if len(finite) < 2 * _FEWEST or series.most <= 2 or any(mean(bucket) > 1 for bucket in finite[-_FEWEST:]):
+        return None
+    onset = next((at for at in range(len(finite)) if all(mean(bucket) <= 1 for bucket in finite[at:])), None)
+    if onset is None:
+        return None
+    first = finite[onset]
+    sentence = f"The loss scale fell from {series.most:g} to {finite[-1].least:g}: every step overflows."
+    return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)

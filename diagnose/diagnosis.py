@@ -1,0 +1,464 @@
+"""Evidence -> root cause, consequences, suspects, group. The reasoning, in the order in which an engineer does it:
+
+1. **Faults.** Each traceback and each line that a failure rule knows is a fault, with a layer, a weight and a place in time.
+2. **What did not matter** goes: a fault that the job went on from (steps followed, the line says that it is well again, the
+   program ended well), an exception that was ignored or only logged.
+3. **Echoes** wait: a watchdog, a launcher's summary, a broken pipe tell that something failed elsewhere.
+4. **The root** is the first of what is left, with two corrections: metal explains software even when it speaks later, and
+   who was told to stop did not fail by itself.
+5. If nothing is left the detectors are asked (loss, hang), then the echoes; and if nothing explains a failure it is unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.compression import NOTABLE, Compression
+from diagnose.detectors import findings
+from diagnose.detectors.course import Anomaly, Course, Silence
+from diagnose.evidence import Event, Evidence, normal
+from diagnose.prefixes import clock, origin
+from diagnose.rules import Rule
+from diagnose.taxonomy import shipped_taxonomy
+from diagnose.topology import Topology, expand
+from diagnose.topology import read as read_topology
+from diagnose.tracebacks import Traceback, assemble
+
+Role = Literal["root_cause", "consequence", "context"]
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """Something that failed, as one line tells."""
+
+    event: Event
+    rule: Rule | None
+    reason: str
+    layer: int
+    """0 is the metal"""
+    fatal: bool
+    symptom: bool
+    traceback: Traceback | None = None
+    moment: float | None = None
+    detector: Anomaly | None = None
+    handled: bool = False
+    """a logger printed it: the program was still in control"""
+    recovered: bool = False
+
+    @property
+    def by_rule(self) -> str | None:
+        return self.rule.name if self.rule is not None else None
+
+
+@dataclass(slots=True)
+class Finding:
+    """The answer."""
+
+    failed: bool
+    reason: str
+    confidence: float
+    by: Literal["rule", "detector", "none"]
+    root: Fault | None = None
+    consequences: list[tuple[Fault, int]] = field(default_factory=list)
+    """what followed, a fault of each kind and how many like it"""
+    others: list[tuple[Fault, int]] = field(default_factory=list)
+    """independent failures, in order"""
+    recovered: list[tuple[Fault, int]] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    gpus: list[str] = field(default_factory=list)
+    phase: str | None = None
+    step: float | None = None
+    attempt: int = 1
+    group: str | None = None
+    notes: list[str] = field(default_factory=list)
+    ended_well: bool = False
+
+
+_DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
+_LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
+_NEAR_S, _NEAR_LINES = 300.0, 300
+_LOOKUPS = {"KeyError", "AttributeError", "ImportError", "ModuleNotFoundError", "IndexError", "StopIteration", "FileNotFoundError",
+            "TypeError", "LookupError", "NotImplementedError", "Empty", "queue.Empty", "_queue.Empty"}
+"""exceptions that programs use to ask a question; what the handler then does may fail by itself"""
+
+
+def explain(evidence: Evidence, log: Compression) -> Finding:
+    """Why the job failed, or that it did not."""
+    return _Case(evidence, log).explain()
+
+
+class _Case:
+    def __init__(self, evidence: Evidence, log: Compression) -> None:
+        self.evidence, self.log = evidence, log
+        taxonomy = shipped_taxonomy()
+        self.depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
+        self.category_of = taxonomy.category_of
+        self.topology: Topology = read_topology(evidence.events)
+        self.well: list[Event] = []
+        """lines that say that all is well (again)"""
+        self.notes: list[str] = []
+        self.faults = self._faults()
+
+    # --- faults ----------------------------------------------------------------------------------------------------------
+
+    def _faults(self) -> list[Fault]:
+        faults: list[Fault] = []
+        for events in self.evidence.by_source():
+            tracebacks, claimed = assemble(events, self._judged)
+            inner = {id(one.previous) for one in tracebacks}
+            for traceback in tracebacks:
+                if id(traceback) not in inner and (fault := self._raised(traceback)) is not None:
+                    faults.append(fault)
+            for event in events:
+                rule = self.evidence.rule(event)
+                if rule is None or event.order in claimed:
+                    continue
+                if rule.reason == "healthy":
+                    self.well.append(event)
+                elif rule.severity != "warning":
+                    faults.append(self._fault(event, rule))
+        for fault in faults:
+            fault.recovered = fault.recovered or self._recovered(fault)
+        course = Course({name: found for name in self.log.series_names if (found := self.log.series(name)) is not None})
+        for anomaly in findings(course):
+            fault = self._detected(anomaly)
+            if fault is None:
+                self.notes.append(anomaly.sentence)
+            else:
+                faults.append(fault)
+        return sorted(faults, key=self._place)
+
+    def _detected(self, anomaly: Anomaly) -> Fault | None:
+        """A fault that a detector found, at the first line that was kept of it."""
+        if anomaly.reason is None:
+            return None
+        near = [e for e in self.evidence.events if e.source == anomaly.source and e.line >= anomaly.line and e.rule == NOTABLE]
+        event = near[0] if near else Event(-1, anomaly.source, anomaly.line, anomaly.sentence, NOTABLE, 0)
+        if event.order < 0:
+            before = [e.order for e in self.evidence.events if e.source == anomaly.source and e.line <= anomaly.line]
+            event.order = max(before, default=-1)
+        fault = Fault(event, None, anomaly.reason, self.depth["framework"], False, False, detector=anomaly)
+        fault.moment = self._moment(event)
+        return fault
+
+    def _judged(self, event: Event) -> bool:
+        rule = self.evidence.rule(event)
+        return rule is not None and rule.severity != "warning"
+
+    def _fault(self, event: Event, rule: Rule) -> Fault:
+        return Fault(
+            event=event,
+            rule=rule,
+            reason=rule.reason or "unknown",
+            layer=self.depth.get(rule.layer or "user", len(self.depth)),
+            fatal=rule.severity == "fatal",
+            symptom=rule.symptom,
+            moment=self._moment(event),
+        )
+
+    def _raised(self, last: Traceback) -> Fault | None:
+        """The fault that one chain of tracebacks shows."""
+        links = [one for one in last.chain() if one.exception is not None]
+        if not links:
+            return None
+        chosen = self._first_cause(links)
+        event = chosen.exception
+        assert event is not None
+        rule = self.evidence.rule(event)
+        if rule is not None and rule.severity != "warning":
+            fault = self._fault(event, rule)
+        else:
+            fault = Fault(event, None, "runtime_error", self.depth["user"], False, rule is not None and rule.symptom)
+            fault.moment = self._moment(event)
+        fault.traceback = chosen
+        # An exception that nobody caught ends its process.
+        fault.handled = bool(_LOGGER.search(chosen.lead))
+        fault.fatal = not fault.handled and (fault.fatal or chosen.where == "main")
+        if chosen.where == "ignored":
+            fault.recovered = True
+        if chosen.where == "thread":
+            fault.fatal = False
+        return fault
+
+    def _first_cause(self, links: list[Traceback]) -> Traceback:
+        """Which exception of a chain (latest first) is the cause."""
+        chosen = links[0]
+        for later, earlier in zip(links, links[1:], strict=False):
+            if later.link in ("original", "remote"):
+                break  # the outer traceback only tells of this one
+            if later.link == "context" and self._only_asked(earlier, chosen):
+                break
+            if self._tells_more(chosen, earlier):
+                continue
+            chosen = earlier
+        return chosen
+
+    def _only_asked(self, earlier: Traceback, later: Traceback) -> bool:
+        name = earlier.type.rpartition(".")[2]
+        return name in _LOOKUPS and (not earlier.message or earlier.message.split("\n")[0][:60] not in later.message)
+
+    def _tells_more(self, later: Traceback, earlier: Traceback) -> bool:
+        """Whether the later exception explains more: a rule for its very message knows it, the earlier is a plain class."""
+        if not self._specific(later) or self._specific(earlier) or (earlier.message and earlier.message[:80] in later.message):
+            return False
+        rule = self.evidence.rule(earlier.exception) if earlier.exception else None
+        return rule is None or rule.severity != "fatal"
+
+    def _specific(self, traceback: Traceback) -> bool:
+        rule = self.evidence.rule(traceback.exception) if traceback.exception else None
+        return rule is not None and rule.severity != "warning" and not rule.symptom and rule.layer != "user"
+
+    def _moment(self, event: Event) -> float | None:
+        return clock(event.time) if event.time else None
+
+    def _place(self, fault: Fault) -> tuple[float, int]:
+        """Where a fault stands in time: by its clock if the sources are many and have one, else as it was read."""
+        if len(self.evidence.sources) > 1 and fault.moment is not None:
+            return fault.moment, fault.event.order
+        return (0.0 if len(self.evidence.sources) == 1 else float("inf")), fault.event.order
+
+    def _recovered(self, fault: Fault) -> bool:
+        """Whether the job went on, or somebody said that all is well again."""
+        event = fault.event
+        steps = self.log.steps_after(event.source, event.line)
+        if steps >= (20 if fault.reason == "loss_anomaly" else 8 if self._deep(fault) else 2):
+            return True
+        for well in self.well:
+            later = well.source != event.source or well.line > event.line
+            layer = self.evidence.rules[well.rule].layer or "framework"
+            if later and (layer == "framework" or self.depth[layer] == fault.layer):
+                return not (fault.fatal and layer != "framework")
+        return False
+
+    def _deep(self, fault: Fault) -> bool:
+        layer = fault.rule.layer if fault.rule else "user"
+        return fault.fatal and not fault.symptom and layer in _DEEP and fault.reason != "preempted"
+
+    # --- the answer --------------------------------------------------------------------------------------------------------
+
+    def explain(self) -> Finding:
+        standing = [fault for fault in self.faults if not fault.recovered]
+        root = self._root(standing)
+        if root is not None and _torn(root):
+            root = next((f for f in standing if not _torn(f) and f.traceback and f.reason == root.reason), root)
+        if root is not None and root.reason == "preempted" and (hang := self._hang(root)) is not None:
+            standing.append(hang)
+            root = hang
+        if root is None:
+            return Finding(
+                False,
+                "healthy",
+                0.9 if self.well else 0.6,
+                "none",
+                recovered=_folded([f for f in self.faults if f.recovered]),
+                attempt=self._attempt(),
+                notes=self.notes,
+                ended_well=bool(self.well),
+            )
+        return self._finding(root, standing)
+
+    def _root(self, faults: list[Fault]) -> Fault | None:
+        causes = [fault for fault in faults if not fault.symptom]
+        raised = [f for f in causes if f.fatal and f.reason != "preempted"]
+        stopped = [f for f in causes if f.reason == "preempted"]
+        noted = [f for f in causes if not f.fatal and f.reason != "preempted"]
+        metal = [f for f in raised if self.depth_name(f) in ("hardware", "driver", "host", "scheduler")
+                 and self.category_of.get(f.reason) == "infrastructure"]
+        if metal:
+            # "CUDA error" is how a program sees what the driver and the machine name.
+            return self._first([f for f in metal if f.reason != "cuda_error"]) or self._first(metal)
+        first = self._first(raised)
+        if first is not None:
+            told = self._first(stopped)
+            if told is not None and self._before(told, first):
+                return told
+            deeper = [f for f in noted if f.layer < first.layer and not f.handled and self._before(f, first) and self._near(f, first)]
+            logged = [f for f in noted if _same(f, first) and self._before(f, first)]
+            return self._first(deeper) or self._first(logged) or first
+        first, told = self._first(noted), self._first(stopped)
+        if first is not None and (told is None or self._before(first, told)):
+            return first
+        if told is not None:
+            return told
+        echoes = [f for f in faults if f.symptom]
+        return self._first([f for f in echoes if f.reason not in ("called_process_error", "unknown")]) or self._first(echoes)
+
+    def _hang(self, end: Fault) -> Fault | None:
+        """Whether the job had stood still for long when it was ended."""
+        last: tuple[float, int, int] | None = None
+        rhythm: float | None = None
+        for source in range(len(self.evidence.sources)):
+            progress = self.log.progress(source)
+            moments = [clock(time) if (time := origin(text).time) else None for text in (progress.first, progress.last)]
+            began, at = moments
+            if at is not None and (last is None or at > last[0]):
+                last = at, source, progress.last_line
+                found = self.log.series("step")
+                steps = found[1].count if found else 0
+                rhythm = (at - began) / (steps - 1) if began is not None and steps > 1 else None
+        if last is None or end.moment is None:
+            return None
+        at, source, line = last
+        said = [e for e in self.evidence.events if e.source == source and line < e.line < end.event.line and e.rule < 0]
+        busy = any(re.search(r"(?i)sav(?:e|ing)|checkpoint|evaluat|validat", e.text) for e in said)
+        course = Course(silence=Silence(source, line, end.moment - at, rhythm, busy))
+        return next((fault for anomaly in findings(course) if (fault := self._detected(anomaly)) is not None), None)
+
+    def depth_name(self, fault: Fault) -> str:
+        return (fault.rule.layer if fault.rule else None) or "user"
+
+    def _first(self, faults: list[Fault]) -> Fault | None:
+        return min(faults, key=self._place, default=None)
+
+    def _before(self, one: Fault, other: Fault) -> bool:
+        return self._place(one) < self._place(other)
+
+    def _near(self, one: Fault, other: Fault) -> bool:
+        if one.moment is not None and other.moment is not None:
+            return abs(one.moment - other.moment) <= _NEAR_S
+        return one.event.source != other.event.source or abs(one.event.line - other.event.line) <= _NEAR_LINES
+
+    # --- what goes with it -------------------------------------------------------------------------------------------------
+
+    def _finding(self, root: Fault, standing: list[Fault]) -> Finding:
+        same = [f for f in standing if f is root or _kind(f) == _kind(root)]
+        rest = [f for f in standing if _kind(f) != _kind(root)]
+        reason = root.reason
+        finding = Finding(True, reason, self._confidence(root, rest), "detector" if root.detector else "rule", root)
+        if reason == "unknown":
+            finding.by = "none"
+        finding.consequences = _folded([f for f in rest if f.symptom or self._follows(f, root)])
+        finding.others = _folded([f for f in rest if not (f.symptom or self._follows(f, root))])
+        finding.recovered = _folded([f for f in self.faults if f.recovered])
+        finding.step = self.log.step_at(root.event.source, root.event.line)
+        finding.phase = _phase(root, finding.step)
+        self._suspects(finding, root, same)
+        finding.group = group_of(reason, root)
+        finding.notes = self.notes
+        finding.attempt = self._attempt()
+        return finding
+
+    def _attempt(self) -> int:
+        """Which attempt of the job the log ends with: every process that died, with steps after it, was one before."""
+        attempt = 1
+        last: tuple[int, int] | None = None
+        for fault in self.faults:
+            if not (fault.recovered and fault.fatal):
+                continue
+            at = fault.event.source, self.log.steps_after(fault.event.source, fault.event.line)
+            if at[1] and (last is None or last[0] == at[0] and last[1] - at[1] >= 2):
+                attempt += 1
+                last = at
+        return attempt
+
+    def _follows(self, fault: Fault, root: Fault) -> bool:
+        return fault.layer >= root.layer and not self._before(fault, root)
+
+    def _confidence(self, root: Fault, rest: list[Fault]) -> float:
+        if root.reason == "unknown":
+            return 0.0
+        if root.symptom:
+            return 0.6
+        value = 0.95 if root.fatal else 0.8
+        if any(not f.symptom and f.reason != root.reason and f.fatal for f in rest):
+            value -= 0.1
+        return value
+
+    def _suspects(self, finding: Finding, root: Fault, same: Sequence[Fault]) -> None:
+        nodes: list[str] = []
+        ranks: list[int] = []
+        gpus: list[str] = []
+        for fault in same[:4096]:
+            event = fault.event
+            found = captures(fault.rule, event.body)
+            for name in ("node", "host"):
+                if found.get(name):
+                    nodes += expand(found[name])
+            if not found.get("node") and (node := self.evidence.node_of(event)) is not None:
+                nodes.append(node)
+            if found.get("rank", "").isdigit():
+                ranks.append(int(found["rank"]))
+            elif (rank := self.evidence.rank_of(event)) is not None:
+                ranks.append(rank)
+            for name in ("pci", "gpu"):
+                if found.get(name):
+                    gpus.append(found[name])
+        if not ranks and root.traceback is not None:
+            first = [end for end in self.topology.ended if end.first] or self.topology.ended
+            ranks += [end.rank for end in first if end.rank is not None]
+            nodes += [end.host for end in first if end.host and not nodes]
+        finding.nodes, finding.ranks, finding.gpus = _unique(nodes), sorted(set(ranks)), _unique(gpus)
+
+
+def _same(one: Fault, other: Fault) -> bool:
+    """Whether both tell of one exception."""
+    first, second = one.traceback, other.traceback
+    if first is None or second is None:
+        return one.reason == other.reason and normal(one.event.body) == normal(other.event.body)
+    return first.type == second.type and normal(first.message) == normal(second.message)
+
+
+def _torn(fault: Fault) -> bool:
+    """Whether other ranks wrote into the exception line."""
+    return fault.traceback is not None and re.match(r"\w*(?:Error|Exception)\b", fault.traceback.message) is not None
+
+
+def _unique(values: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _kind(fault: Fault) -> tuple[str, str, str]:
+    return fault.reason, fault.rule.id if fault.rule else "", normal(fault.event.body)[:200]
+
+
+def _folded(faults: Sequence[Fault]) -> list[tuple[Fault, int]]:
+    """One fault of each rule, with how many there are."""
+    first: dict[tuple[str, str], list[Fault]] = {}
+    for fault in faults:
+        first.setdefault((fault.reason, fault.rule.id if fault.rule else ""), []).append(fault)
+    return [(many[0], len(many)) for many in first.values()]
+
+
+def _phase(root: Fault, step: float | None) -> str:
+    names = " ".join(frame.function for frame in root.traceback.frames) if root.traceback else ""
+    for phase, words in _PHASES:
+        if re.search(words, names):
+            return phase
+    return "start-up" if step is None else "training"
+
+
+_PHASES = (
+    ("save a checkpoint", r"\bsave_(?:checkpoint|pretrained|model|state)|_save\b|\bdump_checkpoint"),
+    ("load a checkpoint", r"\bload_(?:checkpoint|state_dict|pretrained)|from_pretrained|resume"),
+    ("load data", r"\b(?:load_dataset|get_dataset|build_dataset|__getitem__|collate|_worker_loop|download_and_prepare)\b"),
+    ("evaluate", r"\b(?:evaluate|evaluation_loop|validate|eval_step|predict)\b"),
+)
+
+
+def captures(rule: Rule | None, body: str) -> dict[str, str]:
+    """The named groups of the rule in ``body``."""
+    if rule is None or "(?P<" not in rule.pattern:
+        return {}
+    import regex
+
+    try:
+        found = regex.search(rule.pattern, body, timeout=0.05)
+    except TimeoutError:
+        return {}
+    return {name: value for name, value in found.groupdict().items() if value} if found else {}
+
+
+def group_of(reason: str, root: Fault) -> str:
+    """A name that stays the same when the same thing fails again: elsewhere, later, on another step or version."""
+    message = normal(root.event.body)
+    if root.traceback is not None:
+        frame = root.traceback.own_frame
+        message = f"{root.traceback.type.rpartition('.')[2]} {normal(root.traceback.message)[:120]} {frame.function if frame else ''}"
+    elif root.rule is not None and root.layer <= 4:
+        message = root.rule.id  # a machine's message is its rule; the rest are addresses
+    return hashlib.sha256(f"{reason}\n{message}".encode()).hexdigest()[:12]

@@ -1,0 +1,320 @@
+"""Labelled cases -> accuracy.
+
+A corpus is a folder with ``labels.tsv`` (file, category, reason, root_cause_line, where, action, note) and the logs it names.
+Every case is replayed like ``diagnose replay`` would; nothing here knows what a log should say but the label.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from diagnose.errors import SourceError
+from diagnose.evidence import Event
+from diagnose.job import Job
+from diagnose.lines import clean
+from diagnose.matcher import Matcher
+from diagnose.prefixes import body_start
+from diagnose.report import Report
+from diagnose.sources import Source, find
+from diagnose.tracebacks import assemble
+
+COLUMNS = ("file", "category", "reason", "root_cause_line", "where", "action", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What a case is known to be."""
+
+    file: str
+    category: str
+    reason: str
+    root_cause_line: tuple[str | None, int] | None
+    """(source, line); None where there is none"""
+    where: str
+    action: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one case came out."""
+
+    label: Label
+    category: str
+    reason: str
+    line: tuple[str, int] | None
+    action: str
+    confidence: float
+    exact: bool
+    near: bool
+    """the line or another of the same traceback"""
+    suspects: tuple[int, int, int] | None
+    """(found, named by the label, named by the report); None where the label names none"""
+
+    @property
+    def category_right(self) -> bool:
+        return self.category == self.label.category
+
+    @property
+    def reason_right(self) -> bool:
+        return self.reason == self.label.reason
+
+    @property
+    def action_right(self) -> bool:
+        return self.action == self.label.action
+
+
+@dataclass(slots=True)
+class Score:
+    """Counts over cases."""
+
+    cases: int = 0
+    category: int = 0
+    reason: int = 0
+    action: int = 0
+    with_line: int = 0
+    exact: int = 0
+    near: int = 0
+    healthy: int = 0
+    alarms: int = 0
+    unknown: int = 0
+    with_suspects: int = 0
+    suspects_found: int = 0
+    suspects_right: int = 0
+    suspects_said: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        label = verdict.label
+        self.cases += 1
+        self.category += verdict.category_right
+        self.reason += verdict.reason_right
+        self.action += verdict.action_right
+        if label.root_cause_line is not None:
+            self.with_line += 1
+            self.exact += verdict.exact
+            self.near += verdict.near
+        if label.reason == "healthy":
+            self.healthy += 1
+            self.alarms += verdict.reason != "healthy"
+        else:
+            self.unknown += verdict.reason in ("unknown", "healthy")
+        if verdict.suspects is not None:
+            found, _, said = verdict.suspects
+            self.with_suspects += 1
+            self.suspects_found += found > 0
+            self.suspects_right += found
+            self.suspects_said += said
+
+
+@dataclass(slots=True)
+class Results:
+    """How a corpus came out."""
+
+    corpus: str
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def whole(self) -> Score:
+        return _score(self.verdicts)
+
+    def by_category(self) -> dict[str, Score]:
+        """A score for each category that the labels name."""
+        groups: dict[str, list[Verdict]] = {}
+        for verdict in self.verdicts:
+            groups.setdefault(verdict.label.category, []).append(verdict)
+        return {category: _score(groups[category]) for category in sorted(groups)}
+
+    def confusion(self) -> list[tuple[str, str, int]]:
+        """(labelled, said, how often), the most frequent first."""
+        counts = Counter((v.label.reason, v.reason) for v in self.verdicts if not v.reason_right)
+        return [(wanted, said, count) for (wanted, said), count in counts.most_common()]
+
+    def calibration(self) -> list[tuple[float, int, int]]:
+        """(confidence said, cases, right) of each level of confidence."""
+        levels: dict[float, list[bool]] = {}
+        for verdict in self.verdicts:
+            levels.setdefault(round(verdict.confidence, 2), []).append(verdict.reason_right)
+        return [(level, len(right), sum(right)) for level, right in sorted(levels.items(), reverse=True)]
+
+
+def _score(verdicts: Sequence[Verdict]) -> Score:
+    score = Score()
+    for verdict in verdicts:
+        score.add(verdict)
+    return score
+
+
+def labels(corpus: Path) -> list[Label]:
+    """The labels of a corpus."""
+    path = corpus / "labels.tsv"
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "a corpus is a folder with labels.tsv and the logs that it names; see docs/diagnosis.md"
+        raise SourceError(f"cannot be read: {getattr(error, 'strerror', error)}", where=str(path), remedy=remedy) from None
+    rows = list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    if not rows or tuple(rows[0]) != COLUMNS:
+        raise SourceError("the header is not that of labels.tsv", where=f"{path}:1", remedy=f"use: {' <tab> '.join(COLUMNS)}")
+    found = []
+    for number, row in enumerate(rows[1:], 2):
+        if not row:
+            continue
+        if len(row) != len(COLUMNS):
+            raise SourceError(
+                f"{len(row)} fields where {len(COLUMNS)} are wanted", where=f"{path}:{number}", remedy="separate them by tabs"
+            )
+        file, category, reason, line, where, action, note = row
+        found.append(Label(file, category, reason, _line(line, f"{path}:{number}"), where, action, note))
+    return found
+
+
+def _line(text: str, where: str) -> tuple[str | None, int] | None:
+    if text in ("-", ""):
+        return None
+    source, _, number = text.rpartition(":")
+    if not number.isdigit():
+        raise SourceError(f"{text!r} is not a line", where=where, remedy="write a number, FILE:NUMBER, or -")
+    return source or None, int(number)
+
+
+def evaluate(corpus: Path, matcher: Matcher, *, only: str = "") -> Iterator[Verdict]:
+    """The verdict on each case of a corpus."""
+    for label in labels(corpus):
+        if only not in label.file:
+            continue
+        found = find([str(corpus / label.file)])
+        if not found.sources:
+            problem = found.problems[0] if found.problems else None
+            raise problem or SourceError("no such log", where=str(corpus / label.file), remedy="mend labels.tsv")
+        job = Job(label.file, found.sources, matcher)
+        for number, source in enumerate(found.sources):
+            for chunk in source.chunks():
+                job.feed(number, chunk)
+            job.close(number)
+        yield judge(label, job.report(), found.sources)
+        job.compression.kept.close()
+
+
+def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
+    """A report against its label."""
+    diagnosis = report.diagnosis
+    root = diagnosis.root_cause
+    exact = near = False
+    if label.root_cause_line is not None and root is not None:
+        name, line = label.root_cause_line
+        same = name is None or root.source.endswith(name)
+        exact = same and root.line == line
+        near = exact or (same and _one_traceback(next(s for s in sources if s.name == root.source), line, root.line))
+    suspects = diagnosis.suspects
+    return Verdict(
+        label=label,
+        category=diagnosis.category,
+        reason=diagnosis.reason,
+        line=(root.source, root.line) if root else None,
+        action=report.action.kind,
+        confidence=diagnosis.confidence,
+        exact=exact,
+        near=near,
+        suspects=_suspects(label.where, suspects.nodes, suspects.ranks, suspects.gpus),
+    )
+
+
+def _one_traceback(source: Source, one: int, other: int) -> bool:
+    """Whether both lines stand in one chain of tracebacks, or in one run of them where ranks interleave."""
+    events = []
+    last = max(one, other) + 400
+    rest = b""
+    for chunk in source.chunks():
+        *lines, rest = (rest + chunk).split(b"\n")
+        events += lines
+        if len(events) > last:
+            break
+    else:
+        events.append(rest)
+    tracebacks, _ = assemble(
+        Event(number, 0, number, text.decode("utf-8", "replace"), -1, body_start(text))
+        for number, text in ((number, clean(line)) for number, line in enumerate(events[:last], 1))
+    )
+    for traceback in tracebacks:
+        chain = list(traceback.chain())
+        begin, end = min(part.begin for part in chain), max(part.end for part in chain)
+        if begin <= min(one, other) and max(one, other) <= end:
+            return True
+    return False
+
+
+_RANKS = re.compile(r"\b(?:local )?ranks? (?P<ranks>\d+(?:\s*(?:,|-|and)\s*\d+)*)|\btask (?P<task>\d+)")
+_GPU = re.compile(r"\bGPU ?(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+|\d+)")
+_HOST = re.compile(r"\b(?:[a-z][\w-]*\d[\w.-]*|\d+(?:\.\d+){3})\b")
+
+
+def _suspects(where: str, nodes: Sequence[str], ranks: Sequence[int], gpus: Sequence[str]) -> tuple[int, int, int] | None:
+    """How many of those that a label names the report suspects too."""
+    if where in ("-", ""):
+        return None
+    named_ranks: set[int] = set()
+    rest = where
+    for found in _RANKS.finditer(where):
+        text = found["ranks"] or found["task"]
+        for part in re.split(r",|and", text):
+            first, _, last = part.partition("-")
+            named_ranks.update(range(int(first), int(last or first) + 1))
+        rest = rest.replace(found[0], " ")
+    named_gpus = {found["gpu"] for found in _GPU.finditer(where)}
+    rest = _GPU.sub(" ", rest)
+    named_nodes = set(_HOST.findall(rest))
+    named = len(named_ranks) + len(named_gpus) + len(named_nodes)
+    if not named:
+        return None
+    right = len(named_ranks & set(ranks))
+    right += sum(any(_same_gpu(gpu, said) for said in gpus) for gpu in named_gpus)
+    right += sum(any(node == said or said.startswith(f"{node}.") or node.startswith(f"{said}.") for said in nodes) for node in named_nodes)
+    return right, named, len(ranks) * bool(named_ranks) + len(gpus) * bool(named_gpus) + len(nodes) * bool(named_nodes)
+
+
+def _same_gpu(one: str, other: str) -> bool:
+    """PCI addresses are written with and without domain, function and capitals."""
+
+    def plain(text: str) -> str:
+        text = text.lower().removeprefix("pci:").split(".")[0]
+        return text.split(":", 1)[1] if text.count(":") == 2 else text
+
+    return plain(one) == plain(other)
+
+
+def as_dict(results: Results) -> dict[str, Any]:
+    """For machines."""
+
+    def score(one: Score) -> dict[str, Any]:
+        return {name: getattr(one, name) for name in Score.__dataclass_fields__}
+
+    return {
+        "corpus": results.corpus,
+        "whole": score(results.whole),
+        "by_category": {category: score(one) for category, one in results.by_category().items()},
+        "confusion": [{"labelled": a, "said": b, "cases": n} for a, b, n in results.confusion()],
+        "calibration": [{"confidence": c, "cases": n, "right": r} for c, n, r in results.calibration()],
+        "cases": [
+            {
+                "file": v.label.file,
+                "labelled": v.label.reason,
+                "said": v.reason,
+                "category": v.category,
+                "line": v.line[1] if v.line else None,
+                "labelled_line": v.label.root_cause_line[1] if v.label.root_cause_line else None,
+                "action": v.action,
+                "labelled_action": v.label.action,
+                "confidence": v.confidence,
+                "exact": v.exact,
+                "near": v.near,
+                "suspects": v.suspects,
+            }
+            for v in results.verdicts
+        ],
+    }

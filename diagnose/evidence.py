@@ -1,0 +1,147 @@
+"""The kept log -> events: the lines that diagnosis reads, in order, in bounded number.
+
+A kept log of any length is read once. Up to ``MOST`` lines all are events; beyond that the first and the last are, and of the
+middle the first of each failure rule of each source with what follows them. ``Evidence.skipped`` says how many were not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from diagnose.compression import NOTABLE, KeptLine
+from diagnose.prefixes import body_start, origin
+from diagnose.rules import Rule
+from diagnose.sources import Source
+
+MOST = 40_000
+_HEAD, _TAIL = 20_000, 10_000
+_FIRSTS, _FOLLOWING = 3, 80
+"""of each failure rule and source, beyond the head: so many lines, each with so many that follow"""
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """A kept line, as diagnosis sees it."""
+
+    order: int
+    source: int
+    line: int
+    text: str
+    rule: int
+    """number of the failure rule; -1 none; NOTABLE a metric line that stands out"""
+    start: int
+    """where the body begins in ``text``"""
+    cut: int = 0
+    _origin: tuple[int | None, str | None, str | None, str | None] | None = None
+
+    @property
+    def body(self) -> str:
+        return self.text[self.start :]
+
+    @property
+    def rank(self) -> int | None:
+        return self._who()[0]
+
+    @property
+    def node(self) -> str | None:
+        return self._who()[1]
+
+    @property
+    def gpu(self) -> str | None:
+        return self._who()[2]
+
+    @property
+    def time(self) -> str | None:
+        return self._who()[3]
+
+    def _who(self) -> tuple[int | None, str | None, str | None, str | None]:
+        if self._origin is None:
+            found = origin(self.text.encode("utf-8", "replace"))
+            self._origin = (found.rank, found.node, found.gpu, found.time)
+        return self._origin
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What diagnosis knows of the lines of one job."""
+
+    events: list[Event]
+    rules: Sequence[Rule]
+    sources: Sequence[Source]
+    skipped: int = 0
+    counts: Counter[int] = field(default_factory=Counter)
+    """failure rule -> lines, of all kept lines"""
+
+    def by_source(self) -> Iterator[list[Event]]:
+        """The events of each source, in order."""
+        groups: dict[int, list[Event]] = {}
+        for event in self.events:
+            groups.setdefault(event.source, []).append(event)
+        yield from groups.values()
+
+    def rule(self, event: Event) -> Rule | None:
+        return self.rules[event.rule] if event.rule >= 0 else None
+
+    def rank_of(self, event: Event) -> int | None:
+        return event.rank if event.rank is not None else self.sources[event.source].origin.rank
+
+    def node_of(self, event: Event) -> str | None:
+        return event.node or self.sources[event.source].origin.node
+
+
+def gather(kept: Iterable[KeptLine], count: int, rules: Sequence[Rule], sources: Sequence[Source]) -> Evidence:
+    """The events among ``count`` kept lines."""
+    counts: Counter[int] = Counter()
+    if count <= MOST:
+        events = []
+        for order, line in enumerate(kept):
+            counts[line.rule] += 1
+            events.append(_event(order, line))
+        return Evidence(events, rules, sources, 0, counts)
+    chosen: list[tuple[int, KeptLine]] = []
+    tail: deque[tuple[int, KeptLine]] = deque(maxlen=_TAIL)
+    seen: Counter[tuple[int, int]] = Counter()
+    following = 0
+    for order, line in enumerate(kept):
+        rule = line.rule
+        counts[rule] += 1
+        if order < _HEAD:
+            chosen.append((order, line))
+            continue
+        if (rule >= 0 or rule == NOTABLE) and len(chosen) < MOST:
+            key = (line.source, rule)
+            seen[key] += 1
+            if seen[key] <= _FIRSTS:
+                following = _FOLLOWING
+        if following:
+            following -= 1
+            chosen.append((order, line))
+        else:
+            tail.append((order, line))
+    known = {order for order, _ in chosen}
+    chosen += [pair for pair in tail if pair[0] not in known]
+    chosen.sort(key=lambda pair: pair[0])
+    return Evidence([_event(order, line) for order, line in chosen], rules, sources, count - len(chosen), counts)
+
+
+_LONGEST = 4000
+
+
+def _event(order: int, line: KeptLine) -> Event:
+    text = line.text[:_LONGEST] if len(line.text) > _LONGEST else line.text
+    cut = line.cut + len(line.text) - len(text)
+    return Event(order, line.source, line.line, text.decode("utf-8", "replace"), line.rule, body_start(text), cut)
+
+
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+")
+_PATH = re.compile(r"(?:[A-Za-z]:)?(?:/[\w.+@=-]+)+/?")
+_HOST = re.compile(r"\b[a-z][\w-]*\d[\w-]*(?:\.[\w-]+)*\b|\b\d+(?:\.\d+){3}\b")
+
+
+def normal(text: str) -> str:
+    """``text`` without what changes from run to run: paths (but for their last part), numbers, hosts."""
+    text = _PATH.sub(lambda found: "/" + found[0].rstrip("/").rpartition("/")[2], text)
+    return " ".join(_NUMBER.sub("#", _HOST.sub("#", text)).split())

@@ -1,0 +1,112 @@
+"""Rank, node, GPU: who is who, as the log tells.
+
+Read from lines that are kept: launcher summaries, Slurm's and NCCL's messages, whoever says which rank ran on which host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from diagnose.evidence import Event
+
+_RANGES = re.compile(r"(?P<stem>[A-Za-z][\w.-]*?)\[(?P<ranges>[\d,-]+)\](?P<tail>[\w.-]*)|(?P<plain>[A-Za-z0-9][\w.-]*)")
+_MOST_NODES = 4096
+
+
+def expand(nodes: str) -> list[str]:
+    """The nodes of a Slurm list: ``gpu-[01-03,07],login1``."""
+    found: list[str] = []
+    for match in _RANGES.finditer(nodes):
+        if match["plain"]:
+            found.append(match["plain"])
+            continue
+        for part in match["ranges"].split(","):
+            first, _, last = part.partition("-")
+            if not first.isdigit() or (last and not last.isdigit()):
+                continue
+            for number in range(int(first), min(int(last or first), int(first) + _MOST_NODES) + 1):
+                found.append(f"{match['stem']}{number:0{len(first)}d}{match['tail']}")
+        if len(found) > _MOST_NODES:
+            break
+    return found[:_MOST_NODES]
+
+
+def numbers(text: str) -> list[int]:
+    """``3,5-7`` as numbers."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            found += range(int(first), min(int(last or first), int(first) + 100_000) + 1)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a launcher says of the end of one of its processes."""
+
+    line: int
+    source: int
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str | None = None
+    exitcode: int | None = None
+    first: bool = False
+    """it stands under "Root Cause (first observed failure)" """
+
+
+@dataclass(slots=True)
+class Topology:
+    """Who ran where, and who was said to have failed."""
+
+    host_of: dict[int, str] = field(default_factory=dict)
+    """rank -> host"""
+    ended: list[Ended] = field(default_factory=list)
+
+    def ranks_on(self, host: str) -> list[int]:
+        return sorted(rank for rank, name in self.host_of.items() if name == host)
+
+
+_ELASTIC_FIELD = re.compile(r"^ *(?P<key>host|rank|exitcode) *: (?P<value>.*)")
+_ELASTIC_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_ELASTIC_EXIT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+_SRUN = re.compile(r"srun: error: (?P<node>\S+?): tasks? (?P<tasks>[\d,-]+): (?P<how>.*)")
+_RANK_HOST = re.compile(r"\brank[ =:]+(?P<rank>\d+)\b.{0,40}\bhost(?:name)?[ =:]+(?P<host>[\w.-]+)")
+
+
+def read(events: Iterable[Event]) -> Topology:
+    """What the events tell of who is who."""
+    topology = Topology()
+    host: str | None = None
+    rank: tuple[int, int] | None = None
+    first = False
+    for event in events:
+        body = event.body
+        if "Root Cause (first observed" in body:
+            first = True
+        if (found := _ELASTIC_FIELD.match(body)) is not None:
+            key, value = found["key"], found["value"].strip()
+            if key == "host":
+                host = value
+            elif key == "rank" and (ranks := _ELASTIC_RANK.match(value)):
+                rank = (int(ranks[1]), int(ranks[2]))
+                if host:
+                    topology.host_of[rank[0]] = host
+            elif key == "exitcode" and rank is not None:
+                code = value.split()[0]
+                exitcode = int(code) if code.lstrip("-").isdigit() else None
+                topology.ended.append(Ended(event.line, event.source, rank[0], rank[1], host, exitcode, first))
+                host, rank, first = None, None, False
+        elif "exitcode" in body and (found := _ELASTIC_EXIT.search(body)) is not None:
+            topology.ended.append(Ended(event.line, event.source, None, int(found[2]), None, int(found[1])))
+        elif "srun: error" in body and (found := _SRUN.search(body)) is not None:
+            nodes, tasks = expand(found["node"]), numbers(found["tasks"])
+            for task in tasks:
+                if len(nodes) == 1:
+                    topology.host_of.setdefault(task, nodes[0])
+                topology.ended.append(Ended(event.line, event.source, task, None, nodes[0] if len(nodes) == 1 else None))
+        elif "host" in body and (found := _RANK_HOST.search(body)) is not None:
+            topology.host_of.setdefault(int(found["rank"]), found["host"])
+    return topology
