@@ -21,6 +21,9 @@ def decide(finding: Finding, policy: Policy) -> Action:
     if rule is not None and rule.action is not None and rule.action != kind:
         kind = rule.action
         why = rule.title.rstrip(".") + "." if rule.title else why
+    frames = finding.root.traceback.frames if finding.root and finding.root.traceback else []
+    if finding.reason == "value_error" and kind == "fix_code" and finding.step is None and frames and frames[-1].library:
+        kind, why = "fix_config", "A library refused a value before the first step: the configuration must be put right first."
     if finding.reason == "nccl_timeout" and len(finding.nodes) == 1:
         why += f" If it stalls again, look at {finding.nodes[0]} first."
     nodes = finding.nodes if kind == "isolate_and_restart" else []

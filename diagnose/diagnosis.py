@@ -80,6 +80,14 @@ class Finding:
 
 
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
+_NAMELESS = {"called_process_error", "unknown", "runtime_error"}
+"""echoes that say that something ended, not what"""
+_OF_A_STOP = {"connection_error", "network_error", "runtime_error", "dataloader_killed", "native_crash", "nccl_timeout",
+              "nccl_remote_error", "called_process_error"}
+"""what a process that is told to stop may die of"""
+_KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
+_SOFTLY = re.compile(r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b")
+_CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
 _NEAR_S, _NEAR_LINES = 300.0, 300
 _LOOKUPS = {"KeyError", "AttributeError", "ImportError", "ModuleNotFoundError", "IndexError", "StopIteration", "FileNotFoundError",
@@ -114,13 +122,17 @@ class _Case:
             for traceback in tracebacks:
                 if id(traceback) not in inner and (fault := self._raised(traceback)) is not None:
                     faults.append(fault)
+            # The message of an exception goes on for a few lines.
+            explained = {
+                (fault.event.source, fault.event.line + more, fault.reason) for fault in faults if fault.traceback for more in (1, 2, 3)
+            }
             for event in events:
                 rule = self.evidence.rule(event)
                 if rule is None or event.order in claimed:
                     continue
                 if rule.reason == "healthy":
                     self.well.append(event)
-                elif rule.severity != "warning":
+                elif rule.severity != "warning" and (event.source, event.line, rule.reason) not in explained:
                     faults.append(self._fault(event, rule))
         for fault in faults:
             fault.recovered = fault.recovered or self._recovered(fault)
@@ -151,7 +163,11 @@ class _Case:
         return rule is not None and rule.severity != "warning"
 
     def _fault(self, event: Event, rule: Rule) -> Fault:
+        # A logger that warns of an exception has caught it.
+        softly = _SOFTLY.match(event.body) is not None and _CLASS.search(event.body) is not None
         return Fault(
+            handled=softly,
+            recovered=softly,
             event=event,
             rule=rule,
             reason=rule.reason or "unknown",
@@ -172,16 +188,20 @@ class _Case:
         rule = self.evidence.rule(event)
         if rule is not None and rule.severity != "warning":
             fault = self._fault(event, rule)
+            fault.recovered = False
         else:
             fault = Fault(event, None, "runtime_error", self.depth["user"], False, rule is not None and rule.symptom)
             fault.moment = self._moment(event)
         fault.traceback = chosen
         # An exception that nobody caught ends its process.
         fault.handled = bool(_LOGGER.search(chosen.lead))
-        fault.fatal = not fault.handled and (fault.fatal or chosen.where == "main")
+        if fault.handled:
+            fault.fatal = fault.fatal and fault.layer <= self.depth["driver"]
+        else:
+            fault.fatal = fault.fatal or chosen.where == "main"
         if chosen.where == "ignored":
             fault.recovered = True
-        if chosen.where == "thread":
+        elif chosen.where == "thread":
             fault.fatal = False
         return fault
 
@@ -263,30 +283,56 @@ class _Case:
         return self._finding(root, standing)
 
     def _root(self, faults: list[Fault]) -> Fault | None:
-        causes = [fault for fault in faults if not fault.symptom]
+        """The first cause; where there is none, the first echo that has a name."""
+        # A process that aborts right after another fault does so because of it.
+        fallout = {id(f) for f in faults if f.reason == "native_crash" and self._follows_any(f, faults)}
+        causes = [f for f in faults if not f.symptom and id(f) not in fallout]
+        echoes = [f for f in faults if f.symptom or id(f) in fallout]
+        stopped = self._first([f for f in causes if f.reason == "preempted"])
         raised = [f for f in causes if f.fatal and f.reason != "preempted"]
-        stopped = [f for f in causes if f.reason == "preempted"]
         noted = [f for f in causes if not f.fatal and f.reason != "preempted"]
-        metal = [f for f in raised if self.depth_name(f) in ("hardware", "driver", "host", "scheduler")
-                 and self.category_of.get(f.reason) == "infrastructure"]
-        if metal:
+        if metal := [f for f in raised if self._of_metal(f)]:
             # "CUDA error" is how a program sees what the driver and the machine name.
-            return self._first([f for f in metal if f.reason != "cuda_error"]) or self._first(metal)
-        first = self._first(raised)
-        if first is not None:
-            told = self._first(stopped)
-            if told is not None and self._before(told, first):
-                return told
-            deeper = [f for f in noted if f.layer < first.layer and not f.handled and self._before(f, first) and self._near(f, first)]
-            logged = [f for f in noted if _same(f, first) and self._before(f, first)]
-            return self._first(deeper) or self._first(logged) or first
-        first, told = self._first(noted), self._first(stopped)
-        if first is not None and (told is None or self._before(first, told)):
+            return self._said_best(self._first([f for f in metal if f.reason != "cuda_error"] or metal), raised)
+        if (first := self._first(raised)) is not None:
+            if stopped is not None and self._before(stopped, first) and first.reason in _OF_A_STOP:
+                return stopped
+            return self._behind(first, noted) or self._said_best(first, raised)
+        first = self._first(noted)
+        if first is not None and (stopped is None or self._before(first, stopped)):
             return first
-        if told is not None:
-            return told
-        echoes = [f for f in faults if f.symptom]
-        return self._first([f for f in echoes if f.reason not in ("called_process_error", "unknown")]) or self._first(echoes)
+        if stopped is not None:
+            echoes = [f for f in echoes if self._before(f, stopped) and f.reason not in ("preempted", "connection_error")]
+            if not echoes:
+                return stopped
+        return self._first([f for f in echoes if f.reason not in _NAMELESS]) or self._first(echoes)
+
+    def _follows_any(self, fault: Fault, faults: list[Fault]) -> bool:
+        return any(f.reason != fault.reason and self._before(f, fault) and self._near(f, fault) for f in faults)
+
+    def _of_metal(self, fault: Fault) -> bool:
+        """Whether a machine failed, so that it explains software even when it speaks later."""
+        layer = fault.rule.layer if fault.rule else None
+        if layer in ("hardware", "driver"):
+            return True
+        return layer in ("host", "scheduler") and self.category_of.get(fault.reason) == "infrastructure"
+
+    def _behind(self, first: Fault, noted: list[Fault]) -> Fault | None:
+        """What was noted before a program died and explains it: of a lower layer, by the kernel, or the very same exception."""
+        before = [f for f in noted if self._before(f, first)]
+        deeper = [
+            f
+            for f in before
+            if not f.handled and self._near(f, first) and (f.layer < first.layer or (f.layer == first.layer and _by_kernel(f)))
+        ]
+        return self._first(deeper) or self._first([f for f in before if _same(f, first)])
+
+    def _said_best(self, chosen: Fault | None, raised: list[Fault]) -> Fault | None:
+        """The exception rather than what the same process logged of it just before; the kernel's word stands."""
+        if chosen is None or chosen.traceback is not None or _by_kernel(chosen):
+            return chosen
+        exceptions = [f for f in raised if f.traceback is not None and f.reason == chosen.reason and self._near(f, chosen)]
+        return self._first(exceptions) or chosen
 
     def _hang(self, end: Fault) -> Fault | None:
         """Whether the job had stood still for long when it was ended."""
@@ -308,9 +354,6 @@ class _Case:
         busy = any(re.search(r"(?i)sav(?:e|ing)|checkpoint|evaluat|validat", e.text) for e in said)
         course = Course(silence=Silence(source, line, end.moment - at, rhythm, busy))
         return next((fault for anomaly in findings(course) if (fault := self._detected(anomaly)) is not None), None)
-
-    def depth_name(self, fault: Fault) -> str:
-        return (fault.rule.layer if fault.rule else None) or "user"
 
     def _first(self, faults: list[Fault]) -> Fault | None:
         return min(faults, key=self._place, default=None)
@@ -376,9 +419,9 @@ class _Case:
         for fault in same[:4096]:
             event = fault.event
             found = captures(fault.rule, event.body)
-            for name in ("node", "host"):
+            for name in ("node", "host", "peer"):
                 if found.get(name):
-                    nodes += expand(found[name])
+                    nodes += expand(_less_port(found[name]))
             if not found.get("node") and (node := self.evidence.node_of(event)) is not None:
                 nodes.append(node)
             if found.get("rank", "").isdigit():
@@ -388,11 +431,35 @@ class _Case:
             for name in ("pci", "gpu"):
                 if found.get(name):
                     gpus.append(found[name])
+            if fault.layer <= self.depth["network"]:
+                _named_in(event.body, gpus, nodes)
+            if event.gpu is not None and fault.layer <= self.depth["driver"]:
+                gpus.append(event.gpu)
+        if not ranks:
+            told = [f for f in self.faults if f.reason == root.reason and not f.recovered]
+            ranks += [rank for f in told[:4096] if (rank := self.evidence.rank_of(f.event)) is not None]
         if not ranks and root.traceback is not None:
             first = [end for end in self.topology.ended if end.first] or self.topology.ended
             ranks += [end.rank for end in first if end.rank is not None]
             nodes += [end.host for end in first if end.host and not nodes]
         finding.nodes, finding.ranks, finding.gpus = _unique(nodes), sorted(set(ranks)), _unique(gpus)
+
+
+_PCI = re.compile(r"\b(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?(?![\w:.])")
+_GPU = re.compile(r"\b(?:GPU|gpu|device|Device|NPU)[ #:_]?(\d{1,3})\b")
+_ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
+
+
+def _named_in(text: str, gpus: list[str], nodes: list[str]) -> None:
+    """GPUs and addresses that a message about a machine names, where no capture does."""
+    if not gpus:
+        gpus += _PCI.findall(text)[:1] or _GPU.findall(text)[:1]
+    if not nodes:
+        nodes += _ADDRESS.findall(text)[:1]
+
+
+def _less_port(host: str) -> str:
+    return re.sub(r"[<:]\d+>?$", "", host)
 
 
 def _same(one: Fault, other: Fault) -> bool:
@@ -406,6 +473,11 @@ def _same(one: Fault, other: Fault) -> bool:
 def _torn(fault: Fault) -> bool:
     """Whether other ranks wrote into the exception line."""
     return fault.traceback is not None and re.match(r"\w*(?:Error|Exception)\b", fault.traceback.message) is not None
+
+
+def _by_kernel(fault: Fault) -> bool:
+    """Whether the kernel says it, which knows the machine better than any process."""
+    return _KERNEL.search(fault.event.text[:120]) is not None
 
 
 def _unique(values: Sequence[str]) -> list[str]:

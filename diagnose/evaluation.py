@@ -250,7 +250,7 @@ def _one_traceback(source: Source, one: int, other: int) -> bool:
 
 
 _RANKS = re.compile(r"\b(?:local )?ranks? (?P<ranks>\d+(?:\s*(?:,|-|and)\s*\d+)*)|\btask (?P<task>\d+)")
-_GPU = re.compile(r"\bGPU ?(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+|\d+)")
+_GPU = re.compile(r"\b(?P<pci>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.\d)?)\b|\bGPU ?(?P<gpu>\d+)\b")
 _HOST = re.compile(r"\b(?:[a-z][\w-]*\d[\w.-]*|\d+(?:\.\d+){3})\b")
 
 
@@ -266,7 +266,7 @@ def _suspects(where: str, nodes: Sequence[str], ranks: Sequence[int], gpus: Sequ
             first, _, last = part.partition("-")
             named_ranks.update(range(int(first), int(last or first) + 1))
         rest = rest.replace(found[0], " ")
-    named_gpus = {found["gpu"] for found in _GPU.finditer(where)}
+    named_gpus = {found["pci"] or found["gpu"] for found in _GPU.finditer(where)}
     rest = _GPU.sub(" ", rest)
     named_nodes = set(_HOST.findall(rest))
     named = len(named_ranks) + len(named_gpus) + len(named_nodes)
@@ -274,8 +274,13 @@ def _suspects(where: str, nodes: Sequence[str], ranks: Sequence[int], gpus: Sequ
         return None
     right = len(named_ranks & set(ranks))
     right += sum(any(_same_gpu(gpu, said) for said in gpus) for gpu in named_gpus)
-    right += sum(any(node == said or said.startswith(f"{node}.") or node.startswith(f"{said}.") for said in nodes) for node in named_nodes)
+    right += sum(any(_same_node(node, said) for said in [*nodes, *gpus]) for node in named_nodes)
     return right, named, len(ranks) * bool(named_ranks) + len(gpus) * bool(named_gpus) + len(nodes) * bool(named_nodes)
+
+
+def _same_node(one: str, other: str) -> bool:
+    """A node is written with and without its domain."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
 def _same_gpu(one: str, other: str) -> bool:

@@ -28,13 +28,19 @@ def find(course: Course) -> Iterator[Anomaly]:
             if found is not None:
                 yield found
                 return
+    if "grad_norm" in course.series and "loss" in course.series:
+        source, series = course.series["grad_norm"]
+        found = _not_a_number(source, series, "gradient norm")
+        if found is not None and course.series["loss"][1].last == 0.0:  # trainers print 0.0 for a loss that is not a number
+            yield found
+            return
     if "loss_scale" in course.series:
         source, series = course.series["loss_scale"]
         if (found := _floor(source, series)) is not None:
             yield found
 
 
-def _not_a_number(source: int, series: Series) -> Anomaly | None:
+def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | None:
     """From some point on no value is a number."""
     tail: list[Bucket] = []
     for bucket in reversed(series.buckets):
@@ -47,7 +53,8 @@ def _not_a_number(source: int, series: Series) -> Anomaly | None:
     if not tail or missing < min(_NANS, max(2, series.count)) or tail[0].finite:
         return None
     first = tail[-1]
-    sentence = f"The loss is not a number from step {first.step:.0f} on." if first.step == first.step else "The loss is not a number."
+    since = f" from step {first.step:.0f} on" if first.step == first.step else ""
+    sentence = f"The {what} is not a number{since}."
     return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)
 
 
