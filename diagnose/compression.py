@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 import struct
 import tempfile
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import IO, NamedTuple
 
 from diagnose.databases import core
 from diagnose.lines import LONGEST, Block, Blocks, clean
 from diagnose.matcher import Matcher
-from diagnose.metrics import Series, summary
+from diagnose.metrics import Column, Series, summary
 from diagnose.scan import KEPT, Cursor, Scan
 from diagnose.watch import Watch
 
@@ -65,22 +67,44 @@ class KeptLog:
 
     def __iter__(self) -> Iterator[KeptLine]:
         """All kept segments. Nothing may be added meanwhile."""
-        at = 0
-        while True:
-            self._index.seek(at)
-            header = self._index.read(_HEADER.size)
-            if not header:
-                break
-            source, count, offset = _HEADER.unpack(header)
-            records = self._index.read(count * KEPT.size)
-            at = self._index.tell()
-            last = max(record[1] + record[2] for record in KEPT.iter_unpack(records))
-            self._text.seek(offset)
-            text = self._text.read(last)
+        for source, records, offset in self._batches():
+            text = self._text_of(records, offset)
             for line, start, length, rule, cut, _, _ in KEPT.iter_unpack(records):
                 yield KeptLine(source, line, text[start : start + length], rule, cut)
-        self._index.seek(0, 2)
-        self._text.seek(0, 2)
+
+    def chosen(self, choose: Callable[[int, int, int], bool]) -> Iterator[tuple[int, KeptLine]]:
+        """(order, segment) of those that ``choose(order, source, rule)`` takes; the text of the others is not read."""
+        order = 0
+        for source, records, offset in self._batches():
+            text: bytes | None = None
+            for line, start, length, rule, cut, _, _ in KEPT.iter_unpack(records):
+                if choose(order, source, rule):
+                    if text is None:
+                        text = self._text_of(records, offset)
+                    yield order, KeptLine(source, line, text[start : start + length], rule, cut)
+                order += 1
+
+    def _batches(self) -> Iterator[tuple[int, bytes, int]]:
+        """(source, records, where their text begins) of what each block brought."""
+        at = 0
+        try:
+            while True:
+                self._index.seek(at)
+                header = self._index.read(_HEADER.size)
+                if not header:
+                    break
+                source, count, offset = _HEADER.unpack(header)
+                records = self._index.read(count * KEPT.size)
+                at = self._index.tell()
+                yield source, records, offset
+        finally:
+            self._index.seek(0, 2)
+            self._text.seek(0, 2)
+
+    def _text_of(self, records: bytes, offset: int) -> bytes:
+        last = max(record[1] + record[2] for record in KEPT.iter_unpack(records))
+        self._text.seek(offset)
+        return self._text.read(last)
 
     def close(self) -> None:
         self._text.close()
@@ -114,6 +138,33 @@ class Progress:
             self.first = bytes(data[column.starts[0] : min(column.ends[0], column.starts[0] + _HEAD)])
         self.last = bytes(data[column.starts[-1] : min(column.ends[-1], column.starts[-1] + _HEAD)])
         self.last_line = max(self.last_line, column.lines[-1])
+
+
+class Course:
+    """How a source went on: what is asked of its numbers, line by line."""
+
+    def __init__(
+        self, signs: list[list[tuple[int, int]]], steps: list[tuple[int, float]], last_line: int, last_step: float | None
+    ) -> None:
+        self._lines = [[line for line, _ in marks] for marks in signs]
+        self._behind = [list(accumulate((count for _, count in reversed(marks)), initial=0)) for marks in signs]
+        self._steps = steps
+        self._step_lines = [line for line, _ in steps]
+        self._last_line, self._last_step = last_line, last_step
+
+    def signs_after(self, line: int) -> int:
+        """How many signs of progress (a step, a loss, a progress bar that moved) stand behind ``line``, about."""
+        return max(
+            (behind[len(lines) - bisect_right(lines, line)] for lines, behind in zip(self._lines, self._behind, strict=True)),
+            default=0,
+        )
+
+    def step_at(self, line: int) -> float | None:
+        """The last step told before ``line``, about."""
+        if line >= self._last_line:
+            return self._last_step
+        at = bisect_right(self._step_lines, line)
+        return self._steps[at - 1][1] if at else None
 
 
 class _Stream:
@@ -185,25 +236,18 @@ class Compression:
         cursor = self._stream(source).cursor
         return cursor.line - 1 + cursor.content
 
-    def steps_after(self, source: int, line: int) -> int:
-        """How many signs of progress (a step, a loss, a progress bar that moved) a source shows behind ``line``, about."""
-        series = self._stream(source).series
-        counts = [
-            sum(bucket.count for bucket in series[name].buckets if bucket.line > line)
+    def course(self, source: int) -> Course:
+        """How a source went on, as it stands now."""
+        stream = self._stream(source)
+        signs = [
+            [(bucket.line, bucket.count) for bucket in stream.series[name].buckets]
             for name in ("step", "loss", "progress")
-            if name in series
+            if name in stream.series
         ]
-        return max(counts, default=0)
-
-    def step_at(self, source: int, line: int) -> float | None:
-        """The last step that a source told before ``line``, about."""
-        series = self._stream(source).series.get("step")
-        if series is None or not series.buckets:
-            return None
-        if line >= self.progress(source).last_line:
-            return series.last
-        before = [bucket.step for bucket in series.buckets if bucket.line <= line]
-        return before[-1] if before else None
+        steps = stream.series.get("step")
+        known = [(bucket.line, bucket.step) for bucket in steps.buckets] if steps is not None else []
+        last = steps.last if steps is not None and steps.count else None
+        return Course(signs, known, stream.progress.last_line, last)
 
     def dropped_by_kind(self) -> dict[str, int]:
         """Lines dropped, by the kind of the rule that dropped them; blank lines too."""

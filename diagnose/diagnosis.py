@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from diagnose.compression import NOTABLE, Compression
@@ -24,7 +25,7 @@ from diagnose.evidence import Event, Evidence, normal
 from diagnose.prefixes import clock, origin
 from diagnose.rules import Rule
 from diagnose.taxonomy import shipped_taxonomy
-from diagnose.topology import Topology, expand
+from diagnose.topology import Topology, expand, numbers
 from diagnose.topology import read as read_topology
 from diagnose.tracebacks import Traceback, assemble
 
@@ -55,6 +56,17 @@ class Fault:
 
 
 @dataclass(slots=True)
+class Many:
+    """Faults of one kind."""
+
+    first: Fault
+    count: int
+    ranks: list[int]
+    later_s: float | None = None
+    """how long after the root cause the first came"""
+
+
+@dataclass(slots=True)
 class Finding:
     """The answer."""
 
@@ -63,11 +75,10 @@ class Finding:
     confidence: float
     by: Literal["rule", "detector", "none"]
     root: Fault | None = None
-    consequences: list[tuple[Fault, int]] = field(default_factory=list)
-    """what followed, a fault of each kind and how many like it"""
-    others: list[tuple[Fault, int]] = field(default_factory=list)
+    consequences: list[Many] = field(default_factory=list)
+    others: list[Many] = field(default_factory=list)
     """independent failures, in order"""
-    recovered: list[tuple[Fault, int]] = field(default_factory=list)
+    recovered: list[Many] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
@@ -82,27 +93,48 @@ class Finding:
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
 _NAMELESS = {"called_process_error", "unknown", "runtime_error"}
 """echoes that say that something ended, not what"""
-_OF_A_STOP = {"connection_error", "network_error", "runtime_error", "dataloader_killed", "native_crash", "nccl_timeout",
-              "nccl_remote_error", "called_process_error"}
+_OF_A_STOP = {
+    "connection_error",
+    "network_error",
+    "runtime_error",
+    "dataloader_killed",
+    "native_crash",
+    "nccl_timeout",
+    "nccl_remote_error",
+    "called_process_error",
+}
 """what a process that is told to stop may die of"""
 _KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _SOFTLY = re.compile(r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b")
 _CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
 _NEAR_S, _NEAR_LINES = 300.0, 300
-_LOOKUPS = {"KeyError", "AttributeError", "ImportError", "ModuleNotFoundError", "IndexError", "StopIteration", "FileNotFoundError",
-            "TypeError", "LookupError", "NotImplementedError", "Empty", "queue.Empty", "_queue.Empty"}
+_LOOKUPS = {
+    "KeyError",
+    "AttributeError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "IndexError",
+    "StopIteration",
+    "FileNotFoundError",
+    "TypeError",
+    "LookupError",
+    "NotImplementedError",
+    "Empty",
+    "queue.Empty",
+    "_queue.Empty",
+}
 """exceptions that programs use to ask a question; what the handler then does may fail by itself"""
 
 
-def explain(evidence: Evidence, log: Compression) -> Finding:
-    """Why the job failed, or that it did not."""
-    return _Case(evidence, log).explain()
+def explain(evidence: Evidence, log: Compression, known: Collection[str] = ()) -> Finding:
+    """Why the job failed, or that it did not. ``known``: lines (as ``normal`` gives them) of runs that went well."""
+    return _Case(evidence, log, known).explain()
 
 
 class _Case:
-    def __init__(self, evidence: Evidence, log: Compression) -> None:
-        self.evidence, self.log = evidence, log
+    def __init__(self, evidence: Evidence, log: Compression, known: Collection[str]) -> None:
+        self.evidence, self.log, self.known = evidence, log, known
         taxonomy = shipped_taxonomy()
         self.depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
         self.category_of = taxonomy.category_of
@@ -110,6 +142,7 @@ class _Case:
         self.well: list[Event] = []
         """lines that say that all is well (again)"""
         self.notes: list[str] = []
+        self.courses = [log.course(source) for source in range(len(evidence.sources))]
         self.faults = self._faults()
 
     # --- faults ----------------------------------------------------------------------------------------------------------
@@ -124,7 +157,10 @@ class _Case:
                     faults.append(fault)
             # The message of an exception goes on for a few lines.
             explained = {
-                (fault.event.source, fault.event.line + more, fault.reason) for fault in faults if fault.traceback for more in (1, 2, 3)
+                (fault.event.source, fault.event.line + more, fault.reason)
+                for fault in faults
+                if fault.traceback
+                for more in (1, 2, 3)
             }
             for event in events:
                 rule = self.evidence.rule(event)
@@ -136,6 +172,11 @@ class _Case:
                     faults.append(self._fault(event, rule))
         for fault in faults:
             fault.recovered = fault.recovered or self._recovered(fault)
+        # What this job, or one like it, went on from before is not what stopped it now.
+        survived = {_kind(fault) for fault in faults if fault.recovered}
+        for fault in faults:
+            if not fault.fatal and (_kind(fault) in survived or (self.known and normal(fault.event.body) in self.known)):
+                fault.recovered = True
         course = Course({name: found for name in self.log.series_names if (found := self.log.series(name)) is not None})
         for anomaly in findings(course):
             fault = self._detected(anomaly)
@@ -208,7 +249,7 @@ class _Case:
     def _first_cause(self, links: list[Traceback]) -> Traceback:
         """Which exception of a chain (latest first) is the cause."""
         chosen = links[0]
-        for later, earlier in zip(links, links[1:], strict=False):
+        for later, earlier in pairwise(links):
             if later.link in ("original", "remote"):
                 break  # the outer traceback only tells of this one
             if later.link == "context" and self._only_asked(earlier, chosen):
@@ -245,7 +286,7 @@ class _Case:
     def _recovered(self, fault: Fault) -> bool:
         """Whether the job went on, or somebody said that all is well again."""
         event = fault.event
-        steps = self.log.steps_after(event.source, event.line)
+        steps = self.courses[event.source].signs_after(event.line)
         if steps >= (20 if fault.reason == "loss_anomaly" else 8 if self._deep(fault) else 2):
             return True
         for well in self.well:
@@ -275,7 +316,7 @@ class _Case:
                 "healthy",
                 0.9 if self.well else 0.6,
                 "none",
-                recovered=_folded([f for f in self.faults if f.recovered]),
+                recovered=self._folded([f for f in self.faults if f.recovered]),
                 attempt=self._attempt(),
                 notes=self.notes,
                 ended_well=bool(self.well),
@@ -305,7 +346,10 @@ class _Case:
             echoes = [f for f in echoes if self._before(f, stopped) and f.reason not in ("preempted", "connection_error")]
             if not echoes:
                 return stopped
-        return self._first([f for f in echoes if f.reason not in _NAMELESS]) or self._first(echoes)
+        echo = self._first([f for f in echoes if f.reason not in _NAMELESS]) or self._first(echoes)
+        # Of many that wait, the one that says for whom.
+        telling = [f for f in echoes if echo and f.reason == echo.reason and self._near(f, echo) and _names_somebody(f)]
+        return self._first(telling) or echo
 
     def _follows_any(self, fault: Fault, faults: list[Fault]) -> bool:
         return any(f.reason != fault.reason and self._before(f, fault) and self._near(f, fault) for f in faults)
@@ -375,10 +419,11 @@ class _Case:
         finding = Finding(True, reason, self._confidence(root, rest), "detector" if root.detector else "rule", root)
         if reason == "unknown":
             finding.by = "none"
-        finding.consequences = _folded([f for f in rest if f.symptom or self._follows(f, root)])
-        finding.others = _folded([f for f in rest if not (f.symptom or self._follows(f, root))])
-        finding.recovered = _folded([f for f in self.faults if f.recovered])
-        finding.step = self.log.step_at(root.event.source, root.event.line)
+        follows = [f for f in rest if f.symptom or self._follows(f, root)]
+        finding.consequences = self._folded(follows, root)
+        finding.others = self._folded([f for f in rest if f not in follows], root)
+        finding.recovered = self._folded([f for f in self.faults if f.recovered])
+        finding.step = self._step(root)
         finding.phase = _phase(root, finding.step)
         self._suspects(finding, root, same)
         finding.group = group_of(reason, root)
@@ -393,14 +438,34 @@ class _Case:
         for fault in self.faults:
             if not (fault.recovered and fault.fatal):
                 continue
-            at = fault.event.source, self.log.steps_after(fault.event.source, fault.event.line)
-            if at[1] and (last is None or last[0] == at[0] and last[1] - at[1] >= 2):
+            at = fault.event.source, self.courses[fault.event.source].signs_after(fault.event.line)
+            if at[1] and (last is None or (last[0] == at[0] and last[1] - at[1] >= 2)):
                 attempt += 1
                 last = at
         return attempt
 
+    def _folded(self, faults: Sequence[Fault], root: Fault | None = None) -> list[Many]:
+        """One entry for each kind of fault."""
+        kinds: dict[tuple[str, str], list[Fault]] = {}
+        for fault in faults:
+            kinds.setdefault((fault.reason, fault.rule.id if fault.rule else ""), []).append(fault)
+        return [
+            Many(
+                many[0],
+                len(many),
+                sorted({rank for f in many[:4096] if (rank := self.evidence.rank_of(f.event)) is not None}),
+                many[0].moment - root.moment if root and root.moment is not None and many[0].moment is not None else None,
+            )
+            for many in kinds.values()
+        ]
+
+    def _step(self, root: Fault) -> float | None:
+        """The last step before the failure, by the source itself or, where it tells none, by the job."""
+        step = self.courses[root.event.source].step_at(root.event.line)
+        return step if step is not None or len(self.evidence.sources) == 1 else self.log.last_step
+
     def _follows(self, fault: Fault, root: Fault) -> bool:
-        return fault.layer >= root.layer and not self._before(fault, root)
+        return (fault.layer >= root.layer or fault.reason == root.reason) and not self._before(fault, root)
 
     def _confidence(self, root: Fault, rest: list[Fault]) -> float:
         if root.reason == "unknown":
@@ -412,11 +477,41 @@ class _Case:
             value -= 0.1
         return value
 
+    def _silent(self, spoke: list[int]) -> list[int]:
+        """The few ranks that did not complain when all others did: those are whom the others waited for."""
+        if len(set(spoke)) < 3:
+            return []
+        silent = sorted(set(range(max(spoke) + 1)) - set(spoke))
+        return silent if len(silent) <= min(_MOST_SILENT, len(set(spoke)) // 2) else []
+
     def _suspects(self, finding: Finding, root: Fault, same: Sequence[Fault]) -> None:
+        """Ranks, nodes and GPUs: of the root, else of who tells the same, else whom the launcher names."""
+        nodes, ranks, gpus = self._named(same)
+        if not (nodes and ranks and gpus):
+            alike = self._named([f for f in self.faults if f.reason == root.reason and not f.recovered])
+            nodes, ranks, gpus = nodes or alike[0], ranks or alike[1], gpus or alike[2]
+        if not ranks:
+            ended = [end for end in self.topology.ended if (end.source, end.line) == (root.event.source, root.event.line)]
+            if not ended and (root.traceback is not None or root.symptom):
+                ended = [end for end in self.topology.ended if end.first]
+            ranks = [rank for end in ended if (rank := end.rank if end.rank is not None else end.local_rank) is not None]
+            nodes = nodes or [end.host for end in ended if end.host]
+        if root.reason in ("preempted", "loss_anomaly"):
+            ranks = []  # whoever told of it is not the cause
+        elif root.symptom and root.reason in ("nccl_timeout", "nccl_remote_error"):
+            ranks = self._silent(ranks) or ranks
+        if not gpus and root.layer <= self.depth["driver"]:
+            near = [e for e in self.evidence.events if e.source == root.event.source and abs(e.line - root.event.line) <= 2]
+            for event in near:
+                _named_in(event.body, gpus, [])
+        finding.nodes, finding.ranks, finding.gpus = _unique(nodes), sorted(set(ranks)), _unique(gpus)
+
+    def _named(self, faults: Sequence[Fault]) -> tuple[list[str], list[int], list[str]]:
+        """Nodes, ranks and GPUs that these lines name, or that printed them."""
         nodes: list[str] = []
         ranks: list[int] = []
         gpus: list[str] = []
-        for fault in same[:4096]:
+        for fault in faults[:4096]:
             event = fault.event
             found = captures(fault.rule, event.body)
             for name in ("node", "host", "peer"):
@@ -424,29 +519,21 @@ class _Case:
                     nodes += expand(_less_port(found[name]))
             if not found.get("node") and (node := self.evidence.node_of(event)) is not None:
                 nodes.append(node)
-            if found.get("rank", "").isdigit():
-                ranks.append(int(found["rank"]))
+            if named := numbers(found.get("rank", "")):
+                ranks += named
             elif (rank := self.evidence.rank_of(event)) is not None:
                 ranks.append(rank)
-            for name in ("pci", "gpu"):
-                if found.get(name):
-                    gpus.append(found[name])
-            if fault.layer <= self.depth["network"]:
-                _named_in(event.body, gpus, nodes)
+            gpus += [found[name] for name in ("pci", "gpu") if found.get(name)]
+            if fault.layer <= self.depth["network"] or fault.reason == "out_of_memory":
+                _named_in(event.body, gpus, nodes if fault.layer <= self.depth["network"] else [""])
             if event.gpu is not None and fault.layer <= self.depth["driver"]:
                 gpus.append(event.gpu)
-        if not ranks:
-            told = [f for f in self.faults if f.reason == root.reason and not f.recovered]
-            ranks += [rank for f in told[:4096] if (rank := self.evidence.rank_of(f.event)) is not None]
-        if not ranks and root.traceback is not None:
-            first = [end for end in self.topology.ended if end.first] or self.topology.ended
-            ranks += [end.rank for end in first if end.rank is not None]
-            nodes += [end.host for end in first if end.host and not nodes]
-        finding.nodes, finding.ranks, finding.gpus = _unique(nodes), sorted(set(ranks)), _unique(gpus)
+        return nodes, ranks, gpus
 
 
+_MOST_SILENT = 8
 _PCI = re.compile(r"\b(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?(?![\w:.])")
-_GPU = re.compile(r"\b(?:GPU|gpu|device|Device|NPU)[ #:_]?(\d{1,3})\b")
+_GPU = re.compile(r"\b(?:GPU|gpu|device|Device|NPU)[ #:_]?(\d{1,3}|node-\d+)\b")
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
 
 
@@ -475,6 +562,11 @@ def _torn(fault: Fault) -> bool:
     return fault.traceback is not None and re.match(r"\w*(?:Error|Exception)\b", fault.traceback.message) is not None
 
 
+def _names_somebody(fault: Fault) -> bool:
+    found = captures(fault.rule, fault.event.body)
+    return any(found.get(name) for name in ("rank", "node", "host", "peer"))
+
+
 def _by_kernel(fault: Fault) -> bool:
     """Whether the kernel says it, which knows the machine better than any process."""
     return _KERNEL.search(fault.event.text[:120]) is not None
@@ -486,14 +578,6 @@ def _unique(values: Sequence[str]) -> list[str]:
 
 def _kind(fault: Fault) -> tuple[str, str, str]:
     return fault.reason, fault.rule.id if fault.rule else "", normal(fault.event.body)[:200]
-
-
-def _folded(faults: Sequence[Fault]) -> list[tuple[Fault, int]]:
-    """One fault of each rule, with how many there are."""
-    first: dict[tuple[str, str], list[Fault]] = {}
-    for fault in faults:
-        first.setdefault((fault.reason, fault.rule.id if fault.rule else ""), []).append(fault)
-    return [(many[0], len(many)) for many in first.values()]
 
 
 def _phase(root: Fault, step: float | None) -> str:
@@ -530,7 +614,9 @@ def group_of(reason: str, root: Fault) -> str:
     message = normal(root.event.body)
     if root.traceback is not None:
         frame = root.traceback.own_frame
-        message = f"{root.traceback.type.rpartition('.')[2]} {normal(root.traceback.message)[:120]} {frame.function if frame else ''}"
+        message = (
+            f"{root.traceback.type.rpartition('.')[2]} {normal(root.traceback.message)[:120]} {frame.function if frame else ''}"
+        )
     elif root.rule is not None and root.layer <= 4:
         message = root.rule.id  # a machine's message is its rule; the rest are addresses
     return hashlib.sha256(f"{reason}\n{message}".encode()).hexdigest()[:12]

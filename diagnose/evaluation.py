@@ -250,7 +250,9 @@ def _one_traceback(source: Source, one: int, other: int) -> bool:
 
 
 _RANKS = re.compile(r"\b(?:local )?ranks? (?P<ranks>\d+(?:\s*(?:,|-|and)\s*\d+)*)|\btask (?P<task>\d+)")
-_GPU = re.compile(r"\b(?P<pci>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.\d)?)\b|\bGPU ?(?P<gpu>\d+)\b")
+_GPU = re.compile(
+    r"(?:\bGPU )?\b(?P<pci>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.\d)?)\b|\b[GN]PU ?(?P<gpu>\d+)\b"
+)
 _HOST = re.compile(r"\b(?:[a-z][\w-]*\d[\w.-]*|\d+(?:\.\d+){3})\b")
 
 

@@ -7,17 +7,17 @@ middle the first of each failure rule of each source with what follows them. ``E
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from diagnose.compression import NOTABLE, KeptLine
+from diagnose.compression import KeptLine, KeptLog
 from diagnose.prefixes import body_start, origin
 from diagnose.rules import Rule
 from diagnose.sources import Source
 
-MOST = 40_000
-_HEAD, _TAIL = 20_000, 10_000
+MOST = 12_000
+_HEAD, _TAIL = 5_000, 3_000
 _FIRSTS, _FOLLOWING = 3, 80
 """of each failure rule and source, beyond the head: so many lines, each with so many that follow"""
 
@@ -72,8 +72,6 @@ class Evidence:
     rules: Sequence[Rule]
     sources: Sequence[Source]
     skipped: int = 0
-    counts: Counter[int] = field(default_factory=Counter)
-    """failure rule -> lines, of all kept lines"""
 
     def by_source(self) -> Iterator[list[Event]]:
         """The events of each source, in order."""
@@ -92,39 +90,32 @@ class Evidence:
         return event.node or self.sources[event.source].origin.node
 
 
-def gather(kept: Iterable[KeptLine], count: int, rules: Sequence[Rule], sources: Sequence[Source]) -> Evidence:
-    """The events among ``count`` kept lines."""
-    counts: Counter[int] = Counter()
+def gather(kept: KeptLog, rules: Sequence[Rule], sources: Sequence[Source]) -> Evidence:
+    """The events of a kept log."""
+    count = kept.lines
     if count <= MOST:
-        events = []
-        for order, line in enumerate(kept):
-            counts[line.rule] += 1
-            events.append(_event(order, line))
-        return Evidence(events, rules, sources, 0, counts)
-    chosen: list[tuple[int, KeptLine]] = []
-    tail: deque[tuple[int, KeptLine]] = deque(maxlen=_TAIL)
+        return Evidence([_event(order, line) for order, line in enumerate(kept)], rules, sources)
     seen: Counter[tuple[int, int]] = Counter()
+    room = MOST - _HEAD - _TAIL
     following = 0
-    for order, line in enumerate(kept):
-        rule = line.rule
-        counts[rule] += 1
-        if order < _HEAD:
-            chosen.append((order, line))
-            continue
-        if (rule >= 0 or rule == NOTABLE) and len(chosen) < MOST:
-            key = (line.source, rule)
+
+    def choose(order: int, source: int, rule: int) -> bool:
+        nonlocal room, following
+        if order < _HEAD or order >= count - _TAIL:
+            return True
+        if rule != -1 and room > 0:
+            key = source, rule
             seen[key] += 1
             if seen[key] <= _FIRSTS:
                 following = _FOLLOWING
-        if following:
-            following -= 1
-            chosen.append((order, line))
-        else:
-            tail.append((order, line))
-    known = {order for order, _ in chosen}
-    chosen += [pair for pair in tail if pair[0] not in known]
-    chosen.sort(key=lambda pair: pair[0])
-    return Evidence([_event(order, line) for order, line in chosen], rules, sources, count - len(chosen), counts)
+        if not following or not room:
+            return False
+        following -= 1
+        room -= 1
+        return True
+
+    events = [_event(order, line) for order, line in kept.chosen(choose)]
+    return Evidence(events, rules, sources, count - len(events))
 
 
 _LONGEST = 4000

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from diagnose import wording
 from diagnose.compression import Compression, points
-from diagnose.diagnosis import Fault, Finding, Role, explain
-from diagnose.evidence import Event, Evidence, gather
+from diagnose.diagnosis import Fault, Finding, Many, Role, explain
+from diagnose.evidence import Event, Evidence, gather, normal
 from diagnose.matcher import Matcher
 from diagnose.metrics import Series
 from diagnose.policy import shipped_policy
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diagnose.report import Diagnosis, EvidenceLine, MetricFigures, Report
 
 _MOST_EVIDENCE = 20
-_NEIGHBOURS = 2
+_NEIGHBOURS, _NEAR_LINES = 2, 50
 
 
 class Job:
@@ -36,6 +36,13 @@ class Job:
         self.id = job_id
         self.sources = list(sources)
         self.compression = Compression(matcher)
+        self.known: set[str] = set()
+        """lines of runs that went well: not the cause of anything"""
+
+    def learn(self, other: Job) -> None:
+        """``other`` is a run of this kind that went well, or an attempt that went on: its lines are no news."""
+        evidence = gather(other.compression.kept, other.compression.matcher.rules, other.sources)
+        self.known.update(normal(event.body) for event in evidence.events)
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
         """The next bytes of source number ``source``: bytes -> lines -> compressed lines."""
@@ -54,12 +61,9 @@ class Job:
         from diagnose import report as r  # pydantic takes a while to import: not before it is needed
         from diagnose.decision import decide
 
-        kept = self.compression.kept
-        evidence = gather(kept, kept.lines, self.compression.matcher.rules, self.sources)
-        finding = explain(evidence, self.compression)
-        outcome: Literal["failed", "healthy", "running"] = (
-            "running" if running else "failed" if finding.failed else "healthy"
-        )
+        evidence = gather(self.compression.kept, self.compression.matcher.rules, self.sources)
+        finding = explain(evidence, self.compression, self.known)
+        outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
         counts = self.compression.counts
         return r.Report(
             schema=r.SCHEMA,
@@ -89,12 +93,12 @@ class Job:
                 reason="unknown" if running else "healthy",
                 confidence=0.0 if running else finding.confidence,
                 summary=summary,
-                recovered=[self._line(fault, "context", count) for fault, count in finding.recovered],
+                recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],
                 notes=finding.notes,
                 lines_not_read=evidence.skipped,
             )
-        root = self._line(finding.root, "root_cause", 1)
-        followed = [self._line(fault, "consequence", count) for fault, count in finding.consequences[:_MOST_EVIDENCE]]
+        root = self._line(finding.root, "root_cause")
+        followed = [self._many(many, "consequence") for many in finding.consequences[:_MOST_EVIDENCE]]
         rule = finding.root.rule
         return r.Diagnosis(
             category=shipped_taxonomy().category_of[finding.reason],
@@ -111,26 +115,37 @@ class Job:
             phase=finding.phase,
             step=finding.step,
             others=[
-                r.Failure(category=shipped_taxonomy().category_of[f.reason], reason=f.reason, line=self._line(f, "context", n))
-                for f, n in finding.others[:_MOST_EVIDENCE]
+                r.Failure(
+                    category=shipped_taxonomy().category_of[many.first.reason],
+                    reason=many.first.reason,
+                    line=self._many(many, "context"),
+                )
+                for many in finding.others[:_MOST_EVIDENCE]
             ],
-            recovered=[self._line(fault, "context", count) for fault, count in finding.recovered[:_MOST_EVIDENCE]],
+            recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],
             notes=finding.notes,
             lines_not_read=evidence.skipped,
         )
 
-    def _line(self, fault: Fault, role: Role, count: int) -> EvidenceLine:
+    def _line(self, fault: Fault, role: Role) -> EvidenceLine:
         own = fault.traceback.own_frame if fault.traceback else None
         frame = f"{own.path}:{own.line} in {own.function}" if own else None
         line = self._evidence_line(fault.event, role, fault.rule)
-        return line.model_copy(update={"count": count, "frame": frame})
+        return line.model_copy(update={"frame": frame, "title": wording.title(fault)})
+
+    def _many(self, many: Many, role: Role) -> EvidenceLine:
+        line = self._line(many.first, role)
+        return line.model_copy(update={"count": many.count, "ranks": many.ranks, "later_s": many.later_s})
 
     def _neighbours(self, event: Event, evidence: Evidence) -> list[EvidenceLine]:
         """The kept lines around the root cause."""
         near = [
             other
             for other in evidence.events
-            if other.source == event.source and other is not event and abs(other.order - event.order) <= _NEIGHBOURS
+            if other.source == event.source
+            and other is not event
+            and abs(other.order - event.order) <= _NEIGHBOURS
+            and abs(other.line - event.line) <= _NEAR_LINES
         ]
         return [self._evidence_line(other, "context", evidence.rule(other)) for other in near]
 

@@ -31,6 +31,12 @@ class EvidenceLine(_Part):
     rule: str | None = None
     count: int = 1
     """how many lines tell the same; this is the first"""
+    title: str | None = None
+    """what it says, in words"""
+    ranks: list[int] = Field(default_factory=list)
+    """all that told the same"""
+    later_s: float | None = None
+    """how long after the root cause it came"""
     frame: str | None = None
     """the job's own code that raised it: file:line in function"""
 

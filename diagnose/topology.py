@@ -73,6 +73,7 @@ _ELASTIC_FIELD = re.compile(r"^ *(?P<key>host|rank|exitcode) *: (?P<value>.*)")
 _ELASTIC_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _ELASTIC_EXIT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _SRUN = re.compile(r"srun: error: (?P<node>\S+?): tasks? (?P<tasks>[\d,-]+): (?P<how>.*)")
+_CHILD = re.compile(r"\[rank: (\d+)\] Child process with PID \d+ terminated with code (-?\d+)")
 _RANK_HOST = re.compile(r"\brank[ =:]+(?P<rank>\d+)\b.{0,40}\bhost(?:name)?[ =:]+(?P<host>[\w.-]+)")
 
 
@@ -101,6 +102,8 @@ def read(events: Iterable[Event]) -> Topology:
                 host, rank, first = None, None, False
         elif "exitcode" in body and (found := _ELASTIC_EXIT.search(body)) is not None:
             topology.ended.append(Ended(event.line, event.source, None, int(found[2]), None, int(found[1])))
+        elif "Child process" in body and (found := _CHILD.search(body)) is not None:
+            topology.ended.append(Ended(event.line, event.source, int(found[1]), exitcode=int(found[2]), first=True))
         elif "srun: error" in body and (found := _SRUN.search(body)) is not None:
             nodes, tasks = expand(found["node"]), numbers(found["tasks"])
             for task in tasks:

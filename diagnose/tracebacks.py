@@ -192,7 +192,9 @@ class _Assembly:
         if body[:1] in " \t~^|│╰+" or not body.strip(" |"):
             return not (self._judged(event) and _TORN.search(body))
         found = _EXCEPTION.match(body)
-        if found is not None and (_CLASS.match(found["type"]) or (traceback.frames and self._judged(event) and "." in found["type"])):
+        if found is not None and (
+            _CLASS.match(found["type"]) or (traceback.frames and self._judged(event) and "." in found["type"])
+        ):
             traceback.exception, traceback.end = event, event.line
             traceback.type, traceback.message = found["type"], (found["message"] or "").strip()
             self._open.remove(entry)

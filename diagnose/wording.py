@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from diagnose.diagnosis import Fault, Finding
 
 _PLAIN = {
@@ -19,13 +21,16 @@ def title(fault: Fault) -> str:
         name = fault.traceback.type.rpartition(".")[2]
         message = fault.traceback.message.split("\n")[0].strip()
         return f"{name}: {message}" if message else name
-    return (fault.rule.title if fault.rule else "") or _PLAIN.get(fault.reason, fault.reason.replace("_", " "))
+    text = re.sub(r" \((?:SXid|Xid) [^)]*\)$", "", fault.rule.title) if fault.rule else ""
+    return text or _PLAIN.get(fault.reason, fault.reason.replace("_", " "))
 
 
 def summary(finding: Finding) -> str:
     """One sentence."""
     if not finding.failed or finding.root is None:
-        return "The log says that the job ended well." if finding.ended_well else "No line of the log says that anything failed."
+        return (
+            "The log says that the job ended well." if finding.ended_well else "No line of the log says that anything failed."
+        )
     root = finding.root
     if finding.reason == "unknown":
         return f"{_PLAIN['unknown']}; the first sign is: {title(root)}."
@@ -36,7 +41,7 @@ def summary(finding: Finding) -> str:
         words.append(f"after step {finding.step:,.0f}")
     elif finding.phase == "start-up":
         words.append("before the first step")
-    followed = sum(count for _, count in finding.consequences)
+    followed = sum(many.count for many in finding.consequences)
     end = f"; {followed:,} other {'line follows' if followed == 1 else 'lines follow'} from it" if followed else ""
     return f"{words[0]} ({', '.join(words[1:])}){end}." if len(words) > 1 else f"{words[0]}{end}."
 

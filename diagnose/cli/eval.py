@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from diagnose.cli.terminal import Progress, Style, table
@@ -87,7 +88,7 @@ def _text(results: Results, style: Style) -> str:
 
 
 def _wrong(results: Results, style: Style) -> str:
-    rows = [("case", "labelled", "line", "said", "line", "action", "wanted")]
+    rows: list[tuple[str, ...]] = [("case", "labelled", "line", "said", "line", "action", "wanted")]
     rows += [_case(v) for v in results.verdicts if not _right(v)]
     return table(rows, style, header=True)
 
@@ -119,14 +120,13 @@ def _markdown(results: Results) -> str:
     whole = results.whole
     if whole.suspects_said:
         lines += ["", f"Of the suspects that are said, {_share(whole.suspects_right, whole.suspects_said)} are labelled."]
-    rows = [("confidence said", "cases", "right"), *((f"{c:.2f}", str(n), _share(r, n)) for c, n, r in results.calibration())]
-    lines += ["", _markdown_table(rows)]
+    levels = ((f"{c:.2f}", str(n), _share(r, n)) for c, n, r in results.calibration())
+    lines += ["", _markdown_table([("confidence said", "cases", "right"), *levels])]
     if results.confusion():
-        rows = [("labelled", "said", "cases"), *((a, b, str(n)) for a, b, n in results.confusion())]
-        lines += ["", _markdown_table(rows)]
+        lines += ["", _markdown_table([("labelled", "said", "cases"), *((a, b, str(n)) for a, b, n in results.confusion())])]
     return "\n".join(lines)
 
 
-def _markdown_table(rows: list[tuple[str, ...]]) -> str:
+def _markdown_table(rows: Sequence[tuple[str, ...]]) -> str:
     first, *rest = rows
     return "\n".join(f"| {' | '.join(row)} |" for row in [first, tuple("---" for _ in first), *rest])

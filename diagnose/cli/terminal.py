@@ -77,6 +77,19 @@ def shortened(text: str, width: int) -> str:
     return cut + "…"
 
 
+def wrapped(text: str, width: int, most: int = 8) -> list[str]:
+    """``text`` in lines of at most ``width`` columns, broken at blanks where there are some; what is over ``most`` is cut."""
+    lines: list[str] = []
+    rest = text
+    while rest and len(lines) < most - 1 and columns_of(rest) > width:
+        end = len(shortened(rest, width)) - 1
+        blank = rest.rfind(" ", end // 2, end + 1)
+        cut = blank if blank > 0 else end
+        lines.append(rest[:cut].rstrip())
+        rest = rest[cut:].lstrip()
+    return [*lines, shortened(rest, width)] if rest or not lines else lines
+
+
 def human_bytes(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":

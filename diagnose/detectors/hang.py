@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.detectors.course import Anomaly, Course
+from diagnose.detectors.course import Anomaly, Course, duration
 
 _LEAST_S = 900.0
 _RHYTHMS = 20.0
@@ -22,13 +22,6 @@ def find(course: Course) -> Iterator[Anomaly]:
     patience = max(_LEAST_S, _RHYTHMS * (silence.rhythm_s or 0.0)) * (_BUSY if silence.busy else 1.0)
     if silence.seconds < patience:
         return
-    rhythm = f", where a step took {_duration(silence.rhythm_s)}" if silence.rhythm_s else ""
-    sentence = f"No progress for {_duration(silence.seconds)} before the job was ended{rhythm}."
+    rhythm = f", where a step took {duration(silence.rhythm_s)}" if silence.rhythm_s else ""
+    sentence = f"No progress for {duration(silence.seconds)} before the job was ended{rhythm}."
     yield Anomaly("hang", "hang", silence.source, silence.line, sentence)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,12 +1,13 @@
 """Loss: not a number, or far above where it was, and staying there; a loss scale that fell to its floor.
 
-A spike that comes down again is told, not alarmed about. What looks alike and is not: warm-up (the first values), a loss
-that was always noisy (its own steps are the measure), a new epoch or a restart (the value before is not the base: the median of many is).
+A spike that comes down again is told, not alarmed about. What looks alike and is not: warm-up (the first values), a
+loss that was always noisy (its own steps are the measure), a new epoch or a restart (the base is the median of many values).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from diagnose.detectors.course import Anomaly, Course, mean, median
 from diagnose.metrics import Bucket, Series
@@ -14,7 +15,7 @@ from diagnose.metrics import Bucket, Series
 _BASE = 32
 """points that make up the level before"""
 _FEWEST = 3
-_JUMP, _STAYS = 0.5, 0.25
+_JUMP, _STAYS = 0.3, 0.15
 """above the level, as a share of it: to begin an anomaly; to go on being one"""
 _SPREADS = 8.0
 _NANS = 3
@@ -67,7 +68,7 @@ def _level(source: int, series: Series) -> Anomaly | None:
     while at < len(values) - 1:
         before = values[max(0, at - _BASE) : at]
         base = median(before)
-        spread = median([abs(value - last) for last, value in zip(before, before[1:], strict=False)])  # blind to the trend
+        spread = median([abs(value - last) for last, value in pairwise(before)])  # blind to the trend
         rise = max(_JUMP * abs(base), _SPREADS * spread)
         if base > 0 and values[at] > base + rise and values[at + 1] > base + rise:
             level = base + max(_STAYS * abs(base), _SPREADS / 2 * spread)
