@@ -16,7 +16,7 @@ _BACK = 0.02
 def decide(finding: Finding, policy: Policy) -> Action:
     """What to do about a finding, with the sentence that says why."""
     remedy = policy.actions[finding.reason]
-    rule = finding.root.rule if finding.root else None
+    rule = (finding.root.graver or finding.root).rule if finding.root else None
     kind, why = remedy.kind, remedy.why
     if rule is not None and rule.action is not None and rule.action != kind:
         kind = rule.action

@@ -49,6 +49,8 @@ class Fault:
     handled: bool = False
     """a logger printed it: the program was still in control"""
     recovered: bool = False
+    graver: Fault | None = None
+    """what it came to; its action counts"""
 
     @property
     def by_rule(self) -> str | None:
@@ -105,8 +107,10 @@ _OF_A_STOP = {
 }
 """what a process that is told to stop may die of"""
 _KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
+_SCRAP_LINES = 2
 _SOFTLY = re.compile(r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b")
-_CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
+_STATED = {"preempted", "hang", "loss_anomaly", "nccl_timeout", "nccl_remote_error"}
+"""faults that programs tell of with a warning"""
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
 _NEAR_S, _NEAR_LINES = 300.0, 300
 _LOOKUPS = {
@@ -204,8 +208,8 @@ class _Case:
         return rule is not None and rule.severity != "warning"
 
     def _fault(self, event: Event, rule: Rule) -> Fault:
-        # A logger that warns of an exception has caught it.
-        softly = _SOFTLY.match(event.body) is not None and _CLASS.search(event.body) is not None
+        # A logger that merely warns of an exception has caught it.
+        softly = rule.reason not in _STATED and _SOFTLY.match(event.body) is not None
         return Fault(
             handled=softly,
             recovered=softly,
@@ -311,6 +315,8 @@ class _Case:
             standing.append(hang)
             root = hang
         if root is None:
+            root = self._hint()
+        if root is None:
             return Finding(
                 False,
                 "healthy",
@@ -334,7 +340,14 @@ class _Case:
         noted = [f for f in causes if not f.fatal and f.reason != "preempted"]
         if metal := [f for f in raised if self._of_metal(f)]:
             # "CUDA error" is how a program sees what the driver and the machine name.
-            return self._said_best(self._first([f for f in metal if f.reason != "cuda_error"] or metal), raised)
+            worst = self._first([f for f in metal if f.reason != "cuda_error"] or metal)
+            milder = [
+                f for f in noted if worst and f.reason == worst.reason and f.layer == worst.layer and self._near(f, worst)
+            ]
+            first = self._first([f for f in [*milder, worst] if f is not None])
+            if first is not None and first is not worst:
+                first.graver = worst
+            return self._said_best(first, raised)
         if (first := self._first(raised)) is not None:
             if stopped is not None and self._before(stopped, first) and first.reason in _OF_A_STOP:
                 return stopped
@@ -347,9 +360,37 @@ class _Case:
             if not echoes:
                 return stopped
         echo = self._first([f for f in echoes if f.reason not in _NAMELESS]) or self._first(echoes)
+        if echo is not None and echo.reason in ("nccl_remote_error", "connection_error"):
+            # Peers notice a process that was killed sooner than its launcher tells.
+            echo = self._first([f for f in echoes if f.reason == "host_out_of_memory" and self._near(f, echo)]) or echo
         # Of many that wait, the one that says for whom.
         telling = [f for f in echoes if echo and f.reason == echo.reason and self._near(f, echo) and _names_somebody(f)]
-        return self._first(telling) or echo
+        echo = self._first(telling) or echo
+        return echo if echo is None or echo.reason in _NAMELESS else self._said_best(echo, echoes)
+
+    def _hint(self) -> Fault | None:
+        """What a scrap of a log is about, when it holds little but warnings: no step, no end, no recovery."""
+        if self.well or any(course.signs_after(0) for course in self.courses):
+            return None
+        warnings = [
+            (event, rule)
+            for event in self.evidence.events
+            if (rule := self.evidence.rule(event)) is not None and rule.severity == "warning" and rule.reason not in _NAMELESS
+        ]
+        if not warnings:
+            return None
+        last, about = warnings[-1]
+        lines = self.log.lines_of(last.source)
+        machine = [
+            pair for pair in warnings if pair[1].layer in ("hardware", "driver") and pair[1].action == "isolate_and_restart"
+        ]
+        if machine:
+            warnings = machine
+            about = machine[0][1]
+        elif lines - last.line > _SCRAP_LINES or 2 * len(warnings) < lines:
+            return None
+        event, rule = next((event, rule) for event, rule in warnings if rule.reason == about.reason)
+        return self._fault(event, rule)
 
     def _follows_any(self, fault: Fault, faults: list[Fault]) -> bool:
         return any(f.reason != fault.reason and self._before(f, fault) and self._near(f, fault) for f in faults)
@@ -416,6 +457,8 @@ class _Case:
         same = [f for f in standing if f is root or _kind(f) == _kind(root)]
         rest = [f for f in standing if _kind(f) != _kind(root)]
         reason = root.reason
+        if root.symptom and reason == "called_process_error" and root.traceback is None:
+            reason = "unknown"  # that a process ended with 1 explains nothing
         finding = Finding(True, reason, self._confidence(root, rest), "detector" if root.detector else "rule", root)
         if reason == "unknown":
             finding.by = "none"
@@ -470,6 +513,8 @@ class _Case:
     def _confidence(self, root: Fault, rest: list[Fault]) -> float:
         if root.reason == "unknown":
             return 0.0
+        if root.rule is not None and root.rule.severity == "warning":
+            return 0.4
         if root.symptom:
             return 0.6
         value = 0.95 if root.fatal else 0.8
@@ -532,7 +577,9 @@ class _Case:
 
 
 _MOST_SILENT = 8
-_PCI = re.compile(r"\b(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?(?![\w:.])")
+_PCI = re.compile(
+    r"\b(?:[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?|[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?![\w:])"
+)
 _GPU = re.compile(r"\b(?:GPU|gpu|device|Device|NPU)[ #:_]?(\d{1,3}|node-\d+)\b")
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
 

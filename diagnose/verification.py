@@ -303,7 +303,8 @@ def _together(rules: RuleSet, mine: set[str]) -> Iterator[Objection]:
             if rule.family == "filters":
                 for hit in hits:
                     other = matcher.rules[hit]
-                    if other.family == "failures" and (rule.id in mine or other.id in mine):
+                    # What says that all is well may be regular output: it is kept as evidence of that.
+                    if other.family == "failures" and other.reason != "healthy" and (rule.id in mine or other.id in mine):
                         yield Objection(
                             "alarms-on-healthy",
                             other,
@@ -316,7 +317,7 @@ def _together(rules: RuleSet, mine: set[str]) -> Iterator[Objection]:
             else:
                 for hit in hits:
                     other = matcher.rules[hit]
-                    if other.family == "filters" and (rule.id in mine or other.id in mine):
+                    if other.family == "filters" and rule.reason != "healthy" and (rule.id in mine or other.id in mine):
                         yield Objection(
                             "drops-failure-line",
                             other,
