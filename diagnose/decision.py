@@ -5,10 +5,15 @@ So far a decision looks at one diagnosis and the policy's table. History, limits
 
 from __future__ import annotations
 
+import re
+
 from diagnose.diagnosis import Finding
 from diagnose.policy import Policy
 from diagnose.report import Action, RestartFrom
 
+_OWN_NAME = re.compile(
+    r"cannot import name .* from .*\((?!.*(?:site-packages|dist-packages|/lib/python))[^)]*\)|partially initialized module"
+)
 _BACK = 0.02
 """how far before the onset of an anomaly to skip from, as a share of the steps so far"""
 
@@ -21,6 +26,8 @@ def decide(finding: Finding, policy: Policy) -> Action:
     if rule is not None and rule.action is not None and rule.action != kind:
         kind = rule.action
         why = rule.title.rstrip(".") + "." if rule.title else why
+    if finding.reason == "import_error" and finding.root is not None and _OWN_NAME.search(finding.root.event.body):
+        kind, why = "fix_code", "The name is missing in the job's own code."
     frames = finding.root.traceback.frames if finding.root and finding.root.traceback else []
     if finding.reason == "value_error" and kind == "fix_code" and finding.step is None and frames and frames[-1].library:
         kind, why = "fix_config", "A library refused a value before the first step: the configuration must be put right first."

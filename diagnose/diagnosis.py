@@ -108,7 +108,11 @@ _OF_A_STOP = {
 """what a process that is told to stop may die of"""
 _KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _SCRAP_LINES = 2
+_LAST_WORDS = 20
 _SOFTLY = re.compile(r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b")
+_ENDED_BY = {"host_out_of_memory": ("Out Of Memory", "Killed"), "native_crash": ("Segmentation fault", "Aborted", "Bus error")}
+_NODE_SAID = re.compile(r"\bnode/([A-Za-z0-9][\w.-]*)|\bnode \(IP: ([\w.:-]+)|\bnode with (?:IP|ip) ([\w.:-]+)")
+_TASK_SAID = re.compile(r"/task:(\d+)")
 _STATED = {"preempted", "hang", "loss_anomaly", "nccl_timeout", "nccl_remote_error"}
 """faults that programs tell of with a warning"""
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
@@ -341,6 +345,8 @@ class _Case:
         if metal := [f for f in raised if self._of_metal(f)]:
             # "CUDA error" is how a program sees what the driver and the machine name.
             worst = self._first([f for f in metal if f.reason != "cuda_error"] or metal)
+            if worst is not None and worst.reason == "node_failure" and stopped is not None and self._before(stopped, worst):
+                return stopped  # a node that is taken away on purpose goes silent too
             milder = [
                 f for f in noted if worst and f.reason == worst.reason and f.layer == worst.layer and self._near(f, worst)
             ]
@@ -364,7 +370,7 @@ class _Case:
             # Peers notice a process that was killed sooner than its launcher tells.
             echo = self._first([f for f in echoes if f.reason == "host_out_of_memory" and self._near(f, echo)]) or echo
         # Of many that wait, the one that says for whom.
-        telling = [f for f in echoes if echo and f.reason == echo.reason and self._near(f, echo) and _names_somebody(f)]
+        telling = [f for f in echoes if echo and f.reason == echo.reason and self._near(f, echo) and self._accuses(f)]
         echo = self._first(telling) or echo
         return echo if echo is None or echo.reason in _NAMELESS else self._said_best(echo, echoes)
 
@@ -391,6 +397,14 @@ class _Case:
             return None
         event, rule = next((event, rule) for event, rule in warnings if rule.reason == about.reason)
         return self._fault(event, rule)
+
+    def _accuses(self, fault: Fault) -> bool:
+        """Whether the line names somebody else than who printed it."""
+        found = captures(fault.rule, fault.event.body)
+        ranks = numbers(found.get("rank", ""))
+        return any(found.get(name) for name in ("host", "peer")) or (
+            bool(ranks) and self.evidence.rank_of(fault.event) not in ranks
+        )
 
     def _follows_any(self, fault: Fault, faults: list[Fault]) -> bool:
         return any(f.reason != fault.reason and self._before(f, fault) and self._near(f, fault) for f in faults)
@@ -459,7 +473,8 @@ class _Case:
         reason = root.reason
         if root.symptom and reason == "called_process_error" and root.traceback is None:
             reason = "unknown"  # that a process ended with 1 explains nothing
-        finding = Finding(True, reason, self._confidence(root, rest), "detector" if root.detector else "rule", root)
+            root = self._last_words(root)
+        finding = Finding(True, reason, 0.0 if reason == "unknown" else self._confidence(root, rest), "detector" if root.detector else "rule", root)
         if reason == "unknown":
             finding.by = "none"
         follows = [f for f in rest if f.symptom or self._follows(f, root)]
@@ -487,6 +502,17 @@ class _Case:
                 last = at
         return attempt
 
+    def _last_words(self, end: Fault) -> Fault:
+        """The last line before the end that no rule knows: where a person should begin to read."""
+        unknown = [
+            event
+            for event in self.evidence.events
+            if event.source == end.event.source and event.rule == -1 and 0 < end.event.line - event.line <= _LAST_WORDS
+        ]
+        if not unknown:
+            return end
+        return Fault(unknown[-1], None, "unknown", end.layer, False, False, moment=self._moment(unknown[-1]))
+
     def _folded(self, faults: Sequence[Fault], root: Fault | None = None) -> list[Many]:
         """One entry for each kind of fault."""
         kinds: dict[tuple[str, str], list[Fault]] = {}
@@ -511,8 +537,6 @@ class _Case:
         return (fault.layer >= root.layer or fault.reason == root.reason) and not self._before(fault, root)
 
     def _confidence(self, root: Fault, rest: list[Fault]) -> float:
-        if root.reason == "unknown":
-            return 0.0
         if root.rule is not None and root.rule.severity == "warning":
             return 0.4
         if root.symptom:
@@ -537,6 +561,8 @@ class _Case:
             nodes, ranks, gpus = nodes or alike[0], ranks or alike[1], gpus or alike[2]
         if not ranks:
             ended = [end for end in self.topology.ended if (end.source, end.line) == (root.event.source, root.event.line)]
+            if not ended and (words := _ENDED_BY.get(root.reason)) is not None:
+                ended = [end for end in self.topology.ended if any(word in end.how for word in words)]
             if not ended and (root.traceback is not None or root.symptom):
                 ended = [end for end in self.topology.ended if end.first]
             ranks = [rank for end in ended if (rank := end.rank if end.rank is not None else end.local_rank) is not None]
@@ -545,10 +571,14 @@ class _Case:
             ranks = []  # whoever told of it is not the cause
         elif root.symptom and root.reason in ("nccl_timeout", "nccl_remote_error"):
             ranks = self._silent(ranks) or ranks
-        if not gpus and root.layer <= self.depth["driver"]:
-            near = [e for e in self.evidence.events if e.source == root.event.source and abs(e.line - root.event.line) <= 2]
-            for event in near:
-                _named_in(event.body, gpus, [])
+        near = [e for e in self.evidence.events if e.source == root.event.source and abs(e.line - root.event.line) <= 2]
+        for event in near:
+            if root.layer <= self.depth["driver"]:
+                _named_in(event.body, gpus, [""])
+            if not nodes and event.line >= root.event.line and (said := _NODE_SAID.search(event.body)) is not None:
+                nodes += [name for name in said.groups() if name]
+            if not ranks and root.layer <= self.depth["runtime"]:
+                ranks += [int(task) for task in _TASK_SAID.findall(event.text)[:8]]
         finding.nodes, finding.ranks, finding.gpus = _unique(nodes), sorted(set(ranks)), _unique(gpus)
 
     def _named(self, faults: Sequence[Fault]) -> tuple[list[str], list[int], list[str]]:
@@ -607,11 +637,6 @@ def _same(one: Fault, other: Fault) -> bool:
 def _torn(fault: Fault) -> bool:
     """Whether other ranks wrote into the exception line."""
     return fault.traceback is not None and re.match(r"\w*(?:Error|Exception)\b", fault.traceback.message) is not None
-
-
-def _names_somebody(fault: Fault) -> bool:
-    found = captures(fault.rule, fault.event.body)
-    return any(found.get(name) for name in ("rank", "node", "host", "peer"))
 
 
 def _by_kernel(fault: Fault) -> bool:

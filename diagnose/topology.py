@@ -53,6 +53,8 @@ class Ended:
     local_rank: int | None = None
     host: str | None = None
     exitcode: int | None = None
+    how: str = ""
+    """in the launcher's words"""
     first: bool = False
     """it stands under "Root Cause (first observed failure)" """
 
@@ -98,7 +100,7 @@ def read(events: Iterable[Event]) -> Topology:
             elif key == "exitcode" and rank is not None:
                 code = value.split()[0]
                 exitcode = int(code) if code.lstrip("-").isdigit() else None
-                topology.ended.append(Ended(event.line, event.source, rank[0], rank[1], host, exitcode, first))
+                topology.ended.append(Ended(event.line, event.source, rank[0], rank[1], host, exitcode, first=first))
                 host, rank, first = None, None, False
         elif "exitcode" in body and (found := _ELASTIC_EXIT.search(body)) is not None:
             topology.ended.append(Ended(event.line, event.source, None, int(found[2]), None, int(found[1])))
@@ -109,7 +111,8 @@ def read(events: Iterable[Event]) -> Topology:
             for task in tasks:
                 if len(nodes) == 1:
                     topology.host_of.setdefault(task, nodes[0])
-                topology.ended.append(Ended(event.line, event.source, task, None, nodes[0] if len(nodes) == 1 else None))
+                host_of_task = nodes[0] if len(nodes) == 1 else None
+                topology.ended.append(Ended(event.line, event.source, task, host=host_of_task, how=found["how"]))
         elif "host" in body and (found := _RANK_HOST.search(body)) is not None:
             topology.host_of.setdefault(int(found["rank"]), found["host"])
     return topology

@@ -33,7 +33,8 @@ def summary(finding: Finding) -> str:
         )
     root = finding.root
     if finding.reason == "unknown":
-        return f"{_PLAIN['unknown']}; the first sign is: {title(root)}."
+        where = "the last line that no rule knows is below" if root.rule is None else f"the first sign is: {title(root)}"
+        return f"{_PLAIN['unknown']}; {where}."
     words = [_shortened(title(root), 160)]
     if (who := whom(finding)) is not None:
         words.append(who)

@@ -34,17 +34,22 @@ def test_a_healthy_log(diagnose: Run, tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_a_failed_log_is_failed_but_unexplained(diagnose: Run, tmp_path: Path) -> None:
+def test_a_failed_log_is_diagnosed(diagnose: Run, tmp_path: Path) -> None:
     (tmp_path / "train.log").write_bytes(FAILED)
     done = diagnose("replay", "train.log", "--json", "--kept", "kept.txt")
     report = json.loads(done.stdout)
-    assert done.returncode == 3
+    assert done.returncode == 1
     assert report["schema"] == "diagnose.report/1"
     assert report["outcome"] == "failed"
-    assert report["diagnosis"]["evidence"][0] == {
-        "source": "train.log", "line": 202, "text": "[rank3]: KeyError: 'x'", "role": "context", "rank": 3, "node": None,
-        "time": None, "rule": "rules/failures/python.yaml:py-key", "count": 1,
-    }  # fmt: skip
+    diagnosis = report["diagnosis"]
+    assert (diagnosis["category"], diagnosis["reason"], diagnosis["by"]) == ("script", "key_error", "rule")
+    assert diagnosis["suspects"] == {"nodes": [], "ranks": [3], "gpus": []}
+    root = diagnosis["root_cause"]
+    expected = {"source": "train.log", "line": 202, "text": "[rank3]: KeyError: 'x'", "role": "root_cause", "rank": 3, "node": None}
+    assert {key: root[key] for key in expected} == expected
+    assert root["rule"] == diagnosis["rule"] == "rules/failures/python.yaml:py-key"
+    assert diagnosis["evidence"][0] == root
+    assert report["action"]["kind"] == "fix_code"
     assert report["compression"]["lines_in"] == 202
     assert report["compression"]["dropped_by_kind"] == {"metric": 199}
     assert report["metrics"]["loss"]["count"] == 199
@@ -53,13 +58,40 @@ def test_a_failed_log_is_failed_but_unexplained(diagnose: Run, tmp_path: Path) -
     assert kept[-1] == "202:[rank3]: KeyError: 'x'"
 
 
+def test_a_failure_that_nothing_explains_is_unknown(diagnose: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_bytes(HEALTHY + b"the daemon parked us\nsrun: error: gpu003: task 17: Exited with exit code 1\n")
+    done = diagnose("replay", "train.log", "--json")
+    diagnosis = json.loads(done.stdout)["diagnosis"]
+    assert (done.returncode, diagnosis["category"], diagnosis["reason"], diagnosis["confidence"]) == (3, "unknown", "unknown", 0.0)
+    assert diagnosis["root_cause"]["text"] == "the daemon parked us"
+    assert diagnosis["suspects"]["nodes"] == ["gpu003"]
+
+
+def test_what_a_healthy_run_says_too_is_no_cause(diagnose: Run, tmp_path: Path) -> None:
+    odd = b"ERROR: shard cache: storage volume 7: Input/output error, using the mirror\n"
+    (tmp_path / "healthy.log").write_bytes(odd + HEALTHY)
+    (tmp_path / "train.log").write_bytes(HEALTHY + odd)
+    alone = json.loads(diagnose("replay", "train.log", "--json").stdout)
+    assert alone["diagnosis"]["reason"] == "storage_error"
+    beside = json.loads(diagnose("replay", "train.log", "--json", "--healthy", "healthy.log").stdout)
+    assert beside["diagnosis"]["reason"] == "healthy"
+
+
+def test_the_report_fits_a_hundred_columns(diagnose: Run, tmp_path: Path) -> None:
+    long = b"[rank3]: RuntimeError: CUDA out of memory. " + "wörter 词语 ".encode() * 200 + b"x" * 5000
+    (tmp_path / "train.log").write_bytes(FAILED + long + b"\n")
+    done = diagnose("replay", "train.log")
+    assert max(columns_of(line) for line in done.stdout.splitlines()) <= 100
+    assert "\x1b" not in done.stdout
+
+
 def test_standard_input_archives_and_several_jobs(diagnose: Run, tmp_path: Path) -> None:
     (tmp_path / "a.log.gz").write_bytes(gzip.compress(HEALTHY))
     (tmp_path / "b.log").write_bytes(FAILED)
     done = diagnose("replay", "-", "a.log.gz", "b.log", "--json", stdin=HEALTHY)
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert [report["job"]["id"] for report in reports] == ["stdin", "a", "b"]
-    assert done.returncode == 3
+    assert done.returncode == 1
 
 
 def test_a_folder_is_one_job_and_each_makes_it_many(diagnose: Run, tmp_path: Path) -> None:
@@ -84,6 +116,10 @@ def test_a_folder_is_one_job_and_each_makes_it_many(diagnose: Run, tmp_path: Pat
         (["replay", "good.log", "--rules", "bad.yaml"], "bad.yaml:2: unknown field 'patern'; the fields here are"),
         (["replay", "good.log", "--rules", "none.yaml"], "none.yaml: no such rule file or folder"),
         (["replay", "good.log", "--kept", "no/where"], "no/where: cannot be written"),
+        (["replay", "good.log", "--healthy", "none.log"], "none.log: no such file or folder; check the path"),
+        (["eval", "none"], "none/labels.tsv: cannot be read: No such file or directory; a corpus is a folder with labels.tsv"),
+        (["eval", "folder"], "folder/labels.tsv: cannot be read"),
+        (["eval", "corpus"], "corpus/labels.tsv:1: the header is not that of labels.tsv; use: file <tab> category"),
         (["rules", "explain", "x", "--rule", "none"], "there is no rule 'none'; diagnose rules list"),
     ],
 )
@@ -91,6 +127,8 @@ def test_what_is_wrong_is_one_line_with_the_remedy(diagnose: Run, tmp_path: Path
     (tmp_path / "good.log").write_bytes(HEALTHY)
     (tmp_path / "empty.log").touch()
     (tmp_path / "folder").mkdir()
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "labels.tsv").write_text("file\treason\n")
     (tmp_path / "bad.yaml").write_text("rules:\n  - {id: a, kind: debug, patern: x}\n")
     done = diagnose(*words)
     assert done.returncode == 2
@@ -131,7 +169,7 @@ def test_foreign_text_is_kept_and_harmless(diagnose: Run, tmp_path: Path, foreig
     (tmp_path / "x.log").write_bytes(foreign)
     environment = {"DIAGNOSE_ENGINE": engine} if engine else {}
     done = diagnose("replay", "x.log", "--json", **environment)
-    assert done.returncode in (0, 3)
+    assert done.returncode in (0, 1, 3)  # source code speaks of errors, and nothing says that it is no log
     figures = json.loads(done.stdout)["compression"]
     assert figures["bytes_in"] == len(foreign)
     printed = foreign.replace(b"\0", b"").strip()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 _SHOWN_KINDS = 6
+_SURE = 0.9
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -290,7 +291,8 @@ def _headline(report: Report, style: Style) -> str:
         sure = f"  {style.dim(f'confidence {diagnosis.confidence:.0%}')}" if diagnosis.confidence else ""
         verdict = f"{style.red(style.bold(diagnosis.reason))} ({diagnosis.category}){sure}"
     else:
-        verdict = style.cyan("running") if report.outcome == "running" else style.green("healthy")
+        words = "healthy" if diagnosis.confidence >= _SURE else "no failure found"
+        verdict = style.cyan("running") if report.outcome == "running" else style.green(words)
     lines = [f"{name}: {verdict}  {style.dim(printable(of) + attempt)}"]
     lines += [f"  {line}" for line in wrapped(printable(diagnosis.summary), 98)]
     lines += [f"  {line}" for note in diagnosis.notes for line in wrapped(printable(note), 98)]
