@@ -240,6 +240,14 @@ static int is_host(const u8 *s, size_t n) {
         size_t length = strlen(files[k]);
         if (n > length && s[n - length - 1] == '.' && memcmp(s + n - length, files[k], length) == 0) return 0;
     }
+    size_t tail = n; /* an exception is no host: cv2.error, oss2.exceptions.NoSuchKey */
+    while (tail && letter(s[tail - 1])) tail--;
+    if (tail && s[tail - 1] == '.' && tail < n) {
+        if (n - tail == 5 && memcmp(s + tail, "error", 5) == 0) return 0;
+        size_t small = tail + 1;
+        while (small < n && s[small] < 'a') small++;
+        if (s[tail] < 'a' && small < n) return 0;
+    }
     if (dash || runs >= 3 || dotted) return 1;
     for (size_t k = 0; k < sizeof stems / sizeof *stems; k++) {
         size_t length = strlen(stems[k]);

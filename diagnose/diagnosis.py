@@ -183,7 +183,8 @@ class _Case:
         # What this job, or one like it, went on from before is not what stopped it now.
         survived = {_kind(fault) for fault in faults if fault.recovered}
         for fault in faults:
-            if not fault.fatal and (_kind(fault) in survived or (self.known and normal(fault.event.body) in self.known)):
+            seen_well = self.known and fault.traceback is None and normal(fault.event.body) in self.known
+            if seen_well or (not fault.fatal and _kind(fault) in survived):
                 fault.recovered = True
         course = Course({name: found for name in self.log.series_names if (found := self.log.series(name)) is not None})
         for anomaly in findings(course):
@@ -474,7 +475,13 @@ class _Case:
         if root.symptom and reason == "called_process_error" and root.traceback is None:
             reason = "unknown"  # that a process ended with 1 explains nothing
             root = self._last_words(root)
-        finding = Finding(True, reason, 0.0 if reason == "unknown" else self._confidence(root, rest), "detector" if root.detector else "rule", root)
+        finding = Finding(
+            True,
+            reason,
+            0.0 if reason == "unknown" else self._confidence(root, rest),
+            "detector" if root.detector else "rule",
+            root,
+        )
         if reason == "unknown":
             finding.by = "none"
         follows = [f for f in rest if f.symptom or self._follows(f, root)]

@@ -27,11 +27,13 @@ _FORMS = (
     rb"|\[(?P<stamp>" + _TIME + rb")\][ \t]*|(?P<time>" + _TIME + rb")(?:[ \t]+|\Z)"
     rb"|(?P<service>[A-Za-z0-9][A-Za-z0-9_.-]*[_-][0-9]+)[ ]{1,40}\|[ ]?"  # docker compose
     # A host name (pdsh, DeepSpeed's launcher, dshbak): it has a number and looks like a node's name (gpu-017, r7i4n4, node3,
-    # n20.cluster), not like a setting (fp16), a code (EI0002) or a file (model-3.safetensors).
+    # n20.cluster), not like a setting (fp16), a code (EI0002), a file (model-3.safetensors) or an exception (cv2.error,
+    # oss2.exceptions.NoSuchKey).
     rb"|(?P<host>(?=[a-z][A-Za-z0-9.-]*(?<![.-]):[ ])(?=[A-Za-z.-]*[0-9])(?:(?=[A-Za-z0-9.]*-)"
     rb"|(?=(?:[A-Za-z.-]+[0-9]+){3})|(?=(?:node|gpu|worker|host|server|compute|dgx|hgx|nid|cn|gn)[0-9])"
     rb"|(?=[A-Za-z0-9.-]*\.[A-Za-z]))"
-    rb"(?![A-Za-z0-9.-]*\.(?:safetensors|bin|pt|pth|json|jsonl|parquet|arrow|txt|py|gz|tar|log|model):)[A-Za-z0-9.-]+):[ ]"
+    rb"(?![A-Za-z0-9.-]*\.(?:safetensors|bin|pt|pth|json|jsonl|parquet|arrow|txt|py|gz|tar|log|model):)"
+    rb"(?![A-Za-z0-9.-]*\.(?:error|[A-Z][A-Za-z]*[a-z][A-Za-z]*):)[A-Za-z0-9.-]+):[ ]"
 )
 _PREFIX = re.compile(_FORMS)
 PREFIXES = re.compile(b"(?:%b){0,%d}+" % (re.sub(rb"\(\?P<\w+>", b"(?:", _FORMS), MOST_PREFIXES))

@@ -30,8 +30,10 @@ _LINKS: tuple[tuple[str, Link], ...] = (
     ("During handling of the above exception, another exception occurred", "context"),
     ("The above exception was the direct cause of the following exception", "cause"),
 )
+_BARS = re.compile(r"\s*(?:\| )+")
+"""what an exception group draws before its lines"""
 _EXCEPTION = re.compile(
-    r"[|\s]*(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\([A-Za-z_. ]+\))?)(?::(?=\s|$)\s?(?P<message>.*)|\s*$)", re.DOTALL
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\([A-Za-z_. ]+\))?)(?::(?=\s|$)\s?(?P<message>.*)|\s*$)", re.DOTALL
 )
 _CLASS = re.compile(
     r"(?:.*\.)?(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration|Warning|Failure|Timeout|Expired|Group|Empty|Full|Died"
@@ -132,7 +134,7 @@ class _Assembly:
 
     def _take(self, event: Event, prefix: str) -> None:
         body = event.body
-        speaker = _TIME.sub("", prefix)
+        speaker = _TIME.sub("", prefix).strip()
         if (found := _HEADER.search(body)) is not None:
             self.claimed.add(event.order)
             self._begin(event, body[: found.start()], speaker, original=bool(found["original"]))
@@ -183,6 +185,8 @@ class _Assembly:
     def _extend(self, entry: _Open, event: Event, body: str) -> bool:
         """Whether the line belongs to this traceback."""
         traceback = entry.traceback
+        if (bars := _BARS.match(body)) is not None:
+            body = body[bars.end() :]
         if (found := _FRAME.match(body) or _RICH.search(body)) is not None:
             if len(traceback.frames) >= _MOST_FRAMES:
                 del traceback.frames[_MOST_FRAMES // 2]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.cli.terminal import columns_of
 from tests.conftest import ROOT, Run
 
 HEALTHY = b"".join(
@@ -45,7 +46,14 @@ def test_a_failed_log_is_diagnosed(diagnose: Run, tmp_path: Path) -> None:
     assert (diagnosis["category"], diagnosis["reason"], diagnosis["by"]) == ("script", "key_error", "rule")
     assert diagnosis["suspects"] == {"nodes": [], "ranks": [3], "gpus": []}
     root = diagnosis["root_cause"]
-    expected = {"source": "train.log", "line": 202, "text": "[rank3]: KeyError: 'x'", "role": "root_cause", "rank": 3, "node": None}
+    expected = {
+        "source": "train.log",
+        "line": 202,
+        "text": "[rank3]: KeyError: 'x'",
+        "role": "root_cause",
+        "rank": 3,
+        "node": None,
+    }
     assert {key: root[key] for key in expected} == expected
     assert root["rule"] == diagnosis["rule"] == "rules/failures/python.yaml:py-key"
     assert diagnosis["evidence"][0] == root
@@ -59,10 +67,17 @@ def test_a_failed_log_is_diagnosed(diagnose: Run, tmp_path: Path) -> None:
 
 
 def test_a_failure_that_nothing_explains_is_unknown(diagnose: Run, tmp_path: Path) -> None:
-    (tmp_path / "train.log").write_bytes(HEALTHY + b"the daemon parked us\nsrun: error: gpu003: task 17: Exited with exit code 1\n")
+    (tmp_path / "train.log").write_bytes(
+        HEALTHY + b"the daemon parked us\nsrun: error: gpu003: task 17: Exited with exit code 1\n"
+    )
     done = diagnose("replay", "train.log", "--json")
     diagnosis = json.loads(done.stdout)["diagnosis"]
-    assert (done.returncode, diagnosis["category"], diagnosis["reason"], diagnosis["confidence"]) == (3, "unknown", "unknown", 0.0)
+    assert (done.returncode, diagnosis["category"], diagnosis["reason"], diagnosis["confidence"]) == (
+        3,
+        "unknown",
+        "unknown",
+        0.0,
+    )
     assert diagnosis["root_cause"]["text"] == "the daemon parked us"
     assert diagnosis["suspects"]["nodes"] == ["gpu003"]
 
