@@ -31,6 +31,7 @@ _HEADER = struct.Struct("<IIQ")
 _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
 """(sources, points a series): 512 ranks that all print their loss need not all be kept in full"""
 _HEAD = 160
+_MOST_FACTS = 16_384
 _WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
 _summarise = core.summary if core is not None else summary
 
@@ -186,6 +187,8 @@ class Compression:
         self.matcher = matcher
         self.counts = Counts()
         self.kept = KeptLog()
+        self.facts: list[tuple[int, bytes]] = []
+        """(source, text) of lines that tell who is who; the first ones"""
         self._streams: dict[int, _Stream] = {}
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
@@ -278,6 +281,8 @@ class Compression:
                 stream.progress.see(block.data, column)
         if notable:
             self._keep_notable(scan, block, before, sorted(notable))
+        if any(self.matcher.rules[rule].facts for rule in _rules_of(scan)):
+            self._set_facts_aside(stream.number, scan, block, before)
         stream.cursor = scan.cursor
         counts = self.counts
         counts.lines_in += scan.lines
@@ -324,11 +329,38 @@ class Compression:
         scan.text = bytes(text)
         scan.dropped = sorted((+dropped).items())
 
+    def _set_facts_aside(self, source: int, scan: Scan, block: Block, before: Cursor) -> None:
+        """Lines that only tell who is who move from the kept to the dropped, and their text to ``facts``."""
+        records = list(KEPT.iter_unpack(scan.kept))
+        shared = Counter(record[0] for record in records)
+        dropped = Counter(dict(scan.dropped))
+        text, rest, kept = bytearray(), scan.text, []
+        for line, offset, length, rule, cut, start, end in records:
+            words = rest[offset : offset + length]
+            # A line of several segments stays: what it counts as may hang on what comes in the next block.
+            alone = shared[line] == 1 and (start == 0 or block.data[start - 1] == 10) and end < len(block.data)
+            begun = line == before.line and before.content
+            if rule >= 0 and self.matcher.rules[rule].facts and alone and not begun and block.data[end] == 10:
+                if len(self.facts) < _MOST_FACTS:
+                    self.facts.append((source, words))
+                scan.lines_kept -= 1
+                scan.bytes_kept -= length + 1
+                dropped[rule] += 1
+            else:
+                kept.append(KEPT.pack(line, len(text), length, rule, cut, start, end))
+                text += words + b"\n"
+        scan.kept, scan.text = b"".join(kept), bytes(text)
+        scan.dropped = sorted(dropped.items())
+
     def _counted_under(self, data: bytes, end: int) -> int:
         """The rule that the line around ``end`` was counted under."""
         stop = data.index(b"\n", end)
         line = data[data.rfind(b"\n", 0, stop) + 1 : stop + 1]
         return self.matcher.scan(Block(line), Cursor()).dropped[0][0]
+
+
+def _rules_of(scan: Scan) -> set[int]:
+    return {record[3] for record in KEPT.iter_unpack(scan.kept) if record[3] >= 0}
 
 
 def points(series: Series) -> list[list[float | None]]:

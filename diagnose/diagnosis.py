@@ -25,7 +25,7 @@ from diagnose.evidence import Event, Evidence, normal
 from diagnose.prefixes import clock, origin
 from diagnose.rules import Rule
 from diagnose.taxonomy import shipped_taxonomy
-from diagnose.topology import Topology, expand, numbers
+from diagnose.topology import Topology, expand, learn, numbers
 from diagnose.topology import read as read_topology
 from diagnose.tracebacks import Traceback, assemble
 
@@ -147,6 +147,7 @@ class _Case:
         self.depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
         self.category_of = taxonomy.category_of
         self.topology: Topology = read_topology(evidence.events)
+        learn(self.topology, (text for _, text in log.facts))
         self.well: list[Event] = []
         """lines that say that all is well (again)"""
         self.notes: list[str] = []
@@ -574,6 +575,12 @@ class _Case:
                 ended = [end for end in self.topology.ended if end.first]
             ranks = [rank for end in ended if (rank := end.rank if end.rank is not None else end.local_rank) is not None]
             nodes = nodes or [end.host for end in ended if end.host]
+        if self.category_of.get(root.reason) == "infrastructure":
+            if not ranks:
+                found = (self.topology.rank_of(node, gpu) for node in nodes for gpu in gpus if ":" in gpu)
+                ranks = [rank for rank in found if rank is not None]
+            if not nodes and len(ranks) <= _MOST_SILENT:
+                nodes = [self.topology.host_of[rank] for rank in ranks if rank in self.topology.host_of]
         if root.reason in ("preempted", "loss_anomaly"):
             ranks = []  # whoever told of it is not the cause
         elif root.symptom and root.reason in ("nccl_timeout", "nccl_remote_error"):

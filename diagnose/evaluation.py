@@ -22,6 +22,7 @@ from diagnose.matcher import Matcher
 from diagnose.prefixes import body_start
 from diagnose.report import Report
 from diagnose.sources import Source, find
+from diagnose.topology import plain_pci
 from diagnose.tracebacks import assemble
 
 COLUMNS = ("file", "category", "reason", "root_cause_line", "where", "action", "note")
@@ -286,13 +287,7 @@ def _same_node(one: str, other: str) -> bool:
 
 
 def _same_gpu(one: str, other: str) -> bool:
-    """PCI addresses are written with and without domain, function and capitals."""
-
-    def plain(text: str) -> str:
-        text = text.lower().removeprefix("pci:").split(".")[0]
-        return text.split(":", 1)[1] if text.count(":") == 2 else text
-
-    return plain(one) == plain(other)
+    return plain_pci(one) == plain_pci(other) if ":" in one and ":" in other else one == other
 
 
 def as_dict(results: Results) -> dict[str, Any]:

@@ -161,7 +161,7 @@ class Matcher:
 
     def key(self, number: int) -> tuple[bool, int]:
         """Order of precedence."""
-        return (self.rules[number].family != "failures", number)
+        return (self.actions[number] != "F", number)
 
     def captures(self, number: int, body: bytes) -> list[tuple[int, float, int, int]]:
         """What the metric rule ``number`` captures in ``body``: (series, scale, start, end)."""
@@ -250,5 +250,5 @@ class Matcher:
 
 
 def _actions(rules: Iterable[Rule]) -> str:
-    """What becomes of a segment by each rule: F is kept as failure evidence, D dropped, M dropped and its numbers read."""
-    return "".join("F" if rule.family == "failures" else "M" if rule.metrics else "D" for rule in rules)
+    """What becomes of a segment by each rule: F is kept (facts for a while only), D dropped, M dropped and its numbers read."""
+    return "".join("F" if rule.family == "failures" or rule.facts else "M" if rule.metrics else "D" for rule in rules)

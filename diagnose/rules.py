@@ -22,7 +22,7 @@ Family = Literal["failures", "filters"]
 _FILE_KEYS = {"layer", "framework", "printed_by", "reference", "gaps", "rules"}
 _SHARED_KEYS = {"id", "title", "pattern", "examples", "printed_by", "reference", "gaps"}
 _FAILURE_KEYS = _SHARED_KEYS | {"reason", "layer", "severity", "symptom", "action", "mitigation"}
-_FILTER_KEYS = _SHARED_KEYS | {"kind", "framework", "metrics"}
+_FILTER_KEYS = _SHARED_KEYS | {"kind", "framework", "metrics", "facts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class Rule:
     kind: str | None = None
     framework: str | None = None
     metrics: tuple[tuple[str, str], ...] = ()
+    facts: bool = False
+    """its lines tell who is who: dropped and counted like others, but their text is set aside"""
     # failures
     reason: str | None = None
     layer: str | None = None
@@ -113,7 +115,7 @@ def load(paths: Sequence[str | Path] | None = None, *, examples: bool = False) -
     files = _files(paths)
     if examples:
         return RuleSet.of(rule for file, name, text in files for rule in parse(text, name, _family(file)))
-    key = cache.key_of(__version__, *(part for _, name, text in files for part in (name, text)))
+    key = cache.key_of(__version__, *_CACHED, *(part for _, name, text in files for part in (name, text)))
     known = cache.fetch("rules", key)
     if known is None:
         full = RuleSet.of(rule for file, name, text in files for rule in parse(text, name, _family(file)))
@@ -231,6 +233,7 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
                     kind=reader.choice("kind", taxonomy.kinds),
                     framework=reader.text("framework", inherit=True),
                     metrics=tuple((name, str(pattern)) for name, pattern in reader.mapping("metrics").items()),
+                    facts=reader.choice("facts", ("true", "false"), default="false") == "true",
                 )
             )
     return rules

@@ -66,9 +66,40 @@ class Topology:
     host_of: dict[int, str] = field(default_factory=dict)
     """rank -> host"""
     ended: list[Ended] = field(default_factory=list)
+    gpu_of: dict[int, str] = field(default_factory=dict)
+    """rank -> PCI address, as 0000:8a:00"""
 
-    def ranks_on(self, host: str) -> list[int]:
-        return sorted(rank for rank, name in self.host_of.items() if name == host)
+    def rank_of(self, host: str, pci: str) -> int | None:
+        """The rank that runs on the GPU at a PCI address of a host."""
+        address = plain_pci(pci)
+        return next((rank for rank, gpu in self.gpu_of.items() if gpu == address and self.host_of.get(rank) == host), None)
+
+
+def plain_pci(address: str) -> str:
+    """A PCI address as domain:bus:device in small letters: it is written with and without domain and function."""
+    text = address.lower().removeprefix("pci:").split(".")[0]
+    parts = text.split(":")
+    return ":".join(["0000" if len(parts) < 3 else parts[-3][-4:].rjust(4, "0"), *parts[-2:]])
+
+
+_NCCL_WHO = re.compile(
+    rb"(?P<host>[\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .* rank (?P<rank>\d+) n[rR]anks (?P<size>\d+) .*busId (?P<bus>[0-9a-fA-F]+) "
+)
+
+
+def learn(topology: Topology, facts: Iterable[bytes]) -> None:
+    """What NCCL says of its communicators: the largest is the whole job, so its ranks are the job's."""
+    largest = 0
+    for text in facts:
+        found = _NCCL_WHO.search(text)
+        if found is None or int(found["size"]) < largest:
+            continue
+        if int(found["size"]) > largest:
+            largest = int(found["size"])
+            topology.gpu_of.clear()
+        rank, bus = int(found["rank"]), int(found["bus"], 16)
+        topology.host_of[rank] = found["host"].decode()
+        topology.gpu_of[rank] = f"{bus >> 20:04x}:{bus >> 12 & 0xFF:02x}:{bus >> 4 & 0xFF:02x}"
 
 
 _ELASTIC_FIELD = re.compile(r"^ *(?P<key>host|rank|exitcode) *: (?P<value>.*)")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.compression import NOTABLE, Compression
 from diagnose.matcher import Matcher, best_engine
 from diagnose.rules import Rule, RuleSet
+from tests.logs import shipped_matcher
 from tests.strategies import cuts
 
 RULES = RuleSet.of(
@@ -71,3 +75,26 @@ def test_counts_and_kept_lines_do_not_depend_on_the_chunks_or_the_engine(pair: t
     assert compress(chunks, best_engine()) == expected
     lines_in, _, lines_kept, _, blank = expected[1]  # type: ignore[misc]
     assert lines_in == lines_kept + blank + sum(expected[2].values())  # type: ignore[attr-defined]
+
+
+WHO = b"gpu014:3101:3360 [3] NCCL INFO comm 0x7f10e00090a0 rank %d nranks 16 cudaDev 3 busId 8a000 - Init COMPLETE"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\rmore\n", b"\r50%|##|\n", b""])
+@pytest.mark.parametrize("before", [b"", b"some words\r", b"first line\n"])
+def test_facts_do_not_depend_on_how_the_bytes_were_cut(end: bytes, before: bytes) -> None:
+    log = before + WHO % 3 + end + WHO % 4 + b"\nKeyError: 'x'\n"
+
+    def outcome(cuts: list[int]) -> tuple[object, ...]:
+        job = Compression(shipped_matcher())
+        for first, last in pairwise([0, *cuts, len(log)]):
+            job.feed(0, log[first:last])
+        job.close(0)
+        counts = job.counts
+        dropped = {number: count for number, count in counts.dropped.items() if count}
+        return job.facts, list(job.kept), (counts.lines_in, counts.lines_kept, counts.bytes_kept), dropped
+
+    whole = outcome([])
+    assert (0, WHO % 4) in whole[0] or end == b""  # type: ignore[operator]
+    for cut in range(1, len(log)):
+        assert outcome([cut]) == whole, cut

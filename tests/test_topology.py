@@ -8,7 +8,8 @@ import pytest
 
 from diagnose.evidence import Event
 from diagnose.prefixes import body_start
-from diagnose.topology import Topology, expand, numbers, read
+from diagnose.topology import Topology, expand, learn, numbers, plain_pci, read
+from tests.logs import job_of, report_of
 
 
 def topology(text: str) -> Topology:
@@ -69,3 +70,40 @@ def test_lightning_names_the_child() -> None:
         "[rank: 2] Child process with PID 30122 terminated with code 1. Forcefully terminating all other processes\n"
     )
     assert [end.rank for end in found.ended] == [2]
+
+
+WHO = "{host}:410{gpu}:5203 [{gpu}] NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank {rank} nranks {size} cudaDev {gpu} nvmlDev {gpu} busId {bus} commId 0x1d5 - Init COMPLETE\n"
+
+
+def test_nccl_tells_rank_host_and_gpu() -> None:
+    found = Topology()
+    lines = [(9, "gpu-12", 1, "8a000", 16), (1, "gpu-12", 1, "8a000", 2), (0, "gpu-11", 0, "10001b000", 16)]
+    learn(found, (WHO.format(rank=r, host=h, gpu=g, bus=b, size=s).encode() for r, h, g, b, s in lines))
+    assert found.host_of == {9: "gpu-12", 0: "gpu-11"}
+    assert found.gpu_of == {9: "0000:8a:00", 0: "1000:1b:00"}
+    assert found.rank_of("gpu-12", "00000000:8A:00.0") == 9
+    assert found.rank_of("gpu-11", "0000:8a:00") is None
+
+
+@pytest.mark.parametrize("address", ["0000:8a:00", "8A:00.0", "00000000:8A:00.0", "PCI:0000:8a:00"])
+def test_pci_addresses_are_compared_in_one_form(address: str) -> None:
+    assert plain_pci(address) == "0000:8a:00"
+
+
+def test_lines_that_tell_who_is_who_are_dropped_and_still_known() -> None:
+    lines = "".join(
+        WHO.format(rank=r, host=f"gpu-{11 + r // 8}", gpu=r % 8, bus=f"{16 + r % 8:x}a000", size=16) for r in range(16)
+    )
+    xid = "Mar 04 07:09:47 gpu-12 kernel: NVRM: Xid (PCI:0000:13:00): 79, pid=1, GPU has fallen off the bus.\n"
+    lines = lines.replace("a000", "000")
+    job = job_of(lines + xid)
+    assert job.compression.counts.lines_kept == 1
+    assert job.compression.dropped_by_kind() == {"init": 16}
+    assert len(job.compression.facts) == 16
+    assert report_of(lines + xid).diagnosis.suspects.ranks == [11]
+
+
+def test_a_rank_is_found_on_its_node() -> None:
+    lines = "".join(WHO.format(rank=r, host=f"gpu-{11 + r // 8}", gpu=r % 8, bus="1b000", size=16) for r in range(16))
+    report = report_of(lines + "[rank9]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+    assert (report.action.kind, report.action.nodes) == ("isolate_and_restart", ["gpu-12"])
