@@ -93,6 +93,9 @@ class Finding:
 
 
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
+_RAISED, _NOTED, _ECHO, _HINT, _RIVAL = 0.97, 0.9, 0.8, 0.6, 0.15
+_ENDED_WELL, _QUIET = 0.97, 0.85
+"""confidence, by the kind of evidence"""
 _NAMELESS = {"called_process_error", "unknown", "runtime_error"}
 """echoes that say that something ended, not what"""
 _OF_A_STOP = {
@@ -317,6 +320,10 @@ class _Case:
         root = self._root(standing)
         if root is not None and _torn(root):
             root = next((f for f in standing if not _torn(f) and f.traceback and f.reason == root.reason), root)
+        if root is not None and root.reason == "preempted":
+            # Who ended it: the scheduler's own word, else the first, also where a launcher merely passes it on.
+            ended = [f for f in standing if f.reason == "preempted" and self._near(f, root)]
+            root = self._first([f for f in ended if f.fatal and f.traceback is None] or ended)
         if root is not None and root.reason == "preempted" and (hang := self._hang(root)) is not None:
             standing.append(hang)
             root = hang
@@ -326,7 +333,7 @@ class _Case:
             return Finding(
                 False,
                 "healthy",
-                0.9 if self.well else 0.6,
+                _ENDED_WELL if self.well else _QUIET,
                 "none",
                 recovered=self._folded([f for f in self.faults if f.recovered]),
                 attempt=self._attempt(),
@@ -545,14 +552,12 @@ class _Case:
         return (fault.layer >= root.layer or fault.reason == root.reason) and not self._before(fault, root)
 
     def _confidence(self, root: Fault, rest: list[Fault]) -> float:
+        """How often an answer of this kind was right on labelled logs: see docs/accuracy.md, which measures it anew."""
         if root.rule is not None and root.rule.severity == "warning":
-            return 0.4
-        if root.symptom:
-            return 0.6
-        value = 0.95 if root.fatal else 0.8
-        if any(not f.symptom and f.reason != root.reason and f.fatal for f in rest):
-            value -= 0.1
-        return value
+            return _HINT
+        sure = _ECHO if root.symptom else _RAISED if root.fatal else _NOTED
+        rival = any(not f.symptom and f.fatal and f.reason != root.reason for f in rest)
+        return round(sure - _RIVAL, 2) if rival else sure
 
     def _silent(self, spoke: list[int]) -> list[int]:
         """The few ranks that did not complain when all others did: those are whom the others waited for."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.compression import Compression
+from diagnose.evaluation import Results, evaluate
 from diagnose.matcher import Matcher
 from diagnose.rules import load
 from tests.conftest import ROOT
@@ -60,3 +61,18 @@ if CORPUS.is_dir():
             total_in += counts.bytes_in
             total_kept += counts.bytes_kept
         assert total_kept <= 0.03 * total_in
+
+    def test_the_diagnosis_is_as_good_as_it_must_be(matchers: dict[str, Matcher]) -> None:
+        cases = Results("cases", list(evaluate(CORPUS / "cases", matchers[FAST[-1]])))
+        score = cases.whole
+        assert score.category >= 0.95 * score.cases
+        assert score.reason >= 0.88 * score.cases
+        assert score.near >= 0.90 * score.with_line
+        assert score.exact >= 0.80 * score.with_line
+        assert score.action >= 0.88 * score.cases
+        assert score.suspects_found >= 0.90 * score.with_suspects
+        assert score.alarms == 0
+
+    def test_whole_runs_come_out_right(matchers: dict[str, Matcher]) -> None:
+        score = Results("whole", list(evaluate(CORPUS / "whole", matchers[FAST[-1]]))).whole
+        assert (score.reason, score.exact, score.alarms) == (score.cases, score.with_line, 0)
