@@ -160,6 +160,13 @@ class Course:
             default=0,
         )
 
+    def steps_gained(self, line: int) -> float:
+        """How many steps the job went on for behind ``line``: a line of progress may come every tenth step only."""
+        before = self.step_at(line)
+        if before is None or self._last_step is None or self._last_line <= line:
+            return 0.0
+        return self._last_step - before
+
     def step_at(self, line: int) -> float | None:
         """The last step told before ``line``, about."""
         if line >= self._last_line:

@@ -299,8 +299,9 @@ class _Case:
     def _recovered(self, fault: Fault) -> bool:
         """Whether the job went on, or somebody said that all is well again."""
         event = fault.event
-        steps = self.courses[event.source].signs_after(event.line)
-        if steps >= (20 if fault.reason == "loss_anomaly" else 8 if self._deep(fault) else 2):
+        course = self.courses[event.source]
+        enough = 20 if fault.reason == "loss_anomaly" else 8 if self._deep(fault) else 2
+        if max(course.signs_after(event.line), course.steps_gained(event.line)) >= enough:
             return True
         for well in self.well:
             later = well.source != event.source or well.line > event.line
