@@ -5,8 +5,12 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.logs import report_of, said, steps
+from diagnose.job import Job
+from diagnose.sources import Source
+from tests.logs import report_of, said, shipped_matcher, steps
 
 TRACEBACK = '[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "/app/train.py", line 9, in main\n[rank{rank}]: {what}\n'
 WATCHDOG = (
@@ -266,3 +270,77 @@ def test_very_many_tracebacks_are_cut_and_the_report_says_so() -> None:
     report = report_of(log)
     assert (report.diagnosis.reason, report.diagnosis.root_cause and report.diagnosis.root_cause.line) == ("value_error", 3)
     assert report.diagnosis.lines_not_read > 40_000
+
+
+def test_two_jobs_in_one_file_are_attempts_and_the_last_one_counts() -> None:
+    first = steps(1, 30) + raised("ValueError: bad shard")
+    report = report_of(first + "=== job 881235 ===\n" + steps(1, 40) + raised("KeyError: 'x'"))
+    assert (report.diagnosis.reason, report.job.attempt) == ("key_error", 2)
+
+
+def test_text_in_other_encodings_is_no_obstacle() -> None:
+    log = (
+        "Fehler: größer als erwartet\n".encode("latin-1")
+        + b"\x00\x00\xff\xfe"
+        + raised("KeyError: 'schlüssel'").encode("latin-1")
+    )
+    job = Job("job", [Source("x.log", None)], shipped_matcher())
+    job.feed(0, log)
+    job.close(0)
+    diagnosis = job.report().diagnosis
+    assert (diagnosis.reason, diagnosis.root_cause and diagnosis.root_cause.line) == ("key_error", 4)
+
+
+POOL = [
+    "Traceback (most recent call last):",
+    "Original Traceback (most recent call last):",
+    '  File "/app/train.py", line 9, in main',
+    "    main()",
+    "        ^^^^^^",
+    "KeyError: 'x'",
+    "RuntimeError: the worker said:",
+    HANDLING,
+    CAUSE,
+    "Exception ignored in: <f>",
+    "Exception in thread Thread-1:",
+    "  + Exception Group Traceback (most recent call last):",
+    "    | ZeroDivisionError: division by zero",
+    "╭───── Traceback (most recent call last) ─────╮",
+    "│ /app/train.py:31 in main                    │",
+    SUMMARY.strip(),
+    timed_out(3).strip(),
+    "Root Cause (first observed failure):",
+    "  rank      : 21 (local_rank: 5)",
+    "  exitcode  : -9 (pid: 5758)",
+    "srun: error: gpu-[01-99999999]: tasks 0-99999999: Killed",
+    "NVRM: Xid (PCI:0000:8a:00): 79, GPU has fallen off the bus.",
+    "slurmstepd: error: *** STEP 1.0 ON gpu001 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***",
+    "Training completed. Do not forget to share your model on huggingface.co/models =)",
+    steps(7, 7).strip("\n"),
+    steps(8, 8, float("nan")).strip("\n"),
+    "99-99-99 99:99:99 ERROR: what a time",
+    "\x1b[31mred\x1b[0m",
+    "",
+]
+PREFIXES = ["", "[rank0]: ", "[rank1]: ", "3: ", "gpu-017: ", "2026-01-02 03:04:05,678 - app - ERROR - ", "worker-1  | "]
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(PREFIXES), st.sampled_from(POOL) | st.text(max_size=20)), max_size=30), max_size=3
+    )
+)
+def test_whatever_the_log_holds_there_is_an_honest_report(logs: list[list[tuple[str, str]]]) -> None:
+    texts = ["".join(prefix + line + "\n" for prefix, line in log) for log in logs]
+    job = Job("job", [Source(f"log{number}", None) for number in range(len(texts))], shipped_matcher())
+    for number, text in enumerate(texts):
+        job.feed(number, text.encode("utf-8", "replace"))
+        job.close(number)
+    report = job.report()
+    diagnosis = report.diagnosis
+    assert (report.outcome == "failed") == (diagnosis.root_cause is not None)
+    assert 0.0 <= diagnosis.confidence <= 1.0
+    if diagnosis.root_cause is not None:
+        number = int(diagnosis.root_cause.source.removeprefix("log"))
+        assert 1 <= diagnosis.root_cause.line <= len(texts[number].encode("utf-8", "replace").split(b"\n"))
+    assert report.as_json().count("\n") == 0
