@@ -268,7 +268,10 @@ def follow(log: Path, seconds: float, megabytes_a_second: float = 2.0) -> tuple[
             child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT)
             samples, end = [], time.monotonic() + seconds
             while time.monotonic() < end and child.poll() is None:
-                grown.write(text.read(int(megabytes_a_second * 1e6)))
+                piece = text.read(int(megabytes_a_second * 1e6))
+                if not piece:  # again from the start: as many shapes as the log has
+                    text.seek(0)
+                grown.write(piece)
                 grown.flush()
                 time.sleep(1)
                 pages = Path(f"/proc/{child.pid}/statm").read_text().split()[1]

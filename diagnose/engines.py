@@ -65,7 +65,10 @@ class PlainEngine:
 
     def judge_shape(self, body: bytes) -> tuple[int, int]:
         """The verdict that holds for the whole shape of ``body``, and whether lines of it must be judged one by one."""
-        hits = self._scan(body)
+        return self._weighed(self._scan(body))
+
+    def _weighed(self, hits: list[int]) -> tuple[int, int]:
+        """``judge_shape``, of what Hyperscan reported."""
         if len(hits) == 1 and hits[0] < RELAXED and hits[0] not in self._sensitive:
             return hits[0], 0
         blind = [number for number in hits if number < RELAXED and number not in self._sensitive]
@@ -194,16 +197,20 @@ class WheelEngine(PlainEngine):
                     if len(hits) == 1 and hits[0] < most and dropped[hits[0]] and not body.isspace():
                         verdict = hits[0]
                     else:
-                        verdict = self._judge_shape_of(body)
+                        verdict = self._verdict_of(body, hits)
                 if len(key) <= _LONGEST_KEY:
                     known[key] = verdict
             verdicts[index] = verdict
 
     def _judge_shape_of(self, body: bytes) -> Any:
         """What holds for all lines of the shape of ``body``."""
+        return self._verdict_of(body, self._scan(body))
+
+    def _verdict_of(self, body: bytes, hits: list[int]) -> Any:
+        """The same, of what Hyperscan reported about ``body``."""
         if not body or body.isspace():
             return _BLANK
-        rule, ambiguous = self.judge_shape(body)
+        rule, ambiguous = self._weighed(hits)
         if ambiguous:
             return _ASK
         if rule == UNKNOWN:
@@ -218,10 +225,17 @@ class WheelEngine(PlainEngine):
             return
         known = self._known
         keys = key.split(_ODD)
-        found = [known.get(one) for one in keys if one]
-        if found and all(verdict.__class__ is int and verdict >= 0 for verdict in found):
-            tally.content, tally.rule = True, found[-1]  # type: ignore[assignment]
-            return
+        last = UNKNOWN
+        for one in keys:
+            if one:
+                verdict = known.get(one)
+                if verdict.__class__ is not int or verdict < 0:
+                    break
+                last = verdict
+        else:
+            if last >= 0:
+                tally.content, tally.rule = True, last
+                return
         for piece, one in zip(raw.replace(b"\0", b"\r").split(b"\r"), keys, strict=True):
             if piece:
                 verdict = known.get(one)
