@@ -116,8 +116,20 @@ _SOFTLY = re.compile(r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b")
 _ENDED_BY = {"host_out_of_memory": ("Out Of Memory", "Killed"), "native_crash": ("Segmentation fault", "Aborted", "Bus error")}
 _NODE_SAID = re.compile(r"\bnode/([A-Za-z0-9][\w.-]*)|\bnode \(IP: ([\w.:-]+)|\bnode with (?:IP|ip) ([\w.:-]+)")
 _TASK_SAID = re.compile(r"/task:(\d+)")
-_STATED = {"preempted", "hang", "loss_anomaly", "nccl_timeout", "nccl_remote_error"}
-"""faults that programs tell of with a warning"""
+_STATED = {
+    "preempted",
+    "hang",
+    "loss_anomaly",
+    "nccl_timeout",
+    "nccl_remote_error",
+    "node_failure",
+    "host_out_of_memory",
+    "ecc_error",
+    "nvlink_error",
+    "gpu_fell_off_bus",
+}
+"""faults that programs tell of with a warning, and do not catch"""
+_CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
 _NEAR_S, _NEAR_LINES = 300.0, 300
 _LOOKUPS = {
@@ -360,7 +372,8 @@ class _Case:
             milder = [
                 f for f in noted if worst and f.reason == worst.reason and f.layer == worst.layer and self._near(f, worst)
             ]
-            first = self._first([f for f in [*milder, worst] if f is not None])
+            coded = [f for f in metal if worst is not None and f.reason == worst.reason and self._near(f, worst) and "Xid" in f.event.body]
+            first = self._first([f for f in [*milder, *(coded or [worst])] if f is not None])
             if first is not None and first is not worst:
                 first.graver = worst
             return self._said_best(first, raised)
@@ -432,15 +445,25 @@ class _Case:
         deeper = [
             f
             for f in before
-            if not f.handled and self._near(f, first) and (f.layer < first.layer or (f.layer == first.layer and _by_kernel(f)))
+            if not f.handled
+            and self._near(f, first)
+            and (f.layer < first.layer or (f.layer == first.layer and (_by_kernel(f) or _earlier_word(f, first))))
         ]
         return self._first(deeper) or self._first([f for f in before if _same(f, first)])
 
     def _said_best(self, chosen: Fault | None, raised: list[Fault]) -> Fault | None:
         """The exception rather than what the same process logged of it just before; the kernel's word stands."""
-        if chosen is None or chosen.traceback is not None or _by_kernel(chosen):
+        if chosen is None or chosen.traceback is not None or _by_kernel(chosen) or _CLASS.search(chosen.event.body):
             return chosen
-        exceptions = [f for f in raised if f.traceback is not None and f.reason == chosen.reason and self._near(f, chosen)]
+        exceptions = [
+            f
+            for f in raised
+            if f.traceback is not None
+            and f.reason == chosen.reason
+            and self._near(f, chosen)
+            and _speaker(f.event) in ("", _speaker(chosen.event))
+            and not _speaker(chosen.event).startswith("(")
+        ]
         return self._first(exceptions) or chosen
 
     def _hang(self, end: Fault) -> Fault | None:
@@ -560,6 +583,18 @@ class _Case:
         rival = any(not f.symptom and f.fatal and f.reason != root.reason for f in rest)
         return round(sure - _RIVAL, 2) if rival else sure
 
+    def _lagging(self) -> list[int]:
+        """The few ranks whose watchdogs tell of fewer enqueued collectives than those of the others."""
+        enqueued: dict[int, int] = {}
+        for fault in self.faults:
+            found = _ENQUEUED.search(fault.event.body) if fault.reason == "nccl_timeout" else None
+            rank = self.evidence.rank_of(fault.event)
+            if found and rank is not None:
+                enqueued[rank] = min(int(found[1]), enqueued.get(rank, int(found[1])))
+        most = max(enqueued.values(), default=0)
+        behind = sorted(rank for rank, work in enqueued.items() if work < most)
+        return behind if len(behind) <= min(_MOST_SILENT, len(enqueued) // 2) else []
+
     def _silent(self, spoke: list[int]) -> list[int]:
         """The few ranks that did not complain when all others did: those are whom the others waited for."""
         if len(set(spoke)) < 3:
@@ -590,12 +625,17 @@ class _Case:
         if root.reason in ("preempted", "loss_anomaly"):
             ranks = []  # whoever told of it is not the cause
         elif root.symptom and root.reason in ("nccl_timeout", "nccl_remote_error"):
-            ranks = self._silent(ranks) or ranks
-        near = [e for e in self.evidence.events if e.source == root.event.source and abs(e.line - root.event.line) <= 2]
+            ranks = self._lagging() or self._silent(ranks) or ranks
+        told = [root, *[f for f in self.faults if f.reason == root.reason and not f.recovered][:4]]
+        near = [
+            e for e in self.evidence.events if any(e.source == f.event.source and abs(e.line - f.event.line) <= 2 for f in told)
+        ]
+        if not nodes and root.layer <= self.depth["scheduler"] and self.topology.described_node:
+            nodes = [self.topology.described_node]
         for event in near:
             if root.layer <= self.depth["driver"]:
                 _named_in(event.body, gpus, [""])
-            if not nodes and event.line >= root.event.line and (said := _NODE_SAID.search(event.body)) is not None:
+            if not nodes and (said := _NODE_SAID.search(event.body)) is not None:
                 nodes += [name for name in said.groups() if name]
             if not ranks and root.layer <= self.depth["runtime"]:
                 ranks += [int(task) for task in _TASK_SAID.findall(event.text)[:8]]
@@ -627,6 +667,7 @@ class _Case:
 
 
 _MOST_SILENT = 8
+_ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (\d+)")
 _PCI = re.compile(
     r"\b(?:[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?|[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?![\w:])"
 )
@@ -657,6 +698,16 @@ def _same(one: Fault, other: Fault) -> bool:
 def _torn(fault: Fault) -> bool:
     """Whether other ranks wrote into the exception line."""
     return fault.traceback is not None and re.match(r"\w*(?:Error|Exception)\b", fault.traceback.message) is not None
+
+
+def _earlier_word(one: Fault, other: Fault) -> bool:
+    """Whether both are messages of machines about one thing, such as a port error and the time-outs after it."""
+    return one.reason == other.reason and one.traceback is None and other.traceback is None
+
+
+def _speaker(event: Event) -> str:
+    """What stands before the body, less the time."""
+    return re.sub(r"[\d:.,TZ/-]{8,}", "", event.text[: event.start]).strip(" []")
 
 
 def _by_kernel(fault: Fault) -> bool:

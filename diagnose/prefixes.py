@@ -57,6 +57,7 @@ class Origin:
 
 # Who speaks may also stand inside the body, in the ways of the programs that print it.
 _NCCL = re.compile(rb"(?P<node>[A-Za-z0-9][\w.-]*):[0-9]+:[0-9]+ \[(?P<gpu>[0-9]+)\] ")
+_UCX = re.compile(rb"\[(?P<node>[A-Za-z][\w.-]*):[0-9]+:[0-9]+:[0-9]+\] ")
 _SYSLOG = re.compile(
     rb"(?:<[0-9]+>)?(?P<time>[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}"
     rb"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9]{2}:?[0-9]{2}))[ ](?P<node>[\w.-]+)[ ]"
@@ -64,7 +65,7 @@ _SYSLOG = re.compile(
 )
 _RANK_IN_BODY = re.compile(
     rb"(?:\[(?:[Rr]ank|RANK|default|global_rank)[ =:]{0,2}(?P<rank>[0-9]{1,6})\]"
-    rb"|\b(?:global_rank|rank|RANK|Rank)[ ]?[=:][ ]?(?P<named>[0-9]{1,6})\b"
+    rb"|\b(?:global_rank|rank|RANK|Rank|RankID)[ ]?[=:][ ]?(?P<named>[0-9]{1,6})\b"
     rb"|^\[(?:INFO|WARNING|ERROR)[^\]]{0,120}\brank[ =](?P<logger>[0-9]{1,6})\b)"
 )
 _GLOG = re.compile(rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) ")
@@ -96,6 +97,8 @@ def origin(line: bytes) -> Origin:
     body = line[position : position + 400]
     if (found := _NCCL.match(body)) is not None:
         node, gpu = node or _text(found["node"]), _text(found["gpu"])
+    elif (found := _UCX.match(body)) is not None:
+        node = node or _text(found["node"])
     if rank is None and (found := _RANK_IN_BODY.search(body)) is not None:
         rank = int(found["rank"] or found["named"] or found["logger"])
     if time is None and (found := _CLOCK.search(body[:80])) is not None:

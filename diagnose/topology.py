@@ -66,6 +66,8 @@ class Topology:
     host_of: dict[int, str] = field(default_factory=dict)
     """rank -> host"""
     ended: list[Ended] = field(default_factory=list)
+    described_node: str | None = None
+    """the node of the pod that kubectl describes"""
     gpu_of: dict[int, str] = field(default_factory=dict)
     """rank -> PCI address, as 0000:8a:00"""
 
@@ -107,6 +109,7 @@ _ELASTIC_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _ELASTIC_EXIT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _SRUN = re.compile(r"srun: error: (?P<node>\S+?): tasks? (?P<tasks>[\d,-]+): (?P<how>.*)")
 _CHILD = re.compile(r"\[rank: (\d+)\] Child process with PID \d+ terminated with code (-?\d+)")
+_DESCRIBED = re.compile(r"^Node: +([A-Za-z][\w.-]*\d[\w.-]*)")
 _RANK_HOST = re.compile(r"\brank[ =:]+(?P<rank>\d+)\b.{0,40}\bhost(?:name)?[ =:]+(?P<host>[\w.-]+)")
 
 
@@ -144,6 +147,8 @@ def read(events: Iterable[Event]) -> Topology:
                     topology.host_of.setdefault(task, nodes[0])
                 host_of_task = nodes[0] if len(nodes) == 1 else None
                 topology.ended.append(Ended(event.line, event.source, task, host=host_of_task, how=found["how"]))
+        elif body.startswith("Node:") and (found := _DESCRIBED.match(body)) is not None:
+            topology.described_node = found[1]
         elif "host" in body and (found := _RANK_HOST.search(body)) is not None:
             topology.host_of.setdefault(int(found["rank"]), found["host"])
     return topology
