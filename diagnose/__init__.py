@@ -7,7 +7,8 @@ The map, in reading order; a module imports only what stands above it, and ``job
     rules shapes metrics databases scan engines matcher lines -> verdicts and numbers (and ``_core.c``, the fast twin)
     verification                                        rules -> objections
     watch compression                                   verdicts -> the kept log
-    evidence tracebacks topology detectors diagnosis    the kept log -> root cause
+    evidence tracebacks topology detectors faults       the kept log -> what failed, and who is who
+    suspects diagnosis                                  faults -> root cause
     policy decision wording                             root cause -> action, and words for people
     job                                                 the path for one job, top to bottom
     evaluation                                          labelled cases -> accuracy

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,39 +23,16 @@ from diagnose.compression import NOTABLE, Compression
 from diagnose.detectors import findings
 from diagnose.detectors.course import Anomaly, Course, Silence
 from diagnose.evidence import Event, Evidence, normal
+from diagnose.faults import Fault, captures
 from diagnose.prefixes import clock, origin
 from diagnose.rules import Rule
+from diagnose.suspects import suspects
 from diagnose.taxonomy import shipped_taxonomy
-from diagnose.topology import Topology, expand, learn, numbers
+from diagnose.topology import Topology, learn, numbers
 from diagnose.topology import read as read_topology
 from diagnose.tracebacks import Traceback, assemble
 
 Role = Literal["root_cause", "consequence", "context"]
-
-
-@dataclass(slots=True, eq=False)
-class Fault:
-    """Something that failed, as one line tells."""
-
-    event: Event
-    rule: Rule | None
-    reason: str
-    layer: int
-    """0 is the metal"""
-    fatal: bool
-    symptom: bool
-    traceback: Traceback | None = None
-    moment: float | None = None
-    detector: Anomaly | None = None
-    handled: bool = False
-    """a logger printed it: the program was still in control"""
-    recovered: bool = False
-    graver: Fault | None = None
-    """what it came to; its action counts"""
-
-    @property
-    def by_rule(self) -> str | None:
-        return self.rule.name if self.rule is not None else None
 
 
 @dataclass(slots=True)
@@ -111,11 +89,15 @@ _OF_A_STOP = {
 """what a process that is told to stop may die of"""
 _KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _SCRAP_LINES = 2
+_REACHED = {"connection_error", "network_error", "storage_error"}
+"""reasons of which a scrap of warnings tells enough"""
 _LAST_WORDS = 20
+_LOOK_BACK = 100
+_TOP = {"<module>", "_bootstrap", "_bootstrap_inner", "_run_module_as_main", "main", "run", "_main", "spawn_main", "wrapper"}
+"""where a traceback that nobody caught begins; excerpts often begin a little later"""
+_CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
+_TALKS = 2
 _SOFTLY = re.compile(r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b")
-_ENDED_BY = {"host_out_of_memory": ("Out Of Memory", "Killed"), "native_crash": ("Segmentation fault", "Aborted", "Bus error")}
-_NODE_SAID = re.compile(r"\bnode/([A-Za-z0-9][\w.-]*)|\bnode \(IP: ([\w.:-]+)|\bnode with (?:IP|ip) ([\w.:-]+)")
-_TASK_SAID = re.compile(r"/task:(\d+)")
 _STATED = {
     "preempted",
     "hang",
@@ -166,6 +148,7 @@ class _Case:
         self.well: list[Event] = []
         """lines that say that all is well (again)"""
         self.notes: list[str] = []
+        self._talks: dict[int, tuple[list[int], int]] = {}
         self.courses = [log.course(source) for source in range(len(evidence.sources))]
         self.faults = self._faults()
 
@@ -286,6 +269,8 @@ class _Case:
 
     def _only_asked(self, earlier: Traceback, later: Traceback) -> bool:
         name = earlier.type.rpartition(".")[2]
+        if name == "KeyError" and later.type == "AttributeError":
+            return True  # an object that looks its attributes up in a mapping
         return name in _LOOKUPS and (not earlier.message or earlier.message.split("\n")[0][:60] not in later.message)
 
     def _tells_more(self, later: Traceback, earlier: Traceback) -> bool:
@@ -315,12 +300,36 @@ class _Case:
         enough = 20 if fault.reason == "loss_anomaly" else 8 if self._deep(fault) else 2
         if max(course.signs_after(event.line), course.steps_gained(event.line)) >= enough:
             return True
+        if fault.traceback is not None and self._talks_on(fault):
+            return True
         for well in self.well:
             later = well.source != event.source or well.line > event.line
             layer = self.evidence.rules[well.rule].layer or "framework"
             if later and (layer == "framework" or self.depth[layer] == fault.layer):
                 return not (fault.fatal and layer != "framework")
         return False
+
+    def _talks_on(self, fault: Fault) -> bool:
+        """Whether a traceback that does not begin at the program's top was printed by a handler, and the program talks on."""
+        frames = fault.traceback.frames if fault.traceback else []
+        if not frames or frames[0].function in _TOP or fault.event.rule < 0:
+            return False
+        calm, loudest = self._talk(fault.event.source)
+        return loudest <= fault.event.line and len(calm) - bisect_right(calm, fault.event.line) >= _TALKS
+
+    def _talk(self, source: int) -> tuple[list[int], int]:
+        """The lines in which a source goes on calmly, and the last in which it does not."""
+        if source not in self._talks:
+            calm, loudest = [], 0
+            for event in self.evidence.events:
+                if event.source != source:
+                    continue
+                if _CALM.match(event.text):
+                    calm.append(event.line)
+                elif (rule := self.evidence.rule(event)) is not None and rule.reason != "healthy":
+                    loudest = event.line
+            self._talks[source] = calm, loudest
+        return self._talks[source]
 
     def _deep(self, fault: Fault) -> bool:
         layer = fault.rule.layer if fault.rule else "user"
@@ -358,25 +367,18 @@ class _Case:
     def _root(self, faults: list[Fault]) -> Fault | None:
         """The first cause; where there is none, the first echo that has a name."""
         # A process that aborts right after another fault does so because of it.
-        fallout = {id(f) for f in faults if f.reason == "native_crash" and self._follows_any(f, faults)}
+        fallout = {
+            id(f)
+            for number, f in enumerate(faults)
+            if f.reason == "native_crash" and self._follows_any(f, faults[max(0, number - _LOOK_BACK) : number])
+        }
         causes = [f for f in faults if not f.symptom and id(f) not in fallout]
         echoes = [f for f in faults if f.symptom or id(f) in fallout]
         stopped = self._first([f for f in causes if f.reason == "preempted"])
         raised = [f for f in causes if f.fatal and f.reason != "preempted"]
         noted = [f for f in causes if not f.fatal and f.reason != "preempted"]
         if metal := [f for f in raised if self._of_metal(f)]:
-            # "CUDA error" is how a program sees what the driver and the machine name.
-            worst = self._first([f for f in metal if f.reason != "cuda_error"] or metal)
-            if worst is not None and worst.reason == "node_failure" and stopped is not None and self._before(stopped, worst):
-                return stopped  # a node that is taken away on purpose goes silent too
-            milder = [
-                f for f in noted if worst and f.reason == worst.reason and f.layer == worst.layer and self._near(f, worst)
-            ]
-            coded = [f for f in metal if worst is not None and f.reason == worst.reason and self._near(f, worst) and "Xid" in f.event.body]
-            first = self._first([f for f in [*milder, *(coded or [worst])] if f is not None])
-            if first is not None and first is not worst:
-                first.graver = worst
-            return self._said_best(first, raised)
+            return self._machine(metal, causes, stopped)
         if (first := self._first(raised)) is not None:
             if stopped is not None and self._before(stopped, first) and first.reason in _OF_A_STOP:
                 return stopped
@@ -388,7 +390,28 @@ class _Case:
             echoes = [f for f in echoes if self._before(f, stopped) and f.reason not in ("preempted", "connection_error")]
             if not echoes:
                 return stopped
-        echo = self._first([f for f in echoes if f.reason not in _NAMELESS]) or self._first(echoes)
+        return self._echo(echoes)
+
+    def _machine(self, metal: list[Fault], causes: list[Fault], stopped: Fault | None) -> Fault:
+        """Which machine fault it was, at the first line that tells of it."""
+        # "CUDA error" is how a program sees what the driver and the machine name.
+        worst = min([f for f in metal if f.reason != "cuda_error"] or metal, key=self._place)
+        if worst.reason == "node_failure" and stopped is not None and self._before(stopped, worst):
+            return stopped  # a node that is taken away on purpose goes silent too
+        alike = [f for f in causes if f.reason == worst.reason and self._near(f, worst)]
+        milder = [f for f in alike if not f.fatal and f.layer == worst.layer]
+        coded = [f for f in alike if "Xid" in f.event.body and self._of_metal(f) and f.fatal]
+        first = min([*milder, *(coded or [worst])], key=self._place)
+        if first is not worst:
+            first.graver = worst
+        return self._said_best(first, [f for f in causes if f.fatal])
+
+    def _echo(self, echoes: list[Fault]) -> Fault | None:
+        """Which of the echoes to go by, when nothing else is left."""
+        named = [f for f in echoes if f.reason not in _NAMELESS]
+        echo = self._first(named) or self._first(echoes)
+        if echo is not None and echo.reason == "cuda_error":  # what a device says of a collective that it waits in vain for
+            echo = self._first([f for f in named if f.reason != "cuda_error" and self._near(f, echo)]) or echo
         if echo is not None and echo.reason in ("nccl_remote_error", "connection_error"):
             # Peers notice a process that was killed sooner than its launcher tells.
             echo = self._first([f for f in echoes if f.reason == "host_out_of_memory" and self._near(f, echo)]) or echo
@@ -416,7 +439,7 @@ class _Case:
         if machine:
             warnings = machine
             about = machine[0][1]
-        elif lines - last.line > _SCRAP_LINES or 2 * len(warnings) < lines:
+        elif lines - last.line > _SCRAP_LINES or 2 * len(warnings) < lines or about.reason not in _REACHED:
             return None
         event, rule = next((event, rule) for event, rule in warnings if rule.reason == about.reason)
         return self._fault(event, rule)
@@ -429,8 +452,8 @@ class _Case:
             bool(ranks) and self.evidence.rank_of(fault.event) not in ranks
         )
 
-    def _follows_any(self, fault: Fault, faults: list[Fault]) -> bool:
-        return any(f.reason != fault.reason and self._before(f, fault) and self._near(f, fault) for f in faults)
+    def _follows_any(self, fault: Fault, before: list[Fault]) -> bool:
+        return any(f.reason != fault.reason and self._before(f, fault) and self._near(f, fault) for f in before)
 
     def _of_metal(self, fault: Fault) -> bool:
         """Whether a machine failed, so that it explains software even when it speaks later."""
@@ -451,9 +474,9 @@ class _Case:
         ]
         return self._first(deeper) or self._first([f for f in before if _same(f, first)])
 
-    def _said_best(self, chosen: Fault | None, raised: list[Fault]) -> Fault | None:
+    def _said_best(self, chosen: Fault, raised: list[Fault]) -> Fault:
         """The exception rather than what the same process logged of it just before; the kernel's word stands."""
-        if chosen is None or chosen.traceback is not None or _by_kernel(chosen) or _CLASS.search(chosen.event.body):
+        if chosen.traceback is not None or _by_kernel(chosen) or _CLASS.search(chosen.event.body):
             return chosen
         exceptions = [
             f
@@ -522,7 +545,8 @@ class _Case:
         finding.recovered = self._folded([f for f in self.faults if f.recovered])
         finding.step = self._step(root)
         finding.phase = _phase(root, finding.step)
-        self._suspects(finding, root, same)
+        who = suspects(root, same, self.faults, self.evidence, self.topology)
+        finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.group = group_of(reason, root)
         finding.notes = self.notes
         finding.attempt = self._attempt()
@@ -583,109 +607,6 @@ class _Case:
         rival = any(not f.symptom and f.fatal and f.reason != root.reason for f in rest)
         return round(sure - _RIVAL, 2) if rival else sure
 
-    def _lagging(self) -> list[int]:
-        """The few ranks whose watchdogs tell of fewer enqueued collectives than those of the others."""
-        enqueued: dict[int, int] = {}
-        for fault in self.faults:
-            found = _ENQUEUED.search(fault.event.body) if fault.reason == "nccl_timeout" else None
-            rank = self.evidence.rank_of(fault.event)
-            if found and rank is not None:
-                enqueued[rank] = min(int(found[1]), enqueued.get(rank, int(found[1])))
-        most = max(enqueued.values(), default=0)
-        behind = sorted(rank for rank, work in enqueued.items() if work < most)
-        return behind if len(behind) <= min(_MOST_SILENT, len(enqueued) // 2) else []
-
-    def _silent(self, spoke: list[int]) -> list[int]:
-        """The few ranks that did not complain when all others did: those are whom the others waited for."""
-        if len(set(spoke)) < 3:
-            return []
-        silent = sorted(set(range(max(spoke) + 1)) - set(spoke))
-        return silent if len(silent) <= min(_MOST_SILENT, len(set(spoke)) // 2) else []
-
-    def _suspects(self, finding: Finding, root: Fault, same: Sequence[Fault]) -> None:
-        """Ranks, nodes and GPUs: of the root, else of who tells the same, else whom the launcher names."""
-        nodes, ranks, gpus = self._named(same)
-        if not (nodes and ranks and gpus):
-            alike = self._named([f for f in self.faults if f.reason == root.reason and not f.recovered])
-            nodes, ranks, gpus = nodes or alike[0], ranks or alike[1], gpus or alike[2]
-        if not ranks:
-            ended = [end for end in self.topology.ended if (end.source, end.line) == (root.event.source, root.event.line)]
-            if not ended and (words := _ENDED_BY.get(root.reason)) is not None:
-                ended = [end for end in self.topology.ended if any(word in end.how for word in words)]
-            if not ended and (root.traceback is not None or root.symptom):
-                ended = [end for end in self.topology.ended if end.first]
-            ranks = [rank for end in ended if (rank := end.rank if end.rank is not None else end.local_rank) is not None]
-            nodes = nodes or [end.host for end in ended if end.host]
-        if self.category_of.get(root.reason) == "infrastructure":
-            if not ranks:
-                found = (self.topology.rank_of(node, gpu) for node in nodes for gpu in gpus if ":" in gpu)
-                ranks = [rank for rank in found if rank is not None]
-            if not nodes and len(ranks) <= _MOST_SILENT:
-                nodes = [self.topology.host_of[rank] for rank in ranks if rank in self.topology.host_of]
-        if root.reason in ("preempted", "loss_anomaly"):
-            ranks = []  # whoever told of it is not the cause
-        elif root.symptom and root.reason in ("nccl_timeout", "nccl_remote_error"):
-            ranks = self._lagging() or self._silent(ranks) or ranks
-        told = [root, *[f for f in self.faults if f.reason == root.reason and not f.recovered][:4]]
-        near = [
-            e for e in self.evidence.events if any(e.source == f.event.source and abs(e.line - f.event.line) <= 2 for f in told)
-        ]
-        if not nodes and root.layer <= self.depth["scheduler"] and self.topology.described_node:
-            nodes = [self.topology.described_node]
-        for event in near:
-            if root.layer <= self.depth["driver"]:
-                _named_in(event.body, gpus, [""])
-            if not nodes and (said := _NODE_SAID.search(event.body)) is not None:
-                nodes += [name for name in said.groups() if name]
-            if not ranks and root.layer <= self.depth["runtime"]:
-                ranks += [int(task) for task in _TASK_SAID.findall(event.text)[:8]]
-        finding.nodes, finding.ranks, finding.gpus = _unique(nodes), sorted(set(ranks)), _unique(gpus)
-
-    def _named(self, faults: Sequence[Fault]) -> tuple[list[str], list[int], list[str]]:
-        """Nodes, ranks and GPUs that these lines name, or that printed them."""
-        nodes: list[str] = []
-        ranks: list[int] = []
-        gpus: list[str] = []
-        for fault in faults[:4096]:
-            event = fault.event
-            found = captures(fault.rule, event.body)
-            for name in ("node", "host", "peer"):
-                if found.get(name):
-                    nodes += expand(_less_port(found[name]))
-            if not found.get("node") and (node := self.evidence.node_of(event)) is not None:
-                nodes.append(node)
-            if named := numbers(found.get("rank", "")):
-                ranks += named
-            elif (rank := self.evidence.rank_of(event)) is not None:
-                ranks.append(rank)
-            gpus += [found[name] for name in ("pci", "gpu") if found.get(name)]
-            if fault.layer <= self.depth["network"] or fault.reason == "out_of_memory":
-                _named_in(event.body, gpus, nodes if fault.layer <= self.depth["network"] else [""])
-            if event.gpu is not None and fault.layer <= self.depth["driver"]:
-                gpus.append(event.gpu)
-        return nodes, ranks, gpus
-
-
-_MOST_SILENT = 8
-_ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (\d+)")
-_PCI = re.compile(
-    r"\b(?:[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?|[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?![\w:])"
-)
-_GPU = re.compile(r"\b(?:GPU|gpu|device|Device|NPU)[ #:_]?(\d{1,3}|node-\d+)\b")
-_ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
-
-
-def _named_in(text: str, gpus: list[str], nodes: list[str]) -> None:
-    """GPUs and addresses that a message about a machine names, where no capture does."""
-    if not gpus:
-        gpus += _PCI.findall(text)[:1] or _GPU.findall(text)[:1]
-    if not nodes:
-        nodes += _ADDRESS.findall(text)[:1]
-
-
-def _less_port(host: str) -> str:
-    return re.sub(r"[<:]\d+>?$", "", host)
-
 
 def _same(one: Fault, other: Fault) -> bool:
     """Whether both tell of one exception."""
@@ -715,10 +636,6 @@ def _by_kernel(fault: Fault) -> bool:
     return _KERNEL.search(fault.event.text[:120]) is not None
 
 
-def _unique(values: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(values))
-
-
 def _kind(fault: Fault) -> tuple[str, str, str]:
     return fault.reason, fault.rule.id if fault.rule else "", normal(fault.event.body)[:200]
 
@@ -737,19 +654,6 @@ _PHASES = (
     ("load data", r"\b(?:load_dataset|get_dataset|build_dataset|__getitem__|collate|_worker_loop|download_and_prepare)\b"),
     ("evaluate", r"\b(?:evaluate|evaluation_loop|validate|eval_step|predict)\b"),
 )
-
-
-def captures(rule: Rule | None, body: str) -> dict[str, str]:
-    """The named groups of the rule in ``body``."""
-    if rule is None or "(?P<" not in rule.pattern:
-        return {}
-    import regex
-
-    try:
-        found = regex.search(rule.pattern, body, timeout=0.05)
-    except TimeoutError:
-        return {}
-    return {name: value for name, value in found.groupdict().items() if value} if found else {}
 
 
 def group_of(reason: str, root: Fault) -> str:

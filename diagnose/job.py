@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from diagnose import wording
 from diagnose.compression import Compression, points
-from diagnose.diagnosis import Fault, Finding, Many, Role, explain
+from diagnose.diagnosis import Finding, Many, Role, explain
 from diagnose.evidence import Event, Evidence, gather, normal
+from diagnose.faults import Fault
 from diagnose.matcher import Matcher
 from diagnose.metrics import Series
 from diagnose.policy import shipped_policy

@@ -13,6 +13,7 @@ from diagnose.evidence import Event
 
 _RANGES = re.compile(r"(?P<stem>[A-Za-z][\w.-]*?)\[(?P<ranges>[\d,-]+)\](?P<tail>[\w.-]*)|(?P<plain>[A-Za-z0-9][\w.-]*)")
 _MOST_NODES = 4096
+_MOST_ENDED = 4096
 
 
 def expand(nodes: str) -> list[str]:
@@ -39,7 +40,7 @@ def numbers(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if first.isdigit() and (not last or last.isdigit()):
-            found += range(int(first), min(int(last or first), int(first) + 100_000) + 1)
+            found += range(int(first), min(int(last or first), int(first) + _MOST_ENDED) + 1)
     return found
 
 
@@ -140,7 +141,7 @@ def read(events: Iterable[Event]) -> Topology:
             topology.ended.append(Ended(event.line, event.source, None, int(found[2]), None, int(found[1])))
         elif "Child process" in body and (found := _CHILD.search(body)) is not None:
             topology.ended.append(Ended(event.line, event.source, int(found[1]), exitcode=int(found[2]), first=True))
-        elif "srun: error" in body and (found := _SRUN.search(body)) is not None:
+        elif "srun: error" in body and len(topology.ended) < _MOST_ENDED and (found := _SRUN.search(body)) is not None:
             nodes, tasks = expand(found["node"]), numbers(found["tasks"])
             for task in tasks:
                 if len(nodes) == 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from diagnose.diagnosis import Fault, Finding
+from diagnose.diagnosis import Finding
+from diagnose.faults import Fault
 
 _PLAIN = {
     "loss_anomaly": "The loss went wrong",

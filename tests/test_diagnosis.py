@@ -291,6 +291,23 @@ def test_text_in_other_encodings_is_no_obstacle() -> None:
     assert (diagnosis.reason, diagnosis.root_cause and diagnosis.root_cause.line) == ("key_error", 4)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: gpu-[1-900]: tasks 0-{n}: Killed\n",
+        "Mar 04 07:09:47 gpu-{n} kernel: NVRM: Xid (PCI:0000:8a:00): 79, pid=4105, GPU has fallen off the bus\n",
+        "Segmentation fault (core dumped) {n}\nRuntimeError: x {n}\n",
+    ],
+    ids=["node lists", "many nodes", "many crashes"],
+)
+def test_very_many_faults_name_a_bounded_number_of_suspects(line: str) -> None:
+    report = report_of("".join(line.format(n=n) for n in range(10_000)))
+    suspects = report.diagnosis.suspects
+    assert len(suspects.nodes) <= 8192
+    assert len(suspects.ranks) <= 8192
+    assert len(report.diagnosis.evidence) <= 64
+
+
 POOL = [
     "Traceback (most recent call last):",
     "Original Traceback (most recent call last):",

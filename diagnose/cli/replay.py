@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.2
 _SHOWN_KINDS = 6
 _SURE = 0.9
+_SHOWN_LAST = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -436,9 +437,9 @@ def _kept_lines(report: Report, job: Job, style: Style) -> list[str]:
     """The last kept lines: what a person would scroll to."""
     if not report.compression.lines_kept:
         return []
-    tail: list[str] = []
-    for kept in job.compression.kept:
-        text = printable(kept.text.decode("utf-8", "replace"))
+    log = job.compression.kept
+    tail = []
+    for _, kept in log.chosen(lambda order, source, rule: order >= log.lines - _SHOWN_LAST):
+        text = printable(kept.text[:1000].decode("utf-8", "replace"))
         tail.append(f"    {os.path.basename(job.sources[kept.source].name)}:{kept.line}: {text}")
-        del tail[:-5]
     return [style.bold("  the last kept lines"), *(shortened(line, 100) for line in tail)]
