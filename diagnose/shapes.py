@@ -146,6 +146,28 @@ def analyse(patterns: Iterable[str]) -> dict[str, Analysis]:
     return _analyses
 
 
+def copies(pattern: str) -> int:
+    """How many times counted repeats, one inside of another, multiply the innermost part of ``pattern``."""
+    return _copies(_parse(pattern))
+
+
+def _copies(tree: Any) -> int:
+    most = 1
+    for operator, argument in tree:
+        name = str(operator)
+        if name == "BRANCH":
+            inner = max((_copies(part) for part in argument[1]), default=1)
+        elif name == "SUBPATTERN":
+            inner = _copies(argument[3])
+        elif name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            least, greatest, part = argument
+            inner = max(1, int(least), int(greatest) if str(greatest) != "MAXREPEAT" else 1) * _copies(part)
+        else:
+            inner = 1
+        most = max(most, inner)
+    return most
+
+
 @functools.lru_cache(maxsize=8192)
 def needs_confirmation(pattern: str) -> bool:
     """Whether Hyperscan can only pre-filter for ``pattern``: it looks around, refers back or gives nothing back."""
@@ -322,6 +344,7 @@ def _is_star(body: str) -> bool:
     return body.startswith("[") and body.endswith("]*") and body.count("]") == 1
 
 
+@functools.lru_cache(maxsize=4096)
 def _class_text(taken: int) -> str:
     if taken == _ALL:
         return r"[\x00-\xff]"

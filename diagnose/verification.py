@@ -8,7 +8,7 @@ name that is explained in docs/rules.md. The further checks that learned rules m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,10 +86,10 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
             sound.append(rule)
         if on_progress:
             on_progress(number + 1)
-    mine = {rule.id for rule in sound}
-    others = [rule for rule in beside or () if rule.id not in {rule.id for rule in rules}]
+    names = {rule.id for rule in rules}
+    others = [rule for rule in beside or () if rule.id not in names]
     try:
-        found += _together(RuleSet.of([*sound, *others]), mine)
+        found += _together(sound, others)
     except RuleError as error:
         found.append(Objection("does-not-compile", sound[0], str(error), sound[0].place))
     return found
@@ -292,50 +292,65 @@ def how_far(pattern: str, body: bytes) -> tuple[int, str]:
     return 0, pattern
 
 
-def _together(rules: RuleSet, mine: set[str]) -> Iterator[Objection]:
-    matcher = Matcher(rules, "plain")
-    for number, rule in enumerate(matcher.rules):
-        decided = 0
+def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objection]:
+    """What goes wrong when ``mine`` work together with each other and with ``beside``.
+
+    They are compiled apart, so that the others' database, which is the same each time, comes from the cache.
+    """
+    order = {rule.id: number for number, rule in enumerate(RuleSet.of([*mine, *beside]))}
+    names = {rule.id for rule in mine}
+    own = Matcher(RuleSet.of(mine), "plain")
+    others = Matcher(RuleSet.of(beside), "plain")
+
+    def hits_of(body: bytes, *, all_of_them: bool) -> list[Rule]:
+        hits = [own.rules[number] for number in own.matches(body)]
+        if all_of_them:
+            hits += [others.rules[number] for number in others.matches(body)]
+        return sorted(hits, key=lambda rule: order[rule.id])
+
+    for rule in (*own.rules, *others.rules):
+        is_mine = rule.id in names
+        decided = False
         for example in rule.matches:
-            body = body_of(example.line)
-            hits = matcher.matches(body)
-            decided += bool(hits) and hits[0] == number
-            if rule.family == "filters":
-                for hit in hits:
-                    other = matcher.rules[hit]
-                    # What says that all is well may be regular output: it is kept as evidence of that.
-                    if other.family == "failures" and other.reason != "healthy" and (rule.id in mine or other.id in mine):
-                        yield Objection(
-                            "alarms-on-healthy",
-                            other,
-                            f"the failure rule matches regular output, as {rule.id} shows it",
-                            f"{rule.file}:{example.at}",
-                            example.line,
-                            help="make the failure rule narrower, or drop the example if it is no regular output",
-                        )
-                        break
-            else:
-                for hit in hits:
-                    other = matcher.rules[hit]
-                    if other.family == "filters" and rule.reason != "healthy" and (rule.id in mine or other.id in mine):
-                        yield Objection(
-                            "drops-failure-line",
-                            other,
-                            f"the filter matches failure evidence, as {rule.id} shows it",
-                            f"{rule.file}:{example.at}",
-                            example.line,
-                            help="make the filter narrower",
-                        )
-        if rule.matches and not decided and rule.id in mine:
-            first = matcher.matches(body_of(rule.matches[0].line))
-            other = matcher.rules[first[0]] if first else rule
-            if other is not rule:
+            hits = hits_of(body_of(example.line), all_of_them=is_mine)
+            decided = decided or (bool(hits) and hits[0] is rule)
+            yield from _clashes(rule, example, hits)
+        if is_mine and rule.matches and not decided:
+            first = hits_of(body_of(rule.matches[0].line), all_of_them=True)
+            if first and first[0] is not rule:
                 yield Objection(
                     "shadowed",
                     rule,
-                    f"every example is decided by {other.id}, which stands earlier",
+                    f"every example is decided by {first[0].id}, which stands earlier",
                     rule.place,
-                    help=f"move it before {other.place}, or remove one of the two",
+                    help=f"move it before {first[0].place}, or remove one of the two",
+                )
+
+
+def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Objection]:
+    """Failure rules that match an example of a filter, and filters that match one of a failure rule."""
+    if rule.family == "filters":
+        # What says that all is well may be regular output: it is kept as evidence of that.
+        alarming = next((other for other in hits if other.family == "failures" and other.reason != "healthy"), None)
+        if alarming is not None:
+            yield Objection(
+                "alarms-on-healthy",
+                alarming,
+                f"the failure rule matches regular output, as {rule.id} shows it",
+                f"{rule.file}:{example.at}",
+                example.line,
+                help="make the failure rule narrower, or drop the example if it is no regular output",
+            )
+    elif rule.reason != "healthy":
+        for other in hits:
+            if other.family == "filters":
+                yield Objection(
+                    "drops-failure-line",
+                    other,
+                    f"the filter matches failure evidence, as {rule.id} shows it",
+                    f"{rule.file}:{example.at}",
+                    example.line,
+                    help="make the filter narrower",
                 )
 
 

@@ -18,6 +18,8 @@ _MOST_SHAPES = 20_000
 _MOST_SAMPLES = 8
 _LONGEST = 1000
 _MOST_TOKENS = 200
+_MOST_ALIKE = 64
+"""templates of one structure that a shape is compared with: the most frequent ones"""
 _ALIKE = 0.6
 """share of words that two shapes must have in common to be one template"""
 _FEWEST = 3
@@ -114,7 +116,7 @@ class Miner:
             if tokens is None:
                 continue
             bucket = buckets.setdefault(tuple(kind if kind in _KINDS else text for kind, text in tokens), [])
-            for template in bucket:
+            for template in bucket[:_MOST_ALIKE]:
                 if (merged := _merged(template.tokens, tokens)) is not None:
                     template.tokens = merged
                     break

@@ -16,7 +16,7 @@ from diagnose.detectors.course import duration
 from diagnose.errors import DiagnoseError, SourceError
 from diagnose.job import Job
 from diagnose.matcher import Matcher
-from diagnose.rules import load
+from diagnose.rules import RuleSet, load
 from diagnose.scan import Scan
 from diagnose.sources import Follower, Found, Restart, Source, find
 from diagnose.wording import ranges
@@ -54,6 +54,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a run of this kind that went well: what it says is no cause",
     )
     parser.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones")
+    parser.add_argument(
+        "--learned",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="also use the active learned rules (see diagnose rules learn)",
+    )
     parser.add_argument("--job", metavar="ID", help="the job's name in the report (default: from the path)")
 
 
@@ -63,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         _warn(problem)
     if not jobs:
         return 2
-    matcher = Matcher(load(arguments.rules))
+    matcher = Matcher(_rules(arguments))
     with _KeptFile(arguments.kept) as kept_file:
         statuses = [2] if problems else []
         known = [_known(path, matcher) for path in arguments.healthy]
@@ -89,6 +96,16 @@ def run(arguments: argparse.Namespace) -> int:
                 print("\n" * (number > 0) + render(report, job, Style(sys.stdout)), flush=True)
             job.compression.kept.close()
     return 2 if 2 in statuses else max(statuses, key=[0, 3, 1].index)
+
+
+def _rules(arguments: argparse.Namespace) -> RuleSet:
+    if arguments.learned is None:
+        return load(arguments.rules)
+    from diagnose.cli.rules import book_path
+    from diagnose.learned import Book
+
+    book = Book(book_path(arguments.learned or None))
+    return RuleSet.of([*load(arguments.rules), *(known.rule for known in book.rules("active"))])
 
 
 def _known(path: str, matcher: Matcher) -> Job:

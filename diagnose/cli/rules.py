@@ -1,15 +1,17 @@
-"""``diagnose rules list | check | test | explain``."""
+"""``diagnose rules list | check | test | explain | learn | learned | promote | retire | export``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from diagnose.cli import printable
-from diagnose.cli.terminal import Progress, Style, table
+from diagnose.cli.terminal import Progress, Style, shortened, table
 from diagnose.errors import DiagnoseError, RuleError
 from diagnose.rules import Rule, RuleSet, load
 
@@ -33,10 +35,144 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--rule", metavar="ID", help="explain this rule only")
     add.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders (default: the shipped rules)")
     add.add_argument("--json", action="store_true")
+    add = actions.add_parser("learn", help="write filter rules for what no rule knows in these logs, without a model")
+    add.add_argument("paths", nargs="+", metavar="PATH", help="logs of jobs, as for diagnose replay")
+    add.add_argument("--json", action="store_true")
+    learned = actions.add_parser("learned", help="the learned rules and their states")
+    learned.add_argument("--state", choices=("proposed", "shadow", "active", "retired"), help="only those in this state")
+    learned.add_argument("--json", action="store_true", help="one object a line")
+    promote = actions.add_parser("promote", help="let a learned rule act")
+    promote.add_argument("id", metavar="ID")
+    retire = actions.add_parser("retire", help="take a learned rule out of use")
+    retire.add_argument("id", metavar="ID")
+    retire.add_argument("--why", default="by hand", help="what the book says about it")
+    export = actions.add_parser("export", help="the active learned rules as a rule file, for review and merging")
+    for part in (add, learned, promote, retire, export):
+        part.add_argument("--book", metavar="FILE", help="where they are kept (default: DIAGNOSE_BOOK, or your data folder)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return {"list": _list, "check": _check, "test": _test, "explain": _explain}[arguments.action](arguments)
+    table_of = {
+        "list": _list,
+        "check": _check,
+        "test": _test,
+        "explain": _explain,
+        "learn": _learn,
+        "learned": _learned,
+        "promote": _move,
+        "retire": _move,
+        "export": _export,
+    }
+    return table_of[arguments.action](arguments)
+
+
+def book_path(given: str | None) -> str:
+    """The file of learned rules: as asked, else by the environment, else in the person's data folder."""
+    if given or (given := os.environ.get("DIAGNOSE_BOOK")):
+        return given
+    data = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.join(data, "diagnose", "learned.db")
+
+
+def _learn(arguments: argparse.Namespace) -> int:
+    from diagnose.job import Job
+    from diagnose.learned import Book
+    from diagnose.learning import learn, working_rules
+    from diagnose.matcher import Matcher
+    from diagnose.sources import find
+
+    book = Book(book_path(arguments.book))
+    matcher = Matcher(working_rules(book))
+    jobs, problems = [], 0
+    progress = Progress("reading", len(arguments.paths))
+    for number, path in enumerate(arguments.paths):
+        found = find([path])
+        for problem in found.problems:
+            sys.stderr.write(f"diagnose rules learn: {printable(str(problem))}\n")
+            problems += 1
+        if not found.sources:
+            continue
+        job = Job(os.path.basename(path), found.sources, matcher)
+        for index, source in enumerate(found.sources):
+            for chunk in source.chunks():
+                job.feed(index, chunk)
+            job.close(index)
+        jobs.append(job)
+        progress.at(number + 1)
+    progress.done()
+    if not jobs:
+        return 2
+    lesson = learn(jobs, book)
+    if arguments.json:
+        figures = {
+            "lines": lesson.lines,
+            "proposed": lesson.proposed,
+            "refused": [{"id": rule.id, "name": why.name, "what": why.what} for rule, why in lesson.refused],
+            "shadow": [known.rule.id for known in lesson.shadow],
+            "active": [known.rule.id for known in lesson.active],
+        }
+        print(json.dumps(figures))
+        return 2 if problems else 0
+    style = Style(sys.stdout)
+    print(f"{lesson.lines:,} lines that no rule knew, {lesson.proposed} proposals")
+    rows = [("active", str(len(lesson.active)), "clean on lines that they had not seen")]
+    rows.append(("shadow", str(len(lesson.shadow)), "passed, and wait for more lines to be counted against"))
+    names = Counter(refusal.name for _, refusal in lesson.refused)
+    rows.append(("refused", str(len(lesson.refused)), ", ".join(f"{name} {count}" for name, count in names.most_common())))
+    print(table(rows, style))
+    for known in lesson.active[:20]:
+        print(f"  {style.cyan(known.rule.id)}  {printable(shortened(known.rule.pattern, 80))}")
+    print(style.dim(f"kept in {book.path}; diagnose replay --learned uses the active ones"))
+    return 2 if problems else 0
+
+
+def _learned(arguments: argparse.Namespace) -> int:
+    from diagnose.learned import Book
+
+    found = Book(book_path(arguments.book)).rules(*([arguments.state] if arguments.state else []))
+    if arguments.json:
+        for known in found:
+            row = {
+                "state": known.state,
+                "why": known.why,
+                "matched": known.matched,
+                "dirty": known.dirty,
+                "by": known.provenance,
+            }
+            print(json.dumps(_as_dict(known.rule) | row, ensure_ascii=False))
+        return 0
+    rows = [("rule", "state", "matched", "why", "pattern")]
+    rows += [
+        (
+            known.rule.id,
+            known.state,
+            str(known.matched),
+            shortened(known.why or "", 30),
+            printable(shortened(known.rule.pattern, 60)),
+        )
+        for known in found
+    ]
+    print(table(rows, Style(sys.stdout), header=True))
+    return 0
+
+
+def _move(arguments: argparse.Namespace) -> int:
+    from diagnose.learned import Book
+
+    book = Book(book_path(arguments.book))
+    if arguments.action == "promote":
+        known = book.move(arguments.id, "active", "promoted by hand")
+    else:
+        known = book.move(arguments.id, "retired", arguments.why)
+    print(f"{known.rule.id} is {known.state}")
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from diagnose.learned import Book, exported
+
+    print(exported(Book(book_path(arguments.book)).rules("active")), end="")
+    return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,145 @@
+"""May a wrong rule ever act? ``python -m benchmarks.safety``.
+
+Proposals are made over the mixed log: good ones by mining regular lines, bad ones in known ways (catch-all, swallows a failure
+line, explosive, wrong language, overfitted to one line, invalid). All go through the one door that every learned rule goes
+through, then the shadow. Printed is how many of each kind became active: of the bad ones none may, of the good ones most must.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.log import Log
+from diagnose.agent.miner import Miner
+from diagnose.learned import Book, judged
+from diagnose.learning import shadow
+from diagnose.lines import clean
+from diagnose.matcher import Matcher
+from diagnose.prefixes import body_start
+from diagnose.rules import Example, Rule, RuleSet, load
+
+
+def bodies(size: int) -> Iterator[str]:
+    """The bodies of the mixed log's lines."""
+    for block in Log().blocks(size):
+        for raw in block.split(b"\n"):
+            text = clean(raw[:2000])
+            body = text[body_start(text) :]
+            if body.strip() and b"\r" not in raw:
+                yield body.decode("utf-8", "replace")
+
+
+def filter_rule(number: int, kind: str, pattern: str, samples: list[str]) -> Rule:
+    return Rule(
+        id=f"{kind}-{number}",
+        family="filters",
+        pattern=pattern,
+        kind="debug",
+        framework="learned",
+        matches=tuple(Example(sample) for sample in samples[:3]),
+        misses=(Example("a line that no such rule should match"),),
+    )
+
+
+def bad(chance: random.Random, regular: list[str], failing: list[str], count: int) -> Iterator[tuple[str, Rule, list[str]]]:
+    """(kind, rule, the lines that it claims) of proposals that must never act."""
+    makers: dict[str, Callable[[str], str]] = {
+        "catch-all": lambda line: chance.choice(
+            [r"^.*$", r"^\S+ .*", r"^[A-Za-z]+.*", r"^.+ \d+", r"^\[?\w+\]? .*", r"^ *\S.*$", "", r"^(?:.|\n)+"]
+        ),
+        "swallows a failure": lambda line: "^" + re.escape(line[: max(6, len(line) // chance.choice([2, 3, 4]))]) + ".*",
+        "explosive": lambda line: chance.choice(
+            [
+                r"^(?:a{1,500}){1,500}" + re.escape(line[:10]),
+                r"^(?:\w{1,200}\s?){1,200}" + re.escape(line[:5]),
+                r"^(?=.*x)(?=.*y)(?=.*z)" + re.escape(line[:10]),
+                r"^((a+)+)+\1" + re.escape(line[:10]),
+                "^" + "(?:" * 40 + re.escape(line[:10]) + "){1,9}" * 40,
+                "^" + re.escape(line[:10]) + "|".join(f"x{n}{{1,300}}y" for n in range(80)),
+            ]
+        ),
+        "wrong language": lambda line: chance.choice(
+            [
+                line[:10] + " *.log",
+                r"\p{Greek}+" + line[:5],
+                "/" + line[:10] + "/gi",
+                "SELECT * FROM logs",
+                "^(?P<x>" + line[:5],
+                "%{WORD:a}",
+            ]
+        ),
+        "overfitted": lambda line: "^" + re.escape(line) + "$",
+        "invalid": lambda line: chance.choice(
+            ["^(" + line[:10], "^[" + line[:10], "^" + line[:5] + "{2,1}", "^*" + line[:5], "^a\0b", "^(?<=a*)b"]
+        ),
+    }
+    for number in range(count):
+        kind = list(makers)[number % len(makers)]
+        line = chance.choice(failing if kind == "swallows a failure" else regular)
+        claimed = [line] if kind in ("overfitted", "swallows a failure") else [line] * 3
+        yield kind, filter_rule(number, re.sub(r"\W+", "-", kind), makers[kind](line), claimed), claimed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--good", type=int, default=600)
+    parser.add_argument("--bad", type=int, default=490)
+    parser.add_argument("--mb", type=float, default=24)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args(arguments)
+    chance = random.Random(chosen.seed)
+    failures = Matcher(RuleSet.of(rule for rule in load() if rule.family == "failures" and rule.reason != "healthy"), "plain")
+    seen, unseen, failing = Miner(), [], []
+    regular: list[str] = []
+    for number, body in enumerate(bodies(int(chosen.mb * 1e6))):
+        if failures.judge(body.encode()) >= 0:
+            failing.append(body)
+        elif number % 2:
+            unseen.append(body)
+        else:
+            seen.add(body)
+            regular.append(body)
+    failing += [example.line for rule in load(examples=True) if rule.family == "failures" for example in rule.matches]
+    good = list(seen.proposals())[: chosen.good]
+    kind_of = {rule.id: "good" for rule, _ in good}
+    proposals = [rule for rule, _ in good]
+    lines = {rule.id: template.samples for rule, template in good}
+    for kind, rule, claimed in bad(chance, regular, failing, chosen.bad):
+        kind_of[rule.id] = kind
+        proposals.append(rule)
+        lines[rule.id] = claimed
+    began = time.monotonic()
+    refused = judged(proposals, lines, failing[:3000])
+    with tempfile.TemporaryDirectory() as folder:
+        book = Book(Path(folder) / "learned.db")
+        for rule in proposals:
+            if rule.id not in refused:
+                book.add(rule, "shadow", {"by": "benchmark"})
+        shadow(book, unseen, failing)
+        book.settle()
+        active = Counter(kind_of[known.rule.id] for known in book.rules("active"))
+        book.close()
+    proposed = Counter(kind_of.values())
+    print(f"{len(proposals):,} proposals judged in {time.monotonic() - began:.0f} s; {len(unseen):,} lines in shadow\n")
+    why: dict[str, Counter[str]] = {}
+    for rule_id, refusal in refused.items():
+        why.setdefault(kind_of[rule_id], Counter())[refusal.name] += 1
+    print(f"{'kind':20}{'proposed':>9}{'active':>8}{'share':>8}  refused as")
+    for kind, count in proposed.most_common():
+        reasons = ", ".join(f"{name} {times}" for name, times in why.get(kind, Counter()).most_common(4))
+        print(f"{kind:20}{count:>9}{active[kind]:>8}{active[kind] / count:>8.1%}  {reasons}")
+    wrong = sum(active.values()) - active["good"]
+    print(f"\nbad ones that became active: {wrong} of {len(proposals) - proposed['good']}")
+    return 1 if wrong or active["good"] < 0.8 * proposed["good"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
