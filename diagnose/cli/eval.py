@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from diagnose.cli.terminal import Progress, Style, table
+from diagnose.cli.terminal import Notice, Progress, Style, table
 from diagnose.evaluation import Results, Score, Verdict, as_dict, evaluate, labels
 from diagnose.matcher import Matcher
 from diagnose.rules import load
@@ -26,7 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    matcher = Matcher(load(arguments.rules))
+    with Notice("preparing the rules, which is done once"):
+        matcher = Matcher(load(arguments.rules))
     for number, name in enumerate(arguments.corpora):
         corpus = Path(name)
         results = Results(name)

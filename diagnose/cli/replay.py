@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from diagnose.cli import printable
-from diagnose.cli.terminal import Progress, Style, human_bytes, shortened, sparkline, table, wrapped
+from diagnose.cli.terminal import Notice, Progress, Style, human_bytes, shortened, sparkline, table, wrapped
 from diagnose.detectors.course import duration
 from diagnose.errors import DiagnoseError, SourceError
 from diagnose.job import Job
@@ -70,7 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         _warn(problem)
     if not jobs:
         return 2
-    matcher = Matcher(_rules(arguments))
+    with Notice("preparing the rules, which is done once"):
+        matcher = Matcher(_rules(arguments))
     with _KeptFile(arguments.kept) as kept_file:
         statuses = [2] if problems else []
         known = [_known(path, matcher) for path in arguments.healthy]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Sequence
@@ -146,3 +147,29 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
+
+
+class Notice:
+    """Says on a terminal what is being waited for, if it takes long; silent elsewhere."""
+
+    def __init__(self, text: str, after_s: float = 0.7) -> None:
+        self._text = text
+        self._timer = threading.Timer(after_s, self._show) if sys.stderr.isatty() else None
+        self._shown = False
+
+    def __enter__(self) -> None:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _show(self) -> None:
+        self._shown = True
+        sys.stderr.write(f"\r\x1b[K{self._text} …")
+        sys.stderr.flush()
