@@ -2,6 +2,13 @@
 
     redaction          what must not leave the process -> marks; counted
     prompts            prompts/ -> what is asked, rendered, with the schema of its answer
+    settings           where the model is, with which key, what it may cost
+    budget             budgets, accounts and the circuit breaker
+    answers            a question, its samples, and which of them are believed
+    protocol           what is sent, what is left out when refused, what is read of what comes back
+    endpoint           the wire: one request out, bounded bytes or a named trouble back
+    records            the cache of answers; recording and replaying
+    capabilities       what an endpoint can do, by trying
     model              the one door to an endpoint: questions in, checked answers out
     miner              lines no rule knows -> templates; needs no model
     learned            rules with provenance and states: proposed, shadow, active, retired

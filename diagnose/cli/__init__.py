@@ -16,6 +16,7 @@ from diagnose import __version__
 from diagnose.errors import DiagnoseError
 
 COMMANDS = {
+    "llm": "check what the endpoint of a model can do",
     "replay": "read the logs of a job and say what happened",
     "eval": "how often the diagnosis is right, on labelled cases",
     "rules": "list, check, test and explain rules",

@@ -1,0 +1,183 @@
+"""A question, its samples, and what is believed of them: JSON that fits the schema of the question, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from diagnose.errors import DiagnoseError
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+_OBJECTS_TRIED = 200
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One question: what is said, and which JSON is wanted ``n`` times."""
+
+    prompt: str
+    """the prompt's name, for the accounts"""
+    version: str
+    messages: tuple[tuple[str, str], ...]
+    """(role, text); the fixed part first, so that the endpoint's prefix cache serves it"""
+    schema: dict[str, Any]
+    n: int = 1
+    temperature: float = 0.7
+    seed: int = 0
+    max_tokens: int = 1024
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for questions that cannot be told apart by their answers: ``prompt`` and ``version`` are names only.
+
+        The order of the schema's properties counts: it is the order in which a model fills them in.
+        """
+        said = [self.messages, self.schema, self.n, float(self.temperature), self.seed, self.max_tokens]
+        return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came, and what did not."""
+
+    values: tuple[dict[str, Any], ...]
+    """those that are JSON and fit the schema, in the order of the samples"""
+    problems: tuple[str, ...]
+    tokens_in: int = 0
+    """what this answer cost: nothing, if it was cached or replayed"""
+    tokens_out: int = 0
+    seconds: float = 0.0
+    cached: bool = False
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One sample as it came."""
+
+    text: str | None
+    finish: str | None = None
+    refusal: str | None = None
+
+
+def validator_of(ask: Ask) -> Validator:
+    try:
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import SchemaError
+    except ImportError as error:
+        remedy = "install it with 'pip install jsonschema'"
+        raise DiagnoseError("the package jsonschema is not installed", remedy=remedy) from error
+    if not ask.messages or ask.n < 1:
+        raise ValueError(f"{ask.prompt}: a question has messages, and wants one answer or more")
+    try:
+        Draft202012Validator.check_schema(ask.schema)
+    except SchemaError as error:
+        raise ValueError(f"{ask.prompt}: the schema of the answer is none: {error.message}") from error
+    return Draft202012Validator(ask.schema)
+
+
+def judged(ask: Ask, choices: list[Choice], validator: Validator) -> tuple[tuple[dict[str, Any], ...], list[str], bool]:
+    """(what fits, what is wrong with the rest, whether other samples might fit)"""
+    values: list[dict[str, Any]] = []
+    problems: list[str] = []
+    again = False
+    for number, choice in enumerate(choices, 1):
+        found = _value(choice, validator)
+        if isinstance(found, dict):
+            values.append(found)
+            continue
+        which = f"answer {number} of {ask.n}" if ask.n > 1 else "the answer"
+        if choice.finish == "length":
+            found = f"was cut at {ask.max_tokens} tokens ({found})"
+        elif choice.finish == "content_filter":
+            found = "was held back by the endpoint's content filter"
+        else:
+            again = again or choice.refusal is None
+        problems.append(f"{which} {found}")
+    if choices and len(choices) < ask.n:
+        problems.append(f"{len(choices)} of {ask.n} answers came")
+    return tuple(values), problems, again or not choices
+
+
+def _value(choice: Choice, validator: Validator) -> dict[str, Any] | str:
+    """The object that a sample is, or what is wrong with it."""
+    if choice.refusal is not None:
+        return f"is a refusal: {_short(choice.refusal)}"
+    # What a model thinks aloud is not its answer.
+    text = re.sub(r"\A\s*<think>.*?</think>", "", choice.text or "", flags=re.DOTALL).strip()
+    if not text:
+        return "is empty"
+    wrong = "has no JSON object in it"
+    fitting: list[dict[str, Any]] = []
+    for found in _objects(text):
+        error = _misfit(found, validator)
+        if error is None:
+            if found not in fitting:
+                fitting.append(found)
+        else:
+            wrong = error
+    if len(fitting) > 1:
+        # One may be quoted from the log. Which one is meant cannot be known.
+        return f"has {len(fitting)} objects that fit, and they differ"
+    return fitting[0] if fitting else f"{wrong}: {_short(text)}" if wrong.startswith("has no") else wrong
+
+
+_BEGINS = re.compile(r"\{\s*\"")
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON object that ``text`` is, or the outermost objects within it."""
+    with contextlib.suppress(ValueError, RecursionError):
+        whole = json.loads(text, parse_constant=_no_constant)
+        if isinstance(whole, dict):
+            yield whole
+        return
+    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    at = text.find("{")
+    for _ in range(_OBJECTS_TRIED):
+        if at < 0:
+            return
+        try:
+            found, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            if _BEGINS.match(text, at):
+                return  # half an object: what is whole within it is not the answer
+            end = at + 1
+        else:
+            yield found
+        at = text.find("{", end)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _misfit(value: dict[str, Any], validator: Validator) -> str | None:
+    from jsonschema.exceptions import best_match
+
+    try:
+        # Half a surrogate pair or a number over all bounds is JSON to Python's parser, and breaks whoever writes it out.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        error = best_match(validator.iter_errors(value))
+    except (ValueError, RecursionError) as bad:
+        return f"is no usable JSON: {_short(str(bad))}"
+    if error is None:
+        return None
+    where = f"{error.json_path}: " if error.path else ""
+    return f"does not fit the schema: {where}{_short(error.message)}"
+
+
+def _short(text: str) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
+    return text if len(text) <= 120 else text[:119] + "…"

@@ -1,0 +1,75 @@
+"""``diagnose llm check``: what a model's endpoint can do, and what is worse without it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+
+from diagnose.agent.model import Capabilities, Model, Settings, shown_url
+from diagnose.cli import printable
+from diagnose.cli.terminal import Style, table
+from diagnose.errors import DiagnoseError
+
+_TRIED = ("chat", "json_schema", "n", "seed", "logprobs", "embeddings")
+_NAMES_SHOWN = 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = actions.add_parser("check", help="try what an endpoint can do; exit 0 if it is usable, 2 if it is not")
+    add.add_argument("--llm", metavar="URL", required=True, help="an OpenAI-compatible endpoint, as http://localhost:8000/v1")
+    add.add_argument("--model", metavar="NAME", help="one of its models (default: the first)")
+    add.add_argument("--timeout", type=_seconds, metavar="SECONDS", default=60.0, help="for each request (default: 60)")
+    add.add_argument("--json", action="store_true", help="one object")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = Settings(arguments.llm, model=arguments.model, timeout_s=arguments.timeout)
+    found = asyncio.run(_check(settings))
+    if arguments.json:
+        print(json.dumps({**dataclasses.asdict(found), "usable": found.usable}))
+    if found.problem is not None:
+        raise DiagnoseError(found.problem, where=shown_url(found.url), remedy=found.remedy)
+    if not arguments.json:
+        print(_text(found, Style(sys.stdout)))
+    return 0
+
+
+async def _check(settings: Settings) -> Capabilities:
+    async with Model(settings) as model:
+        return await model.check()
+
+
+def _text(found: Capabilities, style: Style) -> str:
+    rows = [("can", "", "seen"), ("models", "yes", _models(found))]
+    lacking = []
+    for name in _TRIED:
+        capability = getattr(found, name)
+        rows.append((name, "yes" if capability.works else "no", printable(capability.seen)))
+        if capability.degraded is not None:
+            lacking.append((name, capability.degraded))
+    lines = [style.bold(f"{found.url}  {printable(found.model or '')}"), "", table(rows, style, header=True)]
+    if lacking:
+        lines += ["", table([("without", "what is worse"), *lacking], style, header=True)]
+    return "\n".join(lines)
+
+
+def _models(found: Capabilities) -> str:
+    if not found.models:
+        return "not listed by the endpoint"
+    more = len(found.models) - _NAMES_SHOWN
+    names = ", ".join(found.models[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return names + (f"; {found.context:,} tokens of context" if found.context else "")
