@@ -16,10 +16,10 @@ from diagnose import __version__
 from diagnose.errors import DiagnoseError
 
 COMMANDS = {
-    "llm": "check what the endpoint of a model can do",
     "replay": "read the logs of a job and say what happened",
+    "rules": "list, check, test, explain and learn rules",
     "eval": "how often the diagnosis is right, on labelled cases",
-    "rules": "list, check, test and explain rules",
+    "llm": "check what the endpoint of a model can do",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
 
