@@ -26,7 +26,7 @@ from diagnose.watch import Watch
 
 NOTABLE = -2
 """The rule number of a kept metric line."""
-_IN_MEMORY = 8 << 20
+_IN_MEMORY = 2 << 20
 _HEADER = struct.Struct("<IIQ")
 _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
 """(sources, points a series): 512 ranks that all print their loss need not all be kept in full"""
