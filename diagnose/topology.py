@@ -90,10 +90,21 @@ _NCCL_WHO = re.compile(
 )
 
 
+_DEEPSPEED_WHO = re.compile(rb"'(?P<host>[\w.-]+)': \[(?P<ranks>[\d, ]*)\]")
+
+
 def learn(topology: Topology, facts: Iterable[bytes]) -> None:
-    """What NCCL says of its communicators: the largest is the whole job, so its ranks are the job's."""
+    """What NCCL says of its communicators, and DeepSpeed's launcher of its hosts.
+
+    The largest communicator is the whole job, so its ranks are the job's.
+    """
     largest = 0
     for text in facts:
+        if b"global_rank_mapping=" in text:
+            for entry in _DEEPSPEED_WHO.finditer(text):
+                host = entry["host"].decode()
+                topology.host_of.update(dict.fromkeys(numbers(entry["ranks"].decode()), host))
+            continue
         found = _NCCL_WHO.search(text)
         if found is None or int(found["size"]) < largest:
             continue

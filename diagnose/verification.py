@@ -104,7 +104,8 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
         began = time.monotonic()
         data = compiled(wheel, [pattern_of(rule, 0)])
         took = time.monotonic() - began
-        compiled(wheel, [Pattern(shapes.relaxed(rule.pattern), 16, 0)])
+        if shapes.sensitivity(rule.pattern):
+            compiled(wheel, [Pattern(shapes.relaxed(rule.pattern), 16, 0)])
         metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
     except (shapes.Unreadable, regex.error, ValueError) as error:
         yield Objection(

@@ -107,3 +107,11 @@ def test_a_rank_is_found_on_its_node() -> None:
     lines = "".join(WHO.format(rank=r, host=f"gpu-{11 + r // 8}", gpu=r % 8, bus="1b000", size=16) for r in range(16))
     report = report_of(lines + "[rank9]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
     assert (report.action.kind, report.action.nodes) == ("isolate_and_restart", ["gpu-12"])
+
+
+def test_deepspeed_tells_ranks_and_hosts() -> None:
+    line = "[2026-01-02 03:04:05,123] [INFO] [launch.py:163:main] global_rank_mapping=defaultdict(<class 'list'>, {'gpu-11': [0, 1, 2, 3], 'gpu-12': [4, 5, 6, 7]})\n"
+    job = job_of(line)
+    assert job.compression.counts.lines_kept == 0
+    report = report_of(line + "[rank6]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+    assert (report.action.kind, report.action.nodes) == ("isolate_and_restart", ["gpu-12"])
