@@ -140,10 +140,10 @@ def test_a_logger_writes_before_the_header_only() -> None:
 def test_compose_names_the_service_before_every_line() -> None:
     (one,) = tracebacks(
         """\
-        meeting_worker      | Traceback (most recent call last):
-        meeting_worker      |   File "a.py", line 1, in run
-        meeting_worker      |     raise OSError(x)
-        meeting_worker      | OSError: x
+        queue_worker        | Traceback (most recent call last):
+        queue_worker        |   File "a.py", line 1, in run
+        queue_worker        |     raise OSError(x)
+        queue_worker        | OSError: x
         """
     )
     assert (one.begin, one.end, one.type) == (1, 4, "OSError")
