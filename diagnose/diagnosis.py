@@ -126,8 +126,6 @@ _LOOKUPS = {
     "LookupError",
     "NotImplementedError",
     "Empty",
-    "queue.Empty",
-    "_queue.Empty",
 }
 """exceptions that programs use to ask a question; what the handler then does may fail by itself"""
 
@@ -524,8 +522,11 @@ class _Case:
     # --- what goes with it -------------------------------------------------------------------------------------------------
 
     def _finding(self, root: Fault, standing: list[Fault]) -> Finding:
-        same = [f for f in standing if f is root or _kind(f) == _kind(root)]
-        rest = [f for f in standing if _kind(f) != _kind(root)]
+        kind = _kind(root)
+        same: list[Fault] = []
+        rest: list[Fault] = []
+        for fault in standing:
+            (same if fault is root or _kind(fault) == kind else rest).append(fault)
         reason = root.reason
         if root.symptom and reason == "called_process_error" and root.traceback is None:
             reason = "unknown"  # that a process ended with 1 explains nothing
@@ -539,9 +540,12 @@ class _Case:
         )
         if reason == "unknown":
             finding.by = "none"
-        follows = [f for f in rest if f.symptom or self._follows(f, root)]
+        follows: list[Fault] = []
+        others: list[Fault] = []
+        for fault in rest:
+            (follows if fault.symptom or self._follows(fault, root) else others).append(fault)
         finding.consequences = self._folded(follows, root)
-        finding.others = self._folded([f for f in rest if f not in follows], root)
+        finding.others = self._folded(others, root)
         finding.recovered = self._folded([f for f in self.faults if f.recovered])
         finding.step = self._step(root)
         finding.phase = _phase(root, finding.step)
