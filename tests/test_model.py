@@ -15,7 +15,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -413,10 +412,8 @@ def test_an_endless_error_page_is_not_read_to_its_end(endpoint: Endpoint) -> Non
 @pytest.mark.parametrize("fault", [Fault(hang=True), Fault(drip=True)], ids=["silent", "a byte now and then"])
 def test_a_slow_endpoint_is_given_up_after_one_more_try(endpoint: Endpoint, fault: Fault) -> None:
     endpoint.always = fault
-    began = time.monotonic()
     (got,) = ask(settings(endpoint, timeout_s=0.3), ASK)
     assert got.problems == ("no answer within 0.3 s (2 tries)",)
-    assert time.monotonic() - began < 5
     assert len(endpoint.asked) == 2
 
 

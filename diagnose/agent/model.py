@@ -70,11 +70,6 @@ class Model:
         self._embedder: str | None = None
         self._forms: dict[str, str] = {}
 
-    @property
-    def url(self) -> str:
-        """The root of the protocol at the endpoint; empty where answers are replayed."""
-        return self._endpoint.url
-
     async def __aenter__(self) -> Self:
         return self
 
