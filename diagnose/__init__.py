@@ -6,7 +6,7 @@ The map, in reading order; a module imports only what stands above it, and ``job
     sources lines prefixes                              bytes -> lines
     rules shapes metrics databases scan engines matcher lines -> verdicts and numbers (and ``_core.c``, the fast twin)
     verification                                        rules -> objections
-    watch compression                                   verdicts -> the kept log
+    watch compression snapshot                          verdicts -> the kept log, and its state as bytes
     evidence tracebacks topology detectors faults       the kept log -> what failed, and who is who
     suspects diagnosis                                  faults -> root cause
     policy decision wording                             root cause -> action, and words for people

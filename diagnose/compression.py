@@ -123,6 +123,8 @@ class Counts:
     blank: int = 0
     dropped: Counter[int] = field(default_factory=Counter)
     """rule -> lines"""
+    dropped_before: Counter[str] = field(default_factory=Counter)
+    """kind -> lines that rules dropped which are gone by now"""
 
 
 class Progress:
@@ -175,7 +177,7 @@ class Course:
         return self._steps[at - 1][1] if at else None
 
 
-class _Stream:
+class Stream:
     """One source on its way through."""
 
     def __init__(self, number: int) -> None:
@@ -196,7 +198,7 @@ class Compression:
         self.kept = KeptLog()
         self.facts: list[tuple[int, bytes]] = []
         """(source, text) of lines that tell who is who; the first ones"""
-        self._streams: dict[int, _Stream] = {}
+        self.streams: dict[int, Stream] = {}
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
         """The next bytes of a source; returns what they completed."""
@@ -221,20 +223,20 @@ class Compression:
 
     def series(self, name: str) -> tuple[int, Series] | None:
         """The fullest series called ``name``, and its source."""
-        found = [(stream.series[name].count, number) for number, stream in self._streams.items() if name in stream.series]
+        found = [(stream.series[name].count, number) for number, stream in self.streams.items() if name in stream.series]
         if not found:
             return None
         _, number = max(found, key=lambda row: (row[0], -row[1]))
-        return number, self._streams[number].series[name]
+        return number, self.streams[number].series[name]
 
     @property
     def series_names(self) -> list[str]:
-        names = {name for stream in self._streams.values() for name in stream.series}
+        names = {name for stream in self.streams.values() for name in stream.series}
         return sorted(names - {"step", "progress"})
 
     @property
     def last_step(self) -> float | None:
-        steps = [s.series["step"].last for s in self._streams.values() if "step" in s.series]
+        steps = [s.series["step"].last for s in self.streams.values() if "step" in s.series]
         return max(steps, default=None)
 
     def progress(self, source: int) -> Progress:
@@ -261,20 +263,20 @@ class Compression:
 
     def dropped_by_kind(self) -> dict[str, int]:
         """Lines dropped, by the kind of the rule that dropped them; blank lines too."""
-        kinds: Counter[str] = Counter()
+        kinds: Counter[str] = Counter(self.counts.dropped_before)
         for rule, lines in self.counts.dropped.items():
             kinds[self.matcher.rules[rule].kind or "?"] += lines
         if self.counts.blank:
             kinds["blank"] += self.counts.blank
         return dict(kinds.most_common())
 
-    def _stream(self, source: int) -> _Stream:
-        stream = self._streams.get(source)
+    def _stream(self, source: int) -> Stream:
+        stream = self.streams.get(source)
         if stream is None:
-            stream = self._streams[source] = _Stream(source)
+            stream = self.streams[source] = Stream(source)
         return stream
 
-    def _add(self, stream: _Stream, block: Block) -> Scan:
+    def _add(self, stream: Stream, block: Block) -> Scan:
         before = stream.cursor
         scan = self.matcher.scan(block, before)
         notable: set[tuple[int, int, int]] = set()
@@ -301,10 +303,10 @@ class Compression:
         self.kept.add(stream.number, scan)
         return scan
 
-    def _series_of(self, stream: _Stream, name: str) -> Series:
+    def _series_of(self, stream: Stream, name: str) -> Series:
         series = stream.series.get(name)
         if series is None:
-            others = sum(name in other.series for other in self._streams.values())
+            others = sum(name in other.series for other in self.streams.values())
             room = next(room for most, room in _ROOM if others < most)
             series = stream.series[name] = Series(room)
         return series

@@ -7,7 +7,7 @@ service's part.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from diagnose import wording
@@ -25,6 +25,7 @@ from diagnose.taxonomy import shipped_taxonomy
 
 if TYPE_CHECKING:
     from diagnose.report import Diagnosis, EvidenceLine, MetricFigures, Report
+    from diagnose.snapshot import StoredLine
 
 _MOST_EVIDENCE = 20
 _NEIGHBOURS, _NEAR_LINES = 2, 50
@@ -56,6 +57,18 @@ class Job:
     def restart(self, source: int) -> list[Scan]:
         """Source number ``source`` begins anew at line 1: its file was rotated or truncated."""
         return self.compression.restart(source)
+
+    def snapshot(self) -> bytes:
+        """All that is needed to go on later, but for the kept lines: see ``diagnose.snapshot``."""
+        from diagnose.snapshot import snapshot
+
+        return snapshot(self.compression)
+
+    def restore(self, snapshot: bytes, kept: Iterable[StoredLine]) -> None:
+        """Go on where a snapshot was made: ``kept`` are the lines that had been kept by then."""
+        from diagnose.snapshot import restored
+
+        self.compression = restored(snapshot, self.compression.matcher, kept)
 
     def report(self, *, running: bool = False) -> Report:
         """What is known by now: compressed lines -> diagnosis -> decision."""

@@ -68,6 +68,15 @@ class Blocks:
             yield Block(memoryview(chunk)[start:end])
         self._hold(chunk[end:])
 
+    @property
+    def state(self) -> tuple[bytes, int, int]:
+        """(the half segment, its bytes beyond that, bytes that came in): all that the next chunk depends on."""
+        return self._rest, self._overflow, self.bytes_in
+
+    @state.setter
+    def state(self, state: tuple[bytes, int, int]) -> None:
+        self._rest, self._overflow, self.bytes_in = state
+
     def close(self) -> Iterator[Block]:
         """The last segment, when the stream did not end with a terminator."""
         if self._rest:

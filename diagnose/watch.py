@@ -48,6 +48,16 @@ class Watch:
             at = end
         return found
 
+    @property
+    def state(self) -> tuple[list[float], int, float, int]:
+        """(recent values, how many until the limit is set anew, the limit, how many were found)"""
+        return list(self._recent), self._until, self._limit, self._found
+
+    @state.setter
+    def state(self, state: tuple[list[float], int, float, int]) -> None:
+        recent, self._until, self._limit, self._found = state
+        self._recent = deque(recent, maxlen=_HISTORY)
+
     def _worth_it(self) -> bool:
         """The first ones, then ever fewer: a job that prints nan for a week must not be kept whole."""
         self._found += 1
