@@ -19,7 +19,8 @@ from pathlib import Path
 
 from benchmarks.log import Log
 from diagnose.agent.miner import Miner
-from diagnose.learned import Book, judged
+from diagnose.book import SqliteBook
+from diagnose.learned import Learned, judged, settle
 from diagnose.learning import shadow
 from diagnose.lines import clean
 from diagnose.matcher import Matcher
@@ -119,12 +120,12 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.monotonic()
     refused = judged(proposals, lines, failing[:3000])
     with tempfile.TemporaryDirectory() as folder:
-        book = Book(Path(folder) / "learned.db")
+        book = SqliteBook(Path(folder) / "learned.db")
         for rule in proposals:
             if rule.id not in refused:
-                book.add(rule, "shadow", {"by": "benchmark"})
-        shadow(book, unseen, failing)
-        book.settle()
+                book.add(Learned(rule, "shadow", provenance={"by": "benchmark"}))
+        shadow(book, unseen, failing, time.time())
+        settle(book, time.time())
         active = Counter(kind_of[known.rule.id] for known in book.rules("active"))
         book.close()
     proposed = Counter(kind_of.values())

@@ -12,7 +12,7 @@ The map, in reading order; a module imports only what stands above it, and ``job
     policy decision wording                             root cause -> action, and words for people
     job                                                 the path for one job, top to bottom
     evaluation                                          labelled cases -> accuracy
-    learned learning                                    rules that are learned: what they must pass, their states
+    learned book learning                               rules that are learned: states, what they must pass, what keeps them
     agent                                               the model's side; imported only where it is called
     cli                                                 one module a command
 """

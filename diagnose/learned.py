@@ -1,43 +1,55 @@
-"""Rules that were learned at run time: what they must pass, the states they go through, and where they are kept.
+"""Rules that were learned at run time: the states they go through, what they must pass, and what keeps them.
 
-proposed -> shadow -> active -> retired. A proposal becomes *shadow* when it passes everything that ``judged`` asks; in shadow
-it is counted against lines that it has not seen, and drops nothing; when those counts are clean it becomes *active*. Whoever
-wrote it (the miner, a model, a person) makes no difference. A refused proposal is kept as retired, with the reason, so that it
-is not proposed again.
+proposed -> shadow -> active -> retired, for both families, filters and failures:
+
+- *proposed*: entered before anything judges it, with the lines it was written for, so that a crash loses nothing;
+- *shadow*: it passed everything that ``judged`` asks. It is counted against lines that it has not seen, and does nothing;
+- *active*: those counts are clean. At first it acts for the workloads that it was learned from (``fingerprint``);
+- *retired*: refused, met what speaks against it, not matched for long, or by hand. It is kept, with the reason, so that it is
+  not proposed again.
+
+Whoever wrote it (the miner, a model, a person) makes no difference. What state follows from which counts is decided by pure
+functions; ``Book`` says what a store must offer, so SQLite (``book``) and a service's database keep rules by one logic.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 from diagnose import shapes
 from diagnose.errors import RuleError
 from diagnose.matcher import Matcher
-from diagnose.rules import Example, Rule, RuleSet, load
+from diagnose.rules import Example, Family, Rule, RuleSet, load
 from diagnose.verification import body_of, examine
 
 State = Literal["proposed", "shadow", "active", "retired"]
 STATES: tuple[State, ...] = ("proposed", "shadow", "active", "retired")
+Scope = Literal["workloads", "global"]
+"""who a rule acts for: the workloads that it was learned from, or every job"""
+
+CLEAN_LINES = 1
+"""lines that a filter must have matched in shadow before it may act"""
+CLEAN_JOBS = 3
+"""jobs that went well that a failure rule must have kept silent on in shadow before it may act"""
+WIDE = 3
+"""workloads in which a filter must have been clean before it acts for all"""
+ROT_S = 180 * 86_400.0
+"""a rule that matched nothing for so long is retired"""
 
 _LONGEST = 2000
-_MOST_REPEATS = 1000
 _MOST_COPIES = 5000
 """what counted repeats may multiply a pattern to: x{50} inside of {50} is 2,500 copies"""
 _COMPILE_S = 3
 _MEMORY = 1 << 30
+_SEARCH_S = 0.1
 _FEWEST_LETTERS = 4
 _FEWEST_LINES = 3
-_CLEAN_LINES = 1
-"""lines of the shadow that a rule must have matched before it may act"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +61,224 @@ class Refusal:
     line: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a rule met."""
+
+    matched: int = 0
+    """lines"""
+    dirty: int = 0
+    """of those, lines that speak against it: for a filter evidence of failure, for a failure rule a run that went well"""
+    jobs: int = 0
+    """that it was held against, whether it matched or not"""
+    last: float | None = None
+    """when it last matched, in seconds since 1970"""
+
+    def __add__(self, other: Counts) -> Counts:
+        last = max((at for at in (self.last, other.last) if at is not None), default=None)
+        return Counts(self.matched + other.matched, self.dirty + other.dirty, self.jobs + other.jobs, last)
+
+
+@dataclass(frozen=True, slots=True)
 class Learned:
     """A learned rule with its history."""
 
     rule: Rule
     state: State
+    scope: Scope = "workloads"
     provenance: dict[str, Any] = field(default_factory=dict)
+    """who wrote it: by (miner, model, person), model, prompt, version, votes, segment, job"""
     why: str | None = None
-    matched: int = 0
-    """lines that it matched in shadow"""
-    dirty: int = 0
-    """of those, lines with evidence of failure"""
+    """of its state"""
+    lines: tuple[str, ...] = ()
+    """while proposed: lines it was written for, also such as its author did not see"""
+    workloads: dict[str, Counts] = field(default_factory=dict)
+    """what it met, by workload; "" where that is not known"""
+    created: float = 0.0
     changed: float = 0.0
+
+    @property
+    def counts(self) -> Counts:
+        """What it met in all workloads."""
+        return sum(self.workloads.values(), Counts())
+
+    @property
+    def matched(self) -> int:
+        return self.counts.matched
+
+    @property
+    def dirty(self) -> int:
+        return self.counts.dirty
+
+    def acts_for(self, workload: str | None) -> bool:
+        """Whether it acts for jobs of ``workload``; None: for a job that nothing is known of."""
+        return self.state == "active" and (self.scope == "global" or (workload is not None and workload in self.workloads))
+
+
+# --- the life of a rule -----------------------------------------------------------------------------------------------------
+
+
+def followed(known: Learned, now: float) -> Learned:
+    """``known`` as its counts want it at the time ``now``: the same where nothing changes."""
+    counts = known.counts
+    if known.state not in ("shadow", "active"):
+        return known
+    if counts.dirty:
+        return _moved(known, "retired", f"met {counts.dirty} {_against(known.rule)} in {known.state}", now)
+    if known.state == "shadow":
+        if known.rule.family == "filters" and counts.matched >= CLEAN_LINES:
+            return _moved(known, "active", f"clean on {counts.matched} lines in shadow", now)
+        if known.rule.family == "failures" and counts.jobs >= CLEAN_JOBS:
+            return _moved(known, "active", f"silent on {counts.jobs} jobs that went well, in shadow", now)
+        return known
+    seen = max(known.changed, counts.last or 0.0)
+    if now - seen > ROT_S:
+        return _moved(known, "retired", f"rotten: matched nothing for {(now - seen) / 86_400:.0f} days", now)
+    clean = sum(1 for name, one in known.workloads.items() if name and one.matched)
+    if known.scope == "workloads" and clean >= WIDE:
+        return replace(known, scope="global", why=f"clean in {clean} workloads", changed=now)
+    return known
+
+
+def moved(known: Learned, state: State, why: str | None, now: float) -> Learned:
+    """``known`` put into another state by somebody's word; an error where that may not be."""
+    if state == "active" and known.dirty:
+        raise RuleError(
+            f"it met {known.dirty} {_against(known.rule)} in shadow", where=known.rule.id, remedy="retire it instead"
+        )
+    return _moved(known, state, why, now)
+
+
+def promoted(known: Learned, why: str, now: float) -> Learned:
+    """``known`` active, for every job."""
+    return replace(moved(known, "active", why, now), scope="global")
+
+
+def _moved(known: Learned, state: State, why: str | None, now: float) -> Learned:
+    return replace(known, state=state, why=why, changed=now, lines=known.lines if state == "proposed" else ())
+
+
+def _against(rule: Rule) -> str:
+    return "lines with evidence of failure" if rule.family == "filters" else "lines of runs that went well"
+
+
+# --- what keeps them --------------------------------------------------------------------------------------------------------
+
+
+class Book(Protocol):
+    """A store of learned rules. It decides nothing."""
+
+    def add(self, known: Learned) -> bool:
+        """Enter a rule; False if its id, or its pattern in its family, is known already."""
+
+    def write(self, known: Learned, was: State) -> bool:
+        """Store state, scope, why and lines of ``known``; False if it is no longer in the state ``was``."""
+
+    def count(self, rule_id: str, workload: str, counts: Counts) -> None:
+        """Add to what a rule met in a workload."""
+
+    def find(self, rule_id: str) -> Learned | None: ...
+
+    def known(self, pattern: str, family: Family) -> Learned | None:
+        """The rule with this pattern."""
+
+    def rules(self, *states: State, family: Family | None = None) -> list[Learned]:
+        """The rules in these states (none named: in any), oldest first."""
+
+
+def settle(book: Book, now: float) -> list[Learned]:
+    """Every rule goes where its counts want it; those that changed are returned."""
+    changed = []
+    for known in book.rules("shadow", "active"):
+        after = followed(known, now)
+        if after is not known and book.write(after, known.state):
+            changed.append(after)
+    return changed
+
+
+def move(book: Book, rule_id: str, state: State, why: str, now: float, *, everywhere: bool = False) -> Learned:
+    """Put a rule into another state by somebody's word; ``everywhere``: active for all jobs."""
+    known = book.find(rule_id)
+    if known is None:
+        raise RuleError(f"there is no learned rule {rule_id!r}", remedy="diagnose rules learned shows them all")
+    after = promoted(known, why, now) if everywhere else moved(known, state, why, now)
+    if not book.write(after, known.state):
+        raise RuleError("it has just changed its state", where=rule_id, remedy="look at it again: diagnose rules learned")
+    return after
+
+
+def as_dict(rule: Rule) -> dict[str, Any]:
+    """A rule as JSON can hold it, for a store."""
+    return {name: value for name, value in asdict(rule).items() if name not in ("id", "family", "pattern", "at")}
+
+
+def of_dict(rule_id: str, family: Family, pattern: str, fields: Mapping[str, Any]) -> Rule:
+    """The rule that ``as_dict`` made ``fields`` of. What a later version added is left out."""
+    known = {name: value for name, value in fields.items() if name in Rule.__dataclass_fields__}
+    known["metrics"] = tuple((name, expression) for name, expression in known.get("metrics", ()))
+    for key in ("matches", "misses"):
+        known[key] = tuple(
+            Example(one["line"], one["at"], tuple((name, value) for name, value in one["captures"]))
+            for one in known.get(key, ())
+        )
+    return Rule(**{**known, "id": rule_id, "family": family, "pattern": pattern})
+
+
+def exported(rules: Sequence[Learned]) -> str:
+    """Rules of one family as a file for ``rules/filters/`` or ``rules/failures/``, for review and merging."""
+    import yaml
+
+    entries = []
+    for known in rules:
+        rule = known.rule
+        own: dict[str, Any] = {"kind": rule.kind} if rule.family == "filters" else {"reason": rule.reason, "layer": rule.layer}
+        if rule.family == "failures":
+            own |= {"severity": rule.severity} | ({"symptom": "true"} if rule.symptom else {})
+            own |= {name: value for name in ("action", "mitigation") if (value := getattr(rule, name))}
+        own |= {"reference": rule.reference} if rule.reference else {}
+        entries.append(
+            {
+                "id": rule.id,
+                "title": rule.title,
+                **own,
+                "pattern": rule.pattern,
+                **({"metrics": dict(rule.metrics)} if rule.metrics else {}),
+                "examples": {
+                    "matches": [example.line for example in rule.matches],
+                    "misses": [example.line for example in rule.misses],
+                },
+            }
+        )
+    filters = not rules or rules[0].rule.family == "filters"
+    head = {**({"framework": "learned"} if filters else {}), "printed_by": "unknown: learned from logs", "rules": entries}
+    return str(yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=10_000))
 
 
 # --- what a proposal must pass -----------------------------------------------------------------------------------------------
 
 
 def judged(
-    proposals: Sequence[Rule], lines: Mapping[str, Sequence[str]], evidence: Iterable[str] = (), beside: RuleSet | None = None
+    proposals: Sequence[Rule],
+    lines: Mapping[str, Sequence[str]],
+    evidence: Iterable[str] = (),
+    beside: RuleSet | None = None,
+    healthy: Iterable[str] = (),
 ) -> dict[str, Refusal]:
     """The refusals among ``proposals``, by id. ``lines``: id -> lines it was written for, also such as its author did not see.
 
-    ``evidence``: lines that must never be dropped, such as the kept lines of known failures. ``beside``: the rules at work,
-    with examples; by default the shipped ones.
+    ``evidence``: lines that no filter may drop, such as the kept lines of known failures. ``healthy``: lines that no failure
+    rule may match, such as the kept lines of runs that went well. ``beside``: the rules at work, with examples; by default
+    the shipped ones.
     """
     refused: dict[str, Refusal] = {}
     for rule in proposals:
         if (refusal := _bounds(rule) or _says_enough(rule)) is not None:
             refused[rule.id] = refusal
     left = [rule for rule in proposals if rule.id not in refused]
-    for rule, problem in zip(left, _compiled([rule.pattern for rule in left]), strict=True):
+    tries = [
+        (rule.pattern, [*lines.get(rule.id, ()), *(example.line for example in rule.matches + rule.misses)]) for rule in left
+    ]
+    for rule, problem in zip(left, _tried(tries), strict=True):
         if problem is not None:
             refused[rule.id] = Refusal("expensive", problem)
     shipped = beside if beside is not None else load(examples=True)
@@ -90,18 +288,18 @@ def judged(
         for objection in examine(RuleSet.of(left), shipped):
             if objection.rule.id in mine and objection.name != "shadowed":
                 refused.setdefault(objection.rule.id, Refusal(objection.name, objection.what, objection.line))
-    must_stay = list(evidence)
+    against = {"filters": list(evidence), "failures": list(healthy)}
     at_work = Matcher(RuleSet.of(shipped), "plain")
     for rule in left:
-        if rule.id not in refused and (refusal := _on_lines(rule, lines.get(rule.id, ()), must_stay, at_work)) is not None:
-            refused[rule.id] = refusal
+        if rule.id not in refused:
+            refusal = _on_lines(rule, lines.get(rule.id, ()), against[rule.family], at_work)
+            if refusal is not None:
+                refused[rule.id] = refusal
     return refused
 
 
 def _bounds(rule: Rule) -> Refusal | None:
     """What can be told from the text of a pattern, before anything compiles it."""
-    if rule.family != "filters":
-        return Refusal("not-a-filter", "only filters are learned from regular lines")
     if len(rule.pattern) > _LONGEST:
         return Refusal("expensive", f"the pattern has {len(rule.pattern):,} characters; {_LONGEST:,} are the limit")
     try:
@@ -112,222 +310,89 @@ def _bounds(rule: Rule) -> Refusal | None:
         return Refusal("does-not-compile", str(error))
     if copies > _MOST_COPIES:
         return Refusal("expensive", f"its counted repeats multiply to {copies:,} copies")
-    if not rule.pattern.startswith("^"):
+    if rule.family == "filters" and not rule.pattern.startswith("^"):
         return Refusal("not-anchored", "the pattern does not begin with ^: it could match inside of any line")
     return None
 
 
 def _says_enough(rule: Rule) -> Refusal | None:
-    """A filter must have some literal text, else it could be any line."""
+    """A rule must have some literal text, else it could be any line."""
     literal = re.sub(r"\[(?:\\.|[^\]\\])*\]|\\[A-Za-z]|\{[\d,]*\}|\(\?[^)]*", " ", rule.pattern)
     if len(re.findall(r"[A-Za-z]", literal)) < _FEWEST_LETTERS:
         return Refusal("catch-all", "the pattern has hardly any literal text")
     return None
 
 
-def _on_lines(rule: Rule, lines: Sequence[str], must_stay: Sequence[str], at_work: Matcher) -> Refusal | None:
-    """Whether it matches what it was written for, more than one line of it, and nothing that must stay."""
+def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], at_work: Matcher) -> Refusal | None:
+    """Whether it matches what it was written for, a filter more than one line of it, and nothing that speaks against it."""
     import regex
 
     expression = regex.compile(rule.pattern.encode())
     bodies = [body_of(line) for line in lines]
-    missed = next((line for line, body in zip(lines, bodies, strict=True) if not expression.search(body, timeout=0.05)), None)
-    if missed is not None:
-        return Refusal("misses-its-lines", "it does not match all lines that it was written for", missed)
-    if len(set(bodies)) < _FEWEST_LINES and len(bodies) < _FEWEST_LINES:
-        return Refusal("overfitted", f"it was seen on {len(bodies)} lines only")
     for line, body in zip(lines, bodies, strict=True):
-        known = [at_work.rules[number] for number in at_work.matches(body)]
-        if any(other.family == "failures" and other.reason != "healthy" for other in known):
-            return Refusal("drops-evidence", "a failure rule knows a line that it was written for", line)
-    for line in must_stay:
-        if expression.search(body_of(line), timeout=0.05):
-            return Refusal("drops-evidence", "it matches a line that must stay", line)
+        if not expression.search(body):
+            return Refusal("misses-its-lines", "it does not match all lines that it was written for", line)
+    if rule.family == "filters":
+        if len(set(bodies)) < _FEWEST_LINES and len(bodies) < _FEWEST_LINES:
+            return Refusal("overfitted", f"it was seen on {len(bodies)} lines only")
+        for line, body in zip(lines, bodies, strict=True):
+            known = [at_work.rules[number] for number in at_work.matches(body)]
+            if any(other.family == "failures" and other.reason != "healthy" for other in known):
+                return Refusal("drops-evidence", "a failure rule knows a line that it was written for", line)
+    name, what = {
+        "filters": ("drops-evidence", "it matches a line that must stay"),
+        "failures": ("alarms-on-healthy", "it matches a line of a run that went well"),
+    }[rule.family]
+    for line in against:
+        try:
+            if expression.search(body_of(line), timeout=_SEARCH_S):
+                return Refusal(name, what, line)
+        except TimeoutError:
+            return Refusal("expensive", f"searching one line takes more than {_SEARCH_S} s", line)
     return None
 
 
 _CHILD = """
 import json, resource, signal, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), int(sys.argv[1])))
-from diagnose.databases import Pattern, Wheel, SINGLEMATCH
+import regex
 from diagnose import shapes
+from diagnose.databases import Pattern, Wheel, SINGLEMATCH
+from diagnose.verification import PROBES, body_of
 wheel = Wheel()
-for pattern in json.load(sys.stdin):
+for pattern, lines in json.load(sys.stdin):
     signal.alarm(int(sys.argv[2]))
     try:
         wheel.compile([Pattern(pattern, SINGLEMATCH, 0)])
         wheel.compile([Pattern(shapes.relaxed(pattern), SINGLEMATCH | 16, 0)])
+        expression = regex.compile(pattern.encode())
+        for line in [*PROBES, *lines]:
+            expression.search(body_of(line), timeout=float(sys.argv[3]))
         print("ok", flush=True)
     except MemoryError:
         print("it takes too much memory to compile", flush=True)
+    except TimeoutError:
+        print("searching one line takes more than " + sys.argv[3] + " s", flush=True)
     except Exception as error:
         print("refused: " + str(error).replace("\\n", " ")[:200], flush=True)
 """
 
 
-def _compiled(patterns: list[str]) -> list[str | None]:
-    """What is wrong with compiling each pattern, found out by a child that may die of it."""
+def _tried(tries: list[tuple[str, list[str]]]) -> list[str | None]:
+    """What is wrong with compiling each pattern and searching its lines, found out by a child that may die of it."""
     found: list[str | None] = []
-    while len(found) < len(patterns):
+    while len(found) < len(tries):
         done = subprocess.run(  # noqa: S603 - our own interpreter; the patterns go in as data
-            [sys.executable, "-c", _CHILD, str(_MEMORY), str(_COMPILE_S)],
-            input=json.dumps(patterns[len(found) :]),
+            [sys.executable, "-c", _CHILD, str(_MEMORY), str(_COMPILE_S), str(_SEARCH_S)],
+            input=json.dumps(tries[len(found) :]),
             capture_output=True,
             text=True,
             check=False,
         )
         answers = done.stdout.splitlines()
         found += [None if answer == "ok" else answer for answer in answers]
-        if done.returncode and len(found) < len(patterns):
+        if done.returncode and len(found) < len(tries):
             if not answers and "ModuleNotFoundError" in done.stderr:
                 raise RuleError("patterns cannot be tried", where="learned", remedy=done.stderr.strip().splitlines()[-1])
             found.append(f"it takes more than {_COMPILE_S} s or {_MEMORY >> 20} MiB to compile")
     return found
-
-
-# --- where they are kept ----------------------------------------------------------------------------------------------------
-
-
-_TABLE = """
-create table if not exists rules (
-    id text primary key, pattern text not null unique, state text not null, kind text, title text, framework text,
-    metrics text not null, matches text not null, misses text not null, provenance text not null, why text,
-    matched integer not null default 0, dirty integer not null default 0, created real not null, changed real not null
-)
-"""
-
-
-class Book:
-    """The learned rules, in one SQLite file."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._base = sqlite3.connect(self.path, timeout=10)
-            self._base.execute("pragma journal_mode = wal")
-            self._base.execute(_TABLE)
-        except (OSError, sqlite3.Error) as error:
-            raise RuleError(f"cannot be opened: {error}", where=str(path), remedy="give a file that can be written") from None
-
-    def add(self, rule: Rule, state: State, provenance: Mapping[str, Any], why: str | None = None) -> bool:
-        """Enter a rule; False if its pattern is known already."""
-        now = time.time()
-        with self._base:
-            done = self._base.execute(
-                "insert or ignore into rules values (?,?,?,?,?,?,?,?,?,?,?,0,0,?,?)",
-                (
-                    rule.id,
-                    rule.pattern,
-                    state,
-                    rule.kind,
-                    rule.title,
-                    rule.framework,
-                    json.dumps(rule.metrics),
-                    json.dumps([example.line for example in rule.matches]),
-                    json.dumps([example.line for example in rule.misses]),
-                    json.dumps(dict(provenance)),
-                    why,
-                    now,
-                    now,
-                ),
-            )
-        return done.rowcount > 0
-
-    def count(self, rule_id: str, matched: int, dirty: int) -> None:
-        """Lines that a rule matched in shadow, and how many of them had evidence of failure."""
-        with self._base:
-            self._base.execute(
-                "update rules set matched = matched + ?, dirty = dirty + ? where id = ?", (matched, dirty, rule_id)
-            )
-
-    def move(self, rule_id: str, state: State, why: str | None = None) -> Learned:
-        """Put a rule into another state."""
-        known = self.find(rule_id)
-        if known is None:
-            raise RuleError(
-                f"there is no learned rule {rule_id!r}", where=str(self.path), remedy="diagnose rules list --learned"
-            )
-        if state == "active" and known.dirty:
-            raise RuleError(
-                f"it matched {known.dirty} lines with evidence of failure in shadow", where=rule_id, remedy="retire it instead"
-            )
-        with self._base:
-            self._base.execute(
-                "update rules set state = ?, why = ?, changed = ? where id = ?", (state, why, time.time(), rule_id)
-            )
-        return replace(known, state=state, why=why)
-
-    def settle(self) -> list[Learned]:
-        """Shadow rules whose counts are clean become active, those that met evidence are retired; these are returned."""
-        moved = []
-        for known in self.rules("shadow"):
-            if known.dirty:
-                moved.append(self.move(known.rule.id, "retired", f"met {known.dirty} lines with evidence of failure in shadow"))
-            elif known.matched >= _CLEAN_LINES:
-                moved.append(self.move(known.rule.id, "active", f"clean on {known.matched} lines in shadow"))
-        return moved
-
-    def find(self, rule_id: str) -> Learned | None:
-        return next(iter(self._select("where id = ?", (rule_id,))), None)
-
-    def rules(self, *states: State) -> list[Learned]:
-        """The rules in these states, oldest first."""
-        marks = ",".join("?" * len(states))
-        return (
-            self._select(f"where state in ({marks}) order by created, id", states)
-            if states
-            else self._select("order by created, id")
-        )
-
-    def knows(self, pattern: str) -> bool:
-        return bool(self._select("where pattern = ?", (pattern,)))
-
-    def close(self) -> None:
-        self._base.close()
-
-    def _select(self, clause: str, values: Sequence[Any] = ()) -> list[Learned]:
-        columns = (
-            "id, pattern, state, kind, title, framework, metrics, matches, misses, provenance, why, matched, dirty, changed"
-        )
-        rows = self._base.execute(f"select {columns} from rules {clause}", tuple(values))  # noqa: S608 - clauses are ours
-        return [_of_row(row) for row in rows]
-
-
-def _of_row(row: Sequence[Any]) -> Learned:
-    rule_id, pattern, state, kind, title, framework, metrics, matches, misses, provenance, why, matched, dirty, changed = row
-    rule = Rule(
-        id=rule_id,
-        family="filters",
-        pattern=pattern,
-        file="learned",
-        title=title or "",
-        kind=kind,
-        framework=framework,
-        metrics=tuple((name, expression) for name, expression in json.loads(metrics)),
-        matches=tuple(Example(line) for line in json.loads(matches)),
-        misses=tuple(Example(line) for line in json.loads(misses)),
-    )
-    return Learned(rule, state, json.loads(provenance), why, matched, dirty, changed)
-
-
-def exported(rules: Sequence[Learned]) -> str:
-    """The rules as a file for ``rules/filters/``, for review and merging."""
-    import yaml
-
-    entries = [
-        {
-            "id": known.rule.id,
-            "title": known.rule.title,
-            "kind": known.rule.kind,
-            "pattern": known.rule.pattern,
-            **({"metrics": dict(known.rule.metrics)} if known.rule.metrics else {}),
-            "examples": {
-                "matches": [example.line for example in known.rule.matches],
-                "misses": [example.line for example in known.rule.misses],
-            },
-        }
-        for known in rules
-    ]
-    head = {"framework": "learned", "printed_by": "unknown: learned from logs", "rules": entries}
-    return str(yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=10_000))

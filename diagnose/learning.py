@@ -6,13 +6,15 @@ counted against before it may act.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from diagnose.agent.miner import Miner
 from diagnose.job import Job
-from diagnose.learned import Book, Learned, Refusal, judged
+from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle
 from diagnose.matcher import Matcher
 from diagnose.rules import Rule, RuleSet, load
 
@@ -33,8 +35,9 @@ class Lesson:
     retired: list[Learned] = field(default_factory=list)
 
 
-def learn(jobs: Sequence[Job], book: Book) -> Lesson:
+def learn(jobs: Sequence[Job], book: Book, now: float | None = None) -> Lesson:
     """Learn from the unknown lines of ``jobs``, which have been read."""
+    now = time.time() if now is None else now
     lesson = Lesson()
     miner = Miner()
     unseen: list[str] = []
@@ -47,28 +50,37 @@ def learn(jobs: Sequence[Job], book: Book) -> Lesson:
         for line in lines[:half]:
             miner.add(line)
         unseen += lines[half:]
-    proposals = [(rule, template) for rule, template in miner.proposals() if not book.knows(rule.pattern)]
-    lesson.proposed = len(proposals)
-    written_for = {rule.id: template.samples for rule, template in proposals}
-    refused = judged([rule for rule, _ in proposals], written_for, evidence)
-    for rule, template in proposals:
+    for rule, template in miner.proposals():
         provenance = {"by": "miner", "jobs": [job.id for job in jobs][:20], "seen": template.count}
-        if (refusal := refused.get(rule.id)) is not None:
-            book.add(rule, "retired", provenance, f"{refusal.name}: {refusal.what}")
-            lesson.refused.append((rule, refusal))
-        else:
-            book.add(rule, "shadow", provenance)
-    shadow(book, unseen, list(evidence))
-    settled = {known.rule.id: known for known in book.settle()}
-    lesson.active = [known for known in settled.values() if known.state == "active"]
-    lesson.retired = [known for known in settled.values() if known.state == "retired"]
-    lesson.shadow = book.rules("shadow")
+        lesson.proposed += propose(book, rule, provenance, template.samples, now)
+    lesson.refused = judge(book, list(evidence), now)
+    shadow(book, unseen, list(evidence), now)
+    settled = settle(book, now)
+    lesson.active = [known for known in settled if known.state == "active"]
+    lesson.retired = [known for known in settled if known.state == "retired"]
+    lesson.shadow = book.rules("shadow", family="filters")
     return lesson
 
 
-def shadow(book: Book, lines: Sequence[str], evidence: Sequence[str]) -> None:
-    """Count the rules in shadow against lines that they were not written from; nothing is dropped."""
-    waiting = book.rules("shadow")
+def propose(book: Book, rule: Rule, provenance: dict[str, Any], lines: Sequence[str], now: float) -> bool:
+    """Enter a proposal with the lines it was written for; False if its pattern is known."""
+    return book.add(Learned(rule, "proposed", provenance=provenance, lines=tuple(lines), created=now, changed=now))
+
+
+def judge(book: Book, evidence: Sequence[str], now: float) -> list[tuple[Rule, Refusal]]:
+    """What waits as proposed, also from a run that broke off, goes into shadow or is refused; the refusals."""
+    waiting = book.rules("proposed", family="filters")
+    refused = judged([known.rule for known in waiting], {known.rule.id: known.lines for known in waiting}, evidence)
+    for known in waiting:
+        refusal = refused.get(known.rule.id)
+        why = f"{refusal.name}: {refusal.what}" if refusal else None
+        book.write(moved(known, "retired" if refusal else "shadow", why, now), "proposed")
+    return [(known.rule, refused[known.rule.id]) for known in waiting if known.rule.id in refused]
+
+
+def shadow(book: Book, lines: Sequence[str], evidence: Sequence[str], now: float, workload: str = "") -> None:
+    """Count the filters in shadow against lines that they were not written from; nothing is dropped."""
+    waiting = book.rules("shadow", family="filters")
     if not waiting:
         return
     matcher = Matcher(RuleSet.of(known.rule for known in waiting), "plain")
@@ -81,8 +93,8 @@ def shadow(book: Book, lines: Sequence[str], evidence: Sequence[str]) -> None:
         matched.update(hits)
         dirty.update(hits)
     for number, rule in enumerate(matcher.rules):
-        if matched[number]:
-            book.count(rule.id, matched[number], dirty[number])
+        last = now if matched[number] else None
+        book.count(rule.id, workload, Counts(matched[number], dirty[number], 1, last))
 
 
 def working_rules(book: Book | None) -> RuleSet:

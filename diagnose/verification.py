@@ -31,7 +31,7 @@ _SLOW_S = 2.0
 _LARGE_BYTES = 4 << 20
 _PLAIN = b"nothing but some plain words of a program"
 # What no filter may match: a filter that takes one of these would take anything.
-_PROBES = (
+PROBES = (
     "a",
     "0",
     "hello world",
@@ -230,7 +230,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
                 help=f"use one of: {' '.join(CAPTURES)}",
             )
     if rule.family == "filters":
-        for probe in _PROBES:
+        for probe in PROBES:
             if matches(probe.encode()):
                 yield Objection(
                     "catch-all",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diagnose.agent.miner import Miner, mine
+from diagnose.book import SqliteBook
 from diagnose.errors import RuleError
-from diagnose.learned import Book, exported, judged
-from diagnose.learning import learn, shadow, working_rules
+from diagnose.learned import CLEAN_JOBS, ROT_S, WIDE, Counts, Learned, State, exported, followed, judged, move, moved, settle
+from diagnose.learning import judge, learn, propose, shadow, working_rules
 from diagnose.rules import Example, Rule, RuleSet, parse
 from tests.conftest import Run
 from tests.logs import job_of
@@ -96,47 +100,189 @@ def test_a_pattern_that_kills_the_compiler_is_refused_and_the_others_are_still_j
     assert set(found) == {"killer"}
 
 
+NOW = 1_800_000_000.0
+
+
+def lanes(state: State = "shadow", **fields: Any) -> Learned:
+    return Learned(proposal(r"^lane +keeper +chose +lane +\d+$", *LANES), state, changed=NOW, **fields)
+
+
 def test_states_and_counts(tmp_path: Path) -> None:
-    book = Book(tmp_path / "sub" / "learned.db")
-    rule = proposal(r"^lane +keeper +chose +lane +\d+$", *LANES)
-    assert book.add(rule, "shadow", {"by": "test"})
-    assert not book.add(rule, "shadow", {"by": "test"})
-    assert [known.rule.id for known in book.settle()] == []
-    shadow(book, LANES, [])
-    (known,) = book.settle()
+    book = SqliteBook(tmp_path / "sub" / "learned.db")
+    assert book.add(lanes())
+    assert not book.add(lanes())
+    assert settle(book, NOW) == []
+    shadow(book, LANES, [], NOW)
+    (known,) = settle(book, NOW)
     assert known.state == "active"
-    assert book.find("p") is not None
+    assert book.find("p") == known
     assert [one.rule.id for one in book.rules("active")] == ["p"]
     assert "p" in {one.id for one in working_rules(book)}
-    book.move("p", "retired", "rotten")
+    move(book, "p", "retired", "rotten", NOW)
     assert book.rules("active") == []
 
 
 def test_a_rule_that_met_evidence_in_shadow_is_retired_and_cannot_be_promoted(tmp_path: Path) -> None:
-    book = Book(tmp_path / "learned.db")
-    book.add(proposal(r"^lane +keeper +chose +lane +\d+$", *LANES), "shadow", {})
-    shadow(book, LANES, [LANES[0]])
-    (known,) = book.settle()
+    book = SqliteBook(tmp_path / "learned.db")
+    book.add(lanes())
+    shadow(book, LANES, [LANES[0]], NOW)
+    (known,) = settle(book, NOW)
     assert known.state == "retired"
     with pytest.raises(RuleError, match="evidence of failure"):
-        book.move("p", "active")
+        move(book, "p", "active", "by hand", NOW)
+
+
+FAILURE = Rule(
+    "f", "failures", "lane keeper is gone", reason="runtime_error", layer="user", severity="fatal", symptom=True,
+    action="restart", mitigation="ask the lane's owner", reference="lane 3", matches=(Example("lane keeper is gone"),),
+    misses=(Example("the keeper is gone"),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "scope"),
+    [
+        (lanes(), "shadow", "workloads"),
+        (lanes(workloads={"a": Counts(5, 0, 1, NOW)}), "active", "workloads"),
+        (lanes(workloads={"a": Counts(5, 1, 1, NOW)}), "retired", "workloads"),
+        (lanes("active", workloads={"a": Counts(5, 1, 1, NOW)}), "retired", "workloads"),
+        (lanes("active", workloads={"a": Counts(5, 0, 1, NOW - ROT_S)}), "active", "workloads"),
+        (lanes("active", workloads={str(n): Counts(5, 0, 1, NOW) for n in range(WIDE)}), "active", "global"),
+        (lanes("active", workloads={str(n): Counts(0, 0, 1) for n in range(WIDE)}), "active", "workloads"),
+        (lanes("retired", workloads={"a": Counts(5, 0, 1, NOW)}), "retired", "workloads"),
+        (Learned(FAILURE, "shadow", workloads={"a": Counts(0, 0, CLEAN_JOBS - 1)}), "shadow", "workloads"),
+        (Learned(FAILURE, "shadow", workloads={"a": Counts(0, 0, CLEAN_JOBS)}), "active", "workloads"),
+        (Learned(FAILURE, "shadow", workloads={"a": Counts(1, 1, CLEAN_JOBS)}), "retired", "workloads"),
+    ],
+)
+def test_what_state_follows_from_which_counts(known: Learned, state: State, scope: str) -> None:
+    after = followed(known, NOW + 1)
+    assert (after.state, after.scope) == (state, scope)
+
+
+def test_a_rule_that_matches_nothing_for_long_is_retired() -> None:
+    known = lanes("active", workloads={"a": Counts(5, 0, 1, NOW)})
+    assert followed(known, NOW + ROT_S).state == "active"
+    assert "rotten" in (followed(known, NOW + ROT_S + 1).why or "")
+
+
+def test_whom_a_rule_acts_for() -> None:
+    known = lanes("active", workloads={"a": Counts(5, 0, 1, NOW)})
+    assert [known.acts_for(workload) for workload in ("a", "b", None)] == [True, False, False]
+    assert replace(known, scope="global").acts_for(None)
+    assert not moved(known, "retired", "rotten", NOW).acts_for("a")
+
+
+def test_a_book_keeps_every_field_of_both_families(tmp_path: Path) -> None:
+    book = SqliteBook(tmp_path / "learned.db")
+    metric = replace(lanes().rule, id="m", pattern="^lane keeper (\\d+)", metrics=(("step", "(\\d+)"),))
+    entered = [
+        Learned(FAILURE, "shadow", "global", {"by": "person"}, "told", (), {"a": Counts(1, 0, 2, 3.5)}, 5.0, 6.0),
+        Learned(metric, "proposed", "workloads", {"by": "miner"}, None, LANES, {}, 7.0, 8.0),
+    ]
+    for known in entered:
+        assert book.add(known)
+    book.close()
+    assert SqliteBook(tmp_path / "learned.db").rules() == entered
+
+
+def test_two_that_write_at_once_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    one, other = (SqliteBook(tmp_path / "learned.db") for _ in range(2))
+    one.add(lanes())
+    seen = other.find("p")
+    assert seen is not None
+    move(one, "p", "retired", "by hand", NOW)
+    assert not other.write(moved(seen, "active", None, NOW), "shadow")
+    assert other.rules("active") == []
+
+
+def test_what_was_proposed_when_a_run_broke_off_is_judged_by_the_next(tmp_path: Path) -> None:
+    book = SqliteBook(tmp_path / "learned.db")
+    propose(book, lanes().rule, {"by": "miner"}, LANES, NOW)
+    propose(book, proposal("^.*$", *LANES, name="wide"), {"by": "miner"}, LANES, NOW)
+    book.close()
+    book = SqliteBook(tmp_path / "learned.db")
+    assert [rule.id for rule, _ in judge(book, [], NOW)] == ["wide"]
+    assert [known.state for known in book.rules()] == ["shadow", "retired"]
+    assert all(known.lines == () for known in book.rules())
+
+
+BEFORE = """
+create table rules (
+    id text primary key, pattern text not null unique, state text not null, kind text, title text, framework text,
+    metrics text not null, matches text not null, misses text not null, provenance text not null, why text,
+    matched integer not null default 0, dirty integer not null default 0, created real not null, changed real not null
+)
+"""
+
+
+def test_a_book_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "old.db") as base:
+        base.execute(BEFORE)
+        row = (
+            "p",
+            "^a b$",
+            "active",
+            "debug",
+            "t",
+            "learned",
+            '[["step", "x"]]',
+            '["a b"]',
+            '["c"]',
+            '{"by": "miner"}',
+            "w",
+            4,
+            0,
+        )
+        base.execute("insert into rules values (?,?,?,?,?,?,?,?,?,?,?,?,?,1.0,2.0)", row)
+    for _ in range(2):
+        (known,) = SqliteBook(tmp_path / "old.db").rules()
+        assert (known.state, known.scope, known.matched, known.rule.matches[0].line) == ("active", "global", 4, "a b")
+        assert known.rule.metrics == (("step", "x"),)
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [("create table rules (id text)", "something else"), ("pragma user_version = 99", "later version")],
+)
+def test_a_file_that_is_no_book_of_ours_is_left_as_it_is(tmp_path: Path, statement: str, what: str) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as base:
+        base.execute(statement)
+    with pytest.raises(RuleError, match=what):
+        SqliteBook(tmp_path / "other.db")
+
+
+def test_failure_rules_pass_the_same_door() -> None:
+    wide = replace(FAILURE, id="wide", pattern="lane keeper")
+    lost = replace(FAILURE, id="lost", pattern="lane keeper was lost")
+    slow = replace(FAILURE, id="slow", pattern="lane (?:a|aa)+$", matches=(Example("lane " + "a" * 60 + "!"),))
+    found = judged(
+        [FAILURE, wide, lost, slow], {name: ["lane keeper is gone"] for name in ("f", "wide", "lost")}, (), BESIDE, LANES
+    )
+    assert {name: refusal.name for name, refusal in found.items()} == {
+        "wide": "alarms-on-healthy",
+        "lost": "misses-own-example",
+        "slow": "expensive",
+    }
 
 
 def test_a_book_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(RuleError, match="cannot be opened"):
-        Book(tmp_path / "file" / "learned.db")
+        SqliteBook(tmp_path / "file" / "learned.db")
 
 
-def test_an_export_can_be_read_back(tmp_path: Path) -> None:
-    book = Book(tmp_path / "learned.db")
-    book.add(proposal(r"^lane +keeper: 'a' +\d+$", "lane keeper: 'a' 3"), "active", {})
-    (rule,) = parse(exported(book.rules("active")), "learned.yaml", "filters")
+def test_an_export_can_be_read_back() -> None:
+    filters = [Learned(proposal(r"^lane +keeper: 'a' +\d+$", "lane keeper: 'a' 3"), "active")]
+    (rule,) = parse(exported(filters), "learned.yaml", "filters")
     assert (rule.id, rule.pattern, rule.matches[0].line) == ("p", r"^lane +keeper: 'a' +\d+$", "lane keeper: 'a' 3")
+    (rule,) = parse(exported([Learned(FAILURE, "active")]), "learned.yaml", "failures")
+    names = ("id", "pattern", "reason", "layer", "severity", "symptom", "action", "mitigation", "reference")
+    assert [getattr(rule, name) for name in names] == [getattr(FAILURE, name) for name in names]
 
 
 def test_learning_from_a_job_and_not_from_its_failure(tmp_path: Path) -> None:
-    book = Book(tmp_path / "learned.db")
+    book = SqliteBook(tmp_path / "learned.db")
     errors = "".join(f"ERROR: lane keeper lost bucket b{n}\n" for n in range(20))
     lesson = learn([job_of("\n".join(LINES) + "\n" + errors)], book)
     assert lesson.lines == 40

@@ -102,10 +102,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _rules(arguments: argparse.Namespace) -> RuleSet:
     if arguments.learned is None:
         return load(arguments.rules)
+    from diagnose.book import SqliteBook
     from diagnose.cli.rules import book_path
-    from diagnose.learned import Book
 
-    book = Book(book_path(arguments.learned or None))
+    book = SqliteBook(book_path(arguments.learned or None))
     return RuleSet.of([*load(arguments.rules), *(known.rule for known in book.rules("active"))])
 
 

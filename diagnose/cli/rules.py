@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -47,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     retire.add_argument("id", metavar="ID")
     retire.add_argument("--why", default="by hand", help="what the book says about it")
     export = actions.add_parser("export", help="the active learned rules as a rule file, for review and merging")
+    export.add_argument("--failures", action="store_true", help="the failure rules instead of the filters")
     for part in (add, learned, promote, retire, export):
         part.add_argument("--book", metavar="FILE", help="where they are kept (default: DIAGNOSE_BOOK, or your data folder)")
 
@@ -75,13 +77,13 @@ def book_path(given: str | None) -> str:
 
 
 def _learn(arguments: argparse.Namespace) -> int:
+    from diagnose.book import SqliteBook
     from diagnose.job import Job
-    from diagnose.learned import Book
     from diagnose.learning import learn, working_rules
     from diagnose.matcher import Matcher
     from diagnose.sources import find
 
-    book = Book(book_path(arguments.book))
+    book = SqliteBook(book_path(arguments.book))
     matcher = Matcher(working_rules(book))
     jobs, problems = [], 0
     progress = Progress("reading", len(arguments.paths))
@@ -127,13 +129,14 @@ def _learn(arguments: argparse.Namespace) -> int:
 
 
 def _learned(arguments: argparse.Namespace) -> int:
-    from diagnose.learned import Book
+    from diagnose.book import SqliteBook
 
-    found = Book(book_path(arguments.book)).rules(*([arguments.state] if arguments.state else []))
+    found = SqliteBook(book_path(arguments.book)).rules(*([arguments.state] if arguments.state else []))
     if arguments.json:
         for known in found:
             row = {
                 "state": known.state,
+                "scope": known.scope,
                 "why": known.why,
                 "matched": known.matched,
                 "dirty": known.dirty,
@@ -157,21 +160,24 @@ def _learned(arguments: argparse.Namespace) -> int:
 
 
 def _move(arguments: argparse.Namespace) -> int:
-    from diagnose.learned import Book
+    from diagnose.book import SqliteBook
+    from diagnose.learned import move
 
-    book = Book(book_path(arguments.book))
+    book = SqliteBook(book_path(arguments.book))
     if arguments.action == "promote":
-        known = book.move(arguments.id, "active", "promoted by hand")
+        known = move(book, arguments.id, "active", "promoted by hand", time.time(), everywhere=True)
     else:
-        known = book.move(arguments.id, "retired", arguments.why)
+        known = move(book, arguments.id, "retired", arguments.why, time.time())
     print(f"{known.rule.id} is {known.state}")
     return 0
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from diagnose.learned import Book, exported
+    from diagnose.book import SqliteBook
+    from diagnose.learned import exported
 
-    print(exported(Book(book_path(arguments.book)).rules("active")), end="")
+    book = SqliteBook(book_path(arguments.book))
+    print(exported(book.rules("active", family="failures" if arguments.failures else "filters")), end="")
     return 0
 
 
