@@ -1,0 +1,95 @@
+"""Lines of one owner become one batch, in the order in which they came.
+
+These protocols have no offsets, so a batch has a key: a hash over the request's body. A shipper that sends again what it
+has sent makes the same key; a line that is logged twice comes with two times, so in two bodies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+from service.batch import Batch, checked
+from service.errors import Refused
+from service.protocols.identity import Identities, Identity
+from service.protocols.requests import Decoded, Head
+
+LARGEST = 1 << 20
+_MOST_OWNERS = 10_000
+
+
+class Gathering:
+    """Add records, take batches."""
+
+    def __init__(self, head: Head, identities: Identities, job: str | None = None) -> None:
+        self._identities = identities
+        self._job = job or head.said("job")
+        self._attempt = head.number("attempt")
+        self._source = head.said("source")
+        self._rank = head.number("rank")
+        self._node = head.said("node")
+        self._batch_of: dict[Identity, Batch | str] = {}
+        self._piles: dict[Identity, bytearray] = {}
+        self._ended = 0
+        self.decoded = Decoded([])
+
+    def add(self, identity: Identity, text: bytes, *, partial: bool = False) -> None:
+        """One line; a partial one gets no newline."""
+        self.decoded.lines += 1
+        owner = self._batch_of.get(identity)
+        if owner is None:
+            if len(self._batch_of) >= _MOST_OWNERS:
+                self.decoded.reject(f"more than {_MOST_OWNERS:,} sources in one body")
+                return
+            owner = self._batch_of[identity] = self._owner(identity)
+        if isinstance(owner, str):
+            self.decoded.reject(owner)
+            return
+        pile = self._piles.get(identity)
+        if pile is None:
+            pile = self._piles[identity] = bytearray()
+        pile += text
+        if not partial and not text.endswith(b"\n"):
+            pile += b"\n"
+
+    def _owner(self, identity: Identity) -> Batch | str:
+        """What all batches of an owner have in common, or why there can be none."""
+        # What the request says holds for all of its records; they may only be more precise.
+        job = self._job or identity.job
+        if job is None:
+            return f"no attribute names the job: send one of {self._identities.jobs}, or ?job=NAME"
+        try:
+            return checked(
+                Batch(
+                    job=job,
+                    attempt=identity.attempt if self._attempt is None else self._attempt,
+                    source=self._source or identity.source or "log",
+                    rank=identity.rank if self._rank is None else self._rank,
+                    node=self._node or identity.node,
+                    data=b"",
+                    labels=dict(identity.labels),
+                )
+            )
+        except Refused as refused:
+            return str(refused)
+
+    def end(self, stamp: bytes) -> Decoded:
+        """All that was added since the last time. ``stamp`` is a digest of the bytes that said so."""
+        batches = self.decoded.batches
+        for identity, pile in self._piles.items():
+            owner = self._batch_of[identity]
+            assert isinstance(owner, Batch)
+            key = hashlib.blake2b(
+                f"{owner.source}\0{owner.rank}\0{self._ended}".encode(), key=stamp, digest_size=16
+            ).hexdigest()
+            for number, start in enumerate(range(0, len(pile), LARGEST)):
+                data = bytes(pile[start : start + LARGEST])
+                batches.append(dataclasses.replace(owner, data=data, key=f"{key}.{number}"))
+        self._ended += 1
+        self._piles.clear()
+        decoded, self.decoded = self.decoded, Decoded([])
+        return decoded
+
+
+def digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=32).digest()
