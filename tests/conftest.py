@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from model_server.run import MODEL, Server, default_folder
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5000)
@@ -20,9 +27,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The suite neither uses nor fills the cache of the person who runs it."""
+    """The suite neither uses nor fills the cache of the person who runs it. Processes side by side share one."""
     before = os.environ.get("DIAGNOSE_CACHE")
-    os.environ["DIAGNOSE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent / "cache" if "PYTEST_XDIST_WORKER" in os.environ else tmp_path_factory.mktemp("cache")
+    os.environ["DIAGNOSE_CACHE"] = str(folder)
     yield
     if before is None:
         del os.environ["DIAGNOSE_CACHE"]
@@ -51,6 +60,63 @@ def diagnose(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@dataclass(frozen=True)
+class ModelServer:
+    """A real engine with a tiny model; see model_server/."""
+
+    url: str
+    model: str
+    python: Path
+    """of the environment that the engine is installed in"""
+
+
+@pytest.fixture(scope="session")
+def engine() -> Server:
+    """A real engine and a tiny model, set up and not started; for tests that are marked ``model``."""
+    server = Server(default_folder())
+    if not server.ready:
+        pytest.skip("no model server: model_server/run.py --set-up makes one")
+    return server
+
+
+@pytest.fixture(scope="session")
+def model_server(engine: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
+    """That engine at work, started once."""
+    log = tmp_path_factory.mktemp("model-server") / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            ["nice", sys.executable, ROOT / "model_server" / "run.py"],
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        until = time.monotonic() + 400
+        while not _healthy(url.removesuffix("/v1") + "/health"):
+            assert process.poll() is None, f"the model server ended: {log.read_text()[-3000:]}"
+            assert time.monotonic() < until, f"the model server does not answer: {log.read_text()[-3000:]}"
+            time.sleep(0.5)
+        yield ModelServer(url, MODEL, engine.python)
+    finally:
+        # Its processes are a group of their own: none outlives the suite.
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
