@@ -1,0 +1,317 @@
+"""vLLM beside the service: started, waited for, watched, started again when it fails, stopped with the service.
+
+The service does not wait for it: a large model takes minutes to load, and until then the rules answer alone. Nothing that vLLM
+does ends the service. What it is doing stands in ``VLLM.state`` and ``VLLM.problem``; what it says, in its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from diagnose.errors import DiagnoseError
+
+log = logging.getLogger("diagnose.vllm")
+
+State = Literal["stopped", "starting", "ready", "waiting"]
+
+FLAGS = (
+    # Reasons stand in docs/vllm.md. A flag that comes later wins, so each can be given anew.
+    "--max-model-len=16384",
+    "--enable-prefix-caching",
+    '--structured-outputs-config={"backend": "xgrammar", "disable_any_whitespace": true}',
+    "--generation-config=vllm",
+    "--max-num-seqs=64",
+    "--gpu-memory-utilization=0.90",
+    "--disable-uvicorn-access-log",
+)
+_NO_REPORTS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+_OURS = "DIAGNOSE_"
+"""variables of ours hold tokens and the database's password: they are not vLLM's business"""
+_SAID = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception)|error): ?\S.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things may take, in seconds."""
+
+    start_s: float = 7200
+    """from its start until it answers: the weights may have to be fetched first"""
+    look_s: float = 5
+    """between two looks at its health"""
+    look_timeout_s: float = 20
+    looks: int = 4
+    """so many looks in a row that found it dead end it"""
+    first_pause_s: float = 2
+    """before it is started again; doubles"""
+    most_pause_s: float = 300
+    steady_s: float = 600
+    """ready for so long: the next pause is the first one again"""
+    stop_s: float = 20
+    """to end by itself, before it is killed"""
+    log_bytes: int = 32 << 20
+    """its log is set aside as ``….1`` when it is longer"""
+
+
+class VLLM:
+    """A vLLM server of our own. Use it with ``async with``; the block is entered at once, ``wait_ready`` waits.
+
+    ``command`` starts vLLM (default: the one that is installed), ``flags`` come after ours and win.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        log_file: Path,
+        *,
+        command: Sequence[str] | None = None,
+        flags: Sequence[str] = (),
+        gpus: int = 0,
+        environment: Mapping[str, str] | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self.model = model
+        self.log_file = log_file
+        self.state: State = "stopped"
+        self.problem: str | None = None
+        """why it is not there, or was not a moment ago; None while all is well"""
+        self.restarts = 0
+        self.pid: int | None = None
+        """of the process that runs; it leads a group of all that it started"""
+        self._pace = pace or Pace()
+        self._command = tuple(command) if command is not None else (installed(),)
+        self._flags = flags
+        self._gpus = gpus
+        self._environment = dict(os.environ if environment is None else environment)
+        self._port = 0
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._port = _free_port()
+        (await asyncio.to_thread(self._open_log)).close()
+        self.state = "starting"
+        self._task = asyncio.create_task(self._keep_running())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self.state = "stopped"
+
+    @property
+    def url(self) -> str:
+        """The endpoint's address, as ``--llm`` takes it: the same over restarts."""
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def arguments(self) -> list[str]:
+        """The whole command line."""
+        here = ["--host", "127.0.0.1", "--port", str(self._port)]
+        parallel = [f"--tensor-parallel-size={parallel_size(self._gpus)}"] if self._gpus > 1 else []
+        return [*self._command, "serve", self.model, *here, *FLAGS, *parallel, *self._flags]
+
+    async def wait_ready(self, timeout_s: float) -> bool:
+        """Whether it answers within so long."""
+        try:
+            await asyncio.wait_for(self._ready.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    # -- the watch
+
+    async def _keep_running(self) -> None:
+        pause = self._pace.first_pause_s
+        while True:
+            self.state = "starting"
+            began = time.monotonic()
+            ready_at: float | None = None
+            try:
+                process = await self._start()
+            except OSError as error:
+                why = f"vLLM cannot be started: {error}"
+            else:
+                self.pid = process.pid
+                try:
+                    if await self._comes_up(process):
+                        ready_at = time.monotonic()
+                        self.state, self.problem = "ready", None
+                        self._ready.set()
+                        log.info("vLLM serves %s at %s after %.0f s", self.model, self.url, ready_at - began)
+                        await self._goes_on(process)
+                finally:
+                    self._ready.clear()
+                    ended_by_itself = process.returncode is not None
+                    await self._end(process)
+                    self.pid = None
+                why = self._why(process, time.monotonic() - began, ready_at, ended_by_itself)
+            if ready_at is not None and time.monotonic() - ready_at >= self._pace.steady_s:
+                pause = self._pace.first_pause_s
+            self.state = "waiting"
+            self.problem = f"{why}; starts again in {pause:g} s, its log is {self.log_file}"
+            log.warning("%s", self.problem)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._pace.most_pause_s)
+            self.restarts += 1
+
+    async def _start(self) -> Process:
+        words = self.arguments
+        if shutil.which("setpriv"):
+            # A service that is killed cannot stop what it started: the kernel does.
+            words = ["setpriv", "--pdeathsig", "TERM", "--", *words]
+        environment = {name: value for name, value in self._environment.items() if not name.startswith(_OURS)} | _NO_REPORTS
+        with await asyncio.to_thread(self._open_log) as out:
+            out.write(f"{_MARK}{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {' '.join(words)}\n".encode())
+            return await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
+            )
+
+    async def _comes_up(self, process: Process) -> bool:
+        until = time.monotonic() + self._pace.start_s
+        while time.monotonic() < until:
+            if await self._healthy():
+                return True
+            if await self._ended(process, min(1.0, self._pace.look_s)):
+                return False
+        return False
+
+    async def _goes_on(self, process: Process) -> None:
+        """Returns when it has ended, or answers no more."""
+        missed = 0
+        while missed < self._pace.looks:
+            if await self._ended(process, self._pace.look_s):
+                return
+            missed = 0 if await self._healthy() else missed + 1
+            await asyncio.to_thread(self._trim_log)
+
+    @staticmethod
+    async def _ended(process: Process, within_s: float) -> bool:
+        try:
+            await asyncio.wait_for(process.wait(), within_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _healthy(self) -> bool:
+        try:
+            async with asyncio.timeout(self._pace.look_timeout_s):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                try:
+                    writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                    return (await reader.readline()).split(b" ")[1:2] == [b"200"]
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError, ValueError):
+            return False
+
+    async def _end(self, process: Process) -> None:
+        """Ends it and all that it started: a worker that is left keeps the GPU's memory."""
+        if process.returncode is None:
+            _signal_group(process.pid, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), self._pace.stop_s)
+        _signal_group(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    # -- what it said
+
+    def _why(self, process: Process, seconds: float, ready_at: float | None, by_itself: bool) -> str:
+        if not by_itself and ready_at is None:
+            return f"vLLM did not answer within {seconds:.0f} s and was ended"
+        if not by_itself:
+            return "vLLM answered no more and was ended"
+        code = process.returncode
+        assert code is not None
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        said = self._last_error()
+        return f"vLLM {how} after {seconds:.0f} s" + (f": {said}" if said else "")
+
+    def _last_error(self) -> str | None:
+        try:
+            with self.log_file.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
+                text = file.read().decode("utf-8", "replace")
+        except OSError:
+            return None
+        found = _SAID.findall(text.rpartition(_MARK)[2])
+        return "".join(c if c.isprintable() else "·" for c in found[-1][:300]) if found else None
+
+    def _open_log(self) -> io.FileIO:
+        try:
+            self.log_file.parent.mkdir(parents=True, exist_ok=True)
+            self._trim_log()
+            return io.FileIO(os.open(self.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a")
+        except OSError as error:
+            raise DiagnoseError(
+                f"vLLM's log cannot be written: {error.strerror}", where=str(self.log_file), remedy="name another folder"
+            ) from None
+
+    def _trim_log(self) -> None:
+        with contextlib.suppress(OSError):
+            if self.log_file.stat().st_size > self._pace.log_bytes:
+                # vLLM has the file open for appending: what it writes next stands at the new beginning.
+                shutil.copyfile(self.log_file, self.log_file.with_name(self.log_file.name + ".1"))
+                os.truncate(self.log_file, 0)
+
+
+_MARK = "--- diagnose starts "
+
+
+def installed() -> str:
+    """vLLM's command: beside our own Python first, then on the PATH."""
+    beside = Path(sys.executable).parent
+    found = shutil.which("vllm", path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    if found is None:
+        raise DiagnoseError(
+            "vLLM is not installed",
+            where="--with-vllm",
+            remedy="pip install 'diagnose-train[vllm]', or name a server that runs elsewhere with --llm URL",
+        )
+    return found
+
+
+def visible_gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> int:
+    """How many GPUs a process with this environment may use."""
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return sum(1 for file in devices.glob("nvidia[0-9]*") if file.name[6:].isdigit())
+    count = 0
+    for device in named.split(","):
+        if device.strip() in ("", "-1"):  # the driver stops at the first that is none
+            break
+        count += 1
+    return count
+
+
+def parallel_size(gpus: int) -> int:
+    """Over how many of ``gpus`` a model is spread: a power of two, because it must divide the model's heads."""
+    return 1 << (gpus.bit_length() - 1) if gpus > 0 else 1
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
