@@ -19,9 +19,13 @@ COMMANDS = {
     "replay": "read the logs of a job and say what happened",
     "rules": "list, check, test, explain and learn rules",
     "eval": "how often the diagnosis is right, on labelled cases",
+    "send": "send logs to a service, from where it has them to their end",
+    "runner": "ship growing logs, or what a command prints, to a service",
     "llm": "check what the endpoint of a model can do",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
+WRAPPING = ("runner",)
+"""those that take another command behind ``--``, as ``arguments.command_to_run``"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the engine in use")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    behind: list[str] = []
+    if "--" in words and words[0] in WRAPPING:
+        at = words.index("--")
+        words, behind = words[:at], words[at + 1 :]
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
@@ -55,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             importlib.import_module(f"diagnose.cli.{name}").configure(command)
     try:
         arguments = parser.parse_args(words)
+        arguments.command_to_run = behind
         if arguments.command is None:
             parser.print_help()
             return 2

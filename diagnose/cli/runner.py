@@ -1,0 +1,215 @@
+"""``diagnose runner``: growing logs, or what a command prints, to a service; what it cannot have now waits on disk."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from diagnose.cli import printable
+from diagnose.cli.destination import add_options, count, destination
+from diagnose.errors import DiagnoseError
+from diagnose.shipping.destination import Owner
+from diagnose.shipping.patterns import Pattern
+from diagnose.shipping.pipes import Pipe, pump
+from diagnose.shipping.runner import Found, Runner
+from diagnose.shipping.spool import Spool, default_folder
+
+_INTERVAL_S = 0.5
+_PACKED = (".gz", ".zst", ".xz", ".bz2")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "diagnose runner --to URL [options] PATH... | diagnose runner --to URL [options] -- COMMAND..."
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="files, globs, or Slurm output patterns as /logs/%%x-%%j.out")
+    parser.add_argument("--job", metavar="ID", help="the job (default: as the pattern tells, or SLURM_JOB_ID)")
+    add_options(parser)
+    parser.add_argument("--node", metavar="NAME", help="this node writes the files: for paths on no shared file system")
+    parser.add_argument(
+        "--rank", type=count, metavar="N", help="the process that prints (default: as names or SLURM_PROCID tell)"
+    )
+    parser.add_argument("--state", type=Path, metavar="FOLDER", help="where offsets and unsent logs are kept")
+    parser.add_argument("--spool-limit", type=count, metavar="MB", default=1024, help="of unsent logs, packed (default: 1024)")
+    parser.add_argument("--since", type=count, metavar="SECONDS", default=3600,
+                        help="of a pattern's files take those that were written to lately (default: 3600; 0: all)")  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="ship what there is, then exit: 0 if the service has all of it")
+    parser.add_argument(
+        "--flush", type=count, metavar="SECONDS", default=20, help="at the end, for sending what is left (default: 20)"
+    )
+    parser.add_argument("--report-end", choices=("auto", "always", "never"), default="auto",
+                        help="send the command's exit code as the job's end (auto: if it is the job's only task)")  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    command: list[str] = arguments.command_to_run
+    if command:
+        if arguments.paths:
+            raise DiagnoseError("either files or a command", remedy="start two runners, each with its own --state")
+        return _Wrapping(arguments, command).run()
+    return _Tailing(arguments).run()
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"diagnose runner: {printable(text)}\n")
+        sys.stderr.flush()
+
+
+class _Tailing:
+    """Files, until SIGTERM."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._patterns = [Pattern(os.path.abspath(path)) for path in arguments.paths]
+        if not self._patterns and not arguments.once:
+            raise DiagnoseError("nothing to ship", remedy="give files or patterns, or a command behind --")
+        self._job = arguments.job or os.environ.get("SLURM_JOB_ID")
+        for pattern in self._patterns:
+            if not pattern.names_jobs and not self._job:
+                raise DiagnoseError(
+                    "does not tell the job", where=pattern.text, remedy="give --job, or a pattern with %j (or %A and %a) in it"
+                )
+        self._stop = threading.Event()
+        self._known: set[str] = set()
+
+    def run(self) -> int:
+        arguments = self._arguments
+        service = destination(arguments)
+        spool = Spool(arguments.state or default_folder(), arguments.spool_limit << 20)
+        self._known = set(spool.files())
+        runner = Runner(service, spool, self._find, say=_say)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stopped)
+        with contextlib.closing(spool), contextlib.closing(runner):
+            while not self._stop.is_set() and not arguments.once:
+                if not runner.step():
+                    self._stop.wait(_INTERVAL_S)
+            done = runner.flush(time.monotonic() + arguments.flush)
+            if not done:
+                _say(f"the service has not had all of it: {spool.bytes:,} bytes wait in {arguments.state or default_folder()}")
+            return 0 if done or not arguments.once else 1
+
+    def _stopped(self, number: int, frame: FrameType | None) -> None:
+        self._stop.set()
+
+    def _find(self) -> Iterator[Found]:
+        arguments = self._arguments
+        for pattern in self._patterns:
+            for path in pattern.files():
+                if path not in self._known:
+                    if path.endswith(_PACKED) or not self._lately(path):
+                        continue
+                    self._known.add(path)
+                fields = pattern.fields(path)
+                job = fields.job if pattern.names_jobs else self._job
+                if job is None:
+                    continue
+                labels = {**({"user": fields.user} if fields.user else {}), **dict(arguments.label)}
+                source = f"{arguments.node}:{path}" if arguments.node else path
+                rank = fields.rank if fields.rank is not None else arguments.rank
+                yield Found(path, Owner(job, source, arguments.attempt, rank, fields.node or arguments.node, labels))
+
+    def _lately(self, path: str) -> bool:
+        try:
+            return os.path.isfile(path) and (
+                not self._arguments.since or time.time() - os.stat(path).st_mtime < self._arguments.since
+            )
+        except OSError:
+            return False
+
+
+class _Wrapping:
+    """A command; its exit status is ours."""
+
+    def __init__(self, arguments: argparse.Namespace, command: list[str]) -> None:
+        self._arguments, self._command = arguments, command
+        environment = os.environ
+        self._job = arguments.job or environment.get("SLURM_JOB_ID")
+        if not self._job:
+            raise DiagnoseError("which job?", remedy="give --job, or run it in a Slurm job")
+        self._rank = arguments.rank if arguments.rank is not None else _number(environment, "SLURM_PROCID", "RANK")
+        restarts = _number(environment, "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")
+        self._attempt = arguments.attempt
+        if self._attempt is None and restarts is not None:
+            self._attempt = restarts + 1
+        node = arguments.node or environment.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+        name = node if self._rank is None else f"{node}/rank{self._rank}"
+        # Without an attempt a second run would begin the same source anew.
+        run = "" if self._attempt is not None else time.strftime("@%Y%m%dT%H%M%S", time.gmtime()) + f".{os.getpid()}"
+        self._owner = Owner(self._job, name + run, self._attempt, self._rank, node, dict(arguments.label))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        arguments = self._arguments
+        service = destination(arguments)
+        own = arguments.state is None
+        folder = arguments.state or default_folder() / "commands" / f"{self._job}.{os.getpid()}"
+        spool = Spool(folder, arguments.spool_limit << 20)
+        runner = Runner(service, spool, list, say=_say)
+        pipe = Pipe(self._owner)
+        runner.add(pipe)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self._forward)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - to run it is what we were asked for
+                self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+            )
+        except OSError as error:
+            spool.close()
+            raise DiagnoseError(
+                f"cannot be run: {error.strerror}",
+                where=self._command[0],
+                remedy="give the command behind --, as on a shell's line",
+            ) from None
+        stdout, stderr = self._process.stdout, self._process.stderr
+        assert stdout is not None
+        assert stderr is not None
+        pumps = [pump(stdout, 1, pipe, 1), pump(stderr, 2, pipe, 2)]  # type: ignore[arg-type]
+        with contextlib.closing(spool), contextlib.closing(runner):
+            while self._process.poll() is None:
+                if not runner.step():
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._process.wait(_INTERVAL_S)
+            for thread in pumps:
+                thread.join(5)  # a grandchild may hold the pipe for ever
+            code = self._process.returncode
+            code = code if code >= 0 else 128 - code
+            pipe.close(1)
+            pipe.close(2)
+            if self._ends_the_job():
+                spool.put_end(self._owner.job, self._attempt, code)
+            done = runner.flush(time.monotonic() + arguments.flush)
+            if not done:
+                _say(
+                    f"{spool.bytes:,} bytes wait; send them with: diagnose runner --to {service.shown} --once --state {folder}"
+                )
+        if own and done:
+            shutil.rmtree(folder, ignore_errors=True)
+        return code
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def _ends_the_job(self) -> bool:
+        if self._arguments.report_end != "auto":
+            return bool(self._arguments.report_end == "always")
+        return all(os.environ.get(name, "1") == "1" for name in ("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"))
+
+
+def _number(environment: os._Environ[str], *names: str) -> int | None:
+    for name in names:
+        text = environment.get(name, "")
+        if text.isascii() and text.isdecimal():
+            return int(text)
+    return None

@@ -1,0 +1,106 @@
+"""What a command prints, on its way to two places: where it would have gone, and a source of whole lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import BinaryIO
+
+from diagnose.shipping.destination import Owner
+from diagnose.shipping.tails import Piece
+
+_MOST_HELD = 8 << 20
+_MOST_PARTIAL = 64 << 10
+_IDLE_S = 1.0
+
+
+class Pipe:
+    """Standard output and standard error of one process as one source; lines stay whole.
+
+    The process never waits for the service: what can be held neither in memory nor on disk is dropped, and a line says so.
+    """
+
+    def __init__(self, owner: Owner, clock: Callable[[], float] = time.monotonic) -> None:
+        self._owner, self._clock = owner, clock
+        self._lock = threading.Lock()
+        self._held = bytearray()
+        self._partial: dict[int, bytearray] = {}
+        self._partial_since: dict[int, float] = {}
+        self._offset = 0
+        self._dropped = 0
+
+    def write(self, channel: int, data: bytes) -> None:
+        """The process printed ``data`` on ``channel``."""
+        with self._lock:
+            partial = self._partial.setdefault(channel, bytearray())
+            if not partial:
+                self._partial_since[channel] = self._clock()
+            partial += data
+            end = max(partial.rfind(b"\n"), partial.rfind(b"\r")) + 1
+            if not end and len(partial) > _MOST_PARTIAL:
+                end = len(partial)
+            self._hold(channel, end)
+
+    def close(self, channel: int) -> None:
+        """``channel`` is at its end."""
+        with self._lock:
+            self._hold(channel, len(self._partial.get(channel, b"")))
+
+    def _hold(self, channel: int, end: int) -> None:
+        if not end:
+            return
+        partial = self._partial[channel]
+        data = bytes(partial[:end])
+        del partial[:end]
+        self._partial_since[channel] = self._clock()
+        if len(self._held) + len(data) > _MOST_HELD:
+            self._dropped += len(data)
+            return
+        if self._dropped:
+            self._held += b"[diagnose runner: %d bytes were printed here and could not be kept]\n" % self._dropped
+            self._dropped = 0
+        self._held += data
+
+    def read(self, size: int) -> Piece | None:
+        with self._lock:
+            for channel, since in self._partial_since.items():
+                if self._clock() - since > _IDLE_S:  # a prompt, a progress bar: no end of line for a while
+                    self._hold(channel, len(self._partial[channel]))
+            data = bytes(self._held[:size])
+            return Piece(self._owner, self._offset, data, None) if data else None
+
+    def commit(self, piece: Piece) -> None:
+        with self._lock:
+            del self._held[: len(piece.data)]
+            self._offset += len(piece.data)
+
+    def rename(self, owner: Owner, renamed: Owner, offset: int) -> None:
+        with self._lock:
+            if self._owner == owner:
+                self._owner = renamed
+                self._offset -= offset
+
+
+def pump(source: BinaryIO, descriptor: int, pipe: Pipe, channel: int) -> threading.Thread:
+    """Copy ``source`` to ``descriptor`` and into ``pipe`` until it ends."""
+
+    def run() -> None:
+        through = True
+        while data := os.read(source.fileno(), 1 << 16):
+            pipe.write(channel, data)
+            view = memoryview(data)
+            while through and view:
+                try:
+                    view = view[os.write(descriptor, view) :]
+                except OSError:
+                    through = False  # nobody reads it there any more; the logs are shipped all the same
+        pipe.close(channel)
+        with contextlib.suppress(OSError):
+            source.close()
+
+    thread = threading.Thread(target=run, name=f"pump-{channel}", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,107 @@
+"""A whole source, once: from where the service stands to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from diagnose.errors import DiagnoseError
+from diagnose.shipping.destination import PIECE, Away, Backoff, Destination, Mismatch, Owner
+from diagnose.sources import Source
+
+HEAD = 256
+
+
+class Sending:
+    """Sends sources to one service; waits for it where it is away."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        patience_s: float = 300.0,
+        progress: Callable[[int], None] = lambda size: None,
+        say: Callable[[str], None] = lambda text: None,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._destination, self._patience_s = destination, patience_s
+        self._progress, self._say = progress, say
+        self._backoff = backoff or Backoff(most_s=15.0)
+        self._clock, self._sleep = clock, sleep
+        self.sent = 0
+        self.known = 0
+        """bytes that the service had already"""
+
+    def send(self, source: Source, owner: Owner) -> None:
+        """All of ``source``. Its first bytes go first: the service answers how far it has the rest."""
+        position = received = 0
+        held = bytearray()
+        asked = False
+        for chunk in source.chunks():
+            held += chunk
+            if not asked and len(held) >= HEAD:
+                received, asked = self._piece(owner, 0, bytes(held[:HEAD])), True
+                self.known += max(0, received - HEAD)
+            while asked:
+                # What the service has is passed over.
+                skipped = min(max(received - position, 0), len(held))
+                del held[:skipped]
+                position += skipped
+                if len(held) < PIECE:
+                    break
+                received = self._piece(owner, position, bytes(held[:PIECE]))
+            self._progress(source.bytes_read)
+        if not asked:
+            received = self._piece(owner, 0, bytes(held))
+            if received > len(held):
+                raise _longer(source, owner, received, len(held))
+        else:
+            if held:
+                received = self._piece(owner, position, bytes(held))
+            if received > position + len(held):
+                raise _longer(source, owner, received, position + len(held))
+        if source.problem is not None:
+            raise DiagnoseError(source.problem, where=source.name, remedy="what could be read was sent")
+
+    def end(self, job: str, exit_code: int, attempt: int | None) -> None:
+        self._patiently(lambda: self._destination.end(job, exit_code, attempt))
+
+    def _piece(self, owner: Owner, offset: int, data: bytes) -> int:
+        received: list[int] = []
+        try:
+            self._patiently(lambda: received.append(self._destination.send(owner, offset, data)))
+        except Mismatch as mismatch:
+            remedy = "give it another name with --source, or another attempt with --attempt"
+            if mismatch.expected is not None:
+                remedy = "the service lost what it had of it: run the same command again"
+            raise DiagnoseError(mismatch.what, where=owner.source, remedy=remedy) from None
+        self.sent += len(data)
+        return received[0]
+
+    def _patiently(self, do: Callable[[], None]) -> None:
+        began = self._clock()
+        while True:
+            try:
+                do()
+                break
+            except Away as away:
+                if self._clock() - began > self._patience_s:
+                    raise DiagnoseError(
+                        away.what,
+                        where=away.where,
+                        remedy=away.remedy or "run the same command again: it goes on where it stopped",
+                    ) from None
+                wait = self._backoff.next_s(away.retry_after_s)
+                self._say(f"{away.where}: {away.what}; again in {wait:.1f} s")
+                self._sleep(wait)
+        self._backoff.reset()
+
+
+def _longer(source: Source, owner: Owner, received: int, size: int) -> DiagnoseError:
+    return DiagnoseError(
+        f"the service has {received:,} bytes of {owner.source}, and this has {size:,}: another file, or one that was cut back",
+        where=source.name,
+        remedy="give it another name with --source, or another attempt with --attempt",
+    )
