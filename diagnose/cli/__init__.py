@@ -21,6 +21,7 @@ COMMANDS = {
     "eval": "how often the diagnosis is right, on labelled cases",
     "send": "send logs to a service, from where it has them to their end",
     "runner": "ship growing logs, or what a command prints, to a service",
+    "nodes": "find the bad node: pairs run a matmul and an all-gather",
     "llm": "check what the endpoint of a model can do",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""

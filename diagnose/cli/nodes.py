@@ -1,0 +1,186 @@
+"""``diagnose nodes check``: which node is bad; ``diagnose nodes manifest``: where to run it on Kubernetes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from diagnose.cli import printable
+from diagnose.cli.terminal import Style, table
+from diagnose.errors import DiagnoseError
+from diagnose.launchers import LAUNCHERS, from_template, hostfile, node_list
+from diagnose.nodecheck import SLOW_FACTOR, Trial, Verdict
+from diagnose.rounds import Settings, check
+
+SCHEMA: Final = "diagnose.nodecheck/1"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = actions.add_parser(
+        "check",
+        help="test the nodes against each other; exit 0 if all are good, 1 if some are bad or slow, 3 if it cannot be told",
+    )
+    _names(add)
+    add.add_argument(
+        "--launcher", choices=(*LAUNCHERS, "command"), default="local", help="how a probe is started (default: local)"
+    )
+    add.add_argument(
+        "--command",
+        dest="template",
+        metavar="WORDS",
+        help="for --launcher command, as 'kubectl exec job/check-{node} -- {probe}'",
+    )
+    add.add_argument("--python", metavar="PATH", help="the interpreter on the nodes (default: this one)")
+    add.add_argument("--timeout", type=_positive, metavar="SECONDS", default=60.0, help="for each test (default: 60)")
+    add.add_argument("--rounds", type=int, metavar="N", default=8, help="at most (default: 8)")
+    add.add_argument("--slow", type=_positive, metavar="FACTOR", default=SLOW_FACTOR, help="over the median (default: 1.5)")
+    add.add_argument("--port", type=int, default=29400, help="the first port to use (default: 29400)")
+    add.add_argument("--per-node", type=int, metavar="N", default=0, help="processes on a node (default: one for each GPU)")
+    add.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="(default: nccl on GPUs, else gloo)")
+    add.add_argument("--matrix", type=int, metavar="ROWS", default=0, help="of the matmul (default: 4096 on a GPU, else 512)")
+    add.add_argument(
+        "--mib", type=int, default=0, help="that each process gives to the all-gather (default: 64 on a GPU, else 4)"
+    )
+    add.add_argument("--json", action="store_true", help="one object a test as it ends, the verdict last")
+    add = actions.add_parser("manifest", help="print Kubernetes Jobs that hold the nodes for a check")
+    _names(add)
+    add.add_argument("--image", required=True, help="with diagnose and torch in it")
+    add.add_argument("--gpus", type=int, default=8, help="of each node (default: 8)")
+    add.add_argument("--namespace", default="default")
+    add.add_argument("--minutes", type=_positive, default=30.0, help="after which the Jobs end by themselves (default: 30)")
+
+
+def _names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--nodes", metavar="a,b,c", help="names, gpu-[01-16], or name=address (default: those of this Slurm job)"
+    )
+    parser.add_argument("--hostfile", metavar="FILE", type=Path, help="a node a line, and its address if it is not the name")
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    found = _nodes(arguments)
+    if arguments.action == "manifest":
+        import yaml
+
+        print(yaml.safe_dump_all([_job(name, arguments) for name, _ in found], sort_keys=False), end="")
+        return 0
+    return _check(found, arguments)
+
+
+def _nodes(arguments: argparse.Namespace) -> list[tuple[str, str | None]]:
+    if arguments.hostfile is not None:
+        try:
+            return hostfile(arguments.hostfile.read_text("utf-8"), str(arguments.hostfile))
+        except (OSError, UnicodeDecodeError) as error:
+            raise DiagnoseError(f"cannot be read: {error}", where=str(arguments.hostfile), remedy="give a text file") from None
+    listed = arguments.nodes or os.environ.get("SLURM_JOB_NODELIST")
+    if not listed:
+        raise DiagnoseError("no nodes are named", where="diagnose nodes", remedy="give --nodes a,b,c or --hostfile FILE")
+    return node_list(listed)
+
+
+def _check(found: list[tuple[str, str | None]], arguments: argparse.Namespace) -> int:
+    if (arguments.launcher == "command") != (arguments.template is not None):
+        raise DiagnoseError("--launcher command and --command go together", where="diagnose nodes check", remedy="give both")
+    addresses = {name: address for name, address in found if address is not None}
+    if arguments.launcher == "local":
+        if importlib.util.find_spec("torch") is None:
+            raise DiagnoseError("the probe needs torch", where=sys.executable, remedy="pip install 'diagnose-train[check]'")
+        addresses = {name: "127.0.0.1" for name, _ in found}
+    settings = Settings(
+        launch=from_template(arguments.template) if arguments.template is not None else LAUNCHERS[arguments.launcher],
+        python=arguments.python or sys.executable,
+        addresses=addresses,
+        timeout_s=arguments.timeout,
+        port=arguments.port,
+        per_node=arguments.per_node,
+        backend=arguments.backend,
+        matrix=arguments.matrix,
+        mib=arguments.mib,
+        most=arguments.rounds,
+        factor=max(1.0, arguments.slow),
+    )
+    verdict, rounds = asyncio.run(check([name for name, _ in found], settings, _json if arguments.json else _line))
+    if arguments.json:
+        print(json.dumps({"schema": SCHEMA, "kind": "verdict", "rounds": len(rounds), **dataclasses.asdict(verdict)}))
+    else:
+        print(_text(verdict, Style(sys.stdout)))
+    return 1 if verdict.faulty or verdict.slow else 3 if verdict.suspects else 0
+
+
+def _json(number: int, trial: Trial) -> None:
+    print(json.dumps({"schema": SCHEMA, "kind": "test", "round": number, **dataclasses.asdict(trial)}), flush=True)
+
+
+def _line(number: int, trial: Trial) -> None:
+    """Progress, for a person: not part of the result."""
+    said = "; ".join(f"{node}: {what}" for node, what in trial.seen.items())
+    sys.stderr.write(
+        f"round {number}  {', '.join(trial.members)}  {'passed' if trial.passed else printable(f'failed  {said}')}\n"
+    )
+    sys.stderr.flush()
+
+
+def _text(verdict: Verdict, style: Style) -> str:
+    kinds = {"faulty": style.red, "slow": style.yellow, "suspects": style.yellow}
+    rows = [
+        (paint(node), {"suspects": "suspect"}.get(kind, kind), printable(verdict.why[node]))
+        for kind, paint in kinds.items()
+        for node in getattr(verdict, kind)
+    ]
+    good = f"{len(verdict.good)} of {len(verdict.good) + len(rows)} nodes are good."
+    links = [
+        f"{' and '.join(link)} failed or were slow together, and passed with others: look at the way between."
+        for link in verdict.links
+    ]
+    return "\n".join([*([table(rows, style), ""] if rows else []), style.bold(good), *links, *verdict.notes])
+
+
+def _job(node: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """A Job that sleeps on its node until the check is over; ``kubectl exec`` starts probes in it."""
+    seconds = int(arguments.minutes * 60)
+    labels = {"app": "diagnose-nodecheck"}
+    container = {
+        "name": "check",
+        "image": arguments.image,
+        "command": ["sleep", str(seconds)],
+        "resources": {"limits": {"nvidia.com/gpu": arguments.gpus}} if arguments.gpus else {},
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108  # NCCL's shared memory; the default is 64 MiB
+    }
+    pod = {
+        "nodeName": node,  # past the scheduler: a cordoned node is tested too
+        "tolerations": [{"operator": "Exists"}],
+        "hostNetwork": True,  # the training jobs' interfaces, and the node's name as its address
+        "restartPolicy": "Never",
+        "containers": [container],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"nodecheck-{node.lower()}", "namespace": arguments.namespace, "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": seconds,
+            "ttlSecondsAfterFinished": 600,
+            "template": {"metadata": {"labels": {**labels}}, "spec": pod},
+        },
+    }
