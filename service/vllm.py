@@ -229,6 +229,10 @@ class VLLM:
                 await asyncio.wait_for(process.wait(), self._pace.stop_s)
         _signal_group(process.pid, signal.SIGKILL)
         await process.wait()
+        # Memory is free when they are gone, a moment later.
+        until = time.monotonic() + 5
+        while await asyncio.to_thread(members, process.pid) and time.monotonic() < until:
+            await asyncio.sleep(0.02)
 
     # -- what it said
 
@@ -310,6 +314,17 @@ def _free_port() -> int:
         held.bind(("127.0.0.1", 0))
         port: int = held.getsockname()[1]
         return port
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group, without those that are dead and that nobody has asked about yet."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its = file.read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
+            if int(its) == group and state != "Z":
+                found.append(int(file.parent.name))
+    return found
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

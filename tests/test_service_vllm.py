@@ -18,7 +18,7 @@ import pytest
 from diagnose.agent.model import Ask, Model, Settings
 from diagnose.errors import DiagnoseError
 from model_server.run import ENVIRONMENT, Server
-from service.vllm import FLAGS, VLLM, Pace, parallel_size, visible_gpus
+from service.vllm import FLAGS, VLLM, Pace, members, parallel_size, visible_gpus
 from tests.conftest import ROOT
 
 STAND_IN = r'''
@@ -90,17 +90,6 @@ def alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
-
-
-def members(group: int) -> list[int]:
-    """The living processes of a process group."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, its = file.read_text().rpartition(")")[2].split()[:3]
-            if int(its) == group and state != "Z":
-                found.append(int(file.parent.name))
-    return found
 
 
 async def until(true: Callable[[], bool], within_s: float = 30) -> None:
