@@ -47,11 +47,17 @@ class Source:
     """why it could not be read to its end"""
     bytes_read: int = 0
     """of the file as it lies on disk, for a progress bar"""
+    told: Origin | None = None
+    """who wrote it, as its sender says"""
 
     @property
     def origin(self) -> Origin:
-        """Who wrote it, as its name tells."""
-        return origin_of_path(self.name)
+        """Who wrote it, as we were told, or as its name tells."""
+        named = origin_of_path(self.name)
+        if self.told is None:
+            return named
+        rank = self.told.rank if self.told.rank is not None else named.rank
+        return Origin(rank=rank, node=self.told.node or named.node)
 
     @property
     def size(self) -> int | None:

@@ -1,0 +1,106 @@
+"""Who asks, and what they may do: bearer tokens with roles, and how many bytes a second each may send.
+
+With no token at all the service is open, and then it must be bound to loopback: ``check_exposure`` refuses anything else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from diagnose.errors import DiagnoseError
+from service.errors import Busy, Forbidden, Unauthorised
+from service.settings import Settings
+from service.store import Store
+from service.store import tokens as stored
+from service.store.tokens import ROLES, Token, hash_of
+
+_BURST_S = 2.0
+"""seconds' worth of a quota that may come at once"""
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The one who asks."""
+
+    name: str
+    may: frozenset[str]
+    quota: int | None = None
+
+
+LOCAL = Who("local", ROLES["admin"])
+
+
+class Tokens:
+    """The valid tokens, in memory; read anew now and then, so that what another process creates counts soon."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store, self._settings = store, settings
+        self._by_hash: dict[str, Token] = {}
+        self._any = False
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    async def refresh(self) -> None:
+        found = await self._store.aread(stored.listed)
+        self._by_hash = {token.hash: token for token in found}
+        self._any = any(token.revoked is None for token in found)
+
+    @property
+    def open(self) -> bool:
+        """No token exists: whoever reaches us is on this machine."""
+        return not self._any and self._settings.on_loopback
+
+    def who(self, authorization: str | None) -> Who:
+        """The one who holds this token."""
+        if self.open:
+            return LOCAL
+        scheme, _, secret = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not secret:
+            raise Unauthorised("a token is needed", remedy="send Authorization: Bearer TOKEN; diagnose tokens create makes one")
+        token = self._by_hash.get(hash_of(secret.strip()))
+        if token is None or not token.valid(time.time()):
+            raise Unauthorised("the token is not valid (any more)", remedy="ask an administrator for a new one")
+        return Who(token.name, ROLES[token.role], token.quota)
+
+    def spend(self, who: Who, size: int) -> None:
+        """Take ``size`` bytes off the quota of ``who``; Busy if it is used up."""
+        quota = who.quota if who.quota is not None else self._settings.quota
+        if not quota:
+            return
+        now = time.monotonic()
+        left, at = self._buckets.get(who.name, (quota * _BURST_S, now))
+        left = min(quota * _BURST_S, left + (now - at) * quota)
+        if left <= 0:
+            raise Busy(
+                f"the token {who.name!r} has used up its {quota:,} bytes a second",
+                remedy="send more slowly, or ask for a larger quota",
+                retry_after_s=max(1.0, -left / quota),
+            )
+        self._buckets[who.name] = (left - size, now)  # into debt by one batch at most
+
+
+def needs(right: str) -> Callable[[Request], Who]:
+    """A dependency of a route: only who holds ``right`` comes in."""
+
+    def check(request: Request) -> Who:
+        who: Who = request.app.state.service.tokens.who(request.headers.get("authorization"))
+        if right not in who.may:
+            raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")
+        return who
+
+    return check
+
+
+def check_exposure(store: Store, settings: Settings) -> None:
+    """Refuse to be reachable by others with no token."""
+    if settings.on_loopback:
+        return
+    if not any(token.valid(time.time()) for token in store.read(stored.listed)):
+        raise DiagnoseError(
+            "others could reach the service, and there is no token",
+            where=f"--host {settings.host}",
+            remedy="create one first: diagnose tokens create NAME --role admin",
+        )

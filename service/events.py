@@ -1,0 +1,95 @@
+"""What happens, as it happens: numbered events for whoever listens (SSE, the dashboard, webhooks).
+
+Numbers grow over restarts too, since they begin at the clock. The last events are kept in memory: a listener that was away
+goes on behind its last number, and is told to load anew (``reset``) where that is no longer here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+_KEPT = 10_000
+_MOST_WAITING = 1_000
+_BEAT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """``kind`` is what happened (job.started, job.progress, job.diagnosed, job.ended, action.proposed, ...)."""
+
+    id: int
+    kind: str
+    at: float
+    data: dict[str, Any]
+
+
+class Events:
+    """Published and listened to on the event loop; ``publish_from_thread`` is for all others."""
+
+    def __init__(self) -> None:
+        self._next = time.time_ns() // 1_000
+        self._recent: deque[Event] = deque(maxlen=_KEPT)
+        self._listeners: set[asyncio.Queue[Event | None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    def publish(self, kind: str, **data: Any) -> Event:
+        event = Event(self._next, kind, time.time(), data)
+        self._next += 1
+        self._recent.append(event)
+        for queue in list(self._listeners):
+            if queue.qsize() >= _MOST_WAITING:
+                # It does not read: it will come again with the number of its last event.
+                self._listeners.discard(queue)
+                queue.put_nowait(None)
+            else:
+                queue.put_nowait(event)
+        return event
+
+    def publish_from_thread(self, kind: str, **data: Any) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(lambda: self.publish(kind, **data))
+
+    async def listen(self, after: int | None = None) -> AsyncIterator[Event | None]:
+        """Events behind number ``after`` (None: from now on); None now and then, so that a dead connection is noticed."""
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        backlog: list[Event] = []
+        if after is not None:
+            oldest = self._recent[0].id if self._recent else self._next
+            if after + 1 < oldest or after >= self._next:
+                backlog.append(Event(self._next - 1, "reset", time.time(), {"why": "events were missed: load anew"}))
+            else:
+                backlog = [event for event in self._recent if event.id > after]
+        self._listeners.add(queue)
+        try:
+            for event in backlog:
+                yield event
+            while not self._closed:
+                try:
+                    news = await asyncio.wait_for(queue.get(), _BEAT_S)
+                except TimeoutError:
+                    yield None
+                    continue
+                if news is None:
+                    return
+                yield news
+        finally:
+            self._listeners.discard(queue)
+
+    def close(self) -> None:
+        """Let all listeners go."""
+        self._closed = True
+        for queue in list(self._listeners):
+            queue.put_nowait(None)

@@ -1,0 +1,368 @@
+"""Accepted bytes, on disk before the answer: append-only segments of framed records, synced in groups by one thread.
+
+What it promises:
+
+- ``append`` is called on the event loop; its ``done`` is called there too, in the same order, once the record is on disk
+  (fdatasync) or has failed. All that waits while one sync runs goes out with the next one: many clients share a sync.
+- A failed write (disk full) fails everything behind it, in order, and leaves no half record behind; later appends may succeed.
+- Recovery yields every record that was on disk. A torn tail, of a write that nobody was told had succeeded, is cut off.
+- A segment is deleted when the database has what all of its jobs wrote into it.
+
+A segment names its streams itself (``STREAM`` records), so any one of them can be read alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from diagnose.errors import DiagnoseError
+from service.errors import Busy, Unavailable
+
+log = logging.getLogger("diagnose.journal")
+
+STREAM, DATA, CONTROL = 1, 2, 3
+_FRAME = struct.Struct("<IIQQQQIB3x")
+"""CRC of the rest, length of the payload, LSN, offset, key, time in ms, stream, kind"""
+_MAGIC = b"diagnose journal 1\n\0\0\0\0\0"
+_LARGEST = 64 << 20
+_MOST_BUFFERS = 512
+_ENDING = ".journal"
+
+Owner = tuple[str, int]
+"""job and attempt: a segment is needed until the database has what its owners wrote"""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Whose bytes these are. ``source`` is empty for what is about the attempt itself."""
+
+    job: str
+    attempt: int
+    source: str = ""
+    rank: int | None = None
+    node: str | None = None
+
+    @property
+    def owner(self) -> Owner:
+        return self.job, self.attempt
+
+    def as_bytes(self) -> bytes:
+        return json.dumps([self.job, self.attempt, self.source, self.rank, self.node]).encode()
+
+    @staticmethod
+    def of(data: bytes) -> Definition:
+        return Definition(*json.loads(data))
+
+
+class Record(NamedTuple):
+    """One record, as recovery finds it."""
+
+    lsn: int
+    kind: int
+    stream: Definition
+    offset: int
+    key: int
+    at_ms: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record on its way to disk."""
+
+    stream: Definition
+    kind: int
+    offset: int
+    key: int
+    at_ms: int
+    data: bytes
+    done: Callable[[Entry, Exception | None], None]
+    lsn: int = 0
+
+
+@dataclass(slots=True)
+class _Segment:
+    path: Path
+    size: int = 0
+    latest: dict[Owner, int] = field(default_factory=dict)
+    """the last LSN of each owner that the database has not got yet"""
+
+
+class Journal:
+    """The segments in one folder. Opened once, by one process."""
+
+    def __init__(self, folder: Path, *, segment: int = 64 << 20, limit: int = 16 << 30) -> None:
+        self.folder = folder
+        self._segment_size, self._limit = segment, limit
+        self._queue: list[Entry] = []
+        self._wake = threading.Condition()
+        self._broken: Exception | None = None
+        self._closing = False
+        self._lock = threading.Lock()
+        """of segments and what is stored"""
+        self._closed: list[_Segment] = []
+        self._current: _Segment | None = None
+        self._file = -1
+        self._streams: dict[Definition, int] = {}
+        self._lsn = 1
+        self._waiting = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.syncs = 0
+        self.before_delete: Callable[[Path], None] | None = None
+        """sees a segment that nobody needs any more"""
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._guard = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DiagnoseError(
+                f"cannot be written: {error.strerror}", where=str(folder), remedy="give another folder with --data"
+            ) from None
+        import fcntl
+
+        try:
+            fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._guard)
+            raise DiagnoseError(
+                "another service uses this folder", where=str(folder), remedy="stop it, or give another folder with --data"
+            ) from None
+
+    # --- what was there ------------------------------------------------------------------------------------------------------
+
+    def recover(self) -> Iterator[Record]:
+        """Every record on disk, oldest first. To be read to the end before ``start``."""
+        paths = sorted(self.folder.glob(f"*{_ENDING}"))
+        for path in paths:
+            segment = _Segment(path, path.stat().st_size)
+            good = len(_MAGIC)
+            for record, end in read_segment(path):
+                good = end
+                if record.kind != STREAM:
+                    self._lsn = max(self._lsn, record.lsn + 1)
+                    segment.latest[record.stream.owner] = record.lsn
+                    yield record
+            if good < segment.size:
+                torn = segment.size - good
+                if path is paths[-1]:
+                    log.info("cut a torn tail of %d bytes off %s", torn, path.name)
+                else:
+                    log.error("%d bytes of %s cannot be read", torn, path.name)
+                with contextlib.suppress(OSError):
+                    os.truncate(path, good)
+                segment.size = good
+            self._closed.append(segment)
+
+    def start(self, after: int = 0) -> None:
+        """Begin to write, on the event loop. ``after``: the last LSN that the database knows."""
+        self._lsn = max(self._lsn, after + 1)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    # --- writing -------------------------------------------------------------------------------------------------------------
+
+    def append(self, entry: Entry) -> None:
+        """Put one record on its way; on the event loop. Refuses at once where it could not be written anyway."""
+        with self._wake:
+            if self._broken is not None or self._closing:
+                raise Unavailable(
+                    "the journal cannot be written at present", remedy="try again in a moment", retry_after_s=1
+                ) from self._broken
+            if self.size > self._limit:
+                raise Busy(
+                    f"the journal has reached its limit of {self._limit:,} bytes",
+                    remedy="nothing more is accepted until the database has caught up; what was accepted is safe",
+                    retry_after_s=10,
+                )
+            entry.lsn = self._lsn
+            self._lsn += 1
+            self._queue.append(entry)
+            self._waiting += len(entry.data)
+            self._wake.notify()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments, and of what waits to be written."""
+        current = self._current.size if self._current else 0
+        return self._waiting + current + sum(segment.size for segment in self._closed)
+
+    @property
+    def segments(self) -> int:
+        return len(self._closed) + (self._current is not None)
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        while True:
+            with self._wake:
+                while not self._queue and not self._closing:
+                    self._wake.wait()
+                if not self._queue:
+                    return
+                entries, self._queue = self._queue, []
+            failure: Exception | None = None
+            try:
+                self._write(entries)
+            except OSError as error:
+                failure = error
+                log.error("the journal cannot be written: %s", error)
+                with self._wake:
+                    self._broken = error
+                    entries += self._queue
+                    self._queue = []
+            try:
+                self._loop.call_soon_threadsafe(self._settle, entries, failure)
+            except RuntimeError:
+                return  # the event loop is gone: nobody waits for an answer
+
+    def _settle(self, entries: list[Entry], failure: Exception | None) -> None:
+        """On the event loop: tell all, in order."""
+        refusal: Exception | None = None
+        if failure is not None:
+            refusal = Unavailable(
+                f"could not be written to disk: {getattr(failure, 'strerror', None) or failure}",
+                remedy="nothing of this was stored; try again once there is room",
+                retry_after_s=5,
+            )
+        for entry in entries:
+            self._waiting -= len(entry.data)
+            entry.done(entry, refusal)
+        if failure is not None:
+            with self._wake:
+                self._broken = None
+
+    def _write(self, entries: list[Entry]) -> None:
+        segment = self._writable(entries[0].lsn)
+        buffers: list[bytes] = []
+        size = 0
+        defined = dict(self._streams)
+        for entry in entries:
+            number = defined.get(entry.stream)
+            if number is None:
+                number = defined[entry.stream] = len(defined) + 1
+                definition = entry.stream.as_bytes()
+                buffers += _framed(0, STREAM, number, 0, 0, 0, definition)
+                size += _FRAME.size + len(definition)
+            buffers += _framed(entry.lsn, entry.kind, number, entry.offset, entry.key, entry.at_ms, entry.data)
+            size += _FRAME.size + len(entry.data)
+        try:
+            _write_all(self._file, buffers)
+            os.fdatasync(self._file)
+        except OSError:
+            # After a failed sync nobody knows what is on disk: this segment ends where it was good.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, segment.size)
+            self._close_segment()
+            raise
+        self.syncs += 1
+        self._streams = defined
+        with self._lock:
+            segment.size += size
+            for entry in entries:
+                segment.latest[entry.stream.owner] = entry.lsn
+        if segment.size >= self._segment_size:
+            self._close_segment()
+
+    def _writable(self, lsn: int) -> _Segment:
+        if self._current is not None:
+            return self._current
+        path = self.folder / f"{lsn:020d}{_ENDING}"
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(self._file, [_MAGIC])
+            folder = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # the name too must be on disk
+            finally:
+                os.close(folder)
+        except OSError:
+            os.close(self._file)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        self._current = _Segment(path, len(_MAGIC))
+        self._streams = {}
+        return self._current
+
+    def _close_segment(self) -> None:
+        assert self._current is not None
+        os.close(self._file)
+        with self._lock:
+            self._closed.append(self._current)
+            self._current = None
+
+    # --- forgetting ----------------------------------------------------------------------------------------------------------
+
+    def stored(self, owner: Owner, lsn: int) -> None:
+        """The database has what ``owner`` wrote up to ``lsn``. From any thread."""
+        with self._lock:
+            for segment in (*self._closed, *((self._current,) if self._current else ())):
+                if segment.latest.get(owner, lsn + 1) <= lsn:
+                    del segment.latest[owner]
+            free = [segment for segment in self._closed if not segment.latest]
+            self._closed = [segment for segment in self._closed if segment.latest]
+        for segment in free:
+            if self.before_delete is not None:
+                self.before_delete(segment.path)
+            with contextlib.suppress(FileNotFoundError):
+                segment.path.unlink()
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join(30)
+        if self._current is not None:
+            self._close_segment()
+        os.close(self._guard)
+
+
+def read_segment(path: Path) -> Iterator[tuple[Record, int]]:
+    """(record, where it ends) of every good record from the beginning on."""
+    streams: dict[int, Definition] = {}
+    with open(path, "rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return
+        end = len(_MAGIC)
+        while len(head := file.read(_FRAME.size)) == _FRAME.size:
+            crc, length, lsn, offset, key, at_ms, number, kind = _FRAME.unpack(head)
+            if length > _LARGEST:
+                return
+            data = file.read(length)
+            if len(data) < length or zlib.crc32(data, zlib.crc32(head[4:])) != crc:
+                return
+            end += _FRAME.size + length
+            if kind == STREAM:
+                streams[number] = Definition.of(data)
+            yield Record(lsn, kind, streams[number], offset, key, at_ms, data), end
+
+
+def _framed(lsn: int, kind: int, stream: int, offset: int, key: int, at_ms: int, data: bytes) -> tuple[bytes, bytes]:
+    rest = _FRAME.pack(0, len(data), lsn, offset, key, at_ms, stream, kind)[4:]
+    return struct.pack("<I", zlib.crc32(data, zlib.crc32(rest))) + rest, data
+
+
+def _write_all(file: int, buffers: list[bytes]) -> None:
+    at = 0
+    while at < len(buffers):
+        some = buffers[at : at + _MOST_BUFFERS]
+        wanted = sum(map(len, some))
+        written = os.writev(file, some)
+        if written < wanted:  # a full disk, or a signal: the rest in one piece
+            rest = memoryview(b"".join(some))[written:]
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        at += len(some)

@@ -1,0 +1,107 @@
+"""All configuration in one value; the service's only reader of the environment.
+
+Everything has a default: ``diagnose serve`` alone gives a service on this machine, with SQLite in the user's data folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from diagnose.errors import DiagnoseError
+
+MIB = 1 << 20
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def default_folder() -> Path:
+    """Where the service keeps what it knows unless told otherwise."""
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(base) / "diagnose" / "service"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What can be configured. Sizes in bytes, times in seconds."""
+
+    data: Path = field(default_factory=default_folder)
+    database: str | None = None
+    """None: SQLite in ``data``"""
+    host: str = "127.0.0.1"
+    port: int = 8321
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    root_path: str = ""
+    """the prefix under which a proxy shows the service"""
+
+    scanners: int = field(default_factory=lambda: min(4, os.cpu_count() or 1))
+    """threads that read logs"""
+    queue_job: int = 32 * MIB
+    """accepted and not yet read, per job"""
+    queue_all: int = 256 * MIB
+    unstored_job: int = 16 * MIB
+    """kept lines that wait for the database, per job"""
+    unstored_all: int = 128 * MIB
+    journal_limit: int = 16 << 30
+    """the journal may grow so far while the database is away"""
+    segment: int = 64 * MIB
+    unpacked_limit: int = 4 << 30
+    """what one compressed body may unpack to"""
+    body_limit: int = 64 * MIB
+    """a body that is read as a whole (OTLP, Loki)"""
+    most_sources: int = 4096
+    """per attempt"""
+    most_live: int = 2000
+    """jobs in memory"""
+    quota: int | None = None
+    """bytes a second that one token may send, unless it has its own"""
+    duplicates_s: float = 3600.0
+    """how long a batch without offset is remembered"""
+    duplicates: int = 512
+    """how many of them, per source"""
+
+    flush_s: float = 2.0
+    """how long what was read may wait for the database, when few jobs run"""
+    settle_s: float = 5.0
+    """quiet after a message that the job was ended, before it counts as ended"""
+    hang_s: float = 900.0
+    """no byte for so long, where there were steps before: a hang (20 steps' time if that is longer)"""
+    silence_s: float = 7200.0
+    """no byte for so long: the job has ended"""
+    raw: bool = False
+    """keep the raw log too, compressed"""
+    raw_days: float = 30.0
+    raw_limit: int = 1 << 30
+    """per job"""
+    redact: bool = False
+    """take secrets out of what is stored"""
+
+    @property
+    def on_loopback(self) -> bool:
+        return self.host in _LOOPBACK
+
+    def with_environment(self, environment: Mapping[str, str]) -> Settings:
+        """``DIAGNOSE_SERVE_QUEUE_JOB=1000000`` and the like, over what is set already."""
+        changes: dict[str, object] = {}
+        for known in fields(self):
+            name = f"DIAGNOSE_SERVE_{known.name.upper()}"
+            if name in environment:
+                changes[known.name] = _value(name, str(known.type), environment[name])
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _value(name: str, kind: str, text: str) -> object:
+    try:
+        if kind.startswith("Path"):
+            return Path(text)
+        if kind == "bool":
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}[text.lower()]
+        if kind.startswith("int"):
+            return int(text)
+        if kind.startswith("float"):
+            return float(text)
+    except (ValueError, KeyError):
+        raise DiagnoseError(f"{text!r} is not a value for it", where=name, remedy=f"give {kind}") from None
+    return text

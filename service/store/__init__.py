@@ -1,0 +1,147 @@
+"""Where the service keeps what it knows: SQLite with no configuration, PostgreSQL by URL. All SQL is in this package.
+
+``Store`` owns the engine. Writes go through one thread, one transaction after the other, so that SQLite never says that it is
+locked; reads go anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError
+
+from diagnose.errors import DiagnoseError
+from service.errors import Unavailable
+
+T = TypeVar("T")
+_READERS = 8
+_TIMEOUT_S = 10
+
+
+class Store:
+    """One database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        try:
+            parsed = make_url(url)
+            if parsed.drivername in ("postgres", "postgresql"):
+                parsed = parsed.set(drivername="postgresql+psycopg")
+            self.is_sqlite = parsed.get_backend_name() == "sqlite"
+            if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+                raise NoSuchModuleError(parsed.drivername)
+            options: dict[str, Any] = {"pool_pre_ping": not self.is_sqlite, "pool_size": _READERS + 2, "max_overflow": 4}
+            if self.is_sqlite:
+                options["connect_args"] = {"timeout": _TIMEOUT_S, "check_same_thread": False}
+            else:
+                options["pool_timeout"] = _TIMEOUT_S
+                options["connect_args"] = {"connect_timeout": 5, "options": "-c statement_timeout=30000"}
+            self.engine: Engine = create_engine(parsed, **options)
+        except (ArgumentError, NoSuchModuleError):
+            raise DiagnoseError(
+                "not the URL of a database", where=_shown(url), remedy="give sqlite:///PATH or postgresql://USER@HOST/NAME"
+            ) from None
+        except ImportError:
+            raise DiagnoseError(
+                "PostgreSQL needs its driver", where=_shown(url), remedy="pip install 'diagnose-train[postgres]'"
+            ) from None
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _for_sqlite)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-writer")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
+        self._writing = threading.Lock()
+
+    @staticmethod
+    def in_folder(folder: Path) -> Store:
+        """The default: a file in the data folder."""
+        return Store(f"sqlite:///{folder / 'diagnose.db'}")
+
+    def migrate(self) -> None:
+        """Bring the tables up to date."""
+        from service.store.migrate import upgrade
+
+        try:
+            upgrade(self.engine)
+        except (OperationalError, InterfaceError) as error:
+            raise DiagnoseError(
+                f"the database cannot be used: {reason(error)}",
+                where=_shown(self.url),
+                remedy="check that it runs, that the URL is right and that the user may create tables",
+            ) from None
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """``work`` in one transaction, after all that were asked for before. From threads; see ``awrite``."""
+        with self._writing, self.engine.begin() as connection:
+            return work(connection)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        with self.engine.connect() as connection:
+            return work(connection)
+
+    async def awrite(self, work: Callable[[Connection], T]) -> T:
+        return await self._run(self._writer, self.write, work)
+
+    async def aread(self, work: Callable[[Connection], T]) -> T:
+        return await self._run(self._readers, self.read, work)
+
+    async def _run(self, pool: ThreadPoolExecutor, how: Callable[[Callable[[Connection], T]], T], work: Any) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, how, work)
+        except SQLAlchemyError as error:
+            if away(error):
+                raise Unavailable(
+                    "the database does not answer", remedy="try again; what was accepted is safe", retry_after_s=2
+                ) from None
+            raise
+
+    def alive(self) -> bool:
+        """Whether it answers now."""
+        try:
+            return self.read(lambda connection: int(connection.execute(text("select 1")).scalar_one())) == 1
+        except SQLAlchemyError:
+            return False
+
+    def close(self) -> None:
+        self._writer.shutdown()
+        self._readers.shutdown()
+        self.engine.dispose()
+
+
+def away(error: Exception) -> bool:
+    """Whether trying again later may help: no connection, locked, disk full, shut down."""
+    return bool(
+        isinstance(error, OperationalError | InterfaceError)
+        or (isinstance(error, DBAPIError) and error.connection_invalidated)
+        or type(error).__name__ == "TimeoutError"
+    )
+
+
+def reason(error: Exception) -> str:
+    """The first line of what the driver says."""
+    words = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return words[0] if words else type(error).__name__
+
+
+def _shown(url: str) -> str:
+    """``url`` without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "the database URL"
+
+
+def _for_sqlite(connection: Any, _: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("pragma journal_mode = wal")
+    cursor.execute("pragma synchronous = full")  # the journal is deleted once this has it: it must be on disk
+    cursor.execute("pragma foreign_keys = on")
+    cursor.execute("pragma cache_size = -16000")
+    cursor.execute("pragma journal_size_limit = 67108864")
+    cursor.close()

@@ -1,0 +1,128 @@
+"""The same failure over jobs, nodes and days: one group, its occurrences, its counters.
+
+Counters are kept with the occurrences in one transaction, so a group of 100,000 occurrences is read at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, case, delete, insert, select, update
+
+from diagnose.report import Diagnosis
+from service.store import tables as t
+from service.store.upsert import upsert
+
+OPEN, RESOLVED, IGNORED = "open", "resolved", "ignored"
+STATES = (OPEN, RESOLVED, IGNORED)
+
+
+def occur(
+    connection: Connection,
+    *,
+    attempt_id: int,
+    job_id: int,
+    user: str | None,
+    cluster: str | None,
+    diagnosis: Diagnosis,
+    nodes: Sequence[str],
+    at: float,
+    gpu_seconds: float,
+) -> tuple[int, bool]:
+    """Enter an attempt's failure into its group; (group, whether it had been resolved and is back)."""
+    assert diagnosis.group is not None
+    g, o = t.groups.c, t.occurrences.c
+    group = connection.execute(select(g.id, g.state).where(g.fingerprint == diagnosis.group)).first()
+    before = connection.execute(select(o.group_id, o.gpu_seconds, o.at).where(o.attempt_id == attempt_id)).first()
+    if before is not None and (group is None or before.group_id != group.id):
+        forget_occurrence(connection, attempt_id, at)
+        before = None
+    regressed = False
+    if group is None:
+        group_id = connection.execute(
+            insert(t.groups)
+            .values(
+                fingerprint=diagnosis.group,
+                category=diagnosis.category,
+                reason=diagnosis.reason,
+                title=diagnosis.summary,
+                rule=diagnosis.rule,
+                root_text=diagnosis.root_cause.text if diagnosis.root_cause else None,
+                mitigation=diagnosis.mitigation,
+                first_seen=at,
+                last_seen=at,
+                count=0,
+                gpu_seconds_lost=0.0,
+                state=OPEN,
+                regressed=False,
+            )
+            .returning(g.id)
+        ).scalar_one()
+    else:
+        group_id = group.id
+        regressed = before is None and group.state == RESOLVED
+    occurrence = {
+        "attempt_id": attempt_id,
+        "group_id": group_id,
+        "job_id": job_id,
+        "at": before.at if before is not None else at,
+        "category": diagnosis.category,
+        "reason": diagnosis.reason,
+        "user": user,
+        "cluster": cluster,
+        "gpu_seconds": gpu_seconds,
+    }
+    upsert(connection, t.occurrences, [occurrence])
+    changes: dict[str, Any] = {
+        "count": g.count + (before is None),
+        "last_seen": case((g.last_seen < at, at), else_=g.last_seen),
+        "gpu_seconds_lost": g.gpu_seconds_lost + gpu_seconds - (before.gpu_seconds if before is not None else 0.0),
+    }
+    if regressed:
+        changes |= {"state": OPEN, "regressed": True, "state_changed": at}
+    connection.execute(update(t.groups).where(g.id == group_id).values(**changes))
+    _blame(connection, attempt_id, group_id, nodes, at)
+    return int(group_id), regressed
+
+
+def forget_occurrence(connection: Connection, attempt_id: int, at: float) -> None:
+    """The attempt did not fail after all, or of something else."""
+    o, g = t.occurrences.c, t.groups.c
+    before = connection.execute(select(o.group_id, o.gpu_seconds).where(o.attempt_id == attempt_id)).first()
+    if before is None:
+        return
+    connection.execute(delete(t.occurrences).where(o.attempt_id == attempt_id))
+    connection.execute(
+        update(t.groups)
+        .where(g.id == before.group_id)
+        .values(count=g.count - 1, gpu_seconds_lost=g.gpu_seconds_lost - before.gpu_seconds)
+    )
+    _blame(connection, attempt_id, before.group_id, (), at)
+
+
+def _blame(connection: Connection, attempt_id: int, group_id: int, nodes: Sequence[str], at: float) -> None:
+    """The nodes under suspicion for this attempt are these and no others."""
+    n, c = t.nodes.c, t.occurrence_nodes.c
+    before = set(connection.execute(select(c.node).where(c.attempt_id == attempt_id)).scalars())
+    gone, come = before - set(nodes), [node for node in dict.fromkeys(nodes) if node not in before]
+    for node in sorted(gone):
+        connection.execute(delete(t.occurrence_nodes).where(c.attempt_id == attempt_id, c.node == node))
+        connection.execute(update(t.nodes).where(n.name == node).values(failures=n.failures - 1))
+        connection.execute(
+            update(t.nodes).where(n.name == node, n.failures <= 0, n.state == "suspect").values(state="ok", changed=at)
+        )
+    if not come:
+        return
+    upsert(
+        connection,
+        t.nodes,
+        [{"name": node, "state": "ok", "first_seen": at, "last_seen": at, "failures": 0} for node in come],
+        changes=("last_seen",),
+    )
+    connection.execute(update(t.nodes).where(n.name.in_(come)).values(failures=n.failures + 1, last_failure=at))
+    connection.execute(update(t.nodes).where(n.name.in_(come), n.state == "ok").values(state="suspect", changed=at))
+    connection.execute(
+        insert(t.occurrence_nodes),
+        [{"attempt_id": attempt_id, "node": node, "group_id": group_id, "at": at} for node in come],
+    )

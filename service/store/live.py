@@ -1,0 +1,395 @@
+"""What a running job needs of the database: open or create an attempt, its state back after a crash, and the one transaction
+that takes in what was read.
+
+Exactly once: kept lines, counts, snapshot and the journal's position are written together or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import zstandard
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from diagnose.report import Report
+from diagnose.snapshot import StoredLine
+from service.store import tables as t
+from service.store.groups import forget_occurrence, occur
+from service.store.upsert import upsert
+
+_MOST_NODES = 64
+
+
+class SourceState(NamedTuple):
+    """How far a source was taken in."""
+
+    number: int
+    name: str
+    rank: int | None
+    node: str | None
+    received: int
+    head: bytes
+    keys: bytes
+    last_seen: float
+
+
+@dataclass(slots=True)
+class Opened:
+    """An attempt, as the database knows it."""
+
+    job_id: int
+    attempt_id: int
+    number: int
+    latest: int
+    """the job's latest attempt"""
+    lsn: int
+    state: str
+    ended_at: float | None
+    ended_by: str | None
+    exit_code: int | None
+    signal: int | None
+    started_at: float
+    last_seen: float
+    sources: list[SourceState]
+    labels: dict[str, str]
+
+
+class KeptRow(NamedTuple):
+    """A kept line on its way into the table."""
+
+    ord: int
+    source: int
+    line: int
+    text: str
+    raw: bytes | None
+    rule: str | None
+    cut: int
+    rank: int | None
+    node: str | None
+
+
+@dataclass(slots=True)
+class Verdict:
+    """A diagnosis to be stored."""
+
+    report: Report
+    final: bool
+    made_at: float
+    gpu_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Flush:
+    """What one transaction takes in of one attempt."""
+
+    job_id: int
+    attempt_id: int
+    number: int
+    lsn: int
+    snapshot: bytes
+    rows: list[KeptRow]
+    figures: dict[str, Any]
+    """columns of the attempt: counts, live state, the end"""
+    sources: list[SourceState]
+    labels: dict[str, str] | None = None
+    verdict: Verdict | None = None
+    anew: bool = False
+    """what was stored of this attempt could not be used"""
+    judged_lsn: int = -1
+    """what the verdict took into account"""
+    weight: int = 0
+    """about how many bytes of memory it takes"""
+    group_id: int | None = None
+    """set by ``take_in``"""
+    regressed: bool = False
+    action_id: int | None = None
+
+
+def last_lsn(connection: Connection) -> int:
+    """The last record of the journal that the database knows of."""
+    return int(connection.execute(select(func.max(t.attempts.c.lsn))).scalar() or 0)
+
+
+def latest_attempt(connection: Connection, job: str) -> int | None:
+    return connection.execute(select(t.jobs.c.attempt).where(t.jobs.c.name == job)).scalar()
+
+
+def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
+    """The attempt if it is known; ``number`` None means the latest."""
+    found = connection.execute(select(t.jobs.c.id, t.jobs.c.attempt, t.jobs.c.labels).where(t.jobs.c.name == job)).first()
+    if found is None:
+        return None
+    wanted = found.attempt if number is None else number
+    row = connection.execute(select(t.attempts).where(t.attempts.c.job_id == found.id, t.attempts.c.number == wanted)).first()
+    if row is None:
+        return None
+    sources = connection.execute(select(t.sources).where(t.sources.c.attempt_id == row.id).order_by(t.sources.c.number)).all()
+    return Opened(
+        found.id,
+        row.id,
+        wanted,
+        found.attempt,
+        row.lsn,
+        row.state,
+        row.ended_at,
+        row.ended_by,
+        row.exit_code,
+        row.signal,
+        row.started_at,
+        row.last_seen,
+        [SourceState(s.number, s.name, s.rank, s.node, s.received, s.head or b"", s.keys or b"", s.last_seen) for s in sources],
+        found.labels,
+    )
+
+
+def open_attempt(connection: Connection, job: str, number: int | None, labels: dict[str, str], now: float) -> Opened:
+    """The attempt; made if it is new."""
+    found = find_attempt(connection, job, number)
+    if found is not None:
+        return found
+    known = connection.execute(select(t.jobs.c.id, t.jobs.c.attempt).where(t.jobs.c.name == job)).first()
+    wanted = number if number is not None else 1
+    if known is None:
+        values = {**_named(labels), "labels": labels}
+        job_id = connection.execute(
+            insert(t.jobs)
+            .values(name=job, attempt=wanted, state="running", outcome="running", first_seen=now, last_seen=now, **values)
+            .returning(t.jobs.c.id)
+        ).scalar_one()
+    else:
+        job_id = known.id
+        if wanted > known.attempt:
+            connection.execute(
+                update(t.jobs)
+                .where(t.jobs.c.id == job_id)
+                .values(attempt=wanted, state="running", outcome="running", category=None, reason=None, last_seen=now)
+            )
+    connection.execute(
+        insert(t.attempts).values(
+            job_id=job_id, number=wanted, state="running", outcome="running", started_at=now, last_seen=now, lsn=0
+        )
+    )
+    opened = find_attempt(connection, job, wanted)
+    assert opened is not None
+    return opened
+
+
+def state_of(connection: Connection, attempt_id: int) -> tuple[bytes | None, list[StoredLine]]:
+    """(snapshot, kept lines) of an attempt: what it goes on from."""
+    snapshot = connection.execute(select(t.attempts.c.snapshot).where(t.attempts.c.id == attempt_id)).scalar()
+    k = t.kept_lines.c
+    rows = connection.execute(
+        select(k.source, k.line, k.text, k.raw, k.rule, k.cut).where(k.attempt_id == attempt_id).order_by(k.ord)
+    )
+    return snapshot, [StoredLine(source, line, raw or text.encode(), rule, cut) for source, line, text, raw, rule, cut in rows]
+
+
+def silent(connection: Connection, before: float) -> list[tuple[str, int]]:
+    """(job, attempt) of those that run and have said nothing since ``before``."""
+    rows = connection.execute(
+        select(t.jobs.c.name, t.attempts.c.number)
+        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .where(t.attempts.c.state == "running", t.attempts.c.last_seen < before)
+        .limit(100)
+    )
+    return [(name, number) for name, number in rows]
+
+
+def running_before(connection: Connection, job: str, number: int) -> list[int]:
+    """Earlier attempts of ``job`` that still count as running."""
+    rows = connection.execute(
+        select(t.attempts.c.number)
+        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .where(t.jobs.c.name == job, t.attempts.c.number < number, t.attempts.c.state == "running")
+    )
+    return [found for (found,) in rows]
+
+
+# --- taking in ----------------------------------------------------------------------------------------------------------------
+
+
+def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
+    """All of ``flushes``, for ``Store.write``."""
+
+    def work(connection: Connection) -> None:
+        rows: list[dict[str, Any]] = []
+        for flush in flushes:
+            rows += _take_in(connection, flush)
+        if rows:
+            connection.execute(insert(t.kept_lines), rows)
+        sources = [{"attempt_id": flush.attempt_id, **source._asdict()} for flush in flushes for source in flush.sources]
+        if sources:
+            upsert(connection, t.sources, sources)
+        _see_nodes(connection, flushes)
+        for flush in flushes:
+            if flush.verdict is not None:
+                _store_verdict(connection, flush, flush.verdict)
+
+    return work
+
+
+def _take_in(connection: Connection, flush: Flush) -> Iterator[dict[str, Any]]:
+    stored = connection.execute(select(t.attempts.c.lsn).where(t.attempts.c.id == flush.attempt_id)).scalar()
+    if stored is None:
+        return iter(())  # deleted meanwhile: nothing to go on with
+    # The answer to an earlier try may have been lost on the way: then it is all here already.
+    again = stored >= flush.lsn
+    if flush.anew and not again:
+        connection.execute(delete(t.kept_lines).where(t.kept_lines.c.attempt_id == flush.attempt_id))
+    connection.execute(
+        update(t.attempts)
+        .where(t.attempts.c.id == flush.attempt_id)
+        .values(lsn=max(stored, flush.lsn), snapshot=flush.snapshot, **flush.figures)
+    )
+    changes: dict[str, Any] = {"last_seen": flush.figures["last_seen"], "state": flush.figures["state"]}
+    if flush.labels is not None:
+        changes |= {**_named(flush.labels), "labels": flush.labels}
+    connection.execute(update(t.jobs).where(t.jobs.c.id == flush.job_id, t.jobs.c.attempt <= flush.number).values(**changes))
+    return iter(()) if again else ({"attempt_id": flush.attempt_id, **row._asdict()} for row in flush.rows)
+
+
+def _named(labels: dict[str, str]) -> dict[str, Any]:
+    """The labels that have columns."""
+    gpus = labels.get("gpus", "")
+    return {
+        "cluster": labels.get("cluster"),
+        "user": labels.get("user"),
+        "framework": labels.get("framework"),
+        "gpus": int(gpus) if gpus.isascii() and gpus.isdigit() and len(gpus) < 8 else None,
+    }
+
+
+def _see_nodes(connection: Connection, flushes: Sequence[Flush]) -> None:
+    seen: dict[str, float] = {}
+    for flush in flushes:
+        for source in flush.sources:
+            if source.node:
+                seen[source.node] = max(seen.get(source.node, 0.0), source.last_seen)
+    if seen:
+        upsert(
+            connection,
+            t.nodes,
+            [
+                {"name": name, "state": "ok", "first_seen": at, "last_seen": at, "failures": 0}
+                for name, at in sorted(seen.items())
+            ],
+            changes=("last_seen",),
+        )
+
+
+def _store_verdict(connection: Connection, flush: Flush, verdict: Verdict) -> None:
+    report, diagnosis = verdict.report, verdict.report.diagnosis
+    job = connection.execute(select(t.jobs.c.user, t.jobs.c.cluster, t.jobs.c.attempt).where(t.jobs.c.id == flush.job_id)).one()
+    failed = report.outcome == "failed"
+    nodes = diagnosis.suspects.nodes[:_MOST_NODES]
+    if failed and diagnosis.group is not None:
+        flush.group_id, flush.regressed = occur(
+            connection,
+            attempt_id=flush.attempt_id,
+            job_id=flush.job_id,
+            user=job.user,
+            cluster=job.cluster,
+            diagnosis=diagnosis,
+            nodes=nodes,
+            at=verdict.made_at,
+            gpu_seconds=verdict.gpu_seconds,
+        )
+    else:
+        forget_occurrence(connection, flush.attempt_id, verdict.made_at)
+    upsert(
+        connection,
+        t.diagnoses,
+        [
+            {
+                "attempt_id": flush.attempt_id,
+                "made_at": verdict.made_at,
+                "final": verdict.final,
+                "outcome": report.outcome,
+                "category": diagnosis.category,
+                "reason": diagnosis.reason,
+                "confidence": diagnosis.confidence,
+                "by": diagnosis.by,
+                "rule": diagnosis.rule,
+                "summary": diagnosis.summary,
+                "group_id": flush.group_id,
+                "report": packed(report.as_dict()),
+            }
+        ],
+    )
+    if report.metrics:
+        upsert(
+            connection,
+            t.series,
+            [
+                {
+                    "attempt_id": flush.attempt_id,
+                    "name": name,
+                    "count": metric.count,
+                    "last": metric.last,
+                    "at_step": metric.at_step,
+                    "least": metric.min,
+                    "most": metric.max,
+                    "points": packed(metric.points),
+                }
+                for name, metric in sorted(report.metrics.items())
+            ],
+        )
+    known = diagnosis.root_cause is not None or failed
+    connection.execute(
+        update(t.jobs)
+        .where(t.jobs.c.id == flush.job_id, t.jobs.c.attempt == flush.number)
+        .values(
+            outcome=report.outcome,
+            category=diagnosis.category if known else None,
+            reason=diagnosis.reason if known else None,
+            group_id=flush.group_id,
+        )
+    )
+    if verdict.final:
+        flush.action_id = _propose(connection, flush, report, verdict.made_at)
+
+
+def _propose(connection: Connection, flush: Flush, report: Report, now: float) -> int | None:
+    """The report's action, once; what was proposed before and is not any more expires."""
+    a, action = t.actions.c, report.action
+    key = f"{flush.attempt_id}:{report.diagnosis.group}:{action.kind}"
+    connection.execute(
+        update(t.actions)
+        .where(a.attempt_id == flush.attempt_id, a.state == "proposed", a.key != key)
+        .values(state="expired", changed=now)
+    )
+    if report.outcome != "failed" or action.kind == "none":
+        return None
+    if connection.execute(select(a.id).where(a.key == key)).first() is not None:
+        return None
+    return int(
+        connection.execute(
+            insert(t.actions)
+            .values(
+                key=key,
+                attempt_id=flush.attempt_id,
+                group_id=flush.group_id,
+                kind=action.kind,
+                nodes=action.nodes,
+                restart_from=action.restart_from.model_dump() if action.restart_from else None,
+                skip_batches=list(action.skip_batches) if action.skip_batches else None,
+                why=action.why,
+                state="proposed",
+                created=now,
+                changed=now,
+            )
+            .returning(a.id)
+        ).scalar_one()
+    )
+
+
+def packed(value: Any) -> bytes:
+    """JSON, compressed: reports and points are written often and read seldom."""
+    return zstandard.ZstdCompressor(level=3).compress(json.dumps(value, separators=(",", ":")).encode())
+
+
+def unpacked(data: bytes) -> Any:
+    return json.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 28))

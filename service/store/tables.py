@@ -1,0 +1,345 @@
+"""The tables. Times are seconds since 1970 (UTC) as doubles; names of people, jobs and nodes are data, never keys of a path.
+
+Indexes answer what pages ask: newest first, by state, by category and reason, by group, by node, by user.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+Big = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite counts up by itself only where a key is called INTEGER (which has 64 bits there)."""
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("cluster", Text),
+    Column("user", Text),
+    Column("framework", Text),
+    Column("gpus", Integer),
+    Column("labels", JSON, nullable=False),
+    Column("attempt", Integer, nullable=False),  # the latest
+    Column("state", Text, nullable=False),  # running, ended
+    Column("outcome", Text, nullable=False),  # running, failed, healthy
+    Column("category", Text),
+    Column("reason", Text),
+    Column("group_id", Big),
+    Column("first_seen", Double, nullable=False),
+    Column("last_seen", Double, nullable=False),
+    Index(None, "last_seen"),
+    Index(None, "state", "last_seen"),
+    Index(None, "outcome", "last_seen"),
+    Index(None, "category", "last_seen"),
+    Index(None, "reason", "last_seen"),
+    Index(None, "user", "last_seen"),
+    Index(None, "cluster", "last_seen"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("state", Text, nullable=False),  # running, ended
+    Column("outcome", Text, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("last_seen", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("ended_by", Text),  # exit, scheduler, silence, superseded
+    Column("exit_code", Integer),
+    Column("signal", Integer),
+    # how far the journal was taken in, and what it had become by then
+    Column("lsn", BigInteger, nullable=False),
+    Column("snapshot", LargeBinary),
+    Column("lines_in", BigInteger, nullable=False, default=0),
+    Column("bytes_in", BigInteger, nullable=False, default=0),
+    Column("lines_kept", BigInteger, nullable=False, default=0),
+    Column("bytes_kept", BigInteger, nullable=False, default=0),
+    Column("dropped", JSON),  # kind -> lines
+    Column("phase", Text),
+    Column("step", Double),
+    Column("loss", Double),
+    Column("progress_at", Double),  # when the step last moved
+    UniqueConstraint("job_id", "number"),
+    Index(None, "state", "last_seen"),
+    Index(None, "ended_at"),
+    Index(None, "lsn"),
+)
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("rank", Integer),
+    Column("node", Text),
+    Column("received", BigInteger, nullable=False),
+    Column("head", LargeBinary),  # length and CRC of the first bytes: another file under the same name is noticed
+    Column("keys", LargeBinary),  # the window of duplicates
+    Column("last_seen", Double, nullable=False),
+    UniqueConstraint("attempt_id", "name"),
+    Index(None, "node"),
+)
+
+kept_lines = Table(
+    "kept_lines",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("ord", BigInteger, primary_key=True, autoincrement=False),
+    Column("source", Integer, nullable=False),
+    Column("line", BigInteger, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("raw", LargeBinary),  # where the text is not UTF-8
+    Column("rule", Text),  # null: no rule knows it; "notable": a number that stands out
+    Column("cut", BigInteger, nullable=False, default=0),
+    Column("rank", Integer),
+    Column("node", Text),
+    sqlite_with_rowid=False,
+)
+
+series = Table(
+    "series",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    Column("last", Double),
+    Column("at_step", Double),
+    Column("least", Double),
+    Column("most", Double),
+    Column("points", LargeBinary, nullable=False),  # zstd of JSON: [step, mean, least, most] each
+    sqlite_with_rowid=False,
+)
+
+diagnoses = Table(
+    "diagnoses",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("made_at", Double, nullable=False),
+    Column("final", Boolean, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("category", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("confidence", Double, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("rule", Text),
+    Column("summary", Text, nullable=False),
+    Column("group_id", ForeignKey("groups.id")),
+    Column("report", LargeBinary, nullable=False),  # zstd of the JSON of the report
+    Index(None, "group_id"),
+    Index(None, "category", "made_at"),
+)
+
+groups = Table(
+    "groups",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("fingerprint", Text, nullable=False, unique=True),
+    Column("category", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("rule", Text),
+    Column("root_text", Text),
+    Column("mitigation", Text),
+    Column("first_seen", Double, nullable=False),
+    Column("last_seen", Double, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("gpu_seconds_lost", Double, nullable=False, default=0.0),
+    Column("state", Text, nullable=False),  # open, resolved, ignored
+    Column("regressed", Boolean, nullable=False, default=False),
+    Column("state_changed", Double),
+    Column("note", Text),
+    Index(None, "last_seen"),
+    Index(None, "state", "last_seen"),
+    Index(None, "category", "last_seen"),
+    Index(None, "reason", "last_seen"),
+    Index(None, "count"),
+)
+
+occurrences = Table(
+    "occurrences",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("group_id", ForeignKey("groups.id", ondelete="CASCADE"), nullable=False),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("category", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("user", Text),
+    Column("cluster", Text),
+    Column("gpu_seconds", Double, nullable=False, default=0.0),
+    Index(None, "group_id", "at"),
+    Index(None, "at"),
+    Index(None, "job_id"),
+)
+
+occurrence_nodes = Table(
+    "occurrence_nodes",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("node", Text, primary_key=True),
+    Column("group_id", ForeignKey("groups.id", ondelete="CASCADE"), nullable=False),
+    Column("at", Double, nullable=False),
+    Index(None, "node", "at"),
+    Index(None, "group_id"),
+    sqlite_with_rowid=False,
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("state", Text, nullable=False),  # ok, suspect, isolated
+    Column("why", Text),
+    Column("first_seen", Double, nullable=False),
+    Column("last_seen", Double, nullable=False),
+    Column("last_failure", Double),
+    Column("failures", BigInteger, nullable=False, default=0),
+    Column("changed", Double),
+    Index(None, "state"),
+    Index(None, "last_failure"),
+)
+
+rules = Table(  # the shape of diagnose.learned
+    "rules",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("pattern", Text, nullable=False, unique=True),
+    Column("state", Text, nullable=False),  # proposed, shadow, active, retired
+    Column("kind", Text),
+    Column("title", Text),
+    Column("framework", Text),
+    Column("metrics", JSON, nullable=False),
+    Column("matches", JSON, nullable=False),
+    Column("misses", JSON, nullable=False),
+    Column("provenance", JSON, nullable=False),
+    Column("why", Text),
+    Column("matched", BigInteger, nullable=False, default=0),
+    Column("dirty", BigInteger, nullable=False, default=0),
+    Column("created", Double, nullable=False),
+    Column("changed", Double, nullable=False),
+    Index(None, "state", "created"),
+)
+
+actions = Table(
+    "actions",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("key", Text, nullable=False, unique=True),  # one attempt, one diagnosis, one action
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE")),
+    Column("group_id", ForeignKey("groups.id")),
+    Column("kind", Text, nullable=False),
+    Column("nodes", JSON, nullable=False),
+    Column("restart_from", JSON),
+    Column("skip_batches", JSON),
+    Column("why", Text, nullable=False),
+    Column("state", Text, nullable=False),  # proposed, approved, dispatched, running, succeeded, failed, expired, rejected
+    Column("mode", Text),  # observe, approve, auto
+    Column("decided_by", Text),
+    Column("executor", Text),
+    Column("claimed_by", Text),
+    Column("fence", BigInteger, nullable=False, default=0),
+    Column("lease_until", Double),
+    Column("result", JSON),
+    Column("created", Double, nullable=False),
+    Column("changed", Double, nullable=False),
+    Column("expires", Double),
+    Index(None, "state", "created"),
+    Index(None, "attempt_id"),
+    Index(None, "created"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("detail", JSON, nullable=False),
+    Index(None, "subject", "at"),
+    Index(None, "at"),
+)
+
+corrections = Table(
+    "corrections",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("category", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("source", Text),
+    Column("line", BigInteger),
+    Column("note", Text),
+    Column("was", JSON, nullable=False),  # category, reason, root line before
+    Index(None, "attempt_id", "at"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("hash", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),  # ingest, read, operate, admin
+    Column("quota", BigInteger),  # bytes a second; null: the service's own
+    Column("created", Double, nullable=False),
+    Column("expires", Double),
+    Column("revoked", Double),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("format", Text, nullable=False),  # cloudevents, slack
+    Column("secret", Text),
+    Column("events", JSON, nullable=False),
+    Column("active", Boolean, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("webhook_id", ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
+    Column("event", Text, nullable=False),
+    Column("body", JSON, nullable=False),
+    Column("state", Text, nullable=False),  # waiting, delivered, given_up
+    Column("tries", Integer, nullable=False, default=0),
+    Column("next_at", Double, nullable=False),
+    Column("last_status", Text),
+    Column("created", Double, nullable=False),
+    Index(None, "state", "next_at"),
+)

@@ -1,0 +1,80 @@
+"""Tokens: only their hashes are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, select, update
+
+from service.errors import BadName, Conflict, Unknown
+from service.store import tables as t
+
+ROLES = {
+    "ingest": frozenset({"ingest"}),
+    "read": frozenset({"read"}),
+    "operate": frozenset({"read", "operate"}),
+    "admin": frozenset({"ingest", "read", "operate", "admin"}),
+}
+"""role -> what it may do"""
+_PREFIX = "dgn_"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token, without its secret."""
+
+    name: str
+    role: str
+    hash: str
+    quota: int | None
+    created: float
+    expires: float | None
+    revoked: float | None
+
+    def valid(self, now: float) -> bool:
+        return self.revoked is None and (self.expires is None or now < self.expires)
+
+
+def hash_of(secret: str) -> str:
+    """Tokens have 256 random bits, so a plain hash cannot be reversed by guessing."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def create(
+    connection: Connection, name: str, role: str, *, expires: float | None = None, quota: int | None = None
+) -> str:
+    """A new token; its secret is returned here and never again."""
+    if not name or len(name) > 100 or not name.isprintable():
+        raise BadName("not a name for a token", where=name[:80], remedy="use up to 100 printable characters")
+    if role not in ROLES:
+        raise BadName(f"{role!r} is not a role", remedy=f"use one of: {', '.join(ROLES)}")
+    if connection.execute(select(t.tokens.c.id).where(t.tokens.c.name == name)).first() is not None:
+        raise Conflict("there is a token of this name", where=name, remedy="choose another name")
+    secret = _PREFIX + secrets.token_urlsafe(32)
+    connection.execute(
+        insert(t.tokens).values(
+            name=name, hash=hash_of(secret), role=role, quota=quota, created=time.time(), expires=expires
+        )
+    )
+    return secret
+
+
+def listed(connection: Connection) -> list[Token]:
+    """All tokens, oldest first."""
+    c = t.tokens.c
+    rows = connection.execute(
+        select(c.name, c.role, c.hash, c.quota, c.created, c.expires, c.revoked).order_by(c.created, c.id)
+    )
+    return [Token(*row) for row in rows]
+
+
+def revoke(connection: Connection, name: str) -> None:
+    """It is not valid any more."""
+    done = connection.execute(
+        update(t.tokens).where(t.tokens.c.name == name, t.tokens.c.revoked.is_(None)).values(revoked=time.time())
+    )
+    if not done.rowcount:
+        raise Unknown("there is no such valid token", where=name, remedy="diagnose tokens list")

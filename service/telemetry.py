@@ -1,0 +1,40 @@
+"""Our own numbers, for Prometheus. (The job's numbers are *metrics*, and live in the store.)"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+_FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Telemetry:
+    """One registry a service, so that tests can have many."""
+
+    def __init__(self) -> None:
+        self.registry = r = CollectorRegistry()
+        ProcessCollector(registry=r)
+        self.accepted_bytes = Counter("diagnose_accepted_bytes", "Log bytes that were made durable", registry=r)
+        self.batches = Counter("diagnose_batches", "Batches by what became of them", ["result"], registry=r)
+        self.append_s = Histogram("diagnose_journal_append_seconds", "From a batch to its sync", buckets=_FAST, registry=r)
+        self.read_bytes = Counter("diagnose_read_bytes", "Log bytes that were scanned", registry=r)
+        self.read_lines = Counter("diagnose_read_lines", "Lines that were scanned", registry=r)
+        self.kept_lines = Counter("diagnose_kept_lines", "Lines that were kept", registry=r)
+        self.flushes = Counter("diagnose_flushes", "Transactions of live jobs", ["result"], registry=r)
+        self.flush_s = Histogram("diagnose_flush_seconds", "How long such a transaction takes", buckets=_FAST, registry=r)
+        self.reports = Counter("diagnose_reports", "Diagnoses made", ["outcome"], registry=r)
+        self.report_s = Histogram("diagnose_report_seconds", "How long a diagnosis takes", buckets=_FAST, registry=r)
+        self.to_diagnosis_s = Histogram(
+            "diagnose_to_diagnosis_seconds", "From the last byte to the stored diagnosis", buckets=_FAST, registry=r
+        )
+        self.requests = Counter("diagnose_requests", "Requests", ["route", "status"], registry=r)
+        self.request_s = Histogram("diagnose_request_seconds", "How long a request takes", ["route"], buckets=_FAST, registry=r)
+        self.live_jobs = Gauge("diagnose_live_jobs", "Attempts in memory", registry=r)
+        self.queued_bytes = Gauge("diagnose_queued_bytes", "Accepted and not yet scanned", registry=r)
+        self.unstored_bytes = Gauge("diagnose_unstored_bytes", "Kept and not yet in the database", registry=r)
+        self.journal_bytes = Gauge("diagnose_journal_bytes", "Size of the journal", registry=r)
+        self.database_up = Gauge("diagnose_database_up", "Whether the database answered last time", registry=r)
+        self.streams = Gauge("diagnose_event_streams", "Clients that listen to events", registry=r)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
