@@ -5,9 +5,9 @@ The map, in reading order; a module imports only what stands above it:
     errors settings batch               refusals; all configuration; what every protocol becomes
     journal                             accepted bytes, on disk before the answer
     store                               tables, migrations; all SQL is here
-    telemetry events                    numbers for Prometheus; what happens, as it happens
-    groups                              the same failure over jobs and days
-    jobs ingest                         live jobs; the one door for logs
+    telemetry events flusher            numbers for Prometheus; what happens; what was read goes into the database
+    verdicts attempts scanners          one attempt while it is live, and the threads that read
+    jobs ingest                         all that is live; the one door for logs
     protocols                           ways logs arrive: request -> batches
-    auth api app                        tokens; one router a noun; wiring and nothing else
+    auth service api app server         tokens; the parts put together; one router a noun; HTTP
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Iterable
 
 from service.attempts import HEAD, Attempt, End, Item, Stream, key_of
 from service.batch import Accepted, Batch, check_job, checked
@@ -36,6 +37,20 @@ class Ingest:
 
     async def accept(self, batch: Batch, *, wait_s: float = 0.0) -> Accepted:
         """Make ``batch`` durable. ``wait_s``: how long to wait where queues are full, for a body that is still streaming."""
+        return await (await self.begin(batch, wait_s=wait_s))
+
+    async def accept_all(self, batches: Iterable[Batch], *, wait_s: float = 0.0) -> list[Accepted]:
+        """Make all durable, with one sync for many. The first that is refused ends it: what came before it is stored."""
+        begun: list[Awaitable[Accepted]] = []
+        try:
+            for batch in batches:
+                begun.append(await self.begin(batch, wait_s=wait_s))
+        finally:
+            accepted = [await one for one in begun]
+        return accepted
+
+    async def begin(self, batch: Batch, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
+        """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there."""
         checked(batch)
         if self._closing:
             raise Unavailable("the service is stopping", remedy="send it again in a moment", retry_after_s=2)
@@ -48,15 +63,18 @@ class Ingest:
             await asyncio.sleep(_ROOM_S)
         if attempt.closed:  # it left the memory while we waited
             attempt = await self._jobs.open(batch.job, batch.attempt)
-        began = time.monotonic()
         future, stream = self._enter(attempt, batch)
-        if future is not None:
-            await future
-        self._telemetry.append_s.observe(time.monotonic() - began)
-        self._telemetry.batches.labels("stored" if future is not None else "duplicate").inc()
+        return self._accepted(attempt, stream, future, time.monotonic())
+
+    async def _accepted(self, attempt: Attempt, stream: Stream, future: asyncio.Future[int] | None, began: float) -> Accepted:
         if future is None:
             await self._settled(stream)
-        return Accepted(stream.durable, future is None, attempt.number)
+            self._telemetry.batches.labels("duplicate").inc()
+            return Accepted(stream.durable, True, attempt.number)
+        end = await future
+        self._telemetry.append_s.observe(time.monotonic() - began)
+        self._telemetry.batches.labels("stored").inc()
+        return Accepted(end, False, attempt.number)
 
     async def finish(self, job: str, number: int | None, end: End) -> int:
         """The attempt has ended: durable when this returns. The attempt's number."""
@@ -65,10 +83,10 @@ class Ingest:
         await self._append_end(attempt, end)
         return attempt.number
 
-    async def received(self, job: str, number: int | None) -> dict[str, int]:
-        """How far each source of a live attempt was received."""
+    async def received(self, job: str, number: int | None) -> dict[str, Stream]:
+        """The sources of a live attempt: how far each was received."""
         attempt = self._jobs.live(job, number)
-        return {stream.definition.source: stream.durable for stream in attempt.streams} if attempt is not None else {}
+        return dict(attempt.by_name) if attempt is not None else {}
 
     # --- in place ------------------------------------------------------------------------------------------------------------
 
@@ -82,7 +100,7 @@ class Ingest:
             return Busy("the service has as much as it can hold", remedy="send again a little later", retry_after_s=_RETRY_S)
         return None
 
-    def _enter(self, attempt: Attempt, batch: Batch) -> tuple[asyncio.Future[None] | None, Stream]:
+    def _enter(self, attempt: Attempt, batch: Batch) -> tuple[asyncio.Future[int] | None, Stream]:
         """Put the batch on its way to disk; None where all of it is there already. Nothing here waits."""
         known = attempt.by_name.get(batch.source)
         if known is None and len(attempt.streams) >= self._settings.most_sources:
@@ -116,7 +134,7 @@ class Ingest:
         definition = known.definition if known is not None else Definition(
             batch.job, attempt.number, batch.source, batch.rank, batch.node
         )  # fmt: skip
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         now = time.time()
         stream = known if known is not None else self._jobs.stream(attempt, definition)
 
@@ -135,7 +153,7 @@ class Ingest:
             self._telemetry.accepted_bytes.inc(len(data))
             self._jobs.push(attempt, Item(entry.lsn, DATA, stream, offset, key, now, data))
             if not future.done():
-                future.set_result(None)
+                future.set_result(stream.durable)
 
         self._journal.append(Entry(definition, DATA, offset, key, int(now * 1000), data, done))
         attempt.unanswered += 1

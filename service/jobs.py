@@ -55,8 +55,8 @@ class Jobs:
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._latest: dict[str, int] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._rules = rules if rules is not None else load()
-        self._scanners = [Scanner(f"scanner-{number}", self._rules) for number in range(settings.scanners)]
+        self.rules = rules if rules is not None else load()
+        self._scanners = [Scanner(f"scanner-{number}", self.rules) for number in range(settings.scanners)]
         self._flusher = Flusher(store, telemetry)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -72,8 +72,9 @@ class Jobs:
 
     def recover(self) -> int:
         """Before the first request: what the journal has and the database not yet is read again. The number of records."""
-        for scanner in self._scanners:
+        for scanner in self._scanners:  # one by one: the first compiles the rules for all, if that was not done before
             scanner.start()
+            scanner.prepared.wait()
         self._flusher.start()
         self._recovering = True
         again = 0

@@ -36,6 +36,9 @@ class Settings:
     root_path: str = ""
     """the prefix under which a proxy shows the service"""
 
+    identities: Path | None = None
+    """a file of the shape of rules/identity.yaml: which labels name job, attempt, source, rank, node here"""
+
     scanners: int = field(default_factory=lambda: min(4, os.cpu_count() or 1))
     """threads that read logs"""
     queue_job: int = 32 * MIB
@@ -57,7 +60,7 @@ class Settings:
     """jobs in memory"""
     quota: int | None = None
     """bytes a second that one token may send, unless it has its own"""
-    duplicates_s: float = 3600.0
+    duplicates_s: float = 600.0
     """how long a batch without offset is remembered"""
     duplicates: int = 512
     """how many of them, per source"""

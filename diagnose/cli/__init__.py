@@ -17,6 +17,8 @@ from diagnose.errors import DiagnoseError
 
 COMMANDS = {
     "replay": "read the logs of a job and say what happened",
+    "serve": "take in the logs of many jobs over HTTP, store them, and answer live",
+    "tokens": "create, list and revoke the tokens of a service",
     "rules": "list, check, test, explain and learn rules",
     "eval": "how often the diagnosis is right, on labelled cases",
     "send": "send logs to a service, from where it has them to their end",

@@ -58,13 +58,14 @@ class Gathering:
         job = self._job or identity.job
         if job is None:
             return f"no attribute names the job: send one of {self._identities.jobs}, or ?job=NAME"
+        rank = identity.rank if self._rank is None else self._rank
         try:
             return checked(
                 Batch(
                     job=job,
                     attempt=identity.attempt if self._attempt is None else self._attempt,
-                    source=self._source or identity.source or "log",
-                    rank=identity.rank if self._rank is None else self._rank,
+                    source=self._source or identity.source or ("log" if rank is None else f"rank{rank}"),
+                    rank=rank,
                     node=self._node or identity.node,
                     data=b"",
                     labels=dict(identity.labels),

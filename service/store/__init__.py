@@ -132,7 +132,7 @@ def reason(error: Exception) -> str:
 def _shown(url: str) -> str:
     """``url`` without its password."""
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return make_url(url).set(query={}).render_as_string(hide_password=True)
     except ArgumentError:
         return "the database URL"
 

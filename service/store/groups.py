@@ -75,7 +75,7 @@ def occur(
     }
     upsert(connection, t.occurrences, [occurrence])
     changes: dict[str, Any] = {
-        "count": g.count + (before is None),
+        "count": g.count + int(before is None),
         "last_seen": case((g.last_seen < at, at), else_=g.last_seen),
         "gpu_seconds_lost": g.gpu_seconds_lost + gpu_seconds - (before.gpu_seconds if before is not None else 0.0),
     }

@@ -226,25 +226,33 @@ nodes = Table(
     Index(None, "last_failure"),
 )
 
-rules = Table(  # the shape of diagnose.learned
+rules = Table(  # what diagnose.learned asks of a Book
     "rules",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("pattern", Text, nullable=False, unique=True),
+    Column("family", Text, nullable=False),  # filters, failures
+    Column("pattern", Text, nullable=False),
     Column("state", Text, nullable=False),  # proposed, shadow, active, retired
-    Column("kind", Text),
-    Column("title", Text),
-    Column("framework", Text),
-    Column("metrics", JSON, nullable=False),
-    Column("matches", JSON, nullable=False),
-    Column("misses", JSON, nullable=False),
+    Column("scope", Text, nullable=False),  # workloads, global
+    Column("fields", JSON, nullable=False),
     Column("provenance", JSON, nullable=False),
     Column("why", Text),
-    Column("matched", BigInteger, nullable=False, default=0),
-    Column("dirty", BigInteger, nullable=False, default=0),
+    Column("lines", JSON, nullable=False),
     Column("created", Double, nullable=False),
     Column("changed", Double, nullable=False),
+    UniqueConstraint("family", "pattern"),
     Index(None, "state", "created"),
+)
+
+rule_counts = Table(
+    "rule_counts",
+    metadata,
+    Column("rule", ForeignKey("rules.id", ondelete="CASCADE"), primary_key=True),
+    Column("workload", Text, primary_key=True),
+    Column("matched", BigInteger, nullable=False),
+    Column("dirty", BigInteger, nullable=False),
+    Column("jobs", BigInteger, nullable=False),
+    Column("last", Double),
 )
 
 actions = Table(

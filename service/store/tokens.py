@@ -43,9 +43,7 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def create(
-    connection: Connection, name: str, role: str, *, expires: float | None = None, quota: int | None = None
-) -> str:
+def create(connection: Connection, name: str, role: str, *, expires: float | None = None, quota: int | None = None) -> str:
     """A new token; its secret is returned here and never again."""
     if not name or len(name) > 100 or not name.isprintable():
         raise BadName("not a name for a token", where=name[:80], remedy="use up to 100 printable characters")
@@ -55,9 +53,7 @@ def create(
         raise Conflict("there is a token of this name", where=name, remedy="choose another name")
     secret = _PREFIX + secrets.token_urlsafe(32)
     connection.execute(
-        insert(t.tokens).values(
-            name=name, hash=hash_of(secret), role=role, quota=quota, created=time.time(), expires=expires
-        )
+        insert(t.tokens).values(name=name, hash=hash_of(secret), role=role, quota=quota, created=time.time(), expires=expires)
     )
     return secret
 

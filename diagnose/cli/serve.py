@@ -1,0 +1,69 @@
+"""``diagnose serve``: the REST service."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnose.errors import DiagnoseError
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, help="where journal and database lie (~/.local/share/diagnose/service)"
+    )
+    parser.add_argument("--database", metavar="URL", help="postgresql://USER@HOST/NAME instead of SQLite in the data folder")
+    parser.add_argument("--host", default=None, help="address to listen on (127.0.0.1); others need a token first")
+    parser.add_argument("--port", type=int, default=None, help="port to listen on (8321); 0: any free one")
+    parser.add_argument("--tls-certificate", metavar="FILE", type=Path, help="serve HTTPS with this certificate")
+    parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its private key")
+    parser.add_argument("--root-path", metavar="PREFIX", help="the path under which a proxy shows the service")
+    parser.add_argument("--identities", metavar="FILE", type=Path, help="which labels name job, source, rank and node here")
+    parser.add_argument("--raw", action="store_true", default=None, help="keep the raw logs too, compressed")
+    parser.add_argument("--redact", action="store_true", default=None, help="take secrets out of what is stored")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="how much it tells")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from service.server import serve
+
+    serve(settings_of(arguments), log_level=arguments.log_level)
+    return 0
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """Options over the environment over the defaults."""
+    from service.settings import Settings
+
+    settings = Settings().with_environment(os.environ)
+    given = {
+        name: value
+        for name in (
+            "data",
+            "database",
+            "host",
+            "port",
+            "tls_certificate",
+            "tls_key",
+            "root_path",
+            "identities",
+            "raw",
+            "redact",
+        )
+        if (value := getattr(arguments, name, None)) is not None
+    }
+    settings = replace(settings, **given)
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise DiagnoseError("a certificate and its key belong together", remedy="give --tls-certificate and --tls-key")
+    for file in (settings.tls_certificate, settings.tls_key):
+        if file is not None and not file.is_file():
+            raise DiagnoseError("no such file", where=str(file), remedy="check the path")
+    if not 0 <= settings.port < 65536:
+        raise DiagnoseError(f"{settings.port} is not a port", remedy="give one from 1 to 65535, or 0 for any")
+    return settings

@@ -1,0 +1,57 @@
+"""``diagnose tokens``: who may use a service."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from diagnose.cli import printable
+from diagnose.cli.serve import settings_of
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = actions.add_parser("create", help="make a token; it is shown once")
+    create.add_argument("name", help="whose it is, or what for")
+    create.add_argument("--role", required=True, help="ingest (send logs), read, operate (change), admin (all)")
+    create.add_argument("--days", type=float, metavar="N", help="it expires after so many days")
+    create.add_argument("--quota", type=int, metavar="BYTES", help="log bytes a second that it may send")
+    listing = actions.add_parser("list", help="show the tokens, without their secrets")
+    revoke = actions.add_parser("revoke", help="make a token invalid")
+    revoke.add_argument("name")
+    for one in (create, listing, revoke):
+        one.add_argument("--data", metavar="DIR", type=Path, help="the data folder of the service")
+        one.add_argument("--database", metavar="URL", help="its database, if it is not in the data folder")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from service.store import Store
+    from service.store import tokens as stored
+
+    settings = settings_of(arguments)
+    if settings.database is None:
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
+    try:
+        store.migrate()
+        if arguments.action == "create":
+            expires = time.time() + 86_400 * arguments.days if arguments.days is not None else None
+            print(
+                store.write(
+                    lambda connection: stored.create(
+                        connection, arguments.name, arguments.role, expires=expires, quota=arguments.quota
+                    )
+                )
+            )
+        elif arguments.action == "revoke":
+            store.write(lambda connection: stored.revoke(connection, arguments.name))
+        else:
+            for token in store.read(stored.listed):
+                state = "valid" if token.valid(time.time()) else "revoked" if token.revoked else "expired"
+                made = datetime.fromtimestamp(token.created, UTC).date()
+                print(f"{printable(token.name)}\t{token.role}\t{state}\tcreated {made}")
+    finally:
+        store.close()
+    return 0

@@ -1,0 +1,82 @@
+"""What the routes share: the service behind the app, rights, and how a place in a list is written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Request
+
+from service.api.shapes import Problem
+from service.auth import Who, needs
+from service.batch import LONGEST_NAME, check_job
+from service.errors import BadName
+from service.service import Service
+
+Reader = Annotated[Who, Depends(needs("read"))]
+Operator = Annotated[Who, Depends(needs("operate"))]
+Sender = Annotated[Who, Depends(needs("ingest"))]
+
+
+def service_of(request: Request) -> Service:
+    """The service that answers."""
+    found: Service = request.app.state.service
+    return found
+
+
+Here = Annotated[Service, Depends(service_of)]
+
+
+def job_name(
+    job: Annotated[
+        str,
+        Path(
+            description=f"The job's name: up to {LONGEST_NAME} letters, digits and `_ . : @ + = , [ ] -`",
+            examples=["train-7b-8812"],
+            max_length=LONGEST_NAME,
+        ),
+    ],
+) -> str:
+    """A job's name, checked."""
+    return check_job(job)
+
+
+JobName = Annotated[str, Depends(job_name)]
+Number = Annotated[int | None, Query(ge=0, le=1_000_000, description="The attempt; the latest if it is not given")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most")]
+Before = Annotated[str | None, Query(max_length=60, description="`next` of the page before")]
+Word = Annotated[str | None, Query(max_length=200)]
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "The request is not well formed"},
+    401: {"model": Problem, "description": "No token, or not a valid one"},
+    403: {"model": Problem, "description": "The token's role does not suffice"},
+    404: {"model": Problem, "description": "There is no such thing"},
+    422: {"model": Problem, "description": "A parameter is out of its bounds"},
+    503: {"model": Problem, "description": "The database is away, or the service starts or stops"},
+}
+
+
+def place_of(row: dict[str, Any]) -> str:
+    """Where a page ends."""
+    return f"{row['last_seen']!r}_{row['id']}"
+
+
+def place(text: str | None) -> tuple[float, int] | None:
+    """Where a page begins."""
+    if text is None:
+        return None
+    when, _, which = text.partition("_")
+    try:
+        found = float(when), int(which)
+    except ValueError:
+        found = float("nan"), 0
+    if not 0 <= found[0] < 1e12 or not 0 <= found[1] < 1 << 62:
+        raise BadName("not a place in this list", where=text[:60], remedy="give `next` of the page before, unchanged")
+    return found
+
+
+def storable(text: str | None, where: str) -> str | None:
+    """``text`` if a database can hold it."""
+    if text is not None and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
+        raise BadName("it holds a character that cannot be stored", where=where, remedy="send valid text without NUL")
+    return text

@@ -1,0 +1,65 @@
+"""What happens, as it happens: Server-Sent Events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from service.api.common import REFUSALS, Here, Reader
+from service.errors import Busy
+from service.events import Event
+from service.service import Service
+
+router = APIRouter(tags=["events"], responses=REFUSALS)
+_MOST = 500
+
+
+@router.get(
+    "/v1/events",
+    response_class=StreamingResponse,
+    summary="What happens, as it happens (Server-Sent Events)",
+    responses={
+        200: {
+            "content": {
+                "text/event-stream": {
+                    "schema": {"type": "string"},
+                    "example": 'id: 1767323045000001\nevent: job.diagnosed\ndata: {"job": "train-7b", "reason": "hang"}\n\n',
+                }
+            },
+        }
+    },
+)
+async def events(
+    service: Here,
+    who: Reader,
+    last_event_id: Annotated[str | None, Header(description="Go on behind this one")] = None,
+    after: Annotated[str | None, Query(max_length=20, description="The same, for who cannot set headers")] = None,
+    job: Annotated[str | None, Query(max_length=200, description="Only of this job")] = None,
+) -> StreamingResponse:
+    """`job.started`, `job.progress`, `job.diagnosed`, `job.ended`, `failure.regressed`, `failure.changed`, `action.proposed`,
+    `diagnosis.corrected`; `reset` says that events were missed, and what is shown is to be loaded anew.
+    """
+    if service.events.listeners >= _MOST:
+        raise Busy("too many listen already", remedy="try again later", retry_after_s=10)
+    said = last_event_id or after
+    start = int(said) if said is not None and said.isascii() and said.isdecimal() and len(said) < 19 else None
+    return StreamingResponse(_stream(service, start, job), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+async def _stream(service: Service, start: int | None, job: str | None) -> AsyncIterator[bytes]:
+    yield b"retry: 2000\n\n"
+    async for event in service.events.listen(start):
+        if event is None:
+            yield b": still here\n\n"
+        elif job is None or event.kind == "reset" or event.data.get("job") == job:
+            yield as_text(event)
+
+
+def as_text(event: Event) -> bytes:
+    """One event on the wire. JSON has no line ends of its own, so data cannot break out."""
+    data = json.dumps({"at": event.at, **event.data})
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n".encode()

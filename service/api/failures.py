@@ -1,0 +1,89 @@
+"""Failure groups: the same failure over jobs, nodes and days."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query
+
+from service.api import shapes
+from service.api.common import REFUSALS, Before, Here, Limit, Operator, Reader, Word, place, place_of, storable
+from service.errors import Refused, Unknown
+from service.store import reading
+
+router = APIRouter(tags=["failures"], responses=REFUSALS)
+GroupId = Annotated[int, Path(ge=1, lt=1 << 62)]
+
+
+@router.get("/v1/failures", response_model=shapes.GroupPage, summary="Failure groups, the latest first")
+async def groups(
+    service: Here,
+    who: Reader,
+    limit: Limit = 50,
+    before: Before = None,
+    since: Annotated[float | None, Query(ge=0, le=1e12)] = None,
+    state: Annotated[str | None, Query(pattern="^(open|resolved|ignored)$")] = None,
+    category: Word = None,
+    reason: Word = None,
+    node: Word = None,
+    user: Word = None,
+) -> dict[str, Any]:
+    equal = {"state": state, "category": category, "reason": reason}
+    given = {column: value for column, value in equal.items() if value is not None and storable(value, column)}
+    storable(node, "node")
+    storable(user, "user")
+    at = place(before)
+    rows = await service.store.aread(
+        lambda connection: reading.groups(
+            connection,
+            limit=limit,
+            before=at,
+            since=since,
+            equal=given,
+            node=node,
+            user=user,
+        )
+    )
+    return {"failures": rows, "next": place_of(rows[-1]) if len(rows) == limit else None}
+
+
+@router.get("/v1/failures/{group}", response_model=shapes.GroupDetail, summary="A group: nodes, users, latest occurrences")
+async def group(group: GroupId, service: Here, who: Reader) -> dict[str, Any]:
+    found = await service.store.aread(lambda connection: reading.group(connection, group))
+    if found is None:
+        raise _unknown(group)
+    return found
+
+
+@router.get("/v1/failures/{group}/occurrences", response_model=shapes.OccurrencePage, summary="All jobs that failed so")
+async def occurrences(
+    group: GroupId,
+    service: Here,
+    who: Reader,
+    limit: Limit = 100,
+    before: Annotated[float | None, Query(ge=0, le=1e12, description="`at` of the last one of the page before")] = None,
+) -> dict[str, Any]:
+    rows = await service.store.aread(lambda connection: reading.occurrences(connection, group, limit=limit, before=before))
+    return {"occurrences": rows}
+
+
+@router.patch("/v1/failures/{group}", response_model=shapes.GroupDetail, summary="Set a group's state or note")
+async def change(group: GroupId, service: Here, who: Operator, change: Annotated[shapes.GroupChange, Body()]) -> dict[str, Any]:
+    """A resolved group that occurs again is open again, and marked as regressed."""
+    changes = change.model_dump(exclude_unset=True)
+    if not changes or changes.get("state", "open") is None:
+        raise Refused("nothing is to be changed", remedy="give state (open, resolved, ignored) or note")
+    storable(changes.get("note"), "note")
+    now = time.time()
+    if not await service.store.awrite(lambda connection: reading.change_group(connection, group, changes, who.name, now)):
+        raise _unknown(group)
+    service.events.publish("failure.changed", group=group, who=who.name, **changes)
+    found = await service.store.aread(lambda connection: reading.group(connection, group))
+    if found is None:
+        raise _unknown(group)
+    return found
+
+
+def _unknown(group: int) -> Unknown:
+    return Unknown("there is no such failure group", where=str(group), remedy="GET /v1/failures lists them")

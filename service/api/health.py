@@ -1,0 +1,42 @@
+"""Whether the service lives, whether it is ready, and its numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from service.api.common import Here, Reader
+from service.api.shapes import Readiness
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="The process lives")
+async def healthz() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
+async def readyz(service: Here, response: Response) -> dict[str, Any]:
+    """Whether logs can be taken in and asked for. While the database is away, known sources are still taken in."""
+    database = await asyncio.to_thread(service.store.alive)
+    journal = service.journal.size <= service.settings.journal_limit
+    ready = service.ready and database and journal
+    response.status_code = 200 if ready else 503
+    return {
+        "ready": ready,
+        "database": database,
+        "journal": journal,
+        "rules": service.jobs.prepared,
+        "queued_bytes": service.jobs.queued,
+        "live_jobs": len(service.jobs),
+    }
+
+
+@router.get("/metrics", response_class=Response, summary="Our own numbers, for Prometheus",
+            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})  # fmt: skip
+async def metrics(service: Here, who: Reader) -> Response:
+    return Response(service.telemetry.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,154 @@
+"""Jobs: what runs, what failed, why, and the compressed log."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query
+
+from diagnose.report import Report
+from diagnose.taxonomy import shipped_taxonomy
+from service.api import shapes
+from service.api.common import REFUSALS, Before, Here, JobName, Limit, Number, Operator, Reader, Word, place, place_of, storable
+from service.errors import Refused, Unknown
+from service.service import Service
+from service.store import reading
+
+router = APIRouter(tags=["jobs"], responses=REFUSALS)
+
+
+@router.get("/v1/jobs", response_model=shapes.JobPage, summary="Jobs, the latest first")
+async def jobs(
+    service: Here,
+    who: Reader,
+    limit: Limit = 50,
+    before: Before = None,
+    since: Annotated[float | None, Query(ge=0, le=1e12, description="Seen since, in seconds since 1970")] = None,
+    state: Annotated[str | None, Query(pattern="^(running|ended)$")] = None,
+    outcome: Annotated[str | None, Query(pattern="^(running|failed|healthy)$")] = None,
+    category: Word = None,
+    reason: Word = None,
+    cluster: Word = None,
+    user: Word = None,
+    node: Word = None,
+    name: Annotated[str | None, Query(max_length=200, description="A part of the name")] = None,
+) -> dict[str, Any]:
+    equal = {"state": state, "outcome": outcome, "category": category, "reason": reason, "cluster": cluster, "user": user}
+    given = {column: value for column, value in equal.items() if value is not None and storable(value, column)}
+    storable(name, "name")
+    storable(node, "node")
+    at = place(before)
+    rows = await service.store.aread(
+        lambda connection: reading.jobs(
+            connection,
+            limit=limit,
+            before=at,
+            since=since,
+            equal=given,
+            name=name,
+            node=node,
+        )
+    )
+    return {"jobs": rows, "next": place_of(rows[-1]) if len(rows) == limit else None}
+
+
+@router.get("/v1/jobs/{job}", response_model=shapes.JobDetail, summary="A job and its attempts")
+async def job(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
+    await service.jobs.fresh(job)
+    found = await service.store.aread(lambda connection: reading.job(connection, job))
+    if found is None:
+        raise _unknown(job)
+    return found
+
+
+@router.get(
+    "/v1/jobs/{job}/report", response_model=Report, response_model_by_alias=True, summary="What happened (diagnose.report/1)"
+)
+async def report(job: JobName, service: Here, who: Reader, attempt: Number = None) -> dict[str, Any]:
+    """Of a running job: as far as is known by now."""
+    await service.jobs.fresh(job, attempt, report=True)
+    key = await _attempt(service, job, attempt)
+    found = await service.store.aread(lambda connection: reading.report(connection, key))
+    if found is None:
+        live = await service.jobs.open(job, attempt)  # stored without one: read it again, and judge
+        await service.jobs.fresh(job, live.number, report=True)
+        found = await service.store.aread(lambda connection: reading.report(connection, key))
+    if found is None:
+        raise Unknown("there is no report yet", where=job, remedy="try again in a moment")
+    whole: dict[str, Any] = found["report"]
+    return whole
+
+
+@router.get("/v1/jobs/{job}/lines", response_model=shapes.LinePage, summary="The compressed log")
+async def lines(
+    job: JobName,
+    service: Here,
+    who: Reader,
+    attempt: Number = None,
+    limit: Limit = 200,
+    after: Annotated[int, Query(ge=-1, lt=1 << 62, description="`next` of the page before")] = -1,
+    search: Annotated[str | None, Query(max_length=500, description="Lines that hold this text, in any case")] = None,
+    rank: Annotated[int | None, Query(ge=0, lt=1 << 31)] = None,
+    node: Word = None,
+    source: Annotated[str | None, Query(max_length=1000)] = None,
+    rule: Word = None,
+) -> dict[str, Any]:
+    for text, where in ((search, "search"), (node, "node"), (source, "source"), (rule, "rule")):
+        storable(text, where)
+    await service.jobs.fresh(job, attempt)
+    key = await _attempt(service, job, attempt)
+    rows = await service.store.aread(
+        lambda connection: reading.lines(
+            connection, key, limit=limit, after=after, search=search, rank=rank, node=node, source=source, rule=rule
+        )
+    )
+    return {"job": job, "lines": rows, "next": rows[-1]["ord"] if len(rows) == limit else None}
+
+
+@router.get("/v1/jobs/{job}/series", response_model=shapes.SeriesList, summary="The job's numbers: loss, step time, ...")
+async def series(job: JobName, service: Here, who: Reader, attempt: Number = None) -> dict[str, Any]:
+    await service.jobs.fresh(job, attempt, report=True)
+    key = await _attempt(service, job, attempt)
+    return {"job": job, "series": await service.store.aread(lambda connection: reading.series(connection, key))}
+
+
+@router.post("/v1/jobs/{job}/corrections", response_model=shapes.Correction, status_code=201, summary="Correct a diagnosis")
+async def correct(job: JobName, service: Here, who: Operator, correction: Annotated[shapes.Correct, Body()]) -> dict[str, Any]:
+    """Stored as a label beside the diagnosis: for accuracy, for a corpus, for what is learned."""
+    taxonomy = shipped_taxonomy()
+    if taxonomy.category_of.get(correction.reason) != correction.category:
+        raise Refused(
+            f"{correction.reason!r} is not a reason under {correction.category!r}",
+            remedy=f"use one of: {', '.join(sorted(taxonomy.category_of))}",
+        )
+    for text, where in ((correction.source, "source"), (correction.note, "note")):
+        storable(text, where)
+    key = await _attempt(service, job, correction.attempt)
+    values = correction.model_dump(exclude={"attempt"})
+    now = time.time()
+
+    def work(connection: Any) -> dict[str, Any]:
+        made = reading.correct(connection, key, values, who.name, now)
+        return next(row for row in reading.corrections(connection, limit=100, attempt=key) if row["id"] == made)
+
+    row = await service.store.awrite(work)
+    service.events.publish("diagnosis.corrected", job=job, attempt=row["attempt"], reason=row["reason"], who=who.name)
+    return row
+
+
+@router.get("/v1/corrections", response_model=shapes.CorrectionList, summary="What persons corrected")
+async def corrections(service: Here, who: Reader, limit: Limit = 100) -> dict[str, Any]:
+    return {"corrections": await service.store.aread(lambda connection: reading.corrections(connection, limit=limit))}
+
+
+async def _attempt(service: Service, job: str, number: int | None) -> int:
+    found = await service.store.aread(lambda connection: reading.attempt_id(connection, job, number))
+    if found is None:
+        raise _unknown(job, number)
+    return found
+
+
+def _unknown(job: str, number: int | None = None) -> Unknown:
+    what = "there is no such job" if number is None else f"there is no attempt {number} of such a job"
+    return Unknown(what, where=job, remedy="GET /v1/jobs lists what there is")

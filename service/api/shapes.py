@@ -1,0 +1,375 @@
+"""What the API takes and answers, as the OpenAPI document shows it. Times are seconds since 1970, UTC."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Problem(BaseModel):
+    """Every refusal."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "error": "offset_gap",
+                    "what": "rank0.log: the source was received up to byte 4096, and this begins at 8192",
+                    "remedy": "send again from offset 4096",
+                    "expected_offset": 4096,
+                }
+            ]
+        },
+    )
+    error: str
+    what: str
+    remedy: str | None = None
+
+
+class Taken(BaseModel):
+    """A body is on disk."""
+
+    job: str
+    attempt: int
+    source: str
+    next_offset: int
+    """what to send next: bytes of this source that were received"""
+    received: int
+    """bytes of this body, unpacked"""
+    duplicate: bool
+    """all of it had been received before"""
+    rejected: int = 0
+    """JSON records that could not be read"""
+    why: str | None = None
+    """why the first of them could not"""
+
+
+class Finish(BaseModel):
+    """How the job's process ended."""
+
+    model_config = ConfigDict(extra="forbid")
+    exit_code: int | None = Field(None, ge=-(1 << 31), lt=1 << 32, examples=[1])
+    signal: int | None = Field(None, ge=0, le=128, examples=[9])
+    attempt: int | None = Field(None, ge=0, le=1_000_000)
+    at: float | None = Field(None, ge=0, le=4e9, description="when it ended; now if it is not given")
+
+
+class Finished(BaseModel):
+    job: str
+    attempt: int
+
+
+class Source(BaseModel):
+    name: str
+    rank: int | None
+    node: str | None
+    received: int
+    """send on from here"""
+    last_seen: float
+
+
+class Sources(BaseModel):
+    job: str
+    attempt: int | None
+    sources: list[Source]
+
+
+class JobRow(BaseModel):
+    """A job with its latest attempt."""
+
+    name: str
+    state: Literal["running", "ended"]
+    outcome: Literal["running", "failed", "healthy"]
+    category: str | None
+    reason: str | None
+    group_id: int | None
+    cluster: str | None
+    user: str | None
+    framework: str | None
+    gpus: int | None
+    labels: dict[str, str]
+    attempt: int
+    first_seen: float
+    last_seen: float
+    step: float | None
+    loss: float | None
+    phase: str | None
+    started_at: float
+    ended_at: float | None
+    exit_code: int | None
+    lines_in: int
+    bytes_in: int
+    lines_kept: int
+    bytes_kept: int
+
+
+class JobPage(BaseModel):
+    jobs: list[JobRow]
+    next: str | None
+    """give it as ``before`` for the next page"""
+
+
+class AttemptRow(BaseModel):
+    number: int
+    state: Literal["running", "ended"]
+    outcome: Literal["running", "failed", "healthy"]
+    started_at: float
+    last_seen: float
+    ended_at: float | None
+    ended_by: str | None
+    exit_code: int | None
+    signal: int | None
+    lines_in: int
+    bytes_in: int
+    lines_kept: int
+    bytes_kept: int
+    dropped: dict[str, int] | None
+    phase: str | None
+    step: float | None
+    loss: float | None
+    progress_at: float | None
+    category: str | None
+    reason: str | None
+    confidence: float | None
+    summary: str | None
+    final: bool | None
+
+
+class JobDetail(BaseModel):
+    name: str
+    state: Literal["running", "ended"]
+    outcome: Literal["running", "failed", "healthy"]
+    category: str | None
+    reason: str | None
+    group_id: int | None
+    cluster: str | None
+    user: str | None
+    framework: str | None
+    gpus: int | None
+    labels: dict[str, str]
+    attempt: int
+    first_seen: float
+    last_seen: float
+    attempts: list[AttemptRow]
+
+
+class Line(BaseModel):
+    ord: int
+    source: str
+    line: int
+    text: str
+    rule: str | None
+    cut: int
+    rank: int | None
+    node: str | None
+
+
+class LinePage(BaseModel):
+    job: str
+    lines: list[Line]
+    next: int | None
+    """give it as ``after`` for the next page"""
+
+
+class SeriesRow(BaseModel):
+    name: str
+    count: int
+    last: float | None
+    at_step: float | None
+    least: float | None
+    most: float | None
+    points: list[list[float | None]]
+    """[step, mean, least, most] of neighbouring values, oldest first"""
+
+
+class SeriesList(BaseModel):
+    job: str
+    series: list[SeriesRow]
+
+
+class Group(BaseModel):
+    id: int
+    fingerprint: str
+    category: str
+    reason: str
+    title: str
+    rule: str | None
+    root_text: str | None
+    mitigation: str | None
+    first_seen: float
+    last_seen: float
+    count: int
+    gpu_seconds_lost: float
+    state: Literal["open", "resolved", "ignored"]
+    regressed: bool
+    state_changed: float | None
+    note: str | None
+
+
+class GroupPage(BaseModel):
+    failures: list[Group]
+    next: str | None
+
+
+class NodeCount(BaseModel):
+    node: str
+    count: int
+    last_seen: float
+
+
+class UserCount(BaseModel):
+    user: str
+    count: int
+
+
+class Occurrence(BaseModel):
+    job: str
+    attempt: int
+    at: float
+    user: str | None
+    cluster: str | None
+    gpu_seconds: float
+
+
+class GroupDetail(Group):
+    nodes: list[NodeCount]
+    users: list[UserCount]
+    occurrences: list[Occurrence]
+    """the latest 50"""
+
+
+class OccurrencePage(BaseModel):
+    occurrences: list[Occurrence]
+
+
+class GroupChange(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    state: Literal["open", "resolved", "ignored"] | None = None
+    note: str | None = Field(None, max_length=10_000, examples=["fixed in driver 570.86"])
+
+
+class Correct(BaseModel):
+    """A person's word on what failed."""
+
+    model_config = ConfigDict(extra="forbid")
+    category: str = Field(max_length=100, examples=["infrastructure"])
+    reason: str = Field(max_length=100, examples=["ecc_error"])
+    source: str | None = Field(None, max_length=1000, examples=["rank0.log"])
+    line: int | None = Field(None, ge=1, lt=1 << 62, examples=[4711])
+    note: str | None = Field(None, max_length=10_000)
+    attempt: int | None = Field(None, ge=0, le=1_000_000)
+
+
+class Correction(BaseModel):
+    id: int
+    job: str
+    attempt: int
+    at: float
+    who: str
+    category: str
+    reason: str
+    source: str | None
+    line: int | None
+    note: str | None
+    was: dict[str, Any]
+
+
+class CorrectionList(BaseModel):
+    corrections: list[Correction]
+
+
+class Node(BaseModel):
+    name: str
+    state: Literal["ok", "suspect", "isolated"]
+    why: str | None
+    first_seen: float
+    last_seen: float
+    last_failure: float | None
+    failures: int
+    changed: float | None
+
+
+class NodePage(BaseModel):
+    nodes: list[Node]
+    next: str | None
+
+
+class NodeFailure(BaseModel):
+    job: str
+    attempt: int
+    at: float
+    group_id: int
+    category: str
+    reason: str
+
+
+class NodeDetail(Node):
+    history: list[NodeFailure]
+
+
+class Action(BaseModel):
+    id: int
+    key: str
+    job: str | None
+    attempt: int | None
+    group_id: int | None
+    kind: str
+    nodes: list[str]
+    restart_from: dict[str, Any] | None
+    skip_batches: list[int] | None
+    why: str
+    state: Literal["proposed", "approved", "dispatched", "running", "succeeded", "failed", "expired", "rejected"]
+    mode: str | None
+    decided_by: str | None
+    executor: str | None
+    claimed_by: str | None
+    fence: int
+    lease_until: float | None
+    result: dict[str, Any] | None
+    created: float
+    changed: float
+    expires: float | None
+
+
+class ActionPage(BaseModel):
+    actions: list[Action]
+    next: int | None
+
+
+class RuleRow(BaseModel):
+    """A rule: shipped with the program, or learned."""
+
+    id: str
+    family: Literal["failures", "filters"]
+    file: str
+    title: str
+    pattern: str
+    kind: str | None
+    reason: str | None
+    layer: str | None
+    severity: str | None
+    framework: str | None
+    mitigation: str | None
+    reference: str | None
+    state: Literal["shipped", "proposed", "shadow", "active", "retired"]
+    scope: str | None = None
+    why: str | None = None
+    matched: int | None = None
+    dirty: int | None = None
+    provenance: dict[str, Any] | None = None
+
+
+class RulePage(BaseModel):
+    rules: list[RuleRow]
+    next: str | None
+
+
+class Readiness(BaseModel):
+    ready: bool
+    database: bool
+    journal: bool
+    rules: bool
+    queued_bytes: int
+    live_jobs: int

@@ -1,0 +1,166 @@
+"""The HTTP face of a service: routes, refusals as JSON, headers. Wiring and nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from diagnose import __version__
+from diagnose.errors import DiagnoseError
+from service.api import actions, docs, events, failures, health, jobs, logs, nodes, rules
+from service.errors import Refused
+from service.service import Service
+from service.store import away
+from service.telemetry import Telemetry
+
+log = logging.getLogger("diagnose.app")
+
+ROUTERS = (logs.router, jobs.router, failures.router, nodes.router, actions.router, rules.router, events.router, health.router)
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; connect-src 'self'; font-src 'self'; "
+        b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    (b"cache-control", b"no-store"),
+]
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application around ``service``."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title="diagnose",
+        version=__version__,
+        description="Log diagnosis for GPU clusters that train large models. Times are seconds since 1970, UTC.",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        root_path=service.settings.root_path,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    app.state.service = service
+    for router in ROUTERS:
+        app.include_router(router)
+    docs.add(app)
+    app.add_exception_handler(DiagnoseError, _refused)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(SQLAlchemyError, _database)
+    app.add_exception_handler(Exception, _failed)
+    app.add_middleware(_Edge, telemetry=service.telemetry)
+    return app
+
+
+class _Edge:
+    """Headers on every answer, and a count of it."""
+
+    def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
+        self._app, self._telemetry = app, telemetry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+        status = 500
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *((name, value) for name, value in _HEADERS if name not in given)]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            self._telemetry.requests.labels(route, status).inc()
+            if route != "/v1/events":
+                self._telemetry.request_s.labels(route).observe(time.monotonic() - began)
+
+
+def _answer(
+    status: int, error: str, what: str, remedy: str | None = None, headers: dict[str, str] | None = None, **more: Any
+) -> JSONResponse:
+    # Log text may hold lone surrogates; ASCII JSON can say them.
+    content = json.loads(json.dumps({"error": error, "what": what, "remedy": remedy, **more}, default=str))
+    return _Json(content, status_code=status, headers=headers)
+
+
+class _Json(JSONResponse):
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, DiagnoseError)
+    if not isinstance(error, Refused):
+        return _answer(400, "bad_request", str(error), error.remedy)
+    headers: dict[str, str] = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    what = f"{error.where}: {error.what}" if error.where else error.what
+    return _answer(error.status, error.error, what, error.remedy, headers, **error.fields)
+
+
+async def _not_valid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return _answer(422, "not_valid", f"{where}: {first['msg']}", "see /docs for what is taken here")
+
+
+async def _http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    names = {404: "not_found", 405: "method_not_allowed"}
+    return _answer(
+        error.status_code, names.get(error.status_code, "refused"), str(error.detail), "see /docs", dict(error.headers or {})
+    )
+
+
+async def _gone(_: Request, error: Exception) -> JSONResponse:
+    """The client went away in the middle of its body: what came before is stored, and nobody reads this."""
+    return _answer(400, "bad_body", "the body was cut off")
+
+
+async def _database(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, SQLAlchemyError)
+    if away(error):
+        return _answer(503, "unavailable", "the database does not answer", "try again", {"Retry-After": "2"})
+    return await _failed(_, error)
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    log.error("%s %s", request.method, request.url.path, exc_info=error)
+    return _answer(500, "internal", "the service failed at this", "look at its log; nothing that was accepted is lost")

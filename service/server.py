@@ -1,0 +1,104 @@
+"""Run a service: logging, sockets, TLS, and the end by signal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import resource
+import socket
+import sys
+import time
+
+import uvicorn
+
+from diagnose.errors import DiagnoseError
+from service.app import create_app
+from service.service import Service
+from service.settings import Settings
+
+
+class _Lines(logging.Formatter):
+    """Our own log: one JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "from": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["trace"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+def serve(settings: Settings, *, log_level: str = "info") -> None:
+    """Until a signal ends it."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines())
+    logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)
+    for noisy in ("alembic", "uvicorn.access"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    _many_files()
+    service = Service(settings)
+    app = create_app(service)
+    listening = _listen(settings)
+    address = listening.getsockname()
+    scheme = "https" if settings.tls_certificate else "http"
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        lifespan="on",
+        backlog=2048,
+    )
+    server = _Server(config, f"{scheme}://{host}:{address[1]}")
+    try:
+        server.run(sockets=[listening])
+    finally:
+        listening.close()
+    if not server.started:
+        raise DiagnoseError("the service could not start", remedy="see its messages above")
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens once it does."""
+
+    def __init__(self, config: uvicorn.Config, url: str) -> None:
+        super().__init__(config)
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            sys.stdout.write(f"diagnose serves on {self._url}\n")
+            sys.stdout.flush()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        raise DiagnoseError(
+            f"cannot listen: {error.strerror}", where=f"{settings.host}:{settings.port}", remedy="choose another --port"
+        ) from None
+    listening.set_inheritable(True)
+    return listening
+
+
+def _many_files() -> None:
+    """A client is a file, and so may be the kept log of a large job."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

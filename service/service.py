@@ -1,0 +1,79 @@
+"""The parts of a running service, put together; ``app`` gives it its HTTP face."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from diagnose.rules import RuleSet
+from service.auth import Tokens, check_exposure
+from service.events import Events
+from service.ingest import Ingest
+from service.jobs import Jobs
+from service.journal import Journal
+from service.protocols import identity
+from service.settings import Settings
+from service.store import Store
+from service.store.live import last_lsn
+from service.telemetry import Telemetry
+
+log = logging.getLogger("diagnose.service")
+_REFRESH_S = 5.0
+
+
+class Service:
+    """One service with one data folder and one database."""
+
+    def __init__(self, settings: Settings, rules: RuleSet | None = None) -> None:
+        self.settings = settings
+        self.identities = identity.load(settings.identities)
+        self.journal = Journal(settings.data / "journal", segment=settings.segment, limit=settings.journal_limit)
+        try:
+            self.store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
+            self.store.migrate()
+            check_exposure(self.store, settings)
+        except BaseException:
+            self.journal.close()
+            raise
+        self.telemetry = Telemetry()
+        self.events = Events()
+        self.jobs = Jobs(self.store, self.journal, self.events, self.telemetry, settings, rules)
+        self.ingest = Ingest(self.jobs, self.journal, self.telemetry, settings)
+        self.tokens = Tokens(self.store, settings)
+        self.started_at = time.time()
+        self.ready = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """On the event loop, before the first request."""
+        self.events.start()
+        await self.tokens.refresh()
+        await asyncio.to_thread(self.jobs.recover)
+        known = await self.store.aread(last_lsn)
+        self.journal.start(after=known)
+        self.jobs.start()
+        self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Answer what was asked, store what was read, and leave the rest to the journal."""
+        self.ready = False
+        self.ingest.close()
+        self.events.close()
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.jobs.close()
+        await asyncio.to_thread(self.journal.close)
+        self.store.close()
+
+    async def _refresh_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_S)
+            try:
+                await self.tokens.refresh()
+            except Exception as error:
+                log.warning("tokens were not read anew: %s", error)

@@ -1,0 +1,324 @@
+"""What pages and scripts ask: jobs, their lines, failure groups, nodes. Pages go by key (``before``), never by counting off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, tuple_, update
+
+from service.store import tables as t
+from service.store.live import unpacked
+
+Rows = list[dict[str, Any]]
+Place = tuple[float, int]
+"""when and which: where a page ended"""
+
+
+def _dict(row: Row[*tuple[Any, ...]]) -> dict[str, Any]:
+    return dict(row._mapping)
+
+
+def jobs(
+    connection: Connection,
+    *,
+    limit: int,
+    before: Place | None = None,
+    since: float | None = None,
+    equal: dict[str, str] | None = None,
+    name: str | None = None,
+    node: str | None = None,
+) -> Rows:
+    """Jobs, newest first. ``equal``: column -> value; ``name``: a part of the job's name; ``node``: one it ran on."""
+    j, a = t.jobs.c, t.attempts.c
+    query = (
+        select(t.jobs, a.id.label("attempt_id"), a.step, a.loss, a.phase, a.started_at, a.ended_at, a.exit_code,
+               a.lines_in, a.bytes_in, a.lines_kept, a.bytes_kept)
+        .join(t.attempts, and_(a.job_id == j.id, a.number == j.attempt))
+        .order_by(j.last_seen.desc(), j.id.desc())
+        .limit(limit)
+    )  # fmt: skip
+    if before is not None:
+        query = query.where(tuple_(j.last_seen, j.id) < before)
+    if since is not None:
+        query = query.where(j.last_seen >= since)
+    for column, value in (equal or {}).items():
+        query = query.where(j[column] == value)
+    if name:
+        query = query.where(j.name.contains(name, autoescape=True))
+    if node:
+        ran = select(t.attempts.c.job_id).join(t.sources, t.sources.c.attempt_id == t.attempts.c.id)
+        query = query.where(j.id.in_(ran.where(t.sources.c.node == node)))
+    return [_dict(row) for row in connection.execute(query)]
+
+
+def job(connection: Connection, name: str) -> dict[str, Any] | None:
+    """A job with its attempts."""
+    found = connection.execute(select(t.jobs).where(t.jobs.c.name == name)).first()
+    if found is None:
+        return None
+    a = t.attempts.c
+    attempts = connection.execute(
+        select(*[column for column in a if column.name not in ("snapshot", "job_id", "lsn")], t.diagnoses.c.category,
+               t.diagnoses.c.reason, t.diagnoses.c.confidence, t.diagnoses.c.summary, t.diagnoses.c.final)
+        .outerjoin(t.diagnoses, t.diagnoses.c.attempt_id == a.id)
+        .where(a.job_id == found.id)
+        .order_by(a.number.desc())
+        .limit(200)
+    )  # fmt: skip
+    return {**_dict(found), "attempts": [_dict(row) for row in attempts]}
+
+
+def attempt_id(connection: Connection, name: str, number: int | None) -> int | None:
+    """The key of an attempt; None for ``number`` means the latest."""
+    a, j = t.attempts.c, t.jobs.c
+    query = select(a.id).join(t.jobs, j.id == a.job_id).where(j.name == name)
+    query = query.where(a.number == (j.attempt if number is None else number))
+    return connection.execute(query).scalar()
+
+
+def report(connection: Connection, attempt: int) -> dict[str, Any] | None:
+    """The stored report, with whether it is final and when it was made."""
+    d = t.diagnoses.c
+    row = connection.execute(select(d.report, d.final, d.made_at).where(d.attempt_id == attempt)).first()
+    return {"report": unpacked(row.report), "final": row.final, "made_at": row.made_at} if row is not None else None
+
+
+def lines(
+    connection: Connection,
+    attempt: int,
+    *,
+    limit: int,
+    after: int = -1,
+    search: str | None = None,
+    rank: int | None = None,
+    node: str | None = None,
+    source: str | None = None,
+    rule: str | None = None,
+) -> Rows:
+    """Kept lines in the order they came."""
+    k, s = t.kept_lines.c, t.sources.c
+    query = (
+        select(k.ord, s.name.label("source"), k.line, k.text, k.rule, k.cut, k.rank, k.node)
+        .join(t.sources, and_(s.attempt_id == k.attempt_id, s.number == k.source))
+        .where(k.attempt_id == attempt, k.ord > after)
+        .order_by(k.ord)
+        .limit(limit)
+    )
+    if search:
+        # SQLite's LIKE ignores the case of ASCII, PostgreSQL's does not: both are asked to.
+        query = query.where(k.text.icontains(search, autoescape=True))
+    if rank is not None:
+        query = query.where(k.rank == rank)
+    if node is not None:
+        query = query.where(k.node == node)
+    if source is not None:
+        query = query.where(s.name == source)
+    if rule is not None:
+        query = query.where(k.rule == rule)
+    return [_dict(row) for row in connection.execute(query)]
+
+
+def sources(connection: Connection, attempt: int) -> Rows:
+    """How far each source is stored."""
+    s = t.sources.c
+    rows = connection.execute(
+        select(s.name, s.rank, s.node, s.received, s.last_seen).where(s.attempt_id == attempt).order_by(s.number)
+    )
+    return [_dict(row) for row in rows]
+
+
+def series(connection: Connection, attempt: int) -> Rows:
+    """The job's numbers, down-sampled."""
+    s = t.series.c
+    rows = connection.execute(
+        select(s.name, s.count, s.last, s.at_step, s.least, s.most, s.points).where(s.attempt_id == attempt).order_by(s.name)
+    )
+    return [{**_dict(row), "points": unpacked(row.points)} for row in rows]
+
+
+# --- failure groups -----------------------------------------------------------------------------------------------------------
+
+
+def groups(
+    connection: Connection,
+    *,
+    limit: int,
+    before: Place | None = None,
+    equal: dict[str, str] | None = None,
+    node: str | None = None,
+    user: str | None = None,
+    since: float | None = None,
+) -> Rows:
+    """Failure groups, the latest first."""
+    g = t.groups.c
+    query = select(t.groups).where(g.count > 0).order_by(g.last_seen.desc(), g.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(tuple_(g.last_seen, g.id) < before)
+    if since is not None:
+        query = query.where(g.last_seen >= since)
+    for column, value in (equal or {}).items():
+        query = query.where(g[column] == value)
+    if node:
+        query = query.where(g.id.in_(select(t.occurrence_nodes.c.group_id).where(t.occurrence_nodes.c.node == node)))
+    if user:
+        query = query.where(g.id.in_(select(t.occurrences.c.group_id).where(t.occurrences.c.user == user)))
+    return [_dict(row) for row in connection.execute(query)]
+
+
+def group(connection: Connection, group_id: int) -> dict[str, Any] | None:
+    """A group with the nodes, users and latest occurrences it touched."""
+    found = connection.execute(select(t.groups).where(t.groups.c.id == group_id)).first()
+    if found is None:
+        return None
+    n, o = t.occurrence_nodes.c, t.occurrences.c
+    nodes = connection.execute(
+        select(n.node, func.count().label("count"), func.max(n.at).label("last_seen"))
+        .where(n.group_id == group_id)
+        .group_by(n.node)
+        .order_by(func.count().desc(), n.node)
+        .limit(100)
+    )
+    users = connection.execute(
+        select(o.user, func.count().label("count"))
+        .where(o.group_id == group_id, o.user.is_not(None))
+        .group_by(o.user)
+        .order_by(func.count().desc(), o.user)
+        .limit(100)
+    )
+    return {
+        **_dict(found),
+        "nodes": [_dict(row) for row in nodes],
+        "users": [_dict(row) for row in users],
+        "occurrences": occurrences(connection, group_id, limit=50),
+    }
+
+
+def occurrences(connection: Connection, group_id: int, *, limit: int, before: float | None = None) -> Rows:
+    """The jobs that failed so, the latest first."""
+    o = t.occurrences.c
+    query = (
+        select(t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), o.at, o.user, o.cluster, o.gpu_seconds)
+        .join(t.jobs, t.jobs.c.id == o.job_id)
+        .join(t.attempts, t.attempts.c.id == o.attempt_id)
+        .where(o.group_id == group_id)
+        .order_by(o.at.desc())
+        .limit(limit)
+    )
+    if before is not None:
+        query = query.where(o.at < before)
+    return [_dict(row) for row in connection.execute(query)]
+
+
+def change_group(connection: Connection, group_id: int, changes: dict[str, Any], who: str, now: float) -> bool:
+    """Set state or note; with a record of who did it."""
+    g = t.groups.c
+    before = connection.execute(select(g.state, g.note).where(g.id == group_id)).first()
+    if before is None:
+        return False
+    values = dict(changes)
+    if "state" in values and values["state"] != before.state:
+        values |= {"state_changed": now, "regressed": False}
+    connection.execute(update(t.groups).where(g.id == group_id).values(**values))
+    record(connection, who, "failure.changed", f"failure/{group_id}", {"was": _dict(before), "is": changes}, now)
+    return True
+
+
+def correct(connection: Connection, attempt: int, values: dict[str, Any], who: str, now: float) -> int:
+    """A person's word on what failed; the diagnosis as it was stays readable beside it."""
+    found = report(connection, attempt)
+    diagnosis = found["report"]["diagnosis"] if found else {}
+    root = diagnosis.get("root_cause") or {}
+    was = {"category": diagnosis.get("category"), "reason": diagnosis.get("reason"), "line": root.get("line")}
+    made = connection.execute(
+        insert(t.corrections).values(attempt_id=attempt, at=now, who=who, was=was, **values).returning(t.corrections.c.id)
+    ).scalar_one()
+    record(connection, who, "diagnosis.corrected", f"attempt/{attempt}", {"was": was, "is": values}, now)
+    return int(made)
+
+
+def corrections(connection: Connection, *, limit: int, attempt: int | None = None) -> Rows:
+    """What persons corrected, the latest first."""
+    c = t.corrections.c
+    query = (
+        select(c.id, t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), c.at, c.who, c.category, c.reason,
+               c.source, c.line, c.note, c.was)
+        .join(t.attempts, t.attempts.c.id == c.attempt_id)
+        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .order_by(c.at.desc())
+        .limit(limit)
+    )  # fmt: skip
+    if attempt is not None:
+        query = query.where(c.attempt_id == attempt)
+    return [_dict(row) for row in connection.execute(query)]
+
+
+def record(connection: Connection, who: str, what: str, subject: str, detail: dict[str, Any], now: float) -> None:
+    """An entry in the audit trail."""
+    connection.execute(insert(t.audit).values(at=now, who=who, what=what, subject=subject, detail=detail))
+
+
+# --- nodes, actions -----------------------------------------------------------------------------------------------------------
+
+
+def nodes(connection: Connection, *, limit: int, state: str | None = None, after: str = "") -> Rows:
+    """Nodes by name."""
+    n = t.nodes.c
+    query = select(t.nodes).where(n.name > after).order_by(n.name).limit(limit)
+    if state is not None:
+        query = query.where(n.state == state)
+    return [_dict(row) for row in connection.execute(query)]
+
+
+def node(connection: Connection, name: str) -> dict[str, Any] | None:
+    """A node with the failures it is suspected of."""
+    found = connection.execute(select(t.nodes).where(t.nodes.c.name == name)).first()
+    if found is None:
+        return None
+    n, o = t.occurrence_nodes.c, t.occurrences.c
+    rows = connection.execute(
+        select(t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), n.at, n.group_id, o.category, o.reason)
+        .join(t.occurrences, o.attempt_id == n.attempt_id)
+        .join(t.jobs, t.jobs.c.id == o.job_id)
+        .join(t.attempts, t.attempts.c.id == n.attempt_id)
+        .where(n.node == name)
+        .order_by(n.at.desc())
+        .limit(100)
+    )
+    return {**_dict(found), "history": [_dict(row) for row in rows]}
+
+
+def actions(
+    connection: Connection, *, limit: int, state: str | None = None, job: str | None = None, before: int | None = None
+) -> Rows:
+    """Actions, the latest first."""
+    a = t.actions.c
+    query = (
+        select(t.actions, t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"))
+        .outerjoin(t.attempts, t.attempts.c.id == a.attempt_id)
+        .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .order_by(a.id.desc())
+        .limit(limit)
+    )
+    conditions: list[ColumnElement[bool]] = []
+    if state is not None:
+        conditions.append(a.state == state)
+    if job is not None:
+        conditions.append(t.jobs.c.name == job)
+    if before is not None:
+        conditions.append(a.id < before)
+    return [_dict(row) for row in connection.execute(query.where(*conditions))]
+
+
+def overview(connection: Connection, since: float) -> dict[str, Any]:
+    """Figures for a first look: what runs, what failed since."""
+    j, o = t.jobs.c, t.occurrences.c
+    states = connection.execute(
+        select(j.state, func.count().label("count")).where(or_(j.state == "running", j.last_seen >= since)).group_by(j.state)
+    )
+    failures = connection.execute(
+        select(o.category, o.reason, func.count().label("count"), func.sum(o.gpu_seconds).label("gpu_seconds"))
+        .where(o.at >= since)
+        .group_by(o.category, o.reason)
+        .order_by(func.count().desc())
+    )
+    return {"jobs": {row.state: row.count for row in states}, "failures": [_dict(row) for row in failures]}
