@@ -92,7 +92,7 @@ def bad(chance: random.Random, regular: list[str], failing: list[str], count: in
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--good", type=int, default=600)
-    parser.add_argument("--bad", type=int, default=490)
+    parser.add_argument("--bad", type=int, default=600)
     parser.add_argument("--mb", type=float, default=24)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
     good = list(seen.proposals())[: chosen.good]
     kind_of = {rule.id: "good" for rule, _ in good}
     proposals = [rule for rule, _ in good]
-    lines = {rule.id: template.samples for rule, template in good}
+    lines = {rule.id: [*template.samples, *template.held] for rule, template in good}
     for kind, rule, claimed in bad(chance, regular, failing, chosen.bad):
         kind_of[rule.id] = kind
         proposals.append(rule)

@@ -15,7 +15,6 @@ functions; ``Book`` says what a store must offer, so SQLite (``book``) and a ser
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -317,8 +316,7 @@ def _bounds(rule: Rule) -> Refusal | None:
 
 def _says_enough(rule: Rule) -> Refusal | None:
     """A rule must have some literal text, else it could be any line."""
-    literal = re.sub(r"\[(?:\\.|[^\]\\])*\]|\\[A-Za-z]|\{[\d,]*\}|\(\?[^)]*", " ", rule.pattern)
-    if len(re.findall(r"[A-Za-z]", literal)) < _FEWEST_LETTERS:
+    if shapes.letters(rule.pattern) < _FEWEST_LETTERS:
         return Refusal("catch-all", "the pattern has hardly any literal text")
     return None
 

@@ -1,7 +1,7 @@
 """Unknown lines of logs -> learned rules, offline: mine, judge, shadow, settle.
 
-The first half of what no rule knows is mined; the second half, which the miner did not see, is the shadow that a rule is
-counted against before it may act.
+Every other line of each shape that no rule knows is mined; the others, which the miner did not see, are the shadow that a rule
+is counted against before it may act.
 """
 
 from __future__ import annotations
@@ -46,13 +46,10 @@ def learn(jobs: Sequence[Job], book: Book, now: float | None = None) -> Lesson:
         lines, failing = _lines(job)
         evidence |= dict.fromkeys(failing[:_MOST_EVIDENCE])
         lesson.lines += len(lines)
-        half = (len(lines) + 1) // 2
-        for line in lines[:half]:
-            miner.add(line)
-        unseen += lines[half:]
+        unseen += [line for line in lines if not miner.add(line)]
     for rule, template in miner.proposals():
         provenance = {"by": "miner", "jobs": [job.id for job in jobs][:20], "seen": template.count}
-        lesson.proposed += propose(book, rule, provenance, template.samples, now)
+        lesson.proposed += propose(book, rule, provenance, [*template.samples, *template.held], now)
     lesson.refused = judge(book, list(evidence), now)
     shadow(book, unseen, list(evidence), now)
     settled = settle(book, now)

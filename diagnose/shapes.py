@@ -168,6 +168,26 @@ def _copies(tree: Any) -> int:
     return most
 
 
+def letters(pattern: str) -> int:
+    """How many letters of the pattern stand in every line that it matches, as they are written."""
+    return _letters(_parse(pattern))
+
+
+def _letters(tree: Any) -> int:
+    fewest = 0
+    for operator, argument in tree:
+        name = str(operator)
+        if name == "LITERAL":
+            fewest += chr(argument).isascii() and chr(argument).isalpha()
+        elif name == "BRANCH":
+            fewest += min(_letters(part) for part in argument[1])
+        elif name == "SUBPATTERN":
+            fewest += _letters(argument[3])
+        elif name in ("MAX_REPEAT", "MIN_REPEAT") and int(argument[0]):
+            fewest += _letters(argument[2])
+    return fewest
+
+
 @functools.lru_cache(maxsize=8192)
 def needs_confirmation(pattern: str) -> bool:
     """Whether Hyperscan can only pre-filter for ``pattern``: it looks around, refers back or gives nothing back."""

@@ -7,7 +7,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.shapes import needs_confirmation, relaxed, sensitivity, shape
+from diagnose.shapes import letters, needs_confirmation, relaxed, sensitivity, shape
 from tests.strategies import bodies, patterns, siblings
 
 
@@ -84,3 +84,19 @@ def test_the_relaxed_pattern_hits_the_shape_of_every_match(pattern: str, pair: t
     body, sibling = pair
     if regex.search(pattern.encode(), sibling):
         assert regex.search(relaxed(pattern).encode(), body)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fewest"),
+    [
+        ("^lane \\d+ of 3$", 6),
+        ("^(?:lane|of) \\w+", 2),
+        ("^(?:lane)?.*", 0),
+        ("^(?:lane)*.*", 0),
+        ("^(?:, 'lane[^']*')+$", 4),
+        ("^[lane]+$", 0),
+        ("^\\s\\w\\d", 0),
+    ],
+)
+def test_letters_that_every_match_must_hold(pattern: str, fewest: int) -> None:
+    assert letters(pattern) == fewest
