@@ -6,13 +6,17 @@ is counted against before it may act.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diagnose.agent.miner import Miner
+from diagnose.agent.log_agent import LogAgent, Written
+from diagnose.agent.miner import Miner, Template
+from diagnose.agent.model import Model
+from diagnose.agent.settings import Settings
 from diagnose.job import Job
 from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle
 from diagnose.matcher import Matcher
@@ -20,6 +24,8 @@ from diagnose.rules import Rule, RuleSet, load
 
 _MOST_LINES = 500_000
 _MOST_EVIDENCE = 5_000
+_MOST_JOBS = 20
+"""whose names a rule's provenance has"""
 
 
 @dataclass(slots=True)
@@ -33,30 +39,68 @@ class Lesson:
     shadow: list[Learned] = field(default_factory=list)
     active: list[Learned] = field(default_factory=list)
     retired: list[Learned] = field(default_factory=list)
+    forwarded: Counter[str] = field(default_factory=Counter)
+    """groups that the model called error-like or an instruction: kept for the diagnosis"""
+    redacted: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
 
 
-def learn(jobs: Sequence[Job], book: Book, now: float | None = None) -> Lesson:
-    """Learn from the unknown lines of ``jobs``, which have been read."""
+def learn(jobs: Sequence[Job], book: Book, now: float | None = None, settings: Settings | None = None) -> Lesson:
+    """Learn from the unknown lines of ``jobs``, which have been read; with ``settings`` a model is asked for the rules."""
     now = time.time() if now is None else now
-    lesson = Lesson()
     miner = Miner()
     unseen: list[str] = []
     evidence: dict[str, None] = {}
+    lines = 0
     for job in jobs:
-        lines, failing = _lines(job)
+        unknown, failing = _lines(job)
         evidence |= dict.fromkeys(failing[:_MOST_EVIDENCE])
-        lesson.lines += len(lines)
-        unseen += [line for line in lines if not miner.add(line)]
-    for rule, template in miner.proposals():
-        provenance = {"by": "miner", "jobs": [job.id for job in jobs][:20], "seen": template.count}
-        lesson.proposed += propose(book, rule, provenance, [*template.samples, *template.held], now)
-    lesson.refused = judge(book, list(evidence), now)
+        lines += len(unknown)
+        unseen += [line for line in unknown if not miner.add(line)]
+    lesson = taught(miner, [job.id for job in jobs], book, list(evidence), now, settings)
+    lesson.lines = lines
     shadow(book, unseen, list(evidence), now)
     settled = settle(book, now)
     lesson.active = [known for known in settled if known.state == "active"]
     lesson.retired = [known for known in settled if known.state == "retired"]
     lesson.shadow = book.rules("shadow", family="filters")
     return lesson
+
+
+def taught(
+    miner: Miner,
+    jobs: Sequence[str],
+    book: Book,
+    evidence: Sequence[str],
+    now: float,
+    settings: Settings | None = None,
+    segment: int = 0,
+) -> Lesson:
+    """What was gathered becomes proposals, and they are judged: what passes is in shadow."""
+    lesson = Lesson()
+    about = {"jobs": list(jobs[:_MOST_JOBS]), "segment": segment}
+    groups = {known.provenance.get("group", known.rule.id) for known in book.rules(family="filters")}
+    fresh = {rule.id: (rule, template) for rule, template in miner.proposals() if rule.id not in groups}
+    mined = {name: {"by": "miner", "seen": template.count, **about} for name, (_, template) in fresh.items()}
+    if settings is not None and fresh:
+        written = asyncio.run(_asked(settings, [template for _, template in fresh.values()], jobs[0], segment))
+        lesson.problems, lesson.forwarded, lesson.redacted = written.problems, written.refused, written.redacted
+        for proposal in written.proposals:
+            lesson.proposed += propose(book, proposal.rule, about | proposal.provenance, proposal.lines, now)
+        lesson.refused = judge(book, evidence, now)
+        # Where the door refused what the model wrote, the miner's template may do better.
+        again = {str(known.provenance.get("group")) for known in book.rules("retired", family="filters")}
+        mined = {name: why | {"because": "the model's rule was refused"} for name, why in mined.items() if name in again}
+        fresh = {name: pair for name, pair in fresh.items() if name in mined}
+    for name, (rule, template) in fresh.items():
+        lesson.proposed += propose(book, rule, mined[name], [*template.samples, *template.held], now)
+    lesson.refused += judge(book, evidence, now)
+    return lesson
+
+
+async def _asked(settings: Settings, templates: Sequence[Template], job: str, segment: int) -> Written:
+    async with Model(settings) as model:
+        return await LogAgent(model).write(templates, job, segment)
 
 
 def propose(book: Book, rule: Rule, provenance: dict[str, Any], lines: Sequence[str], now: float) -> bool:

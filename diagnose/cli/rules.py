@@ -9,12 +9,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diagnose.cli import printable
 from diagnose.cli.terminal import Progress, Style, shortened, table
 from diagnose.errors import DiagnoseError, RuleError
 from diagnose.rules import Rule, RuleSet, load
+
+if TYPE_CHECKING:
+    from diagnose.agent.settings import Settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--rule", metavar="ID", help="explain this rule only")
     add.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders (default: the shipped rules)")
     add.add_argument("--json", action="store_true")
-    add = actions.add_parser("learn", help="write filter rules for what no rule knows in these logs, without a model")
+    add = actions.add_parser("learn", help="write filter rules for what no rule knows in these logs")
     add.add_argument("paths", nargs="+", metavar="PATH", help="logs of jobs, as for diagnose replay")
     add.add_argument("--json", action="store_true")
+    configure_model(add)
     learned = actions.add_parser("learned", help="the learned rules and their states")
     learned.add_argument("--state", choices=("proposed", "shadow", "active", "retired"), help="only those in this state")
     learned.add_argument("--json", action="store_true", help="one object a line")
@@ -66,6 +70,23 @@ def run(arguments: argparse.Namespace) -> int:
         "export": _export,
     }
     return table_of[arguments.action](arguments)
+
+
+def configure_model(parser: argparse.ArgumentParser) -> None:
+    """The flags of a command that may ask a model."""
+    parser.add_argument("--llm", metavar="URL", help="ask this OpenAI-compatible endpoint; without one templates are mined")
+    parser.add_argument("--model", metavar="NAME", help="one of its models (default: the first)")
+    parser.add_argument("--record", metavar="DIR", help="store every question with its answers here")
+    parser.add_argument("--replay", metavar="DIR", help="take answers from here instead of asking")
+
+
+def model_settings(arguments: argparse.Namespace) -> Settings | None:
+    """Where the model is; None where none is wanted."""
+    if arguments.llm is None and arguments.replay is None:
+        return None
+    from diagnose.agent.settings import Settings
+
+    return Settings(arguments.llm or "", model=arguments.model, record=arguments.record, replay=arguments.replay)
 
 
 def book_path(given: str | None) -> str:
@@ -104,7 +125,7 @@ def _learn(arguments: argparse.Namespace) -> int:
     progress.done()
     if not jobs:
         return 2
-    lesson = learn(jobs, book)
+    lesson = learn(jobs, book, settings=model_settings(arguments))
     if arguments.json:
         figures = {
             "lines": lesson.lines,
@@ -112,6 +133,9 @@ def _learn(arguments: argparse.Namespace) -> int:
             "refused": [{"id": rule.id, "name": why.name, "what": why.what} for rule, why in lesson.refused],
             "shadow": [known.rule.id for known in lesson.shadow],
             "active": [known.rule.id for known in lesson.active],
+            "forwarded": dict(lesson.forwarded),
+            "redacted": dict(lesson.redacted),
+            "problems": lesson.problems,
         }
         print(json.dumps(figures))
         return 2 if problems else 0
@@ -121,7 +145,12 @@ def _learn(arguments: argparse.Namespace) -> int:
     rows.append(("shadow", str(len(lesson.shadow)), "passed, and wait for more lines to be counted against"))
     names = Counter(refusal.name for _, refusal in lesson.refused)
     rows.append(("refused", str(len(lesson.refused)), ", ".join(f"{name} {count}" for name, count in names.most_common())))
+    if lesson.forwarded:
+        said = ", ".join(f"{why} {count}" for why, count in lesson.forwarded.most_common())
+        rows.append(("forwarded", str(lesson.forwarded.total()), f"left to the diagnosis: {said}"))
     print(table(rows, style))
+    for said, times in Counter(lesson.problems).most_common(5):
+        sys.stderr.write(f"diagnose rules learn: the model: {printable(said)} ({times} times); templates were mined instead\n")
     for known in lesson.active[:20]:
         print(f"  {style.cyan(known.rule.id)}  {printable(shortened(known.rule.pattern, 80))}")
     print(style.dim(f"kept in {book.path}; diagnose replay --learned uses the active ones"))
