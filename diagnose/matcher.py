@@ -76,6 +76,7 @@ class Matcher:
         self.actions = _actions(self.rules)
         self._lock = threading.Lock()
         self._next: Databases | None = None
+        self._gone: set[int] = set()
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
         self._confirmations: dict[int, Any] = {}
         shapes.analyse(pattern for rule in self.rules for _, pattern in rule.metrics)  # all at once: see readings
@@ -118,6 +119,17 @@ class Matcher:
             self.rules.extend(rules)
             self.actions = _actions(self.rules)
             self._next = Databases(current.base, delta, current.absorbed)
+
+    def retire(self, rule_ids: Iterable[str]) -> None:
+        """Take rules out of use; their numbers stay theirs. The base is compiled anew without them, in the background."""
+        with self._lock:
+            wanted = set(rule_ids)
+            self._gone |= {number for number, rule in enumerate(self.rules) if rule.id in wanted}
+            current = self._next or self._databases
+            delta = self._compile(list(enumerate(self.rules))[current.absorbed :])
+            self._next = Databases(current.base, delta, current.absorbed)
+        if any(number < current.absorbed for number in self._gone):
+            self.absorb()
 
     def absorb(self) -> threading.Thread:
         """Compile base and additions into one database, in the background; the next block after that uses it."""
@@ -213,7 +225,7 @@ class Matcher:
 
     def _compile(self, numbered: list[tuple[int, Rule]]) -> tuple[bytes | None, ...]:
         try:
-            groups = books(numbered)
+            groups = books(pair for pair in numbered if pair[0] not in self._gone)
             if self.engine == "core":
                 return compiled(self._library, [*groups.blind, *groups.relaxed]), compiled(self._library, groups.sensitive)
             return (compiled(self._library, groups.together),)
@@ -241,7 +253,7 @@ class Matcher:
         if self._own_plain is None or self._own_plain[0] is not self._databases:
             wheel = Wheel()
             engine = PlainEngine(self, wheel)
-            data = compiled(wheel, books(enumerate(self.rules)).together)
+            data = compiled(wheel, books(pair for pair in enumerate(self.rules) if pair[0] not in self._gone).together)
             engine.use(Databases((data,), (None,), len(self.rules)))
             self._own_plain = (self._databases, engine)
         return self._own_plain[1]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from diagnose.cli import printable
+from diagnose.cli.rules import book_path, configure_model, model_settings
 from diagnose.cli.terminal import Notice, Progress, Style, human_bytes, shortened, sparkline, table, wrapped
 from diagnose.detectors.course import duration
 from diagnose.errors import DiagnoseError, SourceError
@@ -22,6 +23,7 @@ from diagnose.sources import Follower, Found, Restart, Source, find
 from diagnose.wording import ranges
 
 if TYPE_CHECKING:
+    from diagnose.learner import Heard, Learner
     from diagnose.report import EvidenceLine, Report
 
 _POLL_S = 0.2
@@ -61,10 +63,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         const="",
         help="also use the active learned rules (see diagnose rules learn)",
     )
+    parser.add_argument("--learn", action="store_true", help="with --follow: learn filter rules from the job as it runs")
+    configure_model(parser)
     parser.add_argument("--job", metavar="ID", help="the job's name in the report (default: from the path)")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if (arguments.learn or arguments.llm or arguments.replay) and not (arguments.learn and arguments.follow):
+        raise DiagnoseError(
+            "learning while reading needs --follow and --learn",
+            remedy="diagnose rules learn PATH learns from logs that have ended",
+        )
     jobs, problems = _jobs(arguments)
     for problem in problems:
         _warn(problem)
@@ -103,7 +112,6 @@ def _rules(arguments: argparse.Namespace) -> RuleSet:
     if arguments.learned is None:
         return load(arguments.rules)
     from diagnose.book import SqliteBook
-    from diagnose.cli.rules import book_path
 
     book = SqliteBook(book_path(arguments.learned or None))
     return RuleSet.of([*load(arguments.rules), *(known.rule for known in book.rules("active"))])
@@ -212,6 +220,7 @@ def _read(job: Job, kept_file: _KeptFile) -> bool:
 def _follow(job: Job, kept_file: _KeptFile, arguments: argparse.Namespace) -> bool:
     """Until interrupted, or idle for as long as was asked. True if the job can be taken to have ended."""
     followers = [Follower(source) for source in job.sources]
+    learner = _learner(job, arguments)
     folders = [path for path in arguments.paths if Path(path).is_dir()]
     live = _Live(job)
     last_news = time.monotonic()
@@ -225,6 +234,8 @@ def _follow(job: Job, kept_file: _KeptFile, arguments: argparse.Namespace) -> bo
                     scans = job.restart(number) if isinstance(chunk, Restart) else job.feed(number, chunk)
                     kept_file.write(number, scans)
                     live.show(number, scans)
+                    if learner is not None:
+                        learner.feed(scans)
             for source in _new_sources(folders, job):
                 job.sources.append(source)
                 kept_file.begin(job, many=True)
@@ -243,8 +254,30 @@ def _follow(job: Job, kept_file: _KeptFile, arguments: argparse.Namespace) -> bo
         live.done()
     for number, follower in enumerate(followers):
         follower.close()
-        kept_file.write(number, job.close(number))
+        scans = job.close(number)
+        kept_file.write(number, scans)
+        if learner is not None:
+            learner.feed(scans)
+    if learner is not None:
+        _tell(learner.close(job.compression.counts.dropped))
     return ended
+
+
+def _learner(job: Job, arguments: argparse.Namespace) -> Learner | None:
+    if not arguments.learn:
+        return None
+    from diagnose.learner import Learner
+
+    path = book_path(arguments.learned or None)
+    return Learner(path, job.compression.matcher, job.id, model_settings(arguments))
+
+
+def _tell(heard: Heard) -> None:
+    said = f"learned from {heard.lines:,} kept lines: {len(heard.active)} rules active, {len(heard.retired)} retired"
+    missed = f"; {heard.missed:,} lines were more than it could take" if heard.missed else ""
+    sys.stderr.write(f"diagnose replay: {said}{missed}\n")
+    for problem in dict.fromkeys(heard.problems):
+        sys.stderr.write(f"diagnose replay: learning: {printable(problem)}\n")
 
 
 def _new_sources(folders: list[str], job: Job) -> Iterator[Source]:
