@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
 from service.api import actions, docs, events, failures, health, jobs, logs, nodes, rules
+from service.dashboard import create_pages
 from service.errors import Refused
 from service.service import Service
 from service.store import away
@@ -68,6 +69,8 @@ def create_app(service: Service) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     docs.add(app)
+    app.add_api_route("/", lambda: RedirectResponse(f"{service.settings.root_path}/ui/"), include_in_schema=False)
+    app.mount("/ui", create_pages(service))
     app.add_exception_handler(DiagnoseError, _refused)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(HTTPException, _http)

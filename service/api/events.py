@@ -43,10 +43,15 @@ async def events(
     """`job.started`, `job.progress`, `job.diagnosed`, `job.ended`, `failure.regressed`, `failure.changed`, `action.proposed`,
     `diagnosis.corrected`; `reset` says that events were missed, and what is shown is to be loaded anew.
     """
-    if service.events.listeners >= _MOST:
-        raise Busy("too many listen already", remedy="try again later", retry_after_s=10)
     said = last_event_id or after
     start = int(said) if said is not None and said.isascii() and said.isdecimal() and len(said) < 19 else None
+    return stream(service, start, job)
+
+
+def stream(service: Service, start: int | None, job: str | None) -> StreamingResponse:
+    """The events behind number ``start``, of one job or all."""
+    if service.events.listeners >= _MOST:
+        raise Busy("too many listen already", remedy="try again later", retry_after_s=10)
     return StreamingResponse(_stream(service, start, job), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 

@@ -46,7 +46,7 @@ def occur(
                 fingerprint=diagnosis.group,
                 category=diagnosis.category,
                 reason=diagnosis.reason,
-                title=diagnosis.summary,
+                title=(diagnosis.root_cause.title if diagnosis.root_cause else None) or diagnosis.summary,
                 rule=diagnosis.rule,
                 root_text=diagnosis.root_cause.text if diagnosis.root_cause else None,
                 mitigation=diagnosis.mitigation,

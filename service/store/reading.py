@@ -148,8 +148,9 @@ def groups(
     node: str | None = None,
     user: str | None = None,
     since: float | None = None,
+    search: str | None = None,
 ) -> Rows:
-    """Failure groups, the latest first."""
+    """Failure groups, the latest first. ``search``: text in the title or the root line."""
     g = t.groups.c
     query = select(t.groups).where(g.count > 0).order_by(g.last_seen.desc(), g.id.desc()).limit(limit)
     if before is not None:
@@ -158,6 +159,8 @@ def groups(
         query = query.where(g.last_seen >= since)
     for column, value in (equal or {}).items():
         query = query.where(g[column] == value)
+    if search:
+        query = query.where(or_(g.title.icontains(search, autoescape=True), g.root_text.icontains(search, autoescape=True)))
     if node:
         query = query.where(g.id.in_(select(t.occurrence_nodes.c.group_id).where(t.occurrence_nodes.c.node == node)))
     if user:

@@ -1,0 +1,136 @@
+"""The pages for people, beside the API: server-rendered, small scripts, nothing from elsewhere.
+
+words charts frame          numbers and times; pictures; the template engine
+session page                who looks; what all pages need
+overview failures jobs nodes actions rules      one module a page and its details
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from diagnose.errors import DiagnoseError
+from service.api.events import stream
+from service.dashboard import actions, failures, frame, jobs, nodes, overview, rules, session
+from service.dashboard.page import common_values
+from service.errors import Refused, Unauthorised, Unknown
+from service.service import Service
+
+log = logging.getLogger("diagnose.dashboard")
+_YEAR = "public, max-age=31536000, immutable"
+
+
+def create_pages(service: Service) -> Starlette:
+    """The pages, to be mounted."""
+    pages = Starlette(
+        routes=[
+            Route("/", overview.show),
+            Route("/failures", failures.show),
+            Route("/failures/{group}", failures.one),
+            Route("/failures/{group}", failures.change, methods=["POST"]),
+            Route("/jobs", jobs.show),
+            Route("/jobs/{job}", jobs.one),
+            Route("/jobs/{job}/log", jobs.log),
+            Route("/jobs/{job}/download", jobs.download),
+            Route("/jobs/{job}/correct", jobs.correct, methods=["POST"]),
+            Route("/nodes", nodes.show),
+            Route("/nodes/{node}", nodes.one),
+            Route("/actions", actions.show),
+            Route("/actions/{action}", actions.one),
+            Route("/rules", rules.show),
+            Route("/rules/{rule}", rules.one),
+            Route("/rules/{rule}", rules.decide, methods=["POST"]),
+            Route("/sign-in", _sign_in),
+            Route("/sign-in", _enter, methods=["POST"]),
+            Route("/sign-out", _leave, methods=["POST"]),
+            Route("/events", _events),
+            Route("/assets/{name}", _asset),
+        ],
+        exception_handlers={
+            session.SignInFirst: _first_sign_in,
+            DiagnoseError: _refused,
+            HTTPException: _missing,
+            Exception: _failed,
+        },
+    )
+    pages.state.service = service
+    pages.state.key = session.key_in(service.settings.data)
+    return pages
+
+
+async def _sign_in(request: Request) -> Response:
+    return await _plain(request, "sign-in.html", next=request.query_params.get("next", ""))
+
+
+async def _enter(request: Request) -> Response:
+    async with request.form(max_files=0, max_fields=5) as form:
+        secret, target = str(form.get("token", "")), str(form.get("next", ""))
+    try:
+        return session.signed_in(request, secret, target)
+    except Unauthorised as error:
+        values = {"next": target, "said": {"kind": "bad", "text": f"That did not work: {error.what}."}}
+        return await _plain(request, "sign-in.html", status=401, **values)
+
+
+async def _leave(request: Request) -> Response:
+    async with request.form(max_files=0, max_fields=5) as form:
+        session.check_form(request, form.get("csrf"))
+    return session.signed_out(request)
+
+
+async def _events(request: Request) -> Response:
+    """What happens, for who is signed in by a cookie: the same stream as the API's."""
+    session.viewer(request)
+    service: Service = request.app.state.service
+    said = request.headers.get("last-event-id", "")
+    start = int(said) if said.isascii() and said.isdecimal() and len(said) < 19 else None
+    return stream(service, start, request.query_params.get("job"))
+
+
+async def _asset(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in frame.assets():
+        raise Unknown("there is no such file", where=name[:80])
+    return FileResponse(frame.ASSETS / name, headers={"Cache-Control": _YEAR})
+
+
+async def _plain(request: Request, template: str, status: int = 200, **values: object) -> Response:
+    """A page for somebody who is not known."""
+    prefix = str(request.scope.get("root_path", ""))
+    text = await asyncio.to_thread(frame.rendered, template, prefix, {**common_values(request), **values})
+    return HTMLResponse(text, status_code=status)
+
+
+async def _first_sign_in(request: Request, _: Exception) -> Response:
+    if request.url.path.endswith("/events"):
+        return HTMLResponse("", status_code=401)  # a stream cannot follow a page
+    prefix = str(request.scope.get("root_path", ""))
+    wanted = request.url.path.removeprefix(prefix).lstrip("/")
+    target = wanted + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(str(request.url.replace(path=f"{prefix}/sign-in", query="").include_query_params(next=target)), 303)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DiagnoseError)
+    status = error.status if isinstance(error, Refused) else 400
+    title = error.what[:1].upper() + error.what[1:]
+    where = f"{error.where}. " if error.where else ""
+    return await _plain(request, "message.html", status=status, title=title, text=where + (error.remedy or ""))
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = "There is no such page" if error.status_code == 404 else str(error.detail)
+    return await _plain(request, "message.html", status=error.status_code, title=title, text="Look at the address.")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.error("%s", request.url.path, exc_info=error)
+    return await _plain(request, "message.html", status=500, title="This page failed", text="The service's log says why.")

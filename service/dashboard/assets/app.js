@@ -1,0 +1,186 @@
+// What pages do beyond links and forms: times in the viewer's zone, keys, plots, and fragments that renew themselves.
+// Without it every page still reads and every form still works.
+"use strict";
+
+const $ = (what, where = document) => where.querySelector(what);
+const $$ = (what, where = document) => [...where.querySelectorAll(what)];
+const base = document.documentElement.dataset.base || "";
+
+// --- theme: as the system says, unless the viewer chose
+const themes = ["auto", "light", "dark"];
+function setTheme(name) {
+  if (name === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  const button = $("#theme");
+  if (button) button.textContent = { auto: "◐", light: "☀", dark: "☾" }[name];
+  if (button) button.setAttribute("aria-label", `Colours: ${name}`);
+}
+let theme = localStorage.getItem("theme") || "auto";
+setTheme(theme);
+$("#theme")?.addEventListener("click", () => {
+  theme = themes[(themes.indexOf(theme) + 1) % themes.length];
+  localStorage.setItem("theme", theme);
+  setTheme(theme);
+});
+
+// --- times in the viewer's zone
+const short = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+function span(seconds) {
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 60) return `${minutes} m`;
+  if (minutes < 48 * 60) return minutes % 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} m` : `${minutes / 60} h`;
+  const hours = Math.round(seconds / 3600);
+  return hours % 24 ? `${Math.floor(hours / 24)} d ${hours % 24} h` : `${hours / 24} d`;
+}
+function localTimes(where = document) {
+  for (const time of $$("time[datetime]", where)) {
+    const when = new Date(time.dateTime);
+    if (Number.isNaN(when.getTime())) continue;
+    time.title = exact.format(when);
+    if ("ago" in time.dataset) {
+      const seconds = (Date.now() - when) / 1000;
+      time.textContent = seconds < 1 ? "now" : `${span(seconds)} ago`;
+    } else time.textContent = short.format(when);
+  }
+  for (const label of $$("text[data-at]", where)) {
+    const form = label.dataset.form === "hour" ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric" };
+    label.textContent = new Intl.DateTimeFormat(undefined, form).format(new Date(label.dataset.at));
+  }
+}
+localTimes();
+setInterval(() => localTimes(), 15000);
+
+// --- forms that are sent by their selects, dialogs, confirmations
+document.addEventListener("change", (event) => {
+  if (event.target.matches("form.filters select")) event.target.form.requestSubmit();
+});
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-dialog]");
+  if (opener) document.getElementById(opener.dataset.dialog)?.showModal();
+  const closer = event.target.closest("[data-close]");
+  if (closer) closer.closest("dialog")?.close();
+});
+document.addEventListener("submit", (event) => {
+  // An empty field is no filter: it need not stand in the address.
+  if (event.target.matches("form.filters")) for (const field of event.target.elements) if (!field.value) field.disabled = true;
+  const asked = event.submitter?.dataset.confirm;
+  if (asked && !window.confirm(asked)) event.preventDefault();
+});
+window.addEventListener("pageshow", () => $$("form.filters [disabled]").forEach((field) => (field.disabled = false)));
+
+// --- keys: / search, j k move, Enter opens, g then o f j n a r goes, ? help
+let at = -1;
+let going = false;
+const places = { o: "", f: "failures", j: "jobs", n: "nodes", a: "actions", r: "rules" };
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input, textarea, select, [contenteditable]")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (going) {
+    going = false;
+    if (event.key in places) location.href = `${base}/${places[event.key]}`;
+    return;
+  }
+  const rows = $$("[data-row]");
+  if (event.key === "/") {
+    const field = $("[data-search]");
+    if (field) { event.preventDefault(); field.focus(); field.select(); }
+  } else if (event.key === "j" || event.key === "k") {
+    if (!rows.length) return;
+    rows[at]?.removeAttribute("data-at");
+    at = Math.min(rows.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)));
+    rows[at].setAttribute("data-at", "");
+    rows[at].scrollIntoView({ block: "nearest" });
+    $("a", rows[at])?.focus({ preventScroll: true });
+  } else if (event.key === "g") going = true;
+  else if (event.key === "?") $("#keys")?.showModal();
+});
+
+// --- plots
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+function plot(where) {
+  const data = JSON.parse($("script", where).textContent);
+  where.querySelector(".uplot")?.remove();
+  const lines = [{ label: data.x }].concat(
+    data.series.map((series, index) => ({
+      label: series.name,
+      stroke: colour(["accent", "framework", "script", "infrastructure"][index % 4]),
+      width: 1.5,
+      spanGaps: false,
+      points: { show: series.values.length < 30 },
+    })),
+  );
+  const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") } };
+  const marks = {
+    hooks: {
+      draw: [
+        (u) => {
+          if (data.mark === null || data.mark === undefined) return;
+          const x = u.valToPos(data.mark, "x", true);
+          u.ctx.save();
+          u.ctx.strokeStyle = colour("bad");
+          u.ctx.setLineDash([4, 4]);
+          u.ctx.beginPath();
+          u.ctx.moveTo(x, u.bbox.top);
+          u.ctx.lineTo(x, u.bbox.top + u.bbox.height);
+          u.ctx.stroke();
+          u.ctx.restore();
+        },
+      ],
+    },
+  };
+  const size = () => ({ width: Math.max(260, where.clientWidth), height: 220 });
+  const figure = new uPlot(
+    { ...size(), title: data.title, scales: { x: { time: false } }, series: lines, axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map((tick) => `${Number(tick.toPrecision(4))}`) }], plugins: [marks] },
+    [data.xs, ...data.series.map((series) => series.values)],
+    where,
+  );
+  new ResizeObserver(() => figure.setSize(size())).observe(where);
+}
+function plots(where = document) {
+  if (window.uPlot) $$("[data-plot]", where).forEach(plot);
+}
+plots();
+
+// --- what lives: fragments are fetched again when the service says that something changed
+let wanted = false;
+async function renew() {
+  if (wanted) return;
+  wanted = true;
+  await new Promise((resolve) => setTimeout(resolve, 400)); // a burst of events is one renewal
+  wanted = false;
+  const parts = $$("[data-renew]");
+  if (!parts.length) return;
+  try {
+    const answer = await fetch(location.href, { headers: { "X-Fragment": "1" }, credentials: "same-origin" });
+    if (answer.redirected || !answer.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of parts) {
+      if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) continue;
+      const other = fresh.getElementById(part.id);
+      if (other && other.innerHTML !== part.dataset.was) {
+        part.dataset.was = other.innerHTML;
+        part.replaceChildren(...other.childNodes);
+        localTimes(part);
+        plots(part);
+      }
+    }
+  } catch {
+    // the service is away: the stream below says so and comes back by itself
+  }
+}
+const live = $("#live");
+if (live && window.EventSource) {
+  const source = new EventSource(`${base}/${live.dataset.events}`);
+  source.onopen = () => { live.classList.remove("lost"); live.textContent = "live"; renew(); };
+  source.onerror = () => { live.classList.add("lost"); live.textContent = "reconnecting"; };
+  const kinds = (live.dataset.kinds || "").split(" ").filter(Boolean);
+  for (const kind of kinds) source.addEventListener(kind, renew);
+  source.onmessage = renew;
+}

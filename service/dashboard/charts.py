@@ -1,0 +1,121 @@
+"""Values -> SVG: the pictures that need no script. Colours come from the style sheet, by class."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from service.dashboard import words
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a stacked chart."""
+
+    label: str
+    values: Mapping[str, float]
+    """class -> value"""
+    href: str | None = None
+    at: float | None = None
+    """when it begins; the page's script writes it in the viewer's zone"""
+    form: str = "day"
+    """day or hour: which part of the time tells the bars apart"""
+
+
+def stacked(bars: Sequence[Bar], classes: Sequence[str], what: str, width: int = 960, height: int = 220) -> Markup:
+    """Stacked bars over time, with an axis; each segment says its value on hover and to a screen reader."""
+    left, bottom, top = 44, 22, 8
+    inner = height - bottom - top
+    most = max((sum(bar.values.values()) for bar in bars), default=0)
+    ticks = nice_ticks(most)
+    full = ticks[-1] or 1
+    step = (width - left) / max(1, len(bars))
+    parts = [Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, what)]
+    for tick in ticks:
+        y = top + inner * (1 - tick / full)
+        parts.append(
+            Markup(
+                '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/><text class="tick" x="{}" y="{:.1f}">{}</text>'
+            ).format(left, width, y, y, left - 6, y + 4, words.number(tick))
+        )
+    every = max(1, math.ceil(len(bars) / 12))
+    for index, bar in enumerate(bars):
+        x = left + index * step
+        y = top + inner
+        said = ", ".join(f"{name} {words.number(value)}" for name, value in bar.values.items() if value)
+        column = [Markup("<title>{}: {}</title>").format(bar.label, said or "none")]
+        for name in classes:
+            value = bar.values.get(name, 0)
+            if value:
+                high = inner * value / full
+                y -= high
+                column.append(
+                    Markup('<rect class="fill-{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+                        name, x + step * 0.12, y, step * 0.76, high
+                    )
+                )
+        # The whole column answers to the pointer, also where nothing failed.
+        column.append(Markup('<rect class="hit" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(x, top, step, inner))
+        group = Markup("<g>{}</g>").format(Markup("").join(column))
+        parts.append(Markup('<a href="{}">{}</a>').format(bar.href, group) if bar.href else group)
+        if index % every == 0:
+            parts.append(
+                Markup('<text class="label" x="{:.1f}" y="{}"{}>{}</text>').format(
+                    x + step / 2, height - 6, _when(bar), bar.label
+                )
+            )
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)
+
+
+def _when(bar: Bar) -> Markup:
+    if bar.at is None:
+        return Markup("")
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(bar.at))
+    return Markup(' data-at="{}" data-form="{}"').format(stamp, bar.form)
+
+
+def nice_ticks(most: float, wanted: int = 4) -> list[float]:
+    """Round values from 0 to above ``most``: 0 5 10 15."""
+    if most <= 0:
+        return [0, 1]
+    rough = most / wanted
+    size = 10 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+    if most >= 1 and step < 1:
+        step = 1
+    return [step * index for index in range(math.ceil(most / step) + 1)]
+
+
+def bar(value: float, most: float, name: str, width: int = 240) -> Markup:
+    """One horizontal bar, for tables."""
+    length = max(2.0, width * value / most) if most and value else 0
+    return Markup(
+        '<svg class="bar" viewBox="0 0 {} 10" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="fill-{}" width="{:.1f}" height="10" rx="2"/></svg>'
+    ).format(width, name, length)
+
+
+def sparkline(values: Sequence[float | None], what: str, width: int = 120, height: int = 26) -> Markup:
+    """A small line; gaps where values are missing."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if len(known) < 2:
+        return Markup('<span class="none">–</span>')
+    least, most = min(known), max(known)
+    reach = (most - least) or 1.0
+    step = width / max(1, len(values) - 1)
+    pieces, pen = [], "M"
+    for index, value in enumerate(values):
+        if value is None or not math.isfinite(value):
+            pen = "M"
+            continue
+        pieces.append(f"{pen}{index * step:.1f} {2 + (height - 4) * (1 - (value - least) / reach):.1f}")
+        pen = "L"
+    said = f"{what}: from {known[0]:.4g} to {known[-1]:.4g}, least {least:.4g}, greatest {most:.4g}"
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {} {}" role="img" aria-label="{}"><title>{}</title><path d="{}"/></svg>'
+    ).format(width, height, said, said, "".join(pieces))

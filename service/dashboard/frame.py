@@ -1,0 +1,80 @@
+"""What every page stands in: the template engine, its filters, addresses under a prefix, and the headers of an answer."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup, escape
+
+from service.dashboard import words
+
+FOLDER = Path(__file__).resolve().parent
+ASSETS = FOLDER / "assets"
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": words.number,
+        "size": words.size,
+        "share": words.share,
+        "span": words.span,
+        "ago": words.ago,
+        "moment": words.moment,
+        "printable": words.printable,
+        "prose": lambda text: "\n".join(words.printable(line) for line in text.splitlines()),
+        "path": lambda text: quote(str(text), safe=""),
+        "basename": os.path.basename,
+        "marked": marked,
+    }
+    return made
+
+
+def marked(text: str, wanted: str | None) -> Markup:
+    """A log line with what was searched for marked."""
+    shown = words.printable(text)
+    if not wanted:
+        return escape(shown)
+    parts = re.split(f"({re.escape(wanted)})", shown, flags=re.IGNORECASE)
+    return Markup("").join(
+        Markup("<mark>{}</mark>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts)
+    )
+
+
+@functools.cache
+def stamp(name: str) -> str:
+    """The content of an asset as a short word, so that browsers may keep it for ever."""
+    return hashlib.blake2b((ASSETS / name).read_bytes(), digest_size=5).hexdigest()
+
+
+@functools.cache
+def assets() -> frozenset[str]:
+    """What may be asked for: a name that is not among them never reaches the file system."""
+    return frozenset(path.name for path in ASSETS.iterdir() if path.is_file())
+
+
+def rendered(template: str, prefix: str, values: Mapping[str, Any]) -> str:
+    """A page. ``prefix``: where the dashboard lies, such as ``/cluster1/ui``."""
+
+    def url(path: str = "") -> str:
+        return f"{prefix}/{path}"
+
+    def asset(name: str) -> str:
+        return f"{prefix}/assets/{name}?{stamp(name)}"
+
+    return environment().get_template(template).render({**values, "url": url, "asset": asset, "base": prefix})

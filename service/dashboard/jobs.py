@@ -1,0 +1,246 @@
+"""Jobs: the list, one of them, its compressed log."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from diagnose.report import Diagnosis
+from diagnose.taxonomy import shipped_taxonomy
+from service.api.common import place_of, storable
+from service.batch import check_job
+from service.dashboard import charts, session
+from service.dashboard.overview import liveness
+from service.dashboard.page import PAGE, Page
+from service.errors import BadName, Forbidden, Refused, Unknown
+from service.store import overview, reading
+
+_AROUND = 12
+_LINES = 500
+_LAST = 60
+_A_PART = 1000
+_SHOWN_FIRST = ("loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "tflops", "lr")
+_PLOTS = 4
+
+
+async def show(request: Request) -> Response:
+    """The list."""
+    page = Page.of(request)
+    words = {key: page.asked(key) for key in ("category", "reason", "cluster", "user")}
+    state, search, before = page.asked("state"), page.asked("q"), page.place()
+    equal = {key: value for key, value in words.items() if value}
+    if state in ("running", "failed", "healthy"):
+        equal["outcome"] = state
+    rows = await page.read(lambda connection: reading.jobs(connection, limit=PAGE, before=before, equal=equal, name=search))
+    hang_s = page.service.settings.hang_s
+    return await page.show(
+        "jobs.html",
+        "jobs",
+        asked={"q": search, "state": state, "any": bool(equal or search or before), **words},
+        options=await page.options(page.now - 90 * 86400),
+        jobs=[{**row, "live": liveness(row, page.now, hang_s)} for row in rows],
+        pages=page.pages(rows, place_of(rows[-1]) if len(rows) == PAGE else None),
+    )
+
+
+async def one(request: Request) -> Response:
+    """A job: how it goes, or why it failed."""
+    page = Page.of(request)
+    name = _name(request)
+    job, attempt = await _attempt(page, name)
+
+    def work(connection: Any) -> dict[str, Any]:
+        found = reading.report(connection, attempt["id"])
+        diagnosis = Diagnosis.model_validate(found["report"]["diagnosis"]) if found else None
+        root = diagnosis.root_cause if diagnosis is not None else None
+        group = overview.group_of(connection, attempt["id"])
+        return {
+            "diagnosis": diagnosis,
+            "around": _shown(overview.around(connection, attempt["id"], root.source, root.line, _AROUND), root) if root else [],
+            "group": group,
+            "sources": reading.sources(connection, attempt["id"]),
+            "series": reading.series(connection, attempt["id"]),
+            "actions": [one for one in reading.actions(connection, limit=50, job=name) if one["attempt"] == attempt["number"]],
+            "last": _shown(overview.last_lines(connection, attempt["id"], _LAST)) if attempt["state"] == "running" else [],
+        }
+
+    found = await page.read(work)
+    diagnosis: Diagnosis | None = found.pop("diagnosis")
+    dropped = sorted((attempt["dropped"] or {}).items(), key=lambda pair: -pair[1])
+    evidence = diagnosis.evidence if diagnosis is not None else []
+    failed = attempt["outcome"] == "failed"
+    return await page.show(
+        "job.html",
+        "jobs",
+        job=job,
+        attempt=attempt,
+        attempts=job["attempts"],
+        diagnosis=diagnosis,
+        live=liveness({**attempt, "outcome": attempt["outcome"]}, page.now, page.service.settings.hang_s),
+        ran_s=(attempt["ended_at"] or (page.now if attempt["state"] == "running" else attempt["last_seen"]))
+        - attempt["started_at"],
+        consequences=[line for line in evidence if line.role == "consequence"],
+        others=diagnosis.others if diagnosis is not None else [],
+        plots=_plots(found.pop("series"), diagnosis.step if diagnosis is not None and failed else None),
+        dropped=dropped,
+        bars=[charts.bar(count, dropped[0][1], "accent") for _, count in dropped],
+        taxonomy=_taxonomy(),
+        **found,
+    )
+
+
+async def log(request: Request) -> Response:
+    """The compressed log, with search."""
+    page = Page.of(request)
+    name = _name(request)
+    job, attempt = await _attempt(page, name)
+    search, node, only = page.asked("q"), page.asked("node"), page.asked("only")
+    rank, after = page.number("rank", 1 << 30), page.number("before")
+    rows = await page.read(
+        lambda connection: overview.kept(
+            connection, attempt["id"], limit=_LINES, after=-1 if after is None else after, search=search, rank=rank, node=node,
+            failures=only == "failures",
+        )
+    )  # fmt: skip
+    filtered = bool(search or node or only or rank is not None)
+    return await page.show(
+        "log.html",
+        "jobs",
+        job=job,
+        attempt=attempt,
+        asked={"q": search, "node": node, "rank": rank, "only": only},
+        rows=_shown(rows, folds=not filtered),
+        dropped=sorted((attempt["dropped"] or {}).items(), key=lambda pair: -pair[1]),
+        pages=page.pages(rows, str(rows[-1]["ord"]) if len(rows) == _LINES else None),
+    )
+
+
+async def download(request: Request) -> Response:
+    """The compressed log as text, like ``grep -n`` over several files prints it."""
+    page = Page.of(request)
+    name = _name(request)
+    _, attempt = await _attempt(page, name)
+
+    async def parts() -> AsyncIterator[bytes]:
+        rows = await _part(page, attempt["id"], -1)
+        while rows:
+            yield "".join(f"{row['source']}:{row['line']}:{row['text']}\n" for row in rows).encode("utf-8", "replace")
+            rows = await _part(page, attempt["id"], rows[-1]["ord"])
+
+    told = {"Content-Disposition": f'attachment; filename="{name}-{attempt["number"]}.kept.log"'}
+    return StreamingResponse(parts(), media_type="text/plain; charset=utf-8", headers=told)
+
+
+async def _part(page: Page, attempt: int, after: int) -> list[dict[str, Any]]:
+    return await page.read(lambda connection: reading.lines(connection, attempt, limit=_A_PART, after=after))
+
+
+async def correct(request: Request) -> Response:
+    """A person's word on what failed."""
+    page = Page.of(request)
+    name = _name(request)
+    if "operate" not in page.who.may:
+        raise Forbidden("this needs the right to operate", remedy="sign in with a token of the role operate")
+    async with request.form(max_files=0, max_fields=10) as form:
+        session.check_form(request, form.get("csrf"))
+        given = {key: str(form.get(key, "")).strip() for key in ("attempt", "reason", "source", "line", "note")}
+    category = shipped_taxonomy().category_of.get(given["reason"])
+    if category is None:
+        raise Refused("that is no reason", where=given["reason"][:60], remedy="choose one of the list")
+    if not given["attempt"].isdecimal() or (given["line"] and not given["line"].isdecimal()):
+        raise BadName("a number was expected", remedy="give the attempt and the line as numbers")
+    values = {
+        "category": category,
+        "reason": given["reason"],
+        "source": storable(given["source"][:1000], "source") or None,
+        "line": int(given["line"][:18]) if given["line"] else None,
+        "note": storable(given["note"][:2000], "note") or None,
+    }
+    number, who, now = int(given["attempt"][:9]), page.who.name, time.time()
+    key = await page.read(lambda connection: reading.attempt_id(connection, name, number))
+    if key is None:
+        raise _unknown(name)
+    await page.service.store.awrite(lambda connection: reading.correct(connection, key, values, who, now))
+    page.service.events.publish("diagnosis.corrected", job=name, attempt=number, reason=given["reason"], who=who)
+    return RedirectResponse(session.inside(request, f"jobs/{name}?attempt={number}&said=corrected"), status_code=303)
+
+
+def _name(request: Request) -> str:
+    return check_job(request.path_params["job"])
+
+
+def _unknown(name: str) -> Unknown:
+    return Unknown("there is no such job", where=name, remedy="see the list of jobs")
+
+
+async def _attempt(page: Page, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The job, and the attempt that is asked for (the latest, unless the address says another)."""
+    number = page.number("attempt", 1_000_000)
+    await page.service.jobs.fresh(name, number, report=True)
+    job = await page.read(lambda connection: reading.job(connection, name))
+    if job is None:
+        raise _unknown(name)
+    wanted = job["attempt"] if number is None else number
+    attempt = next((one for one in job["attempts"] if one["number"] == wanted), None)
+    if attempt is None:
+        raise Unknown(f"there is no attempt {wanted} of this job", where=name, remedy="see the job's page")
+    return job, attempt
+
+
+def _shown(rows: Sequence[dict[str, Any]], root: Any = None, *, folds: bool = True) -> list[dict[str, Any]]:
+    """Kept lines as a page shows them; where lines of a source were dropped between two of them, a fold says how many."""
+    shown: list[dict[str, Any]] = []
+    before: dict[str, int] = {}
+    for row in rows:
+        last = before.get(row["source"])
+        if folds and last is not None and row["line"] > last + 1:
+            gap = row["line"] - last - 1
+            shown.append({"fold": f"… {gap:,} {'line' if gap == 1 else 'lines'} dropped"})
+        before[row["source"]] = row["line"]
+        who = f"rank {row['rank']}" if row["rank"] is not None else row["node"] or ""
+        is_root = root is not None and row["source"] == root.source and row["line"] == root.line
+        shown.append({**row, "fold": None, "who": who, "place": row["source"], "root": is_root})
+    return shown
+
+
+def _plots(series: Sequence[dict[str, Any]], onset: float | None) -> list[dict[str, Any]]:
+    """The job's numbers over its steps: mean, and the least and greatest where points stand for many values."""
+    known = {one["name"]: one for one in series if one["count"] > 1}
+    chosen = [name for name in _SHOWN_FIRST if name in known][:_PLOTS]
+    plots = []
+    for name in chosen:
+        points = [point for point in known[name]["points"] if point[0] is not None]
+        if len(points) < 2:
+            continue
+        points.sort(key=lambda point: point[0])
+        lines = [{"name": "mean", "values": [point[1] for point in points]}]
+        if any(point[2] != point[3] for point in points):
+            lines += [
+                {"name": "least", "values": [p[2] for p in points]},
+                {"name": "greatest", "values": [p[3] for p in points]},
+            ]
+        data = {
+            "title": name.replace("_", " "),
+            "x": "step",
+            "xs": [point[0] for point in points],
+            "series": lines,
+            "mark": onset,
+        }
+        # Nothing in it can end the element: names are ours and values are numbers; the escape makes it certain.
+        text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+        still = charts.sparkline([point[1] for point in points], name, 560, 120)
+        plots.append({"data": Markup(text), "still": still, "name": name})  # noqa: S704 - see above
+    return plots
+
+
+def _taxonomy() -> list[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for reason, category in shipped_taxonomy().category_of.items():
+        found.setdefault(category, []).append(reason)
+    return list(found.items())

@@ -1,0 +1,43 @@
+"""Nodes: the grid, and one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.dashboard.page import Page
+from service.errors import Unknown
+from service.store import overview, reading
+
+_MOST = 2000
+
+
+async def show(request: Request) -> Response:
+    """The grid, those to look at first."""
+    page = Page.of(request)
+    search, state = page.asked("q"), page.asked("state")
+    rows, counts = await page.read(
+        lambda connection: (
+            overview.some_nodes(connection, limit=_MOST, name=search, state=state),
+            overview.node_states(connection),
+        )
+    )
+    return await page.show("nodes.html", "nodes", nodes=rows, counts=counts, asked={"q": search, "state": state})
+
+
+async def one(request: Request) -> Response:
+    """A node, what it is suspected of, and what was done with it."""
+    page = Page.of(request)
+    name = request.path_params["node"]
+
+    def work(connection: Any) -> dict[str, Any]:
+        node = reading.node(connection, name)
+        if node is None:
+            raise Unknown("there is no such node", where=name[:80], remedy="see the nodes")
+        titles = overview.titles(connection, [row["group_id"] for row in node["history"]])
+        history = [{**row, "title": titles.get(row["group_id"], "?")} for row in node["history"]]
+        return {"node": node, "history": history, "audit": overview.trail(connection, f"node/{name}")}
+
+    return await page.show("node.html", "nodes", **await page.read(work))

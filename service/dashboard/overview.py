@@ -1,0 +1,118 @@
+"""The first page: what fails, what it costs, what runs, and what waits for a person."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.dashboard import charts
+from service.dashboard.charts import Bar
+from service.dashboard.page import Page
+from service.store import overview, reading
+from service.store.overview import Asked, Cost
+
+CATEGORIES = ("infrastructure", "framework", "script", "unknown")
+_INCIDENTS, _RUNNING, _WAITING, _REASONS = 8, 10, 8, 10
+
+
+async def show(request: Request) -> Response:
+    page = Page.of(request)
+    asked, (name, seconds, bars) = page.failures(), page.range()
+
+    def work(connection: Any) -> dict[str, Any]:
+        running = reading.jobs(
+            connection, limit=_RUNNING, equal=_given(state="running", cluster=asked.cluster, user=asked.user)
+        )
+        losses = overview.losses(connection, [job["attempt_id"] for job in running])
+        return {
+            "figures": overview.figures(connection, asked, page.now - page.service.settings.hang_s),
+            "over_time": overview.over_time(connection, asked, bars),
+            "costs": overview.by_reason(connection, asked),
+            "incidents": reading.groups(
+                connection, limit=_INCIDENTS, equal=_given(state="open", category=asked.category, reason=asked.reason),
+                node=asked.node, user=asked.user,
+            ),
+            "running": [
+                {
+                    **job,
+                    "live": liveness(job, page.now, page.service.settings.hang_s),
+                    "spark": charts.sparkline(losses.get(job["attempt_id"], []), "loss"),
+                }
+                for job in running
+            ],
+            "actions": overview.to_approve(connection, _WAITING),
+        }  # fmt: skip
+
+    found = await page.read(work)
+    figures = found.pop("figures")
+    return await page.show(
+        "overview.html",
+        "",
+        asked={"range": name, **{key: getattr(asked, key) for key in ("cluster", "user", "category", "reason", "node")}},
+        options=await page.options(asked.since),
+        figures={
+            "failures": figures.failures,
+            "before": figures.before,
+            "gpu_hours": figures.gpu_seconds / 3600,
+            "open": figures.open,
+            "running": figures.running,
+            "silent": figures.silent,
+            "waiting": figures.waiting,
+            "bytes_in": figures.bytes_in,
+            "kept": figures.bytes_kept / figures.bytes_in if figures.bytes_in else None,
+        },
+        chart=course(found.pop("over_time"), asked, seconds / bars, height=400),
+        pareto=pareto(found.pop("costs")),
+        **found,
+    )
+
+
+def _given(**values: str | None) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def liveness(job: dict[str, Any], now: float, hang_s: float) -> str:
+    """running, silent (nothing was heard for long), or how it ended."""
+    if job["state"] != "running":
+        return str(job["outcome"])
+    return "silent" if now - job["last_seen"] > hang_s else "running"
+
+
+def course(
+    counts: Sequence[dict[str, int]], asked: Asked, width: float, what: str = "Failures over time", height: int = 220
+) -> Any:
+    """The stacked bars; beneath each its time, in UTC until the page's script knows the viewer's zone."""
+    form = "%H:%M" if width < 86400 / 3 else "%d %b"
+    bars = []
+    for index, values in enumerate(counts):
+        at = asked.since + index * width
+        known = {name: values.get(name, 0) for name in CATEGORIES}
+        known["unknown"] += sum(count for name, count in values.items() if name not in CATEGORIES)
+        label = time.strftime("%d %b" if width >= 86400 / 8 else form, time.gmtime(at))
+        bars.append(Bar(label, known, at=at, form="hour" if width < 86400 / 8 else "day"))
+    return charts.stacked(bars, CATEGORIES, what, height=height)
+
+
+def pareto(costs: Sequence[Cost]) -> list[dict[str, Any]]:
+    """The dearest reasons with the share that they and those above them make up; the rest as one."""
+    by_time = any(cost.gpu_seconds for cost in costs)
+    weights = [cost.gpu_seconds if by_time else float(cost.count) for cost in costs]
+    whole, most = sum(weights) or 1.0, max(weights, default=1.0)
+    rows, so_far = [], 0.0
+    for cost, weight in list(zip(costs, weights, strict=True))[:_REASONS]:
+        so_far += weight
+        rows.append(
+            {
+                "reason": cost.reason,
+                "category": cost.category,
+                "count": cost.count,
+                "gpu_hours": cost.gpu_seconds / 3600 if by_time else None,
+                "cumulated": so_far / whole,
+                "bar": charts.bar(weight, most, cost.category if cost.category in CATEGORIES else "unknown"),
+            }
+        )
+    return rows

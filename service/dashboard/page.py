@@ -1,0 +1,160 @@
+"""What all pages need: who looks, what is asked in the address, and the frame around the content."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from diagnose import __version__
+from diagnose.taxonomy import shipped_taxonomy
+from service.api.common import place, storable
+from service.auth import Who
+from service.dashboard import frame, session
+from service.service import Service
+from service.store import overview
+from service.store.overview import Asked
+
+T = TypeVar("T")
+RANGES = {
+    "1h": (3600.0, 12),
+    "24h": (86400.0, 24),
+    "7d": (7 * 86400.0, 28),
+    "30d": (30 * 86400.0, 30),
+    "90d": (90 * 86400.0, 30),
+}
+"""name -> seconds, bars of a chart"""
+PAGE = 50
+_LONGEST = 500
+_KINDS = (
+    "job.started job.progress job.diagnosed job.ended failure.changed failure.regressed action.proposed action.changed reset"
+)
+
+
+@dataclass(slots=True)
+class Page:
+    """One request for a page."""
+
+    request: Request
+    service: Service
+    who: Who
+    now: float
+
+    @staticmethod
+    def of(request: Request) -> Page:
+        return Page(request, request.app.state.service, session.viewer(request), time.time())
+
+    @property
+    def prefix(self) -> str:
+        return str(self.request.scope.get("root_path", ""))
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        return await self.service.store.aread(work)
+
+    def asked(self, name: str) -> str | None:
+        """A parameter of the address; an empty one is none."""
+        value = self.request.query_params.get(name, "")[:_LONGEST].strip()
+        return storable(value, name) or None
+
+    def number(self, name: str, most: int = 1 << 62) -> int | None:
+        value = self.asked(name)
+        return int(value) if value is not None and value.isascii() and value.isdecimal() and int(value) <= most else None
+
+    def place(self) -> tuple[float, int] | None:
+        return place(self.asked("before"))
+
+    def range(self) -> tuple[str, float, int]:
+        """(name, seconds, bars) of the time that is looked at."""
+        name = self.asked("range") or "7d"
+        name = name if name in RANGES else "7d"
+        return (name, *RANGES[name])
+
+    def failures(self) -> Asked:
+        """Which failures are looked at."""
+        return Asked(
+            self.now - self.range()[1],
+            self.now + 1,
+            cluster=self.asked("cluster"),
+            user=self.asked("user"),
+            category=self.asked("category"),
+            reason=self.asked("reason"),
+            node=self.asked("node"),
+        )
+
+    async def options(self, since: float) -> dict[str, list[str]]:
+        found = await self.read(lambda connection: overview.options(connection, since))
+        chosen = self.asked("reason")
+        if chosen and chosen not in found["reasons"]:
+            found["reasons"].append(chosen)
+        categories = [name for name in dict.fromkeys(shipped_taxonomy().category_of.values()) if name != "none"]
+        return {**found, "categories": categories}
+
+    def pages(self, rows: list[dict[str, Any]], end: str | None) -> dict[str, str | None]:
+        """The links to other pages of a list; ``end``: where this one ends, None if it is the last."""
+        others = {name: value for name, value in self.request.query_params.items() if name != "before" and value}
+        path = self.request.url.path
+        later = f"{path}?{urlencode({**others, 'before': end})}" if end is not None else None
+        earlier = f"{path}?{urlencode(others)}" if self.asked("before") else None
+        return {"later": later, "earlier": earlier, "words": f"{len(rows)} shown"}
+
+    async def show(self, template: str, page: str, status: int = 200, **values: Any) -> Response:
+        """The page, in its frame."""
+        waiting = await self.read(overview.waiting)
+        common = {
+            **common_values(self.request),
+            "who": {"name": self.who.name if session.known_by_name(self.who) else None, "role": " ".join(sorted(self.who.may))},
+            "page": page,
+            "now": self.now,
+            "waiting": waiting,
+            "can_operate": "operate" in self.who.may,
+            "can_act": "operate" in self.who.may and hasattr(self.service, "actions"),
+            "can_admin": "admin" in self.who.may,
+            "rules_in_use": f"{len(self.service.jobs.rules):,}",
+            "here": str(self.request.base_url).removesuffix("/").removesuffix("/ui"),
+        }
+        # Rendering is work for a processor: not on the event loop.
+        text = await asyncio.to_thread(frame.rendered, template, self.prefix, {**common, **values})
+        return HTMLResponse(text, status_code=status)
+
+
+def common_values(request: Request) -> Mapping[str, Any]:
+    """What the frame needs, whoever looks."""
+    prefix = str(request.scope.get("root_path", ""))
+    return {
+        "root": prefix.removesuffix("/ui"),
+        "version": __version__,
+        "said": _said(request),
+        "csrf": session.form_word(request),
+        "events": "events",
+        "kinds": _KINDS,
+        "who": None,
+        "page": "",
+        "waiting": 0,
+        "rules_in_use": "–",
+    }
+
+
+_SAID = {
+    "saved": ("good", "Saved."),
+    "corrected": ("good", "Thank you: the correction is stored beside the diagnosis."),
+    "approved": ("good", "Approved: it will be carried out."),
+    "rejected": ("good", "Rejected: nothing will be done."),
+    "promoted": ("good", "The rule acts from now on."),
+    "retired": ("good", "The rule no longer acts."),
+    "isolate": ("good", "Asked for: the node will be isolated."),
+    "return": ("good", "Asked for: the node will be returned to service."),
+    "late": ("warn", "It had been decided already."),
+}
+"""what a form came to; the address names it, so that nobody can put words into a page"""
+
+
+def _said(request: Request) -> dict[str, str] | None:
+    found = _SAID.get(request.query_params.get("said", ""))
+    return {"kind": found[0], "text": found[1]} if found else None

@@ -1,0 +1,135 @@
+"""Rules, shipped and learned: what they know, what they met, and which of them match a line."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import lru_cache
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from diagnose import learned
+from diagnose.errors import RuleError
+from diagnose.learned import Learned
+from diagnose.matcher import Matcher
+from diagnose.rules import Rule, RuleSet, load
+from diagnose.verification import body_of
+from service.dashboard import session
+from service.dashboard.page import PAGE, Page
+from service.errors import Conflict, Forbidden, Refused, Unknown
+from service.store.book import StoreBook, selected
+
+_SHOWN = 10
+
+
+async def show(request: Request) -> Response:
+    """The rules that are asked for, and what becomes of a line."""
+    page = Page.of(request)
+    asked = {name: page.asked(name) for name in ("q", "family", "state", "line")}
+    known = await page.read(lambda connection: selected(connection))
+    rows = await asyncio.to_thread(_chosen, known, page.service.jobs.rules, asked)
+    after = page.asked("before")
+    start = next((number + 1 for number, row in enumerate(rows) if row["id"] == after), 0)
+    part = rows[start : start + PAGE]
+    tried = await asyncio.to_thread(_tried, page.service.jobs.rules, asked["line"]) if asked["line"] else None
+    return await page.show(
+        "rules.html",
+        "rules",
+        asked=asked,
+        rules=part,
+        tried=tried,
+        pages=page.pages(part, part[-1]["id"] if start + PAGE < len(rows) else None),
+    )
+
+
+async def one(request: Request) -> Response:
+    """A rule with its examples and where it comes from."""
+    page = Page.of(request)
+    name = request.path_params["rule"]
+    found = await asyncio.to_thread(StoreBook(page.service.store).find, name)
+    row = _row(found.rule, found) if found is not None else await asyncio.to_thread(_shipped, name)
+    if row is None:
+        raise Unknown("there is no such rule", where=name[:80], remedy="see the list of rules")
+    return await page.show("rule.html", "rules", rule=row)
+
+
+async def decide(request: Request) -> Response:
+    """Promote or retire a learned rule."""
+    page = Page.of(request)
+    name = request.path_params["rule"]
+    if "admin" not in page.who.may:
+        raise Forbidden("this needs an administrator", remedy="sign in with a token of the role admin")
+    async with request.form(max_files=0, max_fields=5) as form:
+        session.check_form(request, form.get("csrf"))
+        answer = str(form.get("answer", ""))
+    if answer not in ("promote", "retire"):
+        raise Refused("nothing to do", where=answer[:40], remedy="choose promote or retire")
+    book, who = StoreBook(page.service.store), page.who.name
+    state: learned.State = "active" if answer == "promote" else "retired"
+    try:
+        await asyncio.to_thread(
+            lambda: learned.move(book, name, state, f"{answer}d by {who}", time.time(), everywhere=answer == "promote")
+        )
+    except RuleError as error:
+        raise Conflict(error.what, where=name[:80], remedy=error.remedy) from None
+    said = "promoted" if answer == "promote" else "retired"
+    return RedirectResponse(session.inside(request, f"rules/{name}?said={said}"), status_code=303)
+
+
+def _chosen(known: list[Learned], rules: RuleSet, asked: dict[str, str | None]) -> list[dict[str, Any]]:
+    rows = [_row(one.rule, one) for one in known] + [
+        _row(rule, None) for rule in rules if not any(k.rule.id == rule.id for k in known)
+    ]
+    if asked["family"]:
+        rows = [row for row in rows if row["family"] == asked["family"]]
+    if asked["state"]:
+        rows = [row for row in rows if row["state"] == asked["state"]]
+    if asked["q"]:
+        wanted = asked["q"].lower()
+        rows = [row for row in rows if wanted in f"{row['id']} {row['title']} {row['pattern']} {row['reason']}".lower()]
+    return rows
+
+
+def _row(rule: Rule, known: Learned | None) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "family": rule.family,
+        "title": rule.title,
+        "pattern": rule.pattern,
+        "kind": rule.kind,
+        "reason": rule.reason,
+        "mitigation": rule.mitigation,
+        "reference": rule.reference,
+        "place": rule.name if known is None else None,
+        "matches": [example.line for example in rule.matches[:_SHOWN]],
+        "misses": [example.line for example in rule.misses[:_SHOWN]],
+        "state": known.state if known is not None else "shipped",
+        "hits": known.matched if known is not None else None,
+        "dirty": known.dirty if known is not None else None,
+        "provenance": {**known.provenance, **({"why": known.why} if known.why else {})} if known is not None else {},
+    }
+
+
+@lru_cache(maxsize=1)
+def _with_examples() -> dict[str, Rule]:
+    return {rule.id: rule for rule in load(examples=True)}
+
+
+def _shipped(name: str) -> dict[str, Any] | None:
+    rule = _with_examples().get(name)
+    return _row(rule, None) if rule is not None else None
+
+
+@lru_cache(maxsize=2)
+def _matcher(rules: RuleSet) -> Matcher:
+    return Matcher(rules, "plain")
+
+
+def _tried(rules: RuleSet, line: str) -> list[dict[str, Any]]:
+    """The rules that match ``line``, the deciding one first."""
+    matcher = _matcher(rules)
+    found = sorted(matcher.matches(body_of(line)), key=matcher.key)
+    verdicts = {"F": "kept, as evidence", "D": "dropped", "M": "dropped, its numbers read"}
+    return [{**_row(matcher.rules[number], None), "verdict": verdicts[matcher.actions[number]]} for number in found]

@@ -1,0 +1,100 @@
+"""Numbers and times as people read them: ``1.2 k``, ``3 h 10 m``, ``4 min ago``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+
+_PREFIXES = (("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def number(value: float | None) -> str:
+    """``950``, ``1.2 k``, ``3.4 M``; a dash for what is not known."""
+    if value is None or value != value:
+        return "–"
+    for prefix, size in _PREFIXES:
+        if abs(value) >= size * 0.99995:
+            return f"{_three(value / size)} {prefix}"
+    return _three(value)
+
+
+def _three(value: float) -> str:
+    """Three digits, but for whole numbers: 999, 12.3, 0.00123."""
+    return f"{value:.0f}" if value == int(value) and abs(value) < 1000 else f"{float(f'{value:.3g}'):g}"
+
+
+def size(count: float | None) -> str:
+    """Bytes."""
+    return "–" if count is None else f"{number(count)}B" if count >= 1000 else f"{count:.0f} B"
+
+
+def share(part: float | None) -> str:
+    """``0.034`` as ``3.4 %``."""
+    if part is None:
+        return "–"
+    return f"{100 * part:.0f} %" if part >= 0.0995 or part == 0 else f"{100 * part:.2g} %"
+
+
+def span(seconds: float | None) -> str:
+    """``45 s``, ``12 m``, ``3 h 10 m``, ``2 d 4 h``."""
+    if seconds is None:
+        return "–"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s" if whole or seconds <= 0 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} m"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} m" if minutes % 60 else f"{minutes // 60} h"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"
+
+
+def gpu_hours(hours: float | None) -> str:
+    return "–" if hours is None else f"{number(hours)} GPU h"
+
+
+def moment(seconds: float | None) -> Markup:
+    """A point in time; the page's script puts it into the viewer's zone, and without it UTC stands there."""
+    if seconds is None:
+        return Markup("<span class='none'>–</span>")
+    when = datetime.fromtimestamp(seconds, UTC)
+    exact = when.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        when.strftime("%Y-%m-%dT%H:%M:%SZ"), exact, when.strftime("%d %b %H:%M")
+    )
+
+
+def ago(seconds: float | None, now: float) -> Markup:
+    """How long ago, with the exact time on hover."""
+    if seconds is None:
+        return Markup("<span class='none'>–</span>")
+    when = datetime.fromtimestamp(seconds, UTC)
+    words = "now" if now - seconds < 1 else f"{span(now - seconds)} ago" if now >= seconds else f"in {span(seconds - now)}"
+    return Markup('<time data-ago datetime="{}" title="{}">{}</time>').format(
+        when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime("%Y-%m-%d %H:%M:%S UTC"), words
+    )
+
+
+# Written as escapes: what turns text around, hides in it, or moves a terminal's cursor must be seen and not obeyed.
+_HIDDEN = {
+    *range(0x09), *range(0x0A, 0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080), *range(0xD800, 0xE000),
+}  # fmt: skip
+
+
+def printable(text: str, most: int = 4000) -> str:
+    r"""Text of a log with ``\x1b`` and the like shown as what they are; the middle of what is too long left out."""
+    if len(text) > most:
+        left_out = len(text) - most
+        text = f"{text[: most * 2 // 3]} … {left_out:,} characters … {text[len(text) - most // 3 :]}"
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(c) if ord(c) in _HIDDEN else c for c in text)
+
+
+def _escape(c: str) -> str:
+    code = ord(c)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,351 @@
+"""What fails, where and at what price, over a stretch of time: the totals that an overview shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Integer, Select, and_, case, cast, distinct, exists, func, select
+
+from service.store.live import unpacked
+from service.store.tables import (
+    actions,
+    attempts,
+    audit,
+    diagnoses,
+    groups,
+    jobs,
+    kept_lines,
+    nodes,
+    occurrence_nodes,
+    occurrences,
+    series,
+    sources,
+)
+
+_MOST_OPTIONS = 100
+ACTS = ("restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "return_node")
+"""actions that something carries out; the others say what a person should do"""
+_WAITS = (actions.c.state == "proposed", actions.c.kind.in_(ACTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which failures are looked at. None: all."""
+
+    since: float
+    until: float
+    cluster: str | None = None
+    user: str | None = None
+    category: str | None = None
+    reason: str | None = None
+    node: str | None = None
+    group: int | None = None
+
+    def clauses(self) -> list[ColumnElement[bool]]:
+        found: list[ColumnElement[bool]] = [occurrences.c.at >= self.since, occurrences.c.at < self.until]
+        for column, wanted in (
+            (occurrences.c.cluster, self.cluster),
+            (occurrences.c.user, self.user),
+            (occurrences.c.category, self.category),
+            (occurrences.c.reason, self.reason),
+            (occurrences.c.group_id, self.group),
+        ):
+            if wanted is not None:
+                found.append(column == wanted)
+        if self.node is not None:
+            named = and_(occurrence_nodes.c.attempt_id == occurrences.c.attempt_id, occurrence_nodes.c.node == self.node)
+            found.append(exists().where(named))
+        return found
+
+
+def over_time(connection: Connection, asked: Asked, buckets: int) -> list[dict[str, int]]:
+    """Failures by category in ``buckets`` equal parts of the time."""
+    width = (asked.until - asked.since) / buckets
+    number = _whole(connection, (occurrences.c.at - asked.since) / width).label("number")
+    query = (
+        select(number, occurrences.c.category, func.count()).where(*asked.clauses()).group_by(number, occurrences.c.category)
+    )
+    found: list[dict[str, int]] = [{} for _ in range(buckets)]
+    for index, category, count in connection.execute(query):
+        part = found[min(max(0, index), buckets - 1)]
+        part[category] = part.get(category, 0) + count
+    return found
+
+
+def _whole(connection: Connection, value: ColumnElement[Any]) -> ColumnElement[int]:
+    """``value`` rounded down: a cast rounds to the nearest in PostgreSQL and down in SQLite."""
+    return cast(func.floor(value) if connection.dialect.name == "postgresql" else value, Integer)
+
+
+def by_group(connection: Connection, asked: Asked, ids: Sequence[int], buckets: int) -> dict[int, list[int]]:
+    """The course of each of these groups."""
+    width = (asked.until - asked.since) / buckets
+    number = _whole(connection, (occurrences.c.at - asked.since) / width).label("number")
+    query = (
+        select(occurrences.c.group_id, number, func.count())
+        .where(*asked.clauses(), occurrences.c.group_id.in_(ids))
+        .group_by(occurrences.c.group_id, number)
+    )
+    found = {group: [0] * buckets for group in ids}
+    for group, index, count in connection.execute(query):
+        found[group][min(max(0, index), buckets - 1)] += count
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one reason cost."""
+
+    category: str
+    reason: str
+    count: int
+    gpu_seconds: float
+
+
+def by_reason(connection: Connection, asked: Asked) -> list[Cost]:
+    """Reasons, the dearest first; where no job says how many GPUs it has, the most frequent first."""
+    lost = func.coalesce(func.sum(occurrences.c.gpu_seconds), 0.0)
+    query: Select[Any] = (
+        select(occurrences.c.category, occurrences.c.reason, func.count(), lost)
+        .where(*asked.clauses())
+        .group_by(occurrences.c.category, occurrences.c.reason)
+        .order_by(lost.desc(), func.count().desc(), occurrences.c.reason)
+    )
+    return [Cost(*row) for row in connection.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers at the top."""
+
+    failures: int
+    before: int
+    """in the stretch of the same length before"""
+    gpu_seconds: float
+    open: int
+    running: int
+    silent: int
+    waiting: int
+    bytes_in: int
+    bytes_kept: int
+
+
+def figures(connection: Connection, asked: Asked, silent_before: float) -> Figures:
+    """``silent_before``: running jobs whose last line is older are silent."""
+    count, lost = connection.execute(
+        select(func.count(), func.coalesce(func.sum(occurrences.c.gpu_seconds), 0.0)).where(*asked.clauses())
+    ).one()
+    length = asked.until - asked.since
+    earlier = Asked(asked.since - length, asked.since, asked.cluster, asked.user, asked.category, asked.reason, asked.node)
+    before = connection.execute(select(func.count()).select_from(occurrences).where(*earlier.clauses())).scalar_one()
+    running = select(func.count()).select_from(jobs).where(jobs.c.state == "running")
+    kept = select(func.coalesce(func.sum(attempts.c.bytes_in), 0), func.coalesce(func.sum(attempts.c.bytes_kept), 0)).where(
+        attempts.c.last_seen >= asked.since
+    )
+    bytes_in, bytes_kept = connection.execute(kept).one()
+    return Figures(
+        failures=count,
+        before=before,
+        gpu_seconds=lost,
+        open=connection.execute(select(func.count()).select_from(groups).where(groups.c.state == "open")).scalar_one(),
+        running=connection.execute(running).scalar_one(),
+        silent=connection.execute(running.where(jobs.c.last_seen < silent_before)).scalar_one(),
+        waiting=waiting(connection),
+        bytes_in=int(bytes_in),
+        bytes_kept=int(bytes_kept),
+    )
+
+
+def waiting(connection: Connection) -> int:
+    """Actions that a person must decide about."""
+    return connection.execute(select(func.count()).select_from(actions).where(*_WAITS)).scalar_one()
+
+
+def to_approve(connection: Connection, most: int) -> list[dict[str, Any]]:
+    """They, the oldest first: it has waited longest."""
+    rows = connection.execute(_actions().where(*_WAITS).order_by(actions.c.created, actions.c.id).limit(most))
+    return [dict(row._mapping) for row in rows]
+
+
+def options(connection: Connection, since: float) -> dict[str, list[str]]:
+    """What filters can be set to."""
+    clusters = select(distinct(jobs.c.cluster)).where(jobs.c.cluster.is_not(None)).order_by(jobs.c.cluster)
+    reasons = select(distinct(occurrences.c.reason)).where(occurrences.c.at >= since).order_by(occurrences.c.reason)
+    return {
+        "clusters": list(connection.execute(clusters.limit(_MOST_OPTIONS)).scalars()),
+        "reasons": list(connection.execute(reasons.limit(_MOST_OPTIONS)).scalars()),
+    }
+
+
+# --- what single pages ask beyond lists ---------------------------------------------------------------------------------------
+
+
+def losses(connection: Connection, attempt_ids: Sequence[int]) -> dict[int, list[float | None]]:
+    """The course of the loss of each of these attempts."""
+    s = series.c
+    rows = connection.execute(select(s.attempt_id, s.points).where(s.attempt_id.in_(attempt_ids), s.name == "loss"))
+    return {attempt: [point[1] for point in unpacked(points)] for attempt, points in rows}
+
+
+def nodes_of(connection: Connection, group_ids: Sequence[int]) -> dict[int, int]:
+    """How many nodes each group touched."""
+    n = occurrence_nodes.c
+    rows = connection.execute(
+        select(n.group_id, func.count(distinct(n.node))).where(n.group_id.in_(group_ids)).group_by(n.group_id)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def reach(connection: Connection, group_id: int) -> dict[str, int]:
+    """How many jobs and users a group touched. (Its nodes are listed beside.)"""
+    o = occurrences.c
+    found, users = connection.execute(
+        select(func.count(distinct(o.job_id)), func.count(distinct(o.user))).where(o.group_id == group_id)
+    ).one()
+    return {"job_count": found, "user_count": users, "node_count": nodes_of(connection, [group_id]).get(group_id, 0)}
+
+
+def nodes_of_jobs(connection: Connection, group_id: int, wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[str]]:
+    """The suspects of each (job, attempt) of a group."""
+    n = occurrence_nodes.c
+    rows = connection.execute(
+        select(jobs.c.name, attempts.c.number, n.node)
+        .join(attempts, attempts.c.id == n.attempt_id)
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(n.group_id == group_id, jobs.c.name.in_([job for job, _ in wanted]))
+        .order_by(n.node)
+    )
+    found: dict[tuple[str, int], list[str]] = {}
+    for job, number, node in rows:
+        found.setdefault((job, number), []).append(node)
+    return found
+
+
+def root_lines(connection: Connection, group_id: int, most: int) -> list[dict[str, Any]]:
+    """Root-cause lines of a group's latest jobs, each text once."""
+    rows = connection.execute(
+        select(diagnoses.c.report)
+        .join(occurrences, occurrences.c.attempt_id == diagnoses.c.attempt_id)
+        .where(occurrences.c.group_id == group_id)
+        .order_by(occurrences.c.at.desc())
+        .limit(most * 4)
+    )
+    found: dict[str, dict[str, Any]] = {}
+    for number, (packed,) in enumerate(rows):
+        root = unpacked(packed)["diagnosis"]["root_cause"]
+        if root is not None and root["text"] not in found and len(found) < most:
+            found[root["text"]] = {"ord": f"s{number}", "cut": 0, "fold": None, **root}
+    return list(found.values())
+
+
+def _lines(attempt_id: int) -> Select[Any]:
+    k = kept_lines.c
+    return (
+        select(k.ord, sources.c.name.label("source"), k.line, k.text, k.rule, k.cut, k.rank, k.node)
+        .join(sources, and_(sources.c.attempt_id == k.attempt_id, sources.c.number == k.source))
+        .where(k.attempt_id == attempt_id)
+    )
+
+
+def around(connection: Connection, attempt_id: int, source: str, line: int, most: int) -> list[dict[str, Any]]:
+    """The kept lines around one of them, in the order they came."""
+    k = kept_lines.c
+    here = connection.execute(_lines(attempt_id).where(sources.c.name == source, k.line == line).limit(1)).first()
+    if here is None:
+        return []
+    rows = connection.execute(
+        _lines(attempt_id).where(sources.c.name == source, k.ord > here.ord - most, k.ord < here.ord + most).order_by(k.ord)
+    )
+    return [dict(row._mapping) for row in rows]
+
+
+def last_lines(connection: Connection, attempt_id: int, most: int) -> list[dict[str, Any]]:
+    """The kept lines that came last, oldest first."""
+    rows = connection.execute(_lines(attempt_id).order_by(kept_lines.c.ord.desc()).limit(most)).all()
+    return [dict(row._mapping) for row in reversed(rows)]
+
+
+def kept(
+    connection: Connection,
+    attempt_id: int,
+    *,
+    limit: int,
+    after: int,
+    search: str | None = None,
+    rank: int | None = None,
+    node: str | None = None,
+    failures: bool = False,
+) -> list[dict[str, Any]]:
+    """A part of the compressed log."""
+    k = kept_lines.c
+    query = _lines(attempt_id).where(k.ord > after).order_by(k.ord).limit(limit)
+    if search:
+        query = query.where(k.text.icontains(search, autoescape=True))
+    if rank is not None:
+        query = query.where(k.rank == rank)
+    if node is not None:
+        query = query.where(k.node == node)
+    if failures:
+        query = query.where(k.rule.is_not(None), k.rule != "notable")
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def group_of(connection: Connection, attempt_id: int) -> dict[str, Any] | None:
+    """The failure group that an attempt belongs to."""
+    found = connection.execute(
+        select(groups.c.id, groups.c.title, groups.c.count, groups.c.state)
+        .join(occurrences, occurrences.c.group_id == groups.c.id)
+        .where(occurrences.c.attempt_id == attempt_id)
+    ).first()
+    return dict(found._mapping) if found is not None else None
+
+
+def node_states(connection: Connection) -> dict[str, int]:
+    """How many nodes are in each state."""
+    rows = connection.execute(select(nodes.c.state, func.count()).group_by(nodes.c.state))
+    return {"ok": 0, "suspect": 0, "isolated": 0} | {row.state: row[1] for row in rows}
+
+
+def some_nodes(connection: Connection, *, limit: int, name: str | None, state: str | None) -> list[dict[str, Any]]:
+    """Nodes, those that failed most first."""
+    n = nodes.c
+    order = case((n.state == "isolated", 0), (n.state == "suspect", 1), else_=2)
+    query = select(nodes).order_by(order, n.failures.desc(), n.name).limit(limit)
+    if name:
+        query = query.where(n.name.icontains(name, autoescape=True))
+    if state:
+        query = query.where(n.state == state)
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def titles(connection: Connection, group_ids: Sequence[int]) -> dict[int, str]:
+    """The titles of these groups."""
+    rows = connection.execute(select(groups.c.id, groups.c.title).where(groups.c.id.in_(group_ids)))
+    return {row.id: row.title for row in rows}
+
+
+def trail(connection: Connection, subject: str, most: int = 100) -> list[dict[str, Any]]:
+    """The audit trail of one thing, the latest first."""
+    rows = connection.execute(
+        select(audit.c.at, audit.c.who, audit.c.what, audit.c.detail)
+        .where(audit.c.subject == subject)
+        .order_by(audit.c.at.desc(), audit.c.id.desc())
+        .limit(most)
+    )
+    return [dict(row._mapping) for row in rows]
+
+
+def action(connection: Connection, action_id: int) -> dict[str, Any] | None:
+    """One action with its job."""
+    found = connection.execute(_actions().where(actions.c.id == action_id)).first()
+    return dict(found._mapping) if found is not None else None
+
+
+def _actions() -> Select[Any]:
+    return (
+        select(actions, jobs.c.name.label("job"), attempts.c.number.label("attempt"))
+        .outerjoin(attempts, attempts.c.id == actions.c.attempt_id)
+        .outerjoin(jobs, jobs.c.id == attempts.c.job_id)
+    )
