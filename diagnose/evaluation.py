@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from diagnose.errors import SourceError
-from diagnose.evidence import Event
+from diagnose.evidence import Event, Evidence
 from diagnose.job import Job
 from diagnose.lines import clean
 from diagnose.matcher import Matcher
@@ -43,6 +43,23 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
+class Second:
+    """A report after somebody else was asked about it, or was not."""
+
+    report: Report
+    asked: bool
+    reason: str | None = None
+    """what was answered, whether the report follows it or not; None: no usable answer"""
+    line: tuple[str, int] | None = None
+    followed: bool = False
+    """the report is the answer's"""
+    before: Verdict | None = None
+    """the verdict on the report without it"""
+    line_near: bool = False
+    """the answer's line is the labelled one, or in its traceback"""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """How one case came out."""
 
@@ -57,6 +74,8 @@ class Verdict:
     """the line or another of the same traceback"""
     suspects: tuple[int, int, int] | None
     """(found, named by the label, named by the report); None where the label names none"""
+    second: Second | None = None
+    """what a model came to, where one could be asked"""
 
     @property
     def category_right(self) -> bool:
@@ -114,6 +133,37 @@ class Score:
 
 
 @dataclass(slots=True)
+class Asked:
+    """Counts over the cases that somebody else was asked about."""
+
+    asked: int = 0
+    answered: int = 0
+    """with something usable, which may be unknown"""
+    followed: int = 0
+    improved: int = 0
+    worse: int = 0
+    reason: int = 0
+    """of the answers, whether followed or not"""
+    with_line: int = 0
+    line: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        second = verdict.second
+        if second is None or not second.asked:
+            return
+        assert second.before is not None
+        self.asked += 1
+        self.answered += second.reason is not None
+        self.followed += second.followed
+        self.improved += verdict.reason_right and not second.before.reason_right
+        self.worse += second.before.reason_right and not verdict.reason_right
+        self.reason += second.reason == verdict.label.reason
+        if verdict.label.root_cause_line is not None and second.reason is not None:
+            self.with_line += 1
+            self.line += second.line_near
+
+
+@dataclass(slots=True)
 class Results:
     """How a corpus came out."""
 
@@ -123,6 +173,15 @@ class Results:
     @property
     def whole(self) -> Score:
         return _score(self.verdicts)
+
+    def asked(self) -> Asked | None:
+        """What asking came to; None where nobody could be asked."""
+        if all(verdict.second is None for verdict in self.verdicts):
+            return None
+        counts = Asked()
+        for verdict in self.verdicts:
+            counts.add(verdict)
+        return counts
 
     def by_category(self) -> dict[str, Score]:
         """A score for each category that the labels name."""
@@ -184,8 +243,10 @@ def _line(text: str, where: str) -> tuple[str | None, int] | None:
     return source or None, int(number)
 
 
-def evaluate(corpus: Path, matcher: Matcher, *, only: str = "") -> Iterator[Verdict]:
-    """The verdict on each case of a corpus."""
+def evaluate(
+    corpus: Path, matcher: Matcher, *, only: str = "", ask: Callable[[Report, Evidence], Second] | None = None
+) -> Iterator[Verdict]:
+    """The verdict on each case of a corpus. ``ask``: whom to ask about a report, such as a model."""
     for label in labels(corpus):
         if only not in label.file:
             continue
@@ -198,7 +259,14 @@ def evaluate(corpus: Path, matcher: Matcher, *, only: str = "") -> Iterator[Verd
             for chunk in source.chunks():
                 job.feed(number, chunk)
             job.close(number)
-        yield judge(label, job.report(), found.sources)
+        report = job.report()
+        verdict = judge(label, report, found.sources)
+        if ask is not None:
+            second = ask(report, job.evidence())
+            _, near = _placed(label, second.line, found.sources)
+            second = replace(second, before=verdict, line_near=near)
+            verdict = replace(judge(label, second.report, found.sources), second=second)
+        yield verdict
         job.compression.kept.close()
 
 
@@ -206,12 +274,7 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
     """A report against its label."""
     diagnosis = report.diagnosis
     root = diagnosis.root_cause
-    exact = near = False
-    if label.root_cause_line is not None and root is not None:
-        name, line = label.root_cause_line
-        same = name is None or root.source.endswith(name)
-        exact = same and root.line == line
-        near = exact or (same and _one_traceback(next(s for s in sources if s.name == root.source), line, root.line))
+    exact, near = _placed(label, (root.source, root.line) if root else None, sources)
     suspects = diagnosis.suspects
     return Verdict(
         label=label,
@@ -224,6 +287,17 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
         near=near,
         suspects=_suspects(label.where, suspects.nodes, suspects.ranks, suspects.gpus),
     )
+
+
+def _placed(label: Label, found: tuple[str, int] | None, sources: Sequence[Source]) -> tuple[bool, bool]:
+    """Whether a line is the labelled one; whether it is that or another of its traceback."""
+    if label.root_cause_line is None or found is None:
+        return False, False
+    name, line = label.root_cause_line
+    if name is not None and not found[0].endswith(name):
+        return False, False
+    exact = found[1] == line
+    return exact, exact or _one_traceback(next(s for s in sources if s.name == found[0]), line, found[1])
 
 
 def _one_traceback(source: Source, one: int, other: int) -> bool:
@@ -301,6 +375,7 @@ def as_dict(results: Results) -> dict[str, Any]:
         "whole": score(results.whole),
         "by_category": {category: score(one) for category, one in results.by_category().items()},
         "confusion": [{"labelled": a, "said": b, "cases": n} for a, b, n in results.confusion()],
+        "asked": asdict(asked) if (asked := results.asked()) else None,
         "calibration": [{"confidence": c, "cases": n, "right": r} for c, n, r in results.calibration()],
         "cases": [
             {
@@ -316,7 +391,20 @@ def as_dict(results: Results) -> dict[str, Any]:
                 "exact": v.exact,
                 "near": v.near,
                 "suspects": v.suspects,
+                "asked": None if v.second is None or not v.second.asked else _second_as_dict(v.second),
             }
             for v in results.verdicts
         ],
+    }
+
+
+def _second_as_dict(second: Second) -> dict[str, Any]:
+    assert second.before is not None
+    return {
+        "answered": second.reason,
+        "line": second.line[1] if second.line else None,
+        "near": second.line_near,
+        "followed": second.followed,
+        "before": second.before.reason,
+        "notes": second.report.diagnosis.notes,
     }

@@ -43,8 +43,7 @@ class Job:
 
     def learn(self, other: Job) -> None:
         """``other`` is a run of this kind that went well, or an attempt that went on: its lines are no news."""
-        evidence = gather(other.compression.kept, other.compression.matcher.rules, other.sources)
-        self.known.update(normal(event.body) for event in evidence.events)
+        self.known.update(normal(event.body) for event in other.evidence().events)
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
         """The next bytes of source number ``source``: bytes -> lines -> compressed lines."""
@@ -70,12 +69,16 @@ class Job:
 
         self.compression = restored(snapshot, self.compression.matcher, kept)
 
+    def evidence(self) -> Evidence:
+        """The kept lines that diagnosis reads."""
+        return gather(self.compression.kept, self.compression.matcher.rules, self.sources)
+
     def report(self, *, running: bool = False) -> Report:
         """What is known by now: compressed lines -> diagnosis -> decision."""
         from diagnose import report as r  # pydantic takes a while to import: not before it is needed
         from diagnose.decision import decide
 
-        evidence = gather(self.compression.kept, self.compression.matcher.rules, self.sources)
+        evidence = self.evidence()
         finding = explain(evidence, self.compression, self.known)
         outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
         counts = self.compression.counts

@@ -120,6 +120,26 @@ class MetricFigures(_Part):
     """[step, mean, least, most] of neighbouring values, oldest first"""
 
 
+class AgentFigures(_Part):
+    """What a model was asked about the failure, and what of the log left the process for it."""
+
+    model: str | None
+    why: str
+    """why it was asked"""
+    prompts: dict[str, str]
+    """name -> version of what was asked"""
+    samples: int
+    """answers that were usable"""
+    agreed: int
+    """of those, how many say the same"""
+    lines_shown: int
+    redacted: dict[str, int]
+    """what was taken out of those lines before they were shown, by kind"""
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+
+
 class Problem(_Part):
     """An input that could not be read, or not to its end."""
 
@@ -136,6 +156,8 @@ class Report(_Part):
     compression: CompressionFigures
     metrics: dict[str, MetricFigures] = Field(default_factory=dict)
     problems: list[Problem] = Field(default_factory=list)
+    agent: AgentFigures | None = None
+    """null where no model was asked"""
 
     def as_json(self) -> str:
         """One line."""

@@ -40,6 +40,7 @@ FILLED: dict[str, Any] = {
         "candidates": [{"kind": line, "pattern": line} for line in lines],
     },
     "failure-cause": lambda lines: {"facts": lines, "incidents": lines, "lines": lines},
+    "failure-read": lambda lines: {"facts": lines, "incidents": lines, "lines": lines, "kept": 9, "shown": 3, "rounds": 2},
     "failure-rule": lambda lines: {"diagnosis": lines, "root": lines[:1], "same": lines, "healthy": lines},
 }
 
@@ -71,7 +72,7 @@ def parted(message: str) -> tuple[str, list[str]]:
 
 
 def test_the_prompts_of_the_agent_are_there() -> None:
-    assert names() == ["failure-cause", "failure-rule", "filter-judge", "filter-rules"]
+    assert names() == ["failure-cause", "failure-read", "failure-rule", "filter-judge", "filter-rules"]
     assert all(prompt.purpose for prompt in ALL)
     assert all(prompt.name in (ROOT / "prompts" / "README.md").read_text() for prompt in ALL)
 
@@ -256,7 +257,7 @@ def test_a_missing_field_of_a_variable_is_named() -> None:
 
 
 def test_an_unknown_prompt_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(PromptError, match="failure-cause, failure-rule"):
+    with pytest.raises(PromptError, match="failure-cause, failure-read, failure-rule"):
         load("no-such")
     with pytest.raises(PromptError):
         load("../README")

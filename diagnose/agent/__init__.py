@@ -13,8 +13,10 @@
     miner              lines no rule knows -> templates; needs no model
     learned            rules with provenance and states: proposed, shadow, active, retired
     log_agent          unknown lines -> proposed filter rules
-    retrieval          which kept lines and past incidents bear on a failure
-    failure_agent      an unexplained failure -> a cause with evidence; a confirmed one -> a failure rule
+    incidents          past failures whose cause is known, found by words and by meaning
+    retrieval          which kept lines of a failed job are shown, and what more may be read
+    failure_agent      an unexplained failure -> a cause with evidence
+    failure_rules      a confirmed diagnosis -> a failure rule
 
 Imported only where it is called: without this folder logs are still compressed and diagnosed.
 """

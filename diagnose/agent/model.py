@@ -90,6 +90,11 @@ class Model:
         """closed (requests are sent), open (none is) or half open (the next one tries)."""
         return self._endpoint.breaker.state
 
+    @property
+    def embedder(self) -> str | None:
+        """The model that embeds, once ``embed`` has found one."""
+        return self._embedder or self.settings.embedding_model
+
     async def check(self) -> Capabilities:
         """Tries everything that is used, with tiny requests, once and outside the budgets."""
         return await capabilities.check(self._endpoint)

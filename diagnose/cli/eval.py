@@ -6,12 +6,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from diagnose.cli import endpoint, printable
 from diagnose.cli.terminal import Notice, Progress, Style, table
-from diagnose.evaluation import Results, Score, Verdict, as_dict, evaluate, labels
+from diagnose.errors import DiagnoseError
+from diagnose.evaluation import Asked, Results, Score, Second, Verdict, as_dict, evaluate, labels
+from diagnose.evidence import Evidence
 from diagnose.matcher import Matcher
+from diagnose.report import Report
 from diagnose.rules import load
 
 
@@ -23,16 +27,48 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wrong", action="store_true", help="list the cases that came out wrong")
     parser.add_argument("--only", metavar="TEXT", default="", help="only the cases whose file name has this in it")
     parser.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones")
+    endpoint.configure(parser)
+    parser.add_argument(
+        "--ask",
+        choices=tuple(_ASKED),
+        help="which cases the model is asked about: those that rules explain weakly or not (default), all failures that they"
+        " see, or all; where rules are sure their answer stands, and the model's is only counted",
+    )
+
+
+_ASKED: dict[str, Callable[[Report], bool]] = {
+    "needed": lambda report: False,
+    "failed": lambda report: report.outcome == "failed",
+    "all": lambda report: True,
+}
+"""--ask -> whether the model is asked although the rules are sure"""
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if not endpoint.wanted(arguments):
+        if arguments.ask is not None:
+            raise DiagnoseError("--ask is of no use without a model", remedy="name an endpoint with --llm URL")
+        return _run(arguments, None)
+    with endpoint.Agent(arguments) as agent:
+        return _run(arguments, agent)
+
+
+def _run(arguments: argparse.Namespace, agent: endpoint.Agent | None) -> int:
+    whatever = _ASKED[arguments.ask or "needed"]
+
+    def ask(report: Report, evidence: Evidence) -> Second:
+        assert agent is not None
+        found = agent.improve(report, evidence, whatever=whatever(report))
+        reason = found.opinion.reason if found.opinion else None
+        return Second(found.report, found.asked, reason, found.line, found.replaced)
+
     with Notice("preparing the rules, which is done once"):
         matcher = Matcher(load(arguments.rules))
     for number, name in enumerate(arguments.corpora):
         corpus = Path(name)
         results = Results(name)
         progress = Progress(name, len(labels(corpus)))
-        for verdict in evaluate(corpus, matcher, only=arguments.only):
+        for verdict in evaluate(corpus, matcher, only=arguments.only, ask=ask if agent else None):
             results.verdicts.append(verdict)
             progress.at(len(results.verdicts))
         progress.done()
@@ -85,7 +121,41 @@ def _text(results: Results, style: Style) -> str:
         lines += ["", table(rows, style, header=True)]
     rows = [("confidence", "cases", "right"), *((f"{c:.2f}", str(n), _share(r, n)) for c, n, r in results.calibration())]
     lines += ["", table(rows, style, header=True)]
+    if (asked := results.asked()) is not None:
+        lines += ["", table([_ASKED_HEADER, _asked_row(asked, whole.cases)], style, header=True)]
+        lines += [style.dim(f"  {note}") for note in _missing(results)]
     return "\n".join(lines)
+
+
+_ASKED_HEADER = ("model asked", "answered", "followed", "improved", "made worse", "its reasons right", "its lines right")
+
+
+def _asked_row(asked: Asked, cases: int) -> tuple[str, ...]:
+    return (
+        f"{asked.asked} of {cases}",
+        str(asked.answered),
+        str(asked.followed),
+        str(asked.improved),
+        str(asked.worse),
+        _share(asked.reason, asked.answered),
+        _share(asked.line, asked.with_line),
+    )
+
+
+_NOTES_SHOWN = 5
+
+
+def _missing(results: Results) -> list[str]:
+    """What the model did not answer, and why."""
+    notes = [
+        f"{v.label.file}: {note}"
+        for v in results.verdicts
+        if v.second is not None and v.second.asked and v.second.reason is None
+        for note in v.second.report.diagnosis.notes
+        if note.startswith("The model: ")
+    ]
+    more = len(notes) - _NOTES_SHOWN
+    return [printable(note) for note in notes[:_NOTES_SHOWN]] + ([f"and {more} more"] if more > 0 else [])
 
 
 def _wrong(results: Results, style: Style) -> str:
@@ -125,6 +195,8 @@ def _markdown(results: Results) -> str:
     lines += ["", _markdown_table([("confidence said", "cases", "right"), *levels])]
     if results.confusion():
         lines += ["", _markdown_table([("labelled", "said", "cases"), *((a, b, str(n)) for a, b, n in results.confusion())])]
+    if (asked := results.asked()) is not None:
+        lines += ["", _markdown_table([_ASKED_HEADER, _asked_row(asked, whole.cases)])]
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -10,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from diagnose.cli import printable
-from diagnose.cli.rules import book_path, configure_model, model_settings
+from diagnose.cli import endpoint, printable
+from diagnose.cli.rules import book_path
 from diagnose.cli.terminal import Notice, Progress, Style, human_bytes, shortened, sparkline, table, wrapped
 from diagnose.detectors.course import duration
 from diagnose.errors import DiagnoseError, SourceError
@@ -64,14 +65,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also use the active learned rules (see diagnose rules learn)",
     )
     parser.add_argument("--learn", action="store_true", help="with --follow: learn filter rules from the job as it runs")
-    configure_model(parser)
     parser.add_argument("--job", metavar="ID", help="the job's name in the report (default: from the path)")
+    endpoint.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if (arguments.learn or arguments.llm or arguments.replay) and not (arguments.learn and arguments.follow):
+    if arguments.learn and not arguments.follow:
         raise DiagnoseError(
-            "learning while reading needs --follow and --learn",
+            "learning while reading needs --follow",
             remedy="diagnose rules learn PATH learns from logs that have ended",
         )
     jobs, problems = _jobs(arguments)
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     with Notice("preparing the rules, which is done once"):
         matcher = Matcher(_rules(arguments))
-    with _KeptFile(arguments.kept) as kept_file:
+    with _KeptFile(arguments.kept) as kept_file, _agent(arguments) as agent:
         statuses = [2] if problems else []
         known = [_known(path, matcher) for path in arguments.healthy]
         for number, (name, sources) in enumerate(jobs):
@@ -99,13 +100,37 @@ def run(arguments: argparse.Namespace) -> int:
                 _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
                 statuses.append(2)
                 continue
-            statuses.append(_status(report))
+            if not arguments.json:
+                print("\n" * (number > 0) + render(report, job, Style(sys.stdout)), flush=True)
+            if agent is not None:
+                before, report = report, _asked(agent, report, job)
+                if not arguments.json and report is not before:
+                    print("\n" + _second(before, report, job, Style(sys.stdout)), flush=True)
             if arguments.json:
                 print(report.as_json(), flush=True)
-            else:
-                print("\n" * (number > 0) + render(report, job, Style(sys.stdout)), flush=True)
+            statuses.append(_status(report))
             job.compression.kept.close()
     return 2 if 2 in statuses else max(statuses, key=[0, 3, 1].index)
+
+
+def _agent(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[endpoint.Agent | None]:
+    return endpoint.Agent(arguments) if endpoint.wanted(arguments) else contextlib.nullcontext()
+
+
+def _asked(agent: endpoint.Agent, report: Report, job: Job) -> Report:
+    """The report, improved by the model where rules explain it weakly or not at all."""
+    evidence = job.evidence()
+    if agent.waits(report, evidence):
+        endpoint.say_asking(report)
+    return agent.improve(report, evidence).report
+
+
+def _second(before: Report, report: Report, job: Job, style: Style) -> str:
+    """What the model came to: the whole report anew where it follows the model, else a few lines."""
+    if report.diagnosis.by == "agent":
+        return f"{style.bold('The model was asked:')}\n\n{render(report, job, style)}"
+    notes = report.diagnosis.notes[len(before.diagnosis.notes) :]
+    return "\n".join(f"  {line}" for note in notes for line in wrapped(printable(note), 98))
 
 
 def _rules(arguments: argparse.Namespace) -> RuleSet:
@@ -269,7 +294,7 @@ def _learner(job: Job, arguments: argparse.Namespace) -> Learner | None:
     from diagnose.learner import Learner
 
     path = book_path(arguments.learned or None)
-    return Learner(path, job.compression.matcher, job.id, model_settings(arguments))
+    return Learner(path, job.compression.matcher, job.id, endpoint.settings_of(arguments))
 
 
 def _tell(heard: Heard) -> None:
@@ -453,6 +478,12 @@ def _figures(report: Report, style: Style) -> str:
     if figures.dropped_by_kind:
         dropped = ", ".join(f"{kind} {count:,}" for kind, count in figures.dropped_by_kind.items())
         lines.append(f"  {style.bold('dropped')}   {dropped}")
+    if report.agent is not None:
+        taken = ", ".join(f"{kind} {count:,}" for kind, count in sorted(report.agent.redacted.items())) or "nothing"
+        lines.append(
+            f"  {style.bold('model')}     {printable(report.agent.model or 'unnamed')} was shown "
+            f"{report.agent.lines_shown:,} lines; redacted before: {taken}"
+        )
     if report.diagnosis.lines_not_read:
         lines.append(f"  {style.bold('note')}      {report.diagnosis.lines_not_read:,} kept lines were too many to diagnose")
     return "\n".join(lines)

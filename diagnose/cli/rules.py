@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnose.cli import printable
+from diagnose.cli import endpoint, printable
 from diagnose.cli.terminal import Progress, Style, shortened, table
 from diagnose.errors import DiagnoseError, RuleError
 from diagnose.rules import Rule, RuleSet, load
 
 if TYPE_CHECKING:
-    from diagnose.agent.settings import Settings
+    from diagnose.agent.failure_rules import Lesson
+    from diagnose.book import SqliteBook
+    from diagnose.job import Job
+    from diagnose.learned import Learned
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +44,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--rule", metavar="ID", help="explain this rule only")
     add.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders (default: the shipped rules)")
     add.add_argument("--json", action="store_true")
-    add = actions.add_parser("learn", help="write filter rules for what no rule knows in these logs")
-    add.add_argument("paths", nargs="+", metavar="PATH", help="logs of jobs, as for diagnose replay")
+    add = actions.add_parser(
+        "learn", help="write rules: filters for what no rule knows in logs, failure rules from confirmed reports"
+    )
+    add.add_argument("paths", nargs="*", metavar="PATH", help="logs of jobs, as for diagnose replay")
+    add.add_argument(
+        "--confirm", metavar="REPORT", help="a report of diagnose replay --json that is right (- for standard input)"
+    )
+    add.add_argument("--reason", metavar="NAME", help="with --confirm: the right reason, where the report has another")
+    add.add_argument(
+        "--healthy", metavar="PATH", action="append", default=[], help="with --confirm: a run that went well; repeat it"
+    )
     add.add_argument("--json", action="store_true")
-    configure_model(add)
+    endpoint.configure(add)
     learned = actions.add_parser("learned", help="the learned rules and their states")
     learned.add_argument("--state", choices=("proposed", "shadow", "active", "retired"), help="only those in this state")
     learned.add_argument("--json", action="store_true", help="one object a line")
@@ -72,23 +86,6 @@ def run(arguments: argparse.Namespace) -> int:
     return table_of[arguments.action](arguments)
 
 
-def configure_model(parser: argparse.ArgumentParser) -> None:
-    """The flags of a command that may ask a model."""
-    parser.add_argument("--llm", metavar="URL", help="ask this OpenAI-compatible endpoint; without one templates are mined")
-    parser.add_argument("--model", metavar="NAME", help="one of its models (default: the first)")
-    parser.add_argument("--record", metavar="DIR", help="store every question with its answers here")
-    parser.add_argument("--replay", metavar="DIR", help="take answers from here instead of asking")
-
-
-def model_settings(arguments: argparse.Namespace) -> Settings | None:
-    """Where the model is; None where none is wanted."""
-    if arguments.llm is None and arguments.replay is None:
-        return None
-    from diagnose.agent.settings import Settings
-
-    return Settings(arguments.llm or "", model=arguments.model, record=arguments.record, replay=arguments.replay)
-
-
 def book_path(given: str | None) -> str:
     """The file of learned rules: as asked, else by the environment, else in the person's data folder."""
     if given or (given := os.environ.get("DIAGNOSE_BOOK")):
@@ -98,6 +95,16 @@ def book_path(given: str | None) -> str:
 
 
 def _learn(arguments: argparse.Namespace) -> int:
+    if arguments.confirm is not None:
+        if arguments.paths:
+            raise DiagnoseError(
+                "--confirm learns from a report, not from logs", remedy="give runs that went well with --healthy"
+            )
+        return _confirm(arguments)
+    if not arguments.paths or arguments.reason or arguments.healthy:
+        remedy = "name logs, or a report that is right: --confirm REPORT [--reason NAME] [--healthy PATH]"
+        raise DiagnoseError("there is nothing to learn from", remedy=remedy)
+    endpoint.wanted(arguments)
     from diagnose.book import SqliteBook
     from diagnose.job import Job
     from diagnose.learning import learn, working_rules
@@ -125,7 +132,8 @@ def _learn(arguments: argparse.Namespace) -> int:
     progress.done()
     if not jobs:
         return 2
-    lesson = learn(jobs, book, settings=model_settings(arguments))
+    lesson = learn(jobs, book, settings=endpoint.settings_of(arguments))
+    changed = _watched(jobs, book)
     if arguments.json:
         figures = {
             "lines": lesson.lines,
@@ -136,6 +144,7 @@ def _learn(arguments: argparse.Namespace) -> int:
             "forwarded": dict(lesson.forwarded),
             "redacted": dict(lesson.redacted),
             "problems": lesson.problems,
+            "failures": [{"id": known.rule.id, "state": known.state, "why": known.why} for known in changed],
         }
         print(json.dumps(figures))
         return 2 if problems else 0
@@ -153,8 +162,94 @@ def _learn(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"diagnose rules learn: the model: {printable(said)} ({times} times); templates were mined instead\n")
     for known in lesson.active[:20]:
         print(f"  {style.cyan(known.rule.id)}  {printable(shortened(known.rule.pattern, 80))}")
+    for known in changed:
+        print(f"  {style.cyan(known.rule.id)} is {known.state}: {printable(known.why or '')}")
     print(style.dim(f"kept in {book.path}; diagnose replay --learned uses the active ones"))
     return 2 if problems else 0
+
+
+def _watched(jobs: Sequence[Job], book: SqliteBook) -> list[Learned]:
+    """Hold the learned failure rules against these jobs; those that became active or were retired."""
+    from diagnose.agent.failure_rules import watch
+
+    changed = []
+    for job in jobs:
+        report = job.report()
+        if report.outcome != "running":
+            bodies = [event.body for event in job.evidence().events]
+            changed += watch(book, bodies, time.time(), well=report.outcome == "healthy")
+    return changed
+
+
+def _confirm(arguments: argparse.Namespace) -> int:
+    """A failure rule from a report that is right."""
+    from pydantic import ValidationError
+
+    from diagnose.agent.failure_rules import learn
+    from diagnose.agent.incidents import SqliteIncidents
+    from diagnose.book import SqliteBook
+    from diagnose.report import Report
+
+    try:
+        text = sys.stdin.read() if arguments.confirm == "-" else Path(arguments.confirm).read_text("utf-8")
+        report = Report.model_validate_json(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DiagnoseError(f"cannot be read: {error}", where=arguments.confirm, remedy="name a readable file") from None
+    except ValidationError as error:
+        what = error.errors()[0]["msg"]
+        remedy = "give one report, as diagnose replay --json prints it"
+        raise DiagnoseError(f"this is no report: {what}", where=arguments.confirm, remedy=remedy) from None
+    book = SqliteBook(book_path(arguments.book))
+    incidents = SqliteIncidents(endpoint.incidents_file(arguments.incidents))
+    healthy = [line for path in arguments.healthy for line in _kept_lines(path)]
+
+    async def run() -> Lesson:
+        more: dict[str, Any] = {"healthy": healthy, "reason": arguments.reason}
+        if not endpoint.wanted(arguments):
+            return await learn(report, book, incidents, time.time(), **more)
+        async with endpoint.model_of(arguments) as model:
+            return await learn(report, book, incidents, time.time(), model=model, **more)
+
+    lesson = asyncio.run(run())
+    if arguments.json:
+        figures = {
+            "rule": lesson.rule.id if lesson.rule else None,
+            "known": lesson.known,
+            "refused": [{"id": rule.id, "name": why.name, "what": why.what} for rule, why in lesson.refused],
+            "notes": lesson.notes,
+        }
+        print(json.dumps(figures, ensure_ascii=False))
+        return 0
+    style = Style(sys.stdout)
+    for note in lesson.notes:
+        print(printable(note))
+    for rule, refusal in lesson.refused:
+        print(f"refused  {printable(shortened(rule.pattern, 80))}\n         {refusal.name}: {printable(refusal.what)}")
+    if lesson.known is not None:
+        print(f"{lesson.known} knows it; nothing to learn")
+    elif lesson.rule is not None:
+        print(f"{style.cyan(lesson.rule.id)} is in shadow: {printable(lesson.rule.pattern)}")
+        print(style.dim(f"kept in {book.path}; it becomes active when jobs that went well are read with diagnose rules learn"))
+    else:
+        print("no rule was learned; the incident is remembered")
+    return 0
+
+
+def _kept_lines(path: str) -> list[str]:
+    """The kept lines of a run that went well."""
+    from diagnose.job import Job
+    from diagnose.matcher import Matcher
+    from diagnose.sources import find
+
+    found = find([path])
+    if found.problems:
+        raise found.problems[0]
+    job = Job(path, found.sources, Matcher(load()))
+    for number, source in enumerate(found.sources):
+        for chunk in source.chunks():
+            job.feed(number, chunk)
+        job.close(number)
+    return [event.text for event in job.evidence().events]
 
 
 def _learned(arguments: argparse.Namespace) -> int:

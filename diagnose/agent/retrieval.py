@@ -1,0 +1,337 @@
+"""Which kept lines of a failed job a model is shown, and what more it may read.
+
+``Material`` is a job's kept log as a model may see it: redacted, every line with an id (``L17``: the 17th line that diagnosis
+reads), its source, rank and node. ``likely`` says how much each line looks like a cause, by many weak signs together, none of
+which needs a rule to know the line; ``choose`` takes the best within a budget and gives them in the order of the log.
+
+What a model reads later (``search``, ``around``, ``of_rank``) is bounded, and reads only.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from diagnose.agent.incidents import Similar, fts_query
+from diagnose.agent.prompts import MOST_CHARACTERS, shown
+from diagnose.agent.redaction import Redactor
+from diagnose.evidence import Event, Evidence, normal
+from diagnose.prefixes import clock
+from diagnose.tracebacks import assemble
+
+_LONGEST = 2000
+"""characters of a line that are looked at; ``shown`` leaves out more"""
+_CHARACTERS_A_TOKEN = 3.0
+"""of logs, which are full of numbers and paths: fewer than in prose"""
+_PLACEHOLDER = re.compile(r"<(token|private_key|email|user|host)\d*>")
+_WORD = re.compile(r"[A-Za-z0-9_]{2,40}")
+
+# Plain words of failure: rules know more of them, and know which are harmless. Here a line too many costs a few tokens.
+_STRONG = re.compile(
+    r"(?i)\b(?:\w*(?:error|exception|failure)|fail(?:ed|s|ing)?|fatal|panic|abort(?:ed|ing)?|crash\w*|killed|kill|sig[a-z]{3,5}"
+    r"|segfault|segmentation|timed[ -]?out|time-?out|denied|refused|reset by peer|unreachable|unhealthy|corrupt\w*|cannot|can't"
+    r"|could not|unable|not found|no such|invalid|illegal|unsupported|unrecognized|undefined|mismatch\w*|missing|not enough"
+    r"|out of (?:memory|range|bounds|space)|oom\w*|no space|exceed\w*|expired|lost|dead|died|hung|hang|stuck|stall\w*|stale"
+    r"|giving up|gave up|terminated|preempt\w*|cancell?ed|evict\w*|nan|diverg\w*|xid|ecc|uncorrectable|rejected|violat\w*"
+    r"|must be|should be|expected|unexpected|not (?:a|an|supported|allowed|implemented|available|defined|permitted|ready))\b"
+)
+_SOFT = re.compile(
+    r"(?i)\b(?:warn(?:ing)?|retry\w*|slow|deprecated|disabled|skipp\w*|ignor\w*|exit\w*|stop\w*|shut\w*|signal)\b"
+)
+
+_RULE = {"fatal": 3.0, "error": 2.5, "warning": 0.8}
+_ECHO, _WELL, _RAISED, _FRAME = 1.2, 0.4, 2.5, 0.4
+_FIRST, _AFTER_FIRST, _END, _STOPPED, _RARE, _LINKED, _KNOWN = 1.5, 1.0, 1.2, 0.7, 1.0, 0.8, 2.5
+_NEAR_FIRST, _NEAR_END, _STOPPED_LINES = 12, 12, 20
+_SAME_SHAPE = 2
+"""lines of one shape, besides the first of it"""
+_NEIGHBOURS = 2
+_BEGINNING = 2
+_LAST_WORDS = 6
+_STOPPED_EARLIER_S = 1.0
+
+
+class Material:
+    """The kept log of one job, as a model may see it."""
+
+    def __init__(self, evidence: Evidence, *, hosts: bool = False) -> None:
+        self.evidence = evidence
+        self.events = _in_time(evidence)
+        self.number = {id(event): number for number, event in enumerate(self.events)}
+        self.texts = _redacted(evidence, self.events, hosts=hosts)
+        """what stands for each event: its text, redacted, with source, rank and node before it"""
+        self._index: sqlite3.Connection | None = None
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def id_of(self, number: int) -> str:
+        return f"L{number + 1}"
+
+    def number_of(self, line: str) -> int | None:
+        """The line with the id ``line``; None where there is none."""
+        number = int(line[1:]) - 1 if re.fullmatch(r"L[1-9][0-9]{0,5}", line) else -1
+        return number if 0 <= number < len(self.events) else None
+
+    def rows(self, numbers: Iterable[int]) -> list[dict[str, str]]:
+        """The lines for a prompt, in the order of the log."""
+        return [{"id": self.id_of(number), "text": self.texts[number]} for number in sorted(set(numbers))]
+
+    def tokens(self, number: int) -> int:
+        """About what a line costs."""
+        return int(len(shown(self.texts[number], MOST_CHARACTERS)) / _CHARACTERS_A_TOKEN) + 4
+
+    def redacted(self, numbers: Iterable[int]) -> Counter[str]:
+        """What was taken out of these lines, by kind."""
+        counts: Counter[str] = Counter()
+        for number in set(numbers):
+            counts.update(_PLACEHOLDER.findall(self.texts[number]))
+            counts.subtract(_PLACEHOLDER.findall(self.events[number].text[:_LONGEST]))
+        return +counts
+
+    # --- reading more
+
+    def search(self, text: str, k: int) -> list[int]:
+        """The lines that have words of ``text``, best first (BM25)."""
+        terms = list(dict.fromkeys(word.lower() for word in _WORD.findall(text)))[:32]
+        return [number for number, _ in self.ranked(terms, k)]
+
+    def ranked(self, terms: Sequence[str], k: int) -> list[tuple[int, float]]:
+        """(line, score) of those with any of the words, best first."""
+        if not terms:
+            return []
+        if self._index is None:
+            self._index = sqlite3.connect(":memory:", check_same_thread=False)
+            self._index.execute(
+                "create virtual table lines using fts5(text, content='', tokenize=\"unicode61 tokenchars '_'\")"
+            )
+            rows = ((number, text) for number, text in enumerate(self.texts))
+            self._index.executemany("insert into lines (rowid, text) values (?,?)", rows)
+        found = self._index.execute(
+            "select rowid, -bm25(lines) from lines where lines match ? order by bm25(lines), rowid limit ?",
+            (fts_query(terms), k),
+        )
+        return [(int(number), float(score)) for number, score in found]
+
+    def around(self, number: int, before: int, after: int) -> list[int]:
+        """The line and its neighbours in its own source."""
+        source = self.events[number].source
+        of_source = [other for other, event in enumerate(self.events) if event.source == source]
+        at = of_source.index(number)
+        return of_source[max(0, at - before) : at + after + 1]
+
+    def of_rank(self, rank: int, k: int) -> list[int]:
+        """The last lines of a rank, likely ones before plain ones."""
+        own = [number for number, event in enumerate(self.events) if self.evidence.rank_of(event) == rank]
+        telling = [number for number in own if _STRONG.search(self.events[number].body) or self.events[number].rule >= 0]
+        return sorted({*telling[: k // 2], *own[-(k - min(k // 2, len(telling))) :]})
+
+
+def likely(material: Material, similar: Sequence[tuple[int, Similar]] = ()) -> list[float]:
+    """How much each line looks like a cause. ``similar``: (line, the past incident that it resembles)."""
+    events, evidence = material.events, material.evidence
+    scores = [0.0] * len(events)
+    strong = [False] * len(events)
+    shapes = [_shape(event) for event in events]
+    often = Counter(shapes)
+    for number, event in enumerate(events):
+        rule = evidence.rule(event)
+        if rule is not None:
+            well = rule.reason == "healthy"
+            scores[number] += _WELL if well else _ECHO if rule.symptom else _RULE.get(rule.severity, 0.8)
+            strong[number] = not well and (rule.severity != "warning" or rule.id == "words-of-failure")
+        elif event.rule == -1:
+            scores[number] += 0.2
+        body = event.body[:_LONGEST]
+        if rule is None or rule.reason != "healthy":
+            if _STRONG.search(body):
+                scores[number] += 1.8
+                strong[number] = True
+            elif _SOFT.search(body):
+                scores[number] += 0.6
+        scores[number] += _RARE / (1.0 + math.log2(often[shapes[number]]))
+    by_source = _by_source(events)
+    for numbers in by_source.values():
+        _raised(material, numbers, scores, strong)
+        _placed(numbers, scores, strong)
+    _stopped_first(material, scores)
+    _linked(material, by_source, scores)
+    for number, found in similar:
+        scores[number] += _KNOWN * found.score
+    return scores
+
+
+def choose(material: Material, scores: Sequence[float], budget: int) -> list[int]:
+    """The lines to show, in the order of the log: the likely ones with what stands beside them, for ``budget`` tokens."""
+    everything = range(len(material))
+    if sum(material.tokens(number) for number in everything) <= budget:
+        return list(everything)
+    taken: dict[int, None] = {}
+    shapes: Counter[str] = Counter()
+    left = budget
+
+    def take(number: int) -> bool:
+        nonlocal left
+        if number in taken:
+            return True
+        cost = material.tokens(number)
+        if cost > left:
+            return False
+        left -= cost
+        taken[number] = None
+        return True
+
+    by_source = _by_source(material.events)
+    beside = {number: (numbers, at) for numbers in by_source.values() for at, number in enumerate(numbers)}
+    first: dict[str, int] = {}
+    for number, event in enumerate(material.events):
+        first.setdefault(_shape(event), number)
+    best = sorted(everything, key=lambda number: (-scores[number], number))
+    for number in best:
+        shape = _shape(material.events[number])
+        if shapes[shape] >= _SAME_SHAPE:
+            continue
+        shapes[shape] += 1
+        take(first[shape])  # ranks say the same after each other, and the first of them is the cause
+        if not take(number) and left < 20:
+            break
+        if len(taken) <= 12:  # what stands beside the best
+            numbers, at = beside[number]
+            for other in numbers[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS + 1]:
+                take(other)
+        if len(taken) == 24 and len(by_source) <= 4:  # how the log begins: what was started, with which settings
+            for numbers in by_source.values():
+                for other in numbers[:_BEGINNING]:
+                    take(other)
+    return sorted(taken)
+
+
+def _shape(event: Event) -> str:
+    return normal(event.body[:400])[:200]
+
+
+def _by_source(events: Sequence[Event]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for number, event in enumerate(events):
+        found.setdefault(event.source, []).append(number)
+    return found
+
+
+def _raised(material: Material, numbers: Sequence[int], scores: list[float], strong: list[bool]) -> None:
+    """Exceptions, and the frames next to them."""
+    own = {material.events[number].line: number for number in numbers}
+    tracebacks, _ = assemble(material.events[number] for number in numbers)
+    for traceback in tracebacks:
+        if traceback.exception is None:
+            continue
+        number = material.number[id(traceback.exception)]
+        scores[number] += _RAISED * (0.4 if traceback.where == "ignored" else 1.0)
+        strong[number] = True
+        for line in range(max(traceback.begin, traceback.end - 4), traceback.end):
+            if line in own:
+                scores[own[line]] += _FRAME
+
+
+def _placed(numbers: Sequence[int], scores: list[float], strong: list[bool]) -> None:
+    """Near the first sign of failure of a source, and near its end."""
+    first = next((at for at, number in enumerate(numbers) if strong[number]), None)
+    for at, number in enumerate(numbers):
+        if first is not None:
+            if at == first:
+                scores[number] += _FIRST
+            elif abs(at - first) <= _NEAR_FIRST:
+                scores[number] += _AFTER_FIRST * (1 - abs(at - first) / (_NEAR_FIRST + 1))
+        scores[number] += _END * math.exp((at - len(numbers) + 1) / _NEAR_END)
+
+
+def _stopped_first(material: Material, scores: list[float]) -> None:
+    """The last lines of whoever fell silent before the others did."""
+    last: dict[tuple[int, int | None], tuple[float, list[int]]] = {}
+    for number, event in enumerate(material.events):
+        speaker = event.source, material.evidence.rank_of(event)
+        before = last.get(speaker)
+        moment = clock(event.time) if event.time else None
+        if moment is None and before is None:
+            continue
+        last[speaker] = (
+            moment if moment is not None else before[0] if before else 0.0,
+            [*(before[1] if before else [])[-_STOPPED_LINES + 1 :], number],
+        )
+    if len(last) < 2:
+        return
+    ends = sorted(last.values())
+    if ends[1][0] - ends[0][0] < _STOPPED_EARLIER_S:
+        return
+    for number in ends[0][1]:
+        scores[number] += _STOPPED
+
+
+def _linked(material: Material, by_source: dict[int, list[int]], scores: list[float]) -> None:
+    """Lines that share rare words with the end of the log: it dies of what they speak of."""
+    ends = [number for numbers in by_source.values() for number in numbers[-_LAST_WORDS:]][-40:]
+    counts = Counter(word.lower() for number in ends for word in _WORD.findall(material.events[number].body[:400]))
+    terms = [word for word, count in counts.most_common() if count <= 4 and not word.isdigit()][:40]
+    ranked = material.ranked(terms, 200)
+    most = max((score for _, score in ranked), default=0.0)
+    for number, score in ranked:
+        if most > 0:
+            scores[number] += _LINKED * score / most
+
+
+def _in_time(evidence: Evidence) -> list[Event]:
+    """The events in the order in which they happened: by the clock where all sources have one, else as they were read."""
+    if len(evidence.sources) < 2:
+        return list(evidence.events)
+    placed: list[tuple[float, int, Event]] = []
+    for events in evidence.by_source():
+        now: float | None = None
+        for event in events:
+            if event.time and (moment := clock(event.time)) is not None:
+                now = moment if now is None else max(now, moment)
+            placed.append((now if now is not None else float("-inf"), event.order, event))
+        if now is None:
+            return list(evidence.events)
+    placed.sort(key=lambda one: one[:2])
+    return [event for _, _, event in placed]
+
+
+def _redacted(evidence: Evidence, events: Sequence[Event], *, hosts: bool) -> list[str]:
+    """The events' texts without secrets, with what is known of who speaks before each."""
+    known = [name for event in events if (name := evidence.node_of(event)) is not None] if hosts else []
+    redactor = Redactor(hosts=hosts, names=known)
+    names = _names(evidence)
+    texts: dict[int, str] = {}
+    for own in evidence.by_source():
+        for event, text in zip(own, _lines(redactor, [event.text[:_LONGEST] for event in own]), strict=True):
+            origin = evidence.sources[event.source].origin
+            rank = f" rank {origin.rank}" if event.rank is None and origin.rank is not None else ""
+            node = f" {origin.node}" if event.node is None and origin.node is not None else ""
+            texts[id(event)] = f"{names[event.source]}{event.line}{rank}{node}: {text}"
+    # Names of files and nodes come from outside too; a whole that is redacted again does not change but in its names.
+    return [redactor.redact(texts[id(event)]).text if hosts else texts[id(event)] for event in events]
+
+
+def _names(evidence: Evidence) -> list[str]:
+    """A short name for each source: its file's, with the folder where two are alike. People's names in paths go."""
+    short = [os.path.basename(source.name) for source in evidence.sources]
+    often = Counter(short)
+    names = [
+        name if often[name] == 1 else "/".join(source.name.rsplit("/", 2)[-2:])
+        for name, source in zip(short, evidence.sources, strict=True)
+    ]
+    return [f"{Redactor().redact(name[-120:]).text}:" for name in names] if len(names) > 1 else ["line "]
+
+
+def _lines(redactor: Redactor, lines: list[str]) -> list[str]:
+    """Each line redacted, with the others in sight: a key stands on many lines, a value below its name."""
+    redacted = redactor.redact("\n".join(lines)).text.split("\n")
+    if len(redacted) == len(lines):
+        return redacted
+    # A private key went with its line ends. Behind marks its lines stay lines.
+    marked = redactor.redact("\n".join(f"| {line}" for line in lines)).text.split("\n")
+    redacted = redactor.redact("\n".join(line.removeprefix("| ") for line in marked)).text.split("\n")
+    return redacted if len(redacted) == len(lines) else [redactor.redact(line).text for line in lines]

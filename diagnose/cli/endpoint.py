@@ -1,0 +1,117 @@
+"""The options of every command that may ask a model, and the asking: one model for all jobs of a command."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnose.errors import DiagnoseError
+
+if TYPE_CHECKING:
+    from diagnose.agent.failure_agent import Improved
+    from diagnose.agent.model import Model
+    from diagnose.agent.settings import Settings
+    from diagnose.evidence import Evidence
+    from diagnose.report import Report
+
+_NOWHERE = "http://127.0.0.1:9/v1"
+"""where nothing is: with --replay alone nothing is sent"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("asking a model (docs/agent.md)")
+    group.add_argument("--llm", metavar="URL", help="an OpenAI-compatible endpoint, as http://localhost:8000/v1")
+    group.add_argument("--model", metavar="NAME", help="one of its models (default: the first)")
+    group.add_argument("--record", metavar="DIR", help="write each question with its answers to this folder")
+    group.add_argument("--replay", metavar="DIR", help="answer from this folder and send nothing")
+    group.add_argument(
+        "--incidents",
+        metavar="FILE",
+        help="past incidents (default: DIAGNOSE_INCIDENTS, or your data folder, if they are there)",
+    )
+
+
+def wanted(arguments: argparse.Namespace) -> bool:
+    """Whether a model is to be asked; an error where half of it was said."""
+    asked = arguments.llm is not None or arguments.replay is not None
+    for name in ("model", "record"):
+        if getattr(arguments, name) is not None and not asked:
+            raise DiagnoseError(f"--{name} is of no use without a model", remedy="name an endpoint with --llm URL")
+    return asked
+
+
+def data_file(given: str | None, variable: str, name: str) -> Path:
+    """A file of the program's: as asked, else by the environment, else in the person's data folder."""
+    if given or (given := os.environ.get(variable)):
+        return Path(given)
+    data = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return Path(data, "diagnose", name)
+
+
+def incidents_file(given: str | None) -> Path:
+    return data_file(given, "DIAGNOSE_INCIDENTS", "incidents.db")
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings | None:
+    """Where the model is that the options name; None where none is wanted."""
+    from diagnose.agent.settings import Settings, base_url
+
+    if not wanted(arguments):
+        return None
+    url = base_url(arguments.llm) if arguments.llm is not None else _NOWHERE
+    return Settings(url, model=arguments.model, record=arguments.record, replay=arguments.replay)
+
+
+def model_of(arguments: argparse.Namespace) -> Model:
+    """The model that the options name; an error where they name none."""
+    from diagnose.agent.model import Model
+
+    settings = settings_of(arguments)
+    if settings is None:
+        raise DiagnoseError("no model was named", remedy="name an endpoint with --llm URL")
+    return Model(settings)
+
+
+class Agent:
+    """The failure agent for one run of a command. Use it with ``with``."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from diagnose.agent.incidents import SqliteIncidents
+
+        self._model = model_of(arguments)
+        path = incidents_file(arguments.incidents)
+        if arguments.incidents is not None and not path.exists():
+            raise DiagnoseError("no such file", where=str(path), remedy="diagnose rules learn --confirm makes one")
+        self._incidents = SqliteIncidents(path) if path.exists() else None
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._model.close())
+        self._runner.close()
+        if self._incidents is not None:
+            self._incidents.close()
+
+    def improve(self, report: Report, evidence: Evidence, *, whatever: bool = False) -> Improved:
+        """``report``, improved where the model could."""
+        from diagnose.agent.failure_agent import improve
+
+        return self._runner.run(improve(report, evidence, self._model, self._incidents, whatever=whatever))
+
+    def waits(self, report: Report, evidence: Evidence) -> bool:
+        """Whether a question will be asked, so that somebody waits for it."""
+        from diagnose.agent.failure_agent import weakness
+
+        return weakness(report, evidence) is not None
+
+
+def say_asking(report: Report) -> None:
+    """On a terminal, what is waited for."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"asking the model about {report.job.id} …\n")
