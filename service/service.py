@@ -8,6 +8,7 @@ import logging
 import time
 
 from diagnose.rules import RuleSet
+from service import vllm
 from service.auth import Tokens, check_exposure
 from service.events import Events
 from service.ingest import Ingest
@@ -28,6 +29,7 @@ class Service:
 
     def __init__(self, settings: Settings, rules: RuleSet | None = None) -> None:
         self.settings = settings
+        self.vllm = vllm.beside(settings)
         self.identities = identity.load(settings.identities)
         self.journal = Journal(settings.data / "journal", segment=settings.segment, limit=settings.journal_limit)
         try:

@@ -65,6 +65,11 @@ class Settings:
     duplicates: int = 512
     """how many of them, per source"""
 
+    with_vllm: str | None = None
+    """a model that a vLLM of our own serves; see docs/vllm.md"""
+    vllm_flags: str = ""
+    """more flags for it, as a shell splits them"""
+
     flush_s: float = 2.0
     """how long what was read may wait for the database, when few jobs run"""
     settle_s: float = 5.0

@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from diagnose.errors import DiagnoseError
+from service.settings import Settings
 
 log = logging.getLogger("diagnose.vllm")
 
@@ -273,6 +275,17 @@ class VLLM:
                 # vLLM has the file open for appending: what it writes next stands at the new beginning.
                 shutil.copyfile(self.log_file, self.log_file.with_name(self.log_file.name + ".1"))
                 os.truncate(self.log_file, 0)
+
+
+def beside(settings: Settings) -> VLLM | None:
+    """The server that these settings ask for."""
+    if not settings.with_vllm:
+        return None
+    try:
+        flags = shlex.split(settings.vllm_flags)
+    except ValueError as error:
+        raise DiagnoseError(f"{error}", where="--vllm-flags", remedy="close what was opened") from None
+    return VLLM(settings.with_vllm, settings.data / "vllm.log", flags=flags, gpus=visible_gpus(os.environ))
 
 
 _MARK = "--- diagnose starts "

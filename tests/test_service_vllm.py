@@ -19,7 +19,8 @@ from diagnose.agent.model import Ask, Model, Settings
 from diagnose.errors import DiagnoseError
 from model_server.run import ENVIRONMENT, Server
 from service.vllm import FLAGS, VLLM, Pace, members, parallel_size, visible_gpus
-from tests.conftest import ROOT
+from tests import servers
+from tests.conftest import ROOT, Run
 
 STAND_IN = r'''
 """A stand-in for vLLM: it answers /health, has a child as vLLM has workers, and does what the file ``orders`` says."""
@@ -293,6 +294,40 @@ def test_the_gpus_of_a_machine(tmp_path: Path) -> None:
 
 def test_a_model_is_spread_over_a_power_of_two() -> None:
     assert [parallel_size(gpus) for gpus in (0, 1, 2, 3, 4, 7, 8, 9)] == [1, 1, 2, 2, 4, 4, 8, 8]
+
+
+@pytest.mark.server
+def test_the_service_starts_it_says_how_it_is_and_takes_it_along(stand_in: StandIn, tmp_path: Path) -> None:
+    command = tmp_path / "bin" / "vllm"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in.folder / "stand_in.py"} "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    words = ["--with-vllm", "tiny", "--vllm-flags", "--dtype=half --chat-template 'a b'"]
+    with servers.Server(tmp_path / "data", *words, PATH=path, STAND_IN=str(stand_in.folder)) as service:
+        asyncio.run(until(lambda: service.get("/readyz")["model"] == "ready"))
+        assert service.get("/readyz")["model_problem"] is None
+        pid, worker = stand_in.pid(), stand_in.pid("worker")
+        stand_in.order("fail")
+        os.kill(pid, signal.SIGKILL)
+        asyncio.run(until(lambda: service.get("/readyz")["model"] == "waiting"))
+        assert "was ended by SIGKILL" in service.get("/readyz")["model_problem"]
+        assert service.get("/readyz")["ready"] is True, "logs are taken in without a model"
+        stand_in.order("")
+        asyncio.run(until(lambda: service.get("/readyz")["model"] == "ready"))
+        pid, worker = stand_in.pid(), stand_in.pid("worker")
+        service.stop()
+    assert not any(map(alive, (pid, worker)))
+    assert stand_in.starts[0].endswith("--dtype=half --chat-template a b")
+    assert (tmp_path / "data" / "vllm.log").exists()
+
+
+@pytest.mark.server
+def test_a_service_that_cannot_have_it_does_not_start(tmp_path: Path, diagnose: Run) -> None:
+    done = diagnose("serve", "--data", "data", "--port", "0", "--with-vllm", "tiny", PATH="/nowhere")
+    assert done.returncode == 2
+    assert done.stderr.startswith("diagnose: --with-vllm: vLLM is not installed")
+    assert not (tmp_path / "data").exists()
 
 
 def documented() -> list[str]:

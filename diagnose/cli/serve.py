@@ -27,6 +27,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--identities", metavar="FILE", type=Path, help="which labels name job, source, rank and node here")
     parser.add_argument("--raw", action="store_true", default=None, help="keep the raw logs too, compressed")
     parser.add_argument("--redact", action="store_true", default=None, help="take secrets out of what is stored")
+    parser.add_argument("--with-vllm", metavar="MODEL", help="start vLLM with this model beside the service, and watch it")
+    parser.add_argument(
+        "--vllm-flags", metavar="FLAGS", help="more flags for it: --vllm-flags='--max-model-len=8192 --dtype=half'"
+    )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="how much it tells")
 
 
@@ -55,6 +59,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "identities",
             "raw",
             "redact",
+            "with_vllm",
+            "vllm_flags",
         )
         if (value := getattr(arguments, name, None)) is not None
     }

@@ -33,6 +33,8 @@ async def readyz(service: Here, response: Response) -> dict[str, Any]:
         "rules": service.jobs.prepared,
         "queued_bytes": service.jobs.queued,
         "live_jobs": len(service.jobs),
+        "model": service.vllm.state if service.vllm else None,
+        "model_problem": service.vllm.problem if service.vllm else None,
     }
 
 

@@ -373,3 +373,6 @@ class Readiness(BaseModel):
     rules: bool
     queued_bytes: int
     live_jobs: int
+    model: Literal["stopped", "starting", "ready", "waiting"] | None
+    """the vLLM of --with-vllm; readiness does not depend on it"""
+    model_problem: str | None
