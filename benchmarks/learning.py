@@ -54,7 +54,7 @@ class Slow(BaseHTTPRequestHandler):
         except OSError:  # the learner was left before the answer came
             self.close_connection = True
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
         return
 
 
