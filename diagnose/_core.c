@@ -1183,6 +1183,122 @@ static PyObject *summary(PyObject *self, PyObject *args) {
     return Py_BuildValue("(nddndn)", finite, sum, least, least_at, most, most_at);
 }
 
+/* A view of at least `least` items of `width` bytes; release it when it was given. */
+static int numbers_of(PyObject *object, Py_buffer *view, size_t width, Py_ssize_t least) {
+    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE)) return -1;
+    if (view->len >= least * (Py_ssize_t)width) return 0;
+    PyBuffer_Release(view);
+    PyErr_SetString(PyExc_IndexError, "the columns are not of one length");
+    return -1;
+}
+
+/* rows(values, steps, lines, start, width) -> seven doubles for each bucket of `width` values */
+static PyObject *rows(PyObject *self, PyObject *args) {
+    PyObject *sources[3], *result = NULL;
+    Py_ssize_t start, width;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOOnn", &sources[0], &sources[1], &sources[2], &start, &width)) return NULL;
+    if (start < 0 || width < 1) { PyErr_SetString(PyExc_ValueError, "buckets have no such place or width"); return NULL; }
+    Py_buffer values, steps, lines;
+    if (numbers_of(sources[0], &values, sizeof(double), 0)) return NULL;
+    Py_ssize_t size = values.len / (Py_ssize_t)sizeof(double);
+    if (numbers_of(sources[1], &steps, sizeof(double), size)) goto no_steps;
+    if (numbers_of(sources[2], &lines, sizeof(u64), size)) goto no_lines;
+    Py_ssize_t count = start < size ? (size - start - 1) / width + 1 : 0;
+    result = PyBytes_FromStringAndSize(NULL, count * 7 * (Py_ssize_t)sizeof(double));
+    double *row = result ? (double *)(void *)PyBytes_AsString(result) : NULL;
+    for (Py_ssize_t at = start; row && at < size; at += width, row += 7) {
+        Py_ssize_t end = size - at < width ? size : at + width, finite = 0;
+        double sum = 0, least = INFINITY, most = -INFINITY;
+        for (Py_ssize_t k = at; k < end; k++) {
+            double v = ((const double *)values.buf)[k];
+            if (!isfinite(v)) continue;
+            finite++;
+            sum += v;
+            if (v < least) least = v;
+            if (v > most) most = v;
+        }
+        double bucket[7] = {(double)((const u64 *)lines.buf)[at], ((const double *)steps.buf)[at], (double)(end - at),
+                            (double)finite, sum, least, most};
+        memcpy(row, bucket, sizeof bucket);
+    }
+    PyBuffer_Release(&lines);
+no_lines:
+    PyBuffer_Release(&steps);
+no_steps:
+    PyBuffer_Release(&values);
+    return result;
+}
+
+#define HISTORY 32
+#define GROUP 8
+
+static double limit_of(const double *recent, int n, double factor) {
+    double ordered[HISTORY];
+    for (int k = 0; k < n; k++) {
+        int at = k;
+        for (; at && ordered[at - 1] > recent[k]; at--) ordered[at] = ordered[at - 1];
+        ordered[at] = recent[k];
+    }
+    /* the median, and the median distance from it: distances grow outwards on both sides */
+    double median = ordered[n / 2], spread = 0;
+    for (int k = 0, left = n / 2 - 1, right = n / 2; k <= n / 2; k++) {
+        double below = left >= 0 ? median - ordered[left] : INFINITY, above = right < n ? ordered[right] - median : INFINITY;
+        if (below < above) { spread = below; left--; }
+        else { spread = above; right++; }
+    }
+    double part = (factor - 1) * fabs(median), wide = 8 * spread;
+    return median + (wide > part ? wide : part);
+}
+
+/* stand_out(values, factor, recent, until, limit) -> (found, recent, until, limit); see watch.stand_out */
+static PyObject *stand_out(PyObject *self, PyObject *args) {
+    PyObject *source, *past, *found = NULL, *kept = NULL, *result = NULL;
+    double factor, limit, recent[HISTORY];
+    int until;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OdOid", &source, &factor, &past, &until, &limit)) return NULL;
+    Py_ssize_t held = PySequence_Size(past);
+    if (held < 0) return NULL;
+    if (held > HISTORY || until < 1) { PyErr_SetString(PyExc_ValueError, "that is not the state of a watch"); return NULL; }
+    for (Py_ssize_t k = 0; k < held; k++) {
+        PyObject *item = PySequence_GetItem(past, k);
+        recent[k] = item ? PyFloat_AsDouble(item) : 0;
+        Py_XDECREF(item);
+        if (PyErr_Occurred()) return NULL;
+    }
+    Py_buffer view;
+    if (PyObject_GetBuffer(source, &view, PyBUF_SIMPLE)) return NULL;
+    if (!(found = PyList_New(0))) goto done;
+    for (Py_ssize_t k = 0; k < view.len / (Py_ssize_t)sizeof(double); k++) {
+        double v = ((const double *)view.buf)[k];
+        if (!isfinite(v) || v > limit) {
+            PyObject *index = PyLong_FromSsize_t(k);
+            int status = index ? PyList_Append(found, index) : -1;
+            Py_XDECREF(index);
+            if (status) goto done;
+        }
+        if (isfinite(v)) {
+            if (held == HISTORY) memmove(recent, recent + 1, (size_t)--held * sizeof *recent);
+            recent[held++] = v;
+        }
+        if (--until) continue;
+        until = GROUP;
+        if (held) limit = limit_of(recent, (int)held, factor);
+    }
+    if (!(kept = PyList_New(held))) goto done;
+    for (Py_ssize_t k = 0; k < held; k++) {
+        PyObject *item = PyFloat_FromDouble(recent[k]);
+        if (!item || PyList_SetItem(kept, k, item)) goto done;
+    }
+    result = Py_BuildValue("(OOid)", found, kept, until, limit);
+done:
+    Py_XDECREF(found);
+    Py_XDECREF(kept);
+    PyBuffer_Release(&view);
+    return result;
+}
+
 static PyMethodDef module_methods[] = {
     {"open_libhs", open_libhs, METH_VARARGS, "open_libhs(name) -> version, or None where it cannot be opened"},
     {"compile", compile_database, METH_O, "compile([(pattern, flags, id), ...]) -> serialised libhs database"},
@@ -1192,6 +1308,8 @@ static PyMethodDef module_methods[] = {
     {"body_start", twin_body_start, METH_VARARGS, "see prefixes.body_start"},
     {"number", twin_number, METH_VARARGS, "see metrics.NUMBER"},
     {"summary", summary, METH_VARARGS, "see metrics.summary"},
+    {"rows", rows, METH_VARARGS, "see metrics.rows"},
+    {"stand_out", stand_out, METH_VARARGS, "see watch.stand_out"},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "diagnose._core", NULL, -1, module_methods, NULL, NULL, NULL, NULL};

@@ -20,9 +20,9 @@ from typing import IO, NamedTuple
 from diagnose.databases import core
 from diagnose.lines import LONGEST, Block, Blocks, clean
 from diagnose.matcher import Matcher
-from diagnose.metrics import Column, Series, summary
+from diagnose.metrics import Column, Series, rows, summary
 from diagnose.scan import KEPT, Cursor, Scan
-from diagnose.watch import Watch
+from diagnose.watch import Watch, stand_out
 
 NOTABLE = -2
 """The rule number of a kept metric line."""
@@ -33,7 +33,9 @@ _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
 _HEAD = 160
 _MOST_FACTS = 16_384
 _WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
-_summarise = core.summary if core is not None else summary
+_summarise, _bucketise, _stand_out = (
+    (core.summary, core.rows, core.stand_out) if core is not None else (summary, rows, stand_out)
+)
 
 
 class KeptLine(NamedTuple):
@@ -283,9 +285,9 @@ class Compression:
         for name, column in scan.numbers.items():
             watch = stream.watches.get(name)
             if watch is not None:
-                for index in watch.notable(column, _summarise):
+                for index in watch.notable(column, _stand_out):
                     notable.add((column.starts[index], column.ends[index], column.lines[index]))
-            self._series_of(stream, name).extend(column, _summarise)
+            self._series_of(stream, name).extend(column, _summarise, _bucketise)
             if name == "step" or (name == "loss" and "step" not in scan.numbers):
                 stream.progress.see(block.data, column)
         if notable:

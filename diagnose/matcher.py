@@ -209,14 +209,17 @@ class Matcher:
     def readings(self, number: int, body: bytes) -> list[Reading] | None:
         """Where the numbers stand in every body of ``body``'s shape; None where only ``captures`` can tell, line by line.
 
-        That they stand in the same places for the whole shape is checked on two more bodies of it, with runs of one digit
-        and of three: a capture that depends on the length of a number moves.
+        Where the expressions do not prove that they stand in the same places for the whole shape (``shapes.steady``), it is
+        checked on two more bodies of it, with runs of one digit and of three: a capture that depends on the length of a
+        number moves.
         """
         patterns = [pattern for _, pattern in self.rules[number].metrics]
         known = shapes.analyse(patterns)
+        found = readings(body, self.captures(number, body))
+        if all(known[pattern].steady for pattern in patterns):
+            return found
         if any(known[pattern].sensitivity for pattern in patterns):
             return None
-        found = readings(body, self.captures(number, body))
         for digits in (b"7", b"777"):
             other = _DIGITS.sub(digits, body)
             if found is None or readings(other, self.captures(number, other)) != found:

@@ -10,8 +10,9 @@ import math
 import re
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any
 
 NUMBER = re.compile(rb"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -141,34 +142,44 @@ def summary(values: Any, start: int, end: int) -> tuple[int, float, float, int, 
     return finite, total, least, least_at, most, most_at
 
 
-@dataclass(slots=True)
+def rows(values: Any, steps: Any, lines: Any, start: int, width: int) -> bytes:
+    """The values from ``start`` on as buckets of ``width``: seven doubles each, see ``Bucket``."""
+    result = array("d")
+    for at in range(start, len(values), width):
+        end = min(len(values), at + width)
+        finite, total, least, _, most, _ = summary(values, at, end)
+        result.extend((lines[at], steps[at], end - at, finite, total, least, most))
+    return result.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
 class Bucket:
     """Neighbouring values as one point."""
 
     line: int
     step: float
-    count: int = 0
-    finite: int = 0
-    total: float = 0.0
-    least: float = math.inf
-    most: float = -math.inf
+    count: int
+    finite: int
+    total: float
+    least: float
+    most: float
 
-    def add(self, other: Bucket) -> None:
-        self.count += other.count
-        self.finite += other.finite
-        self.total += other.total
-        self.least = min(self.least, other.least)
-        self.most = max(self.most, other.most)
+
+_FIELDS = ("line", "step", "count", "finite", "total", "least", "most")
+_WIDTH = len(_FIELDS)
+_EMPTY = (0.0, math.nan, 0.0, 0.0, 0.0, math.inf, -math.inf)
+_MERGE: dict[str, Callable[[float, float], float]] = {"count": add, "finite": add, "total": add, "least": min, "most": max}
+"""What becomes of two neighbours; the others are the first one's."""
 
 
 @dataclass(slots=True)
 class Series:
-    """One number over the life of a job, in at most ``room`` buckets."""
+    """One number over the life of a job, in at most ``room`` buckets of ``width`` values; only the last may hold fewer."""
 
     room: int = 512
     width: int = 1
-    """How many values a full bucket holds."""
-    buckets: list[Bucket] = field(default_factory=list)
+    table: array[float] = field(default_factory=lambda: array("d"))
+    """the buckets as doubles (which hold lines and counts exactly), one after another"""
     count: int = 0
     not_finite: int = 0
     first: float = math.nan
@@ -179,40 +190,46 @@ class Series:
     most: float = -math.inf
     most_step: float = math.nan
 
-    def extend(self, column: Column, summarise: Any = summary) -> None:
-        """The values of one block. ``summarise`` is ``summary`` or its native twin."""
-        values, steps, lines = column.values, column.steps, column.lines
+    @property
+    def buckets(self) -> list[Bucket]:
+        numbers = iter(self.table)
+        return [
+            Bucket(int(line), step, int(count), int(finite), total, least, most)
+            for line, step, count, finite, total, least, most in zip(*[numbers] * _WIDTH, strict=True)
+        ]
+
+    def extend(self, column: Column, summarise: Any = summary, bucketise: Any = rows) -> None:
+        """The values of one block. The functions are ``summary`` and ``rows`` or their native twins."""
+        values, steps = column.values, column.steps
         size = len(values)
         if not size:
             return
         if not self.count:
             self.first = values[0]
+        while self.count + size > self.room * self.width:
+            self._halve()
+        missing = min(size, -self.count % self.width)
+        if missing:  # the last bucket is filled up first
+            finite, total, least, _, most, _ = summarise(values, 0, missing)
+            more = (missing, finite, total, least, most)
+            merged = (merge(*pair) for merge, *pair in zip(_MERGE.values(), self.table[-len(more) :], more, strict=True))
+            self.table[-len(more) :] = array("d", merged)
+        self.table.frombytes(bucketise(values, steps, column.lines, missing, self.width))
         self.count += size
         self.last, self.last_step = values[size - 1], steps[size - 1]
-        at = 0
-        while at < size:
-            if not self.buckets or self.buckets[-1].count >= self.width:
-                if len(self.buckets) >= self.room:
-                    self._halve()
-                    continue
-                self.buckets.append(Bucket(lines[at], steps[at]))
-            bucket = self.buckets[-1]
-            end = min(size, at + self.width - bucket.count)
-            finite, total, least, least_at, most, most_at = summarise(values, at, end)
-            bucket.add(Bucket(0, 0.0, end - at, finite, total, least, most))
-            self.not_finite += end - at - finite
-            if finite and least < self.least:
-                self.least, self.least_step = least, steps[least_at]
-            if finite and most > self.most:
-                self.most, self.most_step = most, steps[most_at]
-            at = end
+        finite, _, least, least_at, most, most_at = summarise(values, 0, size)
+        self.not_finite += size - finite
+        if finite and least < self.least:
+            self.least, self.least_step = least, steps[least_at]
+        if finite and most > self.most:
+            self.most, self.most_step = most, steps[most_at]
 
     def _halve(self) -> None:
-        pairs = self.buckets
-        self.buckets = []
-        for index in range(0, len(pairs), 2):
-            bucket = pairs[index]
-            if index + 1 < len(pairs):
-                bucket.add(pairs[index + 1])
-            self.buckets.append(bucket)
+        if len(self.table) % (2 * _WIDTH):
+            self.table.extend(_EMPTY)
+        halved = array("d", bytes(len(self.table) // 2 * self.table.itemsize))
+        for number, name in enumerate(_FIELDS):
+            left, right = (self.table[at :: 2 * _WIDTH] for at in (number, number + _WIDTH))
+            halved[number::_WIDTH] = array("d", map(_MERGE[name], left, right)) if name in _MERGE else left
+        self.table = halved
         self.width *= 2

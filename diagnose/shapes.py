@@ -124,6 +124,7 @@ class Analysis(NamedTuple):
     confirmed: bool
     relaxed: str | None
     """only where it is sensitive"""
+    steady: bool
 
 
 _analyses: dict[str, Analysis] = {}
@@ -133,13 +134,13 @@ def analyse(patterns: Iterable[str]) -> dict[str, Analysis]:
     """The analysis of each pattern. It takes a millisecond or so each, so a set is looked up on disk."""
     missing = sorted({pattern for pattern in patterns if pattern not in _analyses})
     if missing:
-        key = cache.key_of(__version__, *missing)
+        key = cache.key_of(__version__, *Analysis._fields, *missing)
         known = cache.fetch("analysis", key)
         if known is None:
             rows = []
             for pattern in missing:
                 why = sensitivity(pattern)
-                rows.append([why, needs_confirmation(pattern), relaxed(pattern) if why else None])
+                rows.append([why, needs_confirmation(pattern), relaxed(pattern) if why else None, steady(pattern)])
             known = json.dumps(rows).encode()
             cache.store("analysis", key, known)
         _analyses.update({p: Analysis(*row) for p, row in zip(missing, json.loads(known), strict=True)})
@@ -217,6 +218,70 @@ _BEYOND_HYPERSCAN = {"ASSERT", "ASSERT_NOT", "GROUPREF", "GROUPREF_EXISTS", "POS
 def relaxed(pattern: str) -> str:
     """A Hyperscan pattern that matches every line of a shape of which ``pattern`` matches one."""
     return _flag_prefix(pattern) + _relax(_parse(pattern), _flags(pattern))
+
+
+_RUN_BYTES = _DIGITS | _HIGH
+_END = 1 << 256
+"""Beside the bytes that may come next: the match may end."""
+
+
+class _Unsteady(Exception):
+    """A match may begin or end inside of a run."""
+
+
+@functools.lru_cache(maxsize=8192)
+def steady(pattern: str) -> bool:
+    """Whether ``pattern`` finds, and captures, the same pieces of every line of a shape, as far as we can tell.
+
+    The claim: a backtracking matcher never gets anywhere inside of a run. It enters a run only by a class without upper bound
+    that takes all of the run's class, after which nothing may take a byte of that class; so wherever such a class stops
+    inside of a run, what comes next fails, and a greedy one that ends the match has taken the whole run. Between runs lines of
+    one shape are alike, and so is all that the matcher does.
+    """
+    try:
+        return not _next_of(_parse(pattern), _flags(pattern), _END) & (_RUN_BYTES | _END)
+    except _Unsteady:
+        return False
+
+
+def _next_of(tree: Any, flags: int, after: int) -> int:
+    """The bytes that ``tree`` may take first, where ``after`` are those that may come behind it."""
+    for operator, argument in reversed(list(tree)):
+        after = _next_of_piece(str(operator), argument, flags, after)
+    return after
+
+
+def _next_of_piece(operator: str, argument: Any, flags: int, after: int) -> int:
+    if operator in _ATOMS:
+        taken = _bytes_of(operator, argument, flags)
+        if taken & _RUN_BYTES:
+            raise _Unsteady
+        return taken
+    if operator == "AT" and str(argument) != "AT_NON_BOUNDARY":
+        return after  # it holds or not as the shape wants, and never inside of a run
+    if operator == "SUBPATTERN":
+        _, more, fewer, inner = argument
+        return _next_of(inner, (flags | more) & ~fewer, after)
+    if operator == "BRANCH":
+        return functools.reduce(int.__or__, (_next_of(branch, flags, after) for branch in argument[1]))
+    if operator not in ("MAX_REPEAT", "MIN_REPEAT"):
+        raise _Unsteady
+    least, most, inner = argument
+    skipped = after if least == 0 else 0
+    if len(inner) != 1 or str(inner[0][0]) not in _ATOMS:
+        again = _next_of(inner, flags, after)
+        return _next_of(inner, flags, after | again) | skipped
+    taken = _bytes_of(str(inner[0][0]), inner[0][1], flags)
+    for members in _CLASSES:
+        if taken & members:
+            counts = least > 1 or most != _parser.MAXREPEAT
+            stops_early = operator == "MIN_REPEAT" and after & _END
+            if taken & members != members or counts or stops_early or after & members:
+                raise _Unsteady
+    return taken | skipped
+
+
+_ATOMS = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
 
 
 def _parse(pattern: str) -> Any:

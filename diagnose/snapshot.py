@@ -22,7 +22,7 @@ import zstandard
 from diagnose.compression import NOTABLE, Compression, KeptLine, Stream
 from diagnose.errors import DiagnoseError
 from diagnose.matcher import Matcher
-from diagnose.metrics import Bucket, Series
+from diagnose.metrics import Series
 from diagnose.rules import Rule
 from diagnose.scan import KEPT, UNKNOWN, Cursor, Scan
 
@@ -134,23 +134,15 @@ def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blo
 
 
 def _series(series: Series, blobs: _Blobs) -> list[Any]:
-    # Doubles hold the integers exactly: lines and counts stay far below 2**53.
-    buckets = [[b.line, b.step, b.count, b.finite, b.total, b.least, b.most] for b in series.buckets]
     ends = [series.first, series.last, series.last_step, series.least, series.least_step, series.most, series.most_step]
-    flat = [value for bucket in buckets for value in bucket]
-    return [series.room, series.width, series.count, series.not_finite, blobs.numbers(ends), blobs.numbers(flat)]
+    return [series.room, series.width, series.count, series.not_finite, blobs.numbers(ends), blobs.numbers(series.table)]
 
 
 def _restored_series(values: list[Any], blobs: _Blobs) -> Series:
-    room, width, count, not_finite, ends, flat = values
+    room, width, count, not_finite, ends, table = values
     first, last, last_step, least, least_step, most, most_step = blobs.floats(ends)
-    numbers = iter(blobs.floats(flat))
-    buckets = [
-        Bucket(int(line), step, int(count), int(finite), total, low, high)
-        for line, step, count, finite, total, low, high in zip(*[numbers] * 7, strict=True)
-    ]
     return Series(
-        room, width, buckets, count, not_finite, first, last, last_step, least, least_step, most, most_step
+        room, width, blobs.floats(table), count, not_finite, first, last, last_step, least, least_step, most, most_step
     )  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from diagnose.databases import core
 from diagnose.matcher import Matcher
-from diagnose.metrics import Column, Series, readings, summary, value_of
+from diagnose.metrics import Column, Series, readings, rows, summary, value_of
 from diagnose.rules import Rule, RuleSet
-from diagnose.watch import Watch
+from diagnose.watch import Watch, stand_out
 
 
 def column(values: list[float], first: int = 0) -> Column:
@@ -65,6 +65,27 @@ def test_native_summary(values: list[float], data: st.DataObject) -> None:
     assert core.summary(made.values, start, end) == summary(made.values, start, end)
 
 
+@pytest.mark.skipif(core is None, reason="no native core here")
+@given(st.lists(st.floats(width=32), max_size=50), st.integers(0, 60), st.integers(1, 20))
+def test_native_rows(values: list[float], start: int, width: int) -> None:
+    made = column(values)
+    parts = made.values, made.steps, made.lines, start, width
+    assert core.rows(*parts) == rows(*parts)
+
+
+@pytest.mark.skipif(core is None, reason="no native core here")
+@given(
+    st.lists(st.floats() | st.floats(0, 10) | st.integers(-2, 2).map(float), max_size=120),
+    st.integers(0, 32),
+    st.integers(1, 8),
+)
+def test_native_stand_out(values: list[float], recent: int, until: int) -> None:
+    past = [value for value in values[:recent] if math.isfinite(value)]
+    for limit in (math.inf, 1.5):
+        state = column(values).values, 1.5, past, until, limit
+        assert core.stand_out(*state) == stand_out(*state)
+
+
 def test_a_series_stays_small_and_loses_no_spike() -> None:
     noise = random.Random(5)
     values = [noise.uniform(1, 2) for _ in range(100_000)]
@@ -96,7 +117,7 @@ def test_a_series_does_not_depend_on_the_blocks(values: list[float], size: int) 
 def notable(values: list[float], factor: float = 1.5, size: int = 10_000) -> list[int]:
     watch, found = Watch(factor), []
     for start in range(0, len(values), size):
-        found += [start + index for index in watch.notable(column(values[start : start + size], start), summary)]
+        found += [start + index for index in watch.notable(column(values[start : start + size], start))]
     return found
 
 

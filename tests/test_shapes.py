@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from diagnose.shapes import letters, needs_confirmation, relaxed, sensitivity, shape
+from diagnose.shapes import letters, needs_confirmation, relaxed, sensitivity, shape, steady
 from tests.strategies import bodies, patterns, siblings
 
 
@@ -100,3 +103,101 @@ def test_the_relaxed_pattern_hits_the_shape_of_every_match(pattern: str, pair: t
 )
 def test_letters_that_every_match_must_hold(pattern: str, fewest: int) -> None:
     assert letters(pattern) == fewest
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"loss[:=] ?([-+.\dEe]+|nan|inf)",
+        r"iteration +(\d+)/ *\d+ \|",
+        r"grad_norm[^=:]*[=:] ?(?:\{[^}]*: )?([-+.\dEe]+)",
+        r"\bloss.*?: ([\d.]+)\b",
+        r"(?:^|,)step ?= ?(\d+)$",
+        r"x(\w+)",
+    ],
+)
+def test_steady(pattern: str) -> None:
+    assert steady(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(\d+) samples",  # may begin inside of a run
+        r"loss.*(\d+)",  # the first takes all but one digit
+        r"loss.*?(\d+)",
+        r"loss (\d+?)",
+        r"loss (\d)",
+        r"loss (\d{1,3})",
+        r"loss ([1-9]+)",
+        r"loss (\d+)5",
+        r"loss (?:\d+,?)+",
+        r"loss (\d+)\B",
+        r"loss (?=\d)(\d+)",
+        r"(loss) \1",
+        r"loss (\d+)+",
+        r"(?:loss)?",
+        "é (.)",
+    ],
+)
+def test_unsteady(pattern: str) -> None:
+    assert not steady(pattern)
+
+
+def pieces(pattern: str, body: bytes, engine: Any) -> list[tuple[bytes, bytes]] | None:
+    """What a search finds and captures: the shape before it, and its own. None where there is nothing."""
+    found = engine.search(pattern.encode(), body)
+    if found is None:
+        return None
+    spans = [found.span(group) for group in range(found.re.groups + 1)]
+    assert all(
+        not re.search(rb"[0-9]{2}|[\x80-\xff]{2}", body[max(at - 1, 0) : at + 1]) for span in spans for at in span if at > 0
+    )
+    return [(shape(body[:start]), shape(body[start:end])) if start >= 0 else (b"", b"") for start, end in spans]
+
+
+# Patterns of the kind that can be proved, with groups: what random ones of the other tests hardly ever are.
+_HEADS = st.sampled_from(["a", "b", "loss", " ", ":", "=", r"\.", "-", "e", "nan", r"\s", r"[ :=]", r"\b[ab]", "^a"])
+_LOOPS = st.sampled_from(
+    [
+        r"\d+",
+        r"\d*",
+        r"[\d.]+",
+        r"[-+.\dEe]+",
+        r"\w+",
+        r"\S*",
+        ".*",
+        ".*?",
+        r"[^:]*?",
+        r"[^=]+",
+        r"[\x80-\xff]+",
+        r"\D*",
+        "[a-e]?",
+        " *",
+    ]
+)
+
+
+def _steady_parts(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    grouped = st.tuples(
+        inner, st.sampled_from(["({})", "({})", "(?:{})?", "({})?", "(?:{})+", "(?:{})*?", "({}|nan)", r"(?:{}|\b|x)"])
+    )
+    return st.lists(inner | grouped.map(lambda pair: pair[1].format(pair[0])), min_size=1, max_size=4).map("".join)
+
+
+steady_patterns = (
+    st.tuples(_HEADS, st.recursive(_HEADS | _LOOPS, _steady_parts, max_leaves=8), st.sampled_from(["", "", "$", r"\b"]))
+    .map("".join)
+    .filter(steady)
+)
+
+
+@settings(max_examples=500)
+@given(steady_patterns | patterns.map(lambda text: text.replace("(?:", "(")), bodies, st.data())
+def test_a_steady_pattern_captures_the_same_pieces_of_all_lines_of_a_shape(
+    pattern: str, body: bytes, data: st.DataObject
+) -> None:
+    assume(steady(pattern))
+    other = data.draw(siblings(body))
+    for engine in (re, regex):
+        assert pieces(pattern, body, engine) == pieces(pattern, other, engine)
