@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from diagnose import shapes
 from diagnose.databases import RELAXED, Databases, Wheel, core
@@ -87,34 +87,21 @@ class PlainEngine:
         return tally.result()
 
 
-class _Metric(NamedTuple):
-    """The lines of a shape are metric lines of this rule."""
-
-    rule: int
-
-
-class _Failure(NamedTuple):
-    """The lines of a shape are kept: this failure rule matches them."""
-
-    rule: int
-
-
-class _Ask(NamedTuple):
-    """The lines of a shape are judged one by one."""
-
-
-class _Odd(NamedTuple):
-    """The lines of a shape go the long way round: they hold control bytes, or are too long."""
-
-
-_BLANK, _LONG, _ASK = -2, _Odd(), _Ask()
+# What the wheel engine knows of a shape is one number: UNKNOWN, _BLANK, the rule that drops its lines, or something above
+# _MORE where that is not all. Numbers are quick to count and to compare.
+_BLANK = -2
+_MORE = 1 << 20
+_FAILURE, _METRIC = 1 << 20, 1 << 21
+"""Added to a rule: it keeps the lines; it drops them, and there are numbers to read."""
+_ASK, _ODD_LINE = 1 << 22, (1 << 22) + 1
+"""Lines are judged one by one; they hold control bytes or are too long, and go the long way round."""
+_RULE = (1 << 20) - 1
 
 
 class WheelEngine(PlainEngine):
     """Verdicts remembered by shape, so that a line of a known shape costs a look-up.
 
-    NumPy masks a whole block at once; the shapes of its lines are then a split away. A verdict is a rule's number for lines
-    that are dropped and nothing more, and something else where there is more to do.
+    NumPy masks a whole block at once; the shapes of its lines are then a split away.
     """
 
     def __init__(self, bench: Bench) -> None:
@@ -122,7 +109,7 @@ class WheelEngine(PlainEngine):
         import numpy
 
         self._numpy = numpy
-        self._known: dict[bytes, Any] = {}
+        self._known: dict[bytes, int] = {}
         self._dropped: list[bool] = []
 
     def use(self, databases: Databases) -> None:
@@ -134,9 +121,10 @@ class WheelEngine(PlainEngine):
         """The shape of each line of ``block``, prefix and all: masked, and of each run the first byte."""
         numpy = self._numpy
         masked = numpy.frombuffer(block.translate(_MASK), numpy.uint8)
-        keep = numpy.ones(len(masked), numpy.bool_)
-        numpy.logical_or(masked[1:] != masked[:-1], masked[1:] < _DIGIT, out=keep[1:])
-        return masked[keep].tobytes().split(b"\n")  # type: ignore[no-any-return]
+        keep = masked < _DIGIT
+        keep[:1] = True
+        keep[1:] |= masked[1:] != masked[:-1]
+        return masked.compress(keep).tobytes().split(b"\n")  # type: ignore[no-any-return]
 
     def scan(self, block: bytes | memoryview, cursor: Cursor) -> Scan:
         tally = Tally(self._bench, cursor)
@@ -162,10 +150,10 @@ class WheelEngine(PlainEngine):
             tally.end_line()
             at += len(lines[0]) + 1
             del lines[0], keys[0]
-        verdicts = list(map(self._known.get, keys[: len(lines)]))
+        verdicts: list[Any] = list(map(self._known.get, keys[: len(lines)]))
         if None in verdicts:
             self._learn(lines, keys, verdicts)
-        plain = Counter({verdict: count for verdict, count in Counter(verdicts).items() if verdict.__class__ is int})
+        plain = Counter({verdict: count for verdict, count in Counter(verdicts).items() if verdict < _MORE})
         first = tally.line
         if plain.total() - plain.pop(UNKNOWN, 0) < len(verdicts):
             self._special(tally, lines, keys, verdicts, at)
@@ -187,7 +175,7 @@ class WheelEngine(PlainEngine):
             if verdict is None:
                 raw = lines[index]
                 if _ODD in key or len(raw) > LONGEST:
-                    verdict = _LONG
+                    verdict = _ODD_LINE
                 else:
                     start = prefixes(raw).end()  # type: ignore[union-attr]
                     body = raw[start:] if start else raw
@@ -202,11 +190,11 @@ class WheelEngine(PlainEngine):
                     known[key] = verdict
             verdicts[index] = verdict
 
-    def _judge_shape_of(self, body: bytes) -> Any:
+    def _judge_shape_of(self, body: bytes) -> int:
         """What holds for all lines of the shape of ``body``."""
         return self._verdict_of(body, self._scan(body))
 
-    def _verdict_of(self, body: bytes, hits: list[int]) -> Any:
+    def _verdict_of(self, body: bytes, hits: list[int]) -> int:
         """The same, of what Hyperscan reported about ``body``."""
         if not body or body.isspace():
             return _BLANK
@@ -216,7 +204,7 @@ class WheelEngine(PlainEngine):
         if rule == UNKNOWN:
             return UNKNOWN
         action = self._bench.actions[rule]
-        return _Failure(rule) if action == "F" else _Metric(rule) if action == "M" else rule
+        return rule + (_FAILURE if action == "F" else _METRIC if action == "M" else 0)
 
     def _segments(self, tally: Tally, raw: bytes, key: bytes, start: int) -> None:
         """An odd line, segment by segment: the frames of a progress bar are as alike as lines are."""
@@ -225,25 +213,18 @@ class WheelEngine(PlainEngine):
             return
         known = self._known
         keys = key.split(_ODD)
-        last = UNKNOWN
-        for one in keys:
-            if one:
-                verdict = known.get(one)
-                if verdict.__class__ is not int or verdict < 0:
-                    break
-                last = verdict
-        else:
-            if last >= 0:
-                tally.content, tally.rule = True, last
-                return
+        verdicts = list(map(known.get, filter(None, keys)))
+        if verdicts and None not in verdicts and min(verdicts) >= 0 and max(verdicts) < _MORE:  # type: ignore[type-var, operator]
+            tally.content, tally.rule = True, verdicts[-1]  # type: ignore[assignment]
+            return
         for piece, one in zip(raw.replace(b"\0", b"\r").split(b"\r"), keys, strict=True):
             if piece:
                 verdict = known.get(one)
                 if verdict is None:
-                    verdict = _LONG if len(piece) > LONGEST else self._judge_shape_of(piece[body_start(piece) :])
+                    verdict = _ODD_LINE if len(piece) > LONGEST else self._judge_shape_of(piece[body_start(piece) :])
                     if len(one) <= _LONGEST_KEY:
                         known[one] = verdict
-                if verdict.__class__ is not int:
+                if verdict >= _MORE:
                     tally.segment(piece, start, self.judge)
                 elif verdict >= 0:
                     tally.content, tally.rule = True, verdict
@@ -251,24 +232,25 @@ class WheelEngine(PlainEngine):
                     tally.keep(piece, UNKNOWN, 0, start, start + len(piece))
             start += len(piece) + 1
 
-    def _special(self, tally: Tally, lines: list[bytes], keys: list[bytes], verdicts: list[Any], at: int) -> None:
+    def _special(self, tally: Tally, lines: list[bytes], keys: list[bytes], verdicts: list[int], at: int) -> None:
         """The lines that are not simply dropped."""
         first = tally.line
         starts = list(accumulate(map(len, lines), initial=at))
         for index, verdict in enumerate(verdicts):
-            if verdict.__class__ is int and verdict != UNKNOWN:
+            if 0 <= verdict < _MORE or verdict == _BLANK:
                 continue
             raw, start = lines[index], starts[index] + index
             tally.line = first + index
-            if verdict.__class__ is _Metric:
-                tally.content, tally.rule = True, verdict.rule
-                tally.read(verdict.rule, raw[body_start(raw) :], start, start + len(raw))
-            elif verdict.__class__ is _Odd:
+            if verdict == _ODD_LINE:
                 self._segments(tally, raw, keys[index], start)
-            elif verdict.__class__ is _Ask:
+            elif verdict == _ASK:
                 tally.segment(raw, start, self.judge)
+            elif verdict >= _METRIC:
+                rule = verdict & _RULE
+                tally.content, tally.rule = True, rule
+                tally.read(rule, raw[body_start(raw) :], start, start + len(raw))
             else:
-                rule = verdict if verdict.__class__ is int else verdict.rule
+                rule = verdict & _RULE if verdict >= 0 else UNKNOWN
                 tally.keep(raw, rule, 0, start, start + len(raw))
             tally.end_line()
 
