@@ -51,15 +51,27 @@ def build_raw() -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise Failed(f"raw needs a C compiler: {error}") from None
+    forget_databases("*")
     if done.returncode:
         raise Failed(f"raw does not compile (apt-get install libhyperscan-dev): {done.stderr.strip().splitlines()[0]}")
 
 
-def raw(name: str, patterns: Sequence[ours.Pattern], label: str, mode: str = "line") -> Contender:
-    """Hyperscan from C with ``patterns``."""
+def forget_databases(patterns: str) -> None:
+    """What raw compiled is out of date."""
+    for path in CACHE.glob(f"{patterns}.*.db"):
+        path.unlink()
+
+
+def raw(
+    name: str, patterns: Sequence[ours.Pattern], label: str, mode: str = "line", log: Path | None = None, passes: int = 1
+) -> Contender:
+    """Hyperscan from C with ``patterns``; where ``log`` is given it reads that one, in so many cold passes."""
     path = CACHE / f"{label}.patterns"
-    path.write_text("".join(f"{number}\t{'p' if each.confirm else '-'}\t{each.text}\n" for number, each in enumerate(patterns)))
-    return Contender(name, lambda log: (str(RAW), str(path), str(log), mode))
+    text = "".join(f"{number}\t{'p' if each.confirm else '-'}\t{each.text}\n" for number, each in enumerate(patterns))
+    if not path.is_file() or path.read_text() != text:
+        forget_databases(path.name)
+        path.write_text(text)
+    return Contender(name, lambda other: (str(RAW), str(path), str(log or other), mode, str(passes)))
 
 
 def prefixed() -> list[ours.Pattern]:

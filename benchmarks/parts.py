@@ -22,7 +22,7 @@ from benchmarks.measure import ENVIRONMENT, ROOT, Failed, Reading, Spread, reap,
 
 RULES = Path(__file__).resolve().parent / "rules"
 HEAD = ("", "MB/s", "klines/s", "ratio to raw: median (min-max)", "wall MB/s", "matched or kept")
-TO_RAW = "raw"
+TO_RAW, RAW_ALONE = "raw", "raw, the log alone"
 
 
 @dataclass(slots=True)
@@ -168,18 +168,22 @@ def mixed(style: str, log: Path, lines: int, options: Any) -> Section:
 
 
 def against(section: Section) -> None:
-    """The product's first engine against each peer, repetition by repetition."""
+    """The product's first engine against each peer."""
     mine = next((name for name in section.data if name.startswith("diagnose")), None)
-    if mine is None:
+    for name in list(section.data):
+        if mine is not None and not name.startswith(("diagnose", "raw")):
+            compare(section, mine, name)
+
+
+def compare(section: Section, mine: str, name: str) -> None:
+    """How many times as fast as ``name`` ``mine`` is, repetition by repetition."""
+    if mine not in section.data or name not in section.data:
         return
-    own = section.data[mine]
-    for name, row in section.data.items():
-        if name.startswith(("diagnose", "raw")):
-            continue
-        pairs = zip(own["cpu_s"], row["cpu_s"], strict=True)
-        ratio = Spread.of([own["bytes"] / a / (row["bytes"] / b) for a, b in pairs])
-        own.setdefault("ratio_to", {})[name] = {"median": ratio.median, "min": ratio.least, "max": ratio.most}
-        section.notes.append(f"{mine} is {ratio.text()} times as fast as {name}")
+    own, row = section.data[mine], section.data[name]
+    pairs = zip(own["cpu_s"], row["cpu_s"], strict=True)
+    ratio = Spread.of([own["bytes"] / a / (row["bytes"] / b) for a, b in pairs])
+    own.setdefault("ratio_to", {})[name] = {"median": ratio.median, "min": ratio.least, "max": ratio.most}
+    section.notes.append(f"{mine} is {ratio.text()} times as fast as {name}")
 
 
 def corpus(folder: Path, options: Any) -> list[Section]:
@@ -202,12 +206,15 @@ def corpus(folder: Path, options: Any) -> list[Section]:
             f"the log alone is read {passes} times, each time with an empty cache of verdicts"
         )
         makers: list[Callable[[], Contender]] = [partial(raw, TO_RAW, shipped, "shipped")]
+        makers.append(partial(raw, RAW_ALONE, shipped, "shipped", "line", single, passes))
         makers += [partial(product, engine, None) for engine in options.engines]
         makers += [partial(product, engine, None, single, passes) for engine in options.engines]
         if not options.no_peers:
             makers.append(partial(ripgrep, shipped, "shipped"))
         race(section, gather(makers, section), log, options.repeats, data.count(b"\n") * times)
         against(section)
+        for engine in options.engines:
+            compare(section, f"diagnose, {engine}, the log alone", RAW_ALONE)
         log.unlink()
         single.unlink()
         sections.append(section)
