@@ -1,9 +1,10 @@
 """What a hostile log can reach through a model that obeys it.
 
-Nobody can promise that a model withstands an instruction in a log line. So the model here is a *compromised* one: it obeys.
-Behind a real HTTP server of ours it looks for orders in the lines that it is shown and does just what they say: names the
-reason that they want, cites ids that are not there, accuses nodes, repeats its prompt, reads what it was told to, writes the rule
-that was dictated. What these tests hold is the rest of the program: schema, grounding, vote, policy and the door for rules.
+Nobody can promise that a model withstands an instruction in a log line. So the model here is a *compromised* one: it
+obeys. Behind a real HTTP server of ours it looks for orders in the lines that it is shown and does just what they
+say: names the reason that they want, cites ids that are not there, accuses nodes, repeats its prompt, reads what it
+was told to, writes the rule that was dictated. What these tests hold is the rest of the program: schema, grounding,
+vote, policy and the door for rules.
 """
 
 from __future__ import annotations
