@@ -10,7 +10,6 @@ import contextlib
 import logging
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -125,7 +124,7 @@ class Jobs:
                 await self._sweeper
         for attempt in list(self._attempts.values()):
             attempt.wanted = True
-            self._scanner_of(attempt).schedule(attempt)
+            attempt.scanner.schedule(attempt)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and self._flusher.up and not all(one.idle for one in self._attempts.values()):
             await asyncio.sleep(0.02)
@@ -157,7 +156,7 @@ class Jobs:
         if labels and any(attempt.labels.get(name) != value for name, value in labels.items()):
             attempt.labels = {**attempt.labels, **labels}
             attempt.labels_changed = True
-            self._scanner_of(attempt).schedule(attempt)
+            attempt.scanner.schedule(attempt)
         return attempt
 
     def live(self, job: str, number: int | None) -> Attempt | None:
@@ -176,8 +175,10 @@ class Jobs:
         attempt = self._attempts[job, opened.number] = Attempt(job, opened, self, self.settings)
         self._latest[job] = max(opened.latest, self._latest.get(job, 0))
         self.telemetry.live_jobs.set(len(self._attempts))
+        attempt.scanner = min(self._scanners, key=lambda scanner: scanner.attempts)
+        attempt.scanner.attempts += 1
         # So that its timers run, and its state is loaded before it is needed.
-        self._scanner_of(attempt).schedule(attempt)
+        attempt.scanner.schedule(attempt)
         return attempt
 
     async def _supersede(self, job: str, number: int) -> None:
@@ -205,7 +206,7 @@ class Jobs:
         attempt.accepted_bytes += len(item.data)
         self.accepted_bytes += len(item.data)
         attempt.pending.append(item)
-        self._scanner_of(attempt).schedule(attempt)
+        attempt.scanner.schedule(attempt)
 
     @property
     def queued(self) -> int:
@@ -234,12 +235,9 @@ class Jobs:
         attempt.report_wanted = attempt.report_wanted or report
         attempt.wanted = True
         attempt.waiters.append((attempt.durable_lsn, report, done))
-        self._scanner_of(attempt).schedule(attempt)
+        attempt.scanner.schedule(attempt)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(future, within_s)
-
-    def _scanner_of(self, attempt: Attempt) -> Scanner:
-        return self._scanners[zlib.crc32(attempt.job.encode()) % len(self._scanners)]
 
     # --- the desk: called by scanners and the flusher ------------------------------------------------------------------------
 
@@ -273,7 +271,7 @@ class Jobs:
         self.telemetry.kept_lines.inc(len(flush.rows))
         attempt.flushed(flush)
         self.journal.stored(attempt.owner, flush.lsn)
-        self._scanner_of(attempt).schedule(attempt)
+        attempt.scanner.schedule(attempt)
         if self._loop is not None and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._tell, attempt, flush)
@@ -321,7 +319,7 @@ class Jobs:
                 attempt.wanted = True
                 attempt.report_wanted = attempt.report_wanted or report
         if attempt.waiters:
-            self._scanner_of(attempt).schedule(attempt)
+            attempt.scanner.schedule(attempt)
 
     def settled(self, attempt: Attempt) -> None:
         """Somebody waits, and there is nothing to store."""
@@ -381,7 +379,7 @@ class Jobs:
         for owner, attempt in list(self._attempts.items()):
             over = attempt.end is not None and now - attempt.touched > _ENDED_STAYS_S
             quiet = now - attempt.touched > 2 * self.settings.hang_s
-            if (over or quiet or owner in oldest) and self._scanner_of(attempt).release(attempt):
+            if (over or quiet or owner in oldest) and attempt.scanner.release(attempt):
                 if attempt.analysis is not None:
                     attempt.analysis.compression.kept.close()
                     attempt.analysis = None

@@ -54,6 +54,8 @@ class Scanner:
         self._wake = threading.Condition()
         self._closing = False
         self.matcher: Matcher | None = None
+        self.attempts = 0
+        """how many are its"""
         self.prepared = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -74,6 +76,7 @@ class Scanner:
             if attempt.scheduled or attempt.working or not attempt.idle:
                 return False
             attempt.closed = True
+            self.attempts -= 1
             return True
 
     def close(self) -> None:

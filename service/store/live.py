@@ -18,7 +18,7 @@ from diagnose.report import Report
 from diagnose.snapshot import StoredLine
 from service.store import tables as t
 from service.store.groups import forget_occurrence, occur
-from service.store.upsert import upsert
+from service.store.upsert import insert_many, upsert
 
 _MOST_NODES = 64
 
@@ -215,11 +215,11 @@ def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
     """All of ``flushes``, for ``Store.write``."""
 
     def work(connection: Connection) -> None:
-        rows: list[dict[str, Any]] = []
+        rows: list[tuple[Any, ...]] = []
         for flush in flushes:
             rows += _take_in(connection, flush)
         if rows:
-            connection.execute(insert(t.kept_lines), rows)
+            insert_many(connection, t.kept_lines, ("attempt_id", *KeptRow._fields), rows)
         sources = [{"attempt_id": flush.attempt_id, **source._asdict()} for flush in flushes for source in flush.sources]
         if sources:
             upsert(connection, t.sources, sources)
@@ -231,7 +231,7 @@ def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
     return work
 
 
-def _take_in(connection: Connection, flush: Flush) -> Iterator[dict[str, Any]]:
+def _take_in(connection: Connection, flush: Flush) -> Iterator[tuple[Any, ...]]:
     stored = connection.execute(select(t.attempts.c.lsn).where(t.attempts.c.id == flush.attempt_id)).scalar()
     if stored is None:
         return iter(())  # deleted meanwhile: nothing to go on with
@@ -248,7 +248,7 @@ def _take_in(connection: Connection, flush: Flush) -> Iterator[dict[str, Any]]:
     if flush.labels is not None:
         changes |= {**_named(flush.labels), "labels": flush.labels}
     connection.execute(update(t.jobs).where(t.jobs.c.id == flush.job_id, t.jobs.c.attempt <= flush.number).values(**changes))
-    return iter(()) if again else ({"attempt_id": flush.attempt_id, **row._asdict()} for row in flush.rows)
+    return iter(()) if again else ((flush.attempt_id, *row) for row in flush.rows)
 
 
 def _named(labels: dict[str, str]) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def _store_verdict(connection: Connection, flush: Flush, verdict: Verdict) -> No
                 "rule": diagnosis.rule,
                 "summary": diagnosis.summary,
                 "group_id": flush.group_id,
-                "report": packed(report.as_dict()),
+                "report": packed(_without_points(report)),
             }
         ],
     )
@@ -384,6 +384,14 @@ def _propose(connection: Connection, flush: Flush, report: Report, now: float) -
             .returning(a.id)
         ).scalar_one()
     )
+
+
+def _without_points(report: Report) -> dict[str, Any]:
+    """The points of the job's numbers are in a table of their own."""
+    whole = report.as_dict()
+    for metric in whole["metrics"].values():
+        metric["points"] = []
+    return whole
 
 
 def packed(value: Any) -> bytes:

@@ -80,7 +80,13 @@ def report(connection: Connection, attempt: int) -> dict[str, Any] | None:
     """The stored report, with whether it is final and when it was made."""
     d = t.diagnoses.c
     row = connection.execute(select(d.report, d.final, d.made_at).where(d.attempt_id == attempt)).first()
-    return {"report": unpacked(row.report), "final": row.final, "made_at": row.made_at} if row is not None else None
+    if row is None:
+        return None
+    whole = unpacked(row.report)
+    for one in series(connection, attempt):
+        if one["name"] in whole["metrics"]:
+            whole["metrics"][one["name"]]["points"] = one["points"]
+    return {"report": whole, "final": row.final, "made_at": row.made_at}
 
 
 def lines(
