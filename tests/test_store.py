@@ -1,0 +1,216 @@
+"""The store: migrations make what the tables say, on both databases; what is taken in is taken in once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, func, select, text
+
+from diagnose.errors import DiagnoseError
+from diagnose.learned import Counts, Learned
+from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
+from diagnose.rules import Rule
+from service.store import Store, reading
+from service.store import tables as t
+from service.store.book import StoreBook
+from service.store.live import Flush, KeptRow, SourceState, Verdict, find_attempt, open_attempt, state_of, taking_in
+from service.store.tokens import create, listed, revoke
+from tests.servers import Postgres
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    cluster = Postgres()
+    if not cluster.here:
+        pytest.skip("PostgreSQL is not installed")
+    cluster.start()
+    yield cluster
+    cluster.stop()
+    cluster.remove()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "sqlite":
+        made = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    else:
+        made = Store(request.getfixturevalue("postgres").database(f"t{time.time_ns()}"))
+    made.migrate()
+    yield made
+    made.close()
+
+
+def test_migrations_make_what_the_tables_say(store: Store) -> None:
+    store.migrate()  # once more changes nothing
+
+    def differences(connection: Connection) -> list[Any]:
+        return list(compare_metadata(MigrationContext.configure(connection), t.metadata))
+
+    assert store.read(differences) == []
+
+
+def report(
+    reason: str = "ecc_error", *, group: str | None = "g", nodes: tuple[str, ...] = (), outcome: Any = "failed"
+) -> Report:
+    root = EvidenceLine(source="s", line=1, text="boom")
+    return Report(
+        schema="diagnose.report/1",
+        job=JobIdentity(id="j", sources=["s"]),
+        outcome=outcome,
+        diagnosis=Diagnosis(
+            category="infrastructure", reason=reason, root_cause=root, group=group, suspects=Suspects(nodes=list(nodes))
+        ),
+        action=Action(kind="restart", why="because"),
+        compression=CompressionFigures(lines_in=1, bytes_in=5, lines_kept=1, bytes_kept=5, ratio=1.0, dropped_by_kind={}),
+    )
+
+
+def flush(opened: Any, lsn: int, rows: int = 0, first: int = 0, verdict: Verdict | None = None) -> Flush:
+    return Flush(
+        opened.job_id,
+        opened.attempt_id,
+        opened.number,
+        lsn,
+        f"snapshot {lsn}".encode(),
+        [KeptRow(first + n, 0, n + 1, f"line {first + n} ä", None, "rule", 0, 3, "n1") for n in range(rows)],
+        {"last_seen": 5.0, "state": "ended" if verdict else "running"},
+        [SourceState(0, "s", 3, "n1", 10 * lsn, b"head", b"", 5.0)],
+        verdict=verdict,
+    )
+
+
+def begin(store: Store, job: str = "j", number: int | None = None) -> Any:
+    return store.write(lambda connection: open_attempt(connection, job, number, {"user": "kim", "gpus": "8"}, 1.0))
+
+
+def test_what_is_taken_in_comes_back(store: Store) -> None:
+    opened = begin(store)
+    store.write(taking_in([flush(opened, 7, rows=3)]))
+    snapshot, lines = store.read(lambda connection: state_of(connection, opened.attempt_id))
+    assert snapshot == b"snapshot 7"
+    assert [(line.line, line.text.decode(), line.rule) for line in lines] == [(n + 1, f"line {n} ä", "rule") for n in range(3)]
+    again = store.read(lambda connection: find_attempt(connection, "j", None))
+    assert again is not None
+    assert (again.lsn, again.sources[0].received, again.sources[0].head) == (7, 70, b"head")
+    assert store.read(lambda connection: reading.job(connection, "j"))["user"] == "kim"  # type: ignore[index]
+
+
+def test_a_flush_whose_answer_was_lost_is_not_taken_in_twice(store: Store) -> None:
+    opened = begin(store)
+    one = flush(opened, 7, rows=3)
+    store.write(taking_in([one]))
+    store.write(taking_in([one]))
+    store.write(taking_in([flush(opened, 9, rows=2, first=3)]))
+    assert store.read(lambda connection: connection.execute(select(func.count()).select_from(t.kept_lines)).scalar()) == 5
+
+
+def test_what_fails_in_the_middle_leaves_nothing(store: Store) -> None:
+    opened = begin(store)
+    good, bad = flush(opened, 7, rows=3), flush(opened, 8, rows=1)  # the same ord once more: refused
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+        store.write(taking_in([good, bad]))
+    found = store.read(lambda connection: find_attempt(connection, "j", None))
+    assert found is not None
+    assert found.lsn == 0
+    assert store.read(lambda connection: connection.execute(select(func.count()).select_from(t.kept_lines)).scalar()) == 0
+
+
+def judge(store: Store, opened: Any, lsn: int, made: Report, at: float = 5.0) -> Flush:
+    one = flush(opened, lsn, verdict=Verdict(made, True, at, 60.0))
+    store.write(taking_in([one]))
+    return one
+
+
+def test_groups_count_each_attempt_once_and_follow_a_changed_mind(store: Store) -> None:
+    first, second = begin(store, "a"), begin(store, "b")
+    judge(store, first, 1, report(nodes=("n1", "n2")))
+    judge(store, first, 2, report(nodes=("n1",)))
+    number = judge(store, second, 3, report(nodes=("n1",)), at=9.0).group_id
+    assert number is not None
+    group = store.read(lambda connection: reading.group(connection, number))
+    assert group is not None
+    assert (group["count"], group["last_seen"], group["gpu_seconds_lost"]) == (2, 9.0, 120.0)
+    assert [(one["node"], one["count"]) for one in group["nodes"]] == [("n1", 2)]
+    assert store.read(lambda connection: reading.node(connection, "n2"))["state"] == "ok"  # type: ignore[index]
+    assert store.read(lambda connection: reading.node(connection, "n1"))["failures"] == 2  # type: ignore[index]
+    judge(store, second, 4, report("storage_error", group="other"))
+    assert store.read(lambda connection: reading.group(connection, number))["count"] == 1  # type: ignore[index]
+    judge(store, first, 5, report(outcome="healthy"))
+    assert store.read(lambda connection: reading.group(connection, number))["count"] == 0  # type: ignore[index]
+    assert [one["reason"] for one in store.read(lambda connection: reading.groups(connection, limit=9))] == ["storage_error"]
+
+
+def test_an_action_is_proposed_once_and_expires_with_its_reason(store: Store) -> None:
+    opened = begin(store)
+    assert judge(store, opened, 1, report()).action_id is not None
+    assert judge(store, opened, 2, report()).action_id is None
+    judge(store, opened, 3, report(group="other"))
+    states = [one["state"] for one in store.read(lambda connection: reading.actions(connection, limit=9))]
+    assert states == ["proposed", "expired"]
+
+
+def test_a_resolved_group_regresses(store: Store) -> None:
+    number = judge(store, begin(store, "a"), 1, report()).group_id
+    assert number is not None
+    change = {"state": "resolved"}
+    assert store.write(lambda connection: reading.change_group(connection, number, change, "kim", 6.0))
+    again = judge(store, begin(store, "b"), 2, report())
+    assert again.regressed
+    group = store.read(lambda connection: reading.group(connection, number))
+    assert group is not None
+    assert (group["state"], group["regressed"]) == ("open", True)
+
+
+def test_tokens_are_kept_as_hashes(store: Store) -> None:
+    secret = store.write(lambda connection: create(connection, "ci", "ingest"))
+    (token,) = store.read(listed)
+    assert secret not in repr(token)
+    assert token.valid(time.time())
+    store.write(lambda connection: revoke(connection, "ci"))
+    assert not store.read(listed)[0].valid(time.time())
+    for name, role in (("ci", "ingest"), ("", "read"), ("x", "root")):
+        with pytest.raises(DiagnoseError):
+            store.write(lambda connection, name=name, role=role: create(connection, name, role))
+
+
+def test_the_store_is_a_book_of_learned_rules(store: Store) -> None:
+    book = StoreBook(store)
+    rule = Rule(id="r1", family="filters", pattern="^x", kind="debug", file="learned")
+    known = Learned(rule, "proposed", provenance={"by": "miner"}, lines=("x 1",), created=1.0, changed=1.0)
+    assert book.add(known)
+    assert not book.add(known)
+    book.count("r1", "w", Counts(3, 0, 1, 2.0))
+    book.count("r1", "w", Counts(2, 1, 1, 1.0))
+    found = book.find("r1")
+    assert found is not None
+    assert found.workloads == {"w": Counts(5, 1, 2, 2.0)}
+    assert (found.rule.pattern, found.lines, found.provenance) == ("^x", ("x 1",), {"by": "miner"})
+    assert book.known("^x", "filters") == found
+    assert book.known("^x", "failures") is None
+    assert [one.rule.id for one in book.rules("proposed", "shadow")] == ["r1"]
+    assert not book.write(known, "active")
+
+
+_PAGES = {
+    "jobs by state": "select * from jobs where state = 'running' order by last_seen desc, id desc limit 50",
+    "jobs by reason": "select * from jobs where reason = 'x' order by last_seen desc, id desc limit 50",
+    "lines of an attempt": "select * from kept_lines where attempt_id = 1 and ord > 7 order by ord limit 200",
+    "occurrences of a group": "select * from occurrences where group_id = 1 order by at desc limit 50",
+    "history of a node": "select * from occurrence_nodes where node = 'x' order by at desc limit 50",
+    "actions that wait": "select * from actions where state = 'proposed' order by created desc limit 50",
+}
+
+
+@pytest.mark.parametrize("query", _PAGES.values(), ids=_PAGES)
+def test_what_pages_ask_has_an_index(tmp_path: Path, query: str) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    store.migrate()
+    plan = store.read(lambda connection: [row.detail for row in connection.execute(text(f"explain query plan {query}"))])
+    store.close()
+    assert not [step for step in plan if step.startswith("SCAN")], plan
