@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
-from service.api import actions, docs, events, failures, health, jobs, logs, nodes, rules
+from service.api import actions, docs, events, failures, health, jobs, logs, nodes, rules, training
 from service.dashboard import create_pages
 from service.errors import Refused
 from service.service import Service
@@ -28,7 +28,17 @@ from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.app")
 
-ROUTERS = (logs.router, jobs.router, failures.router, nodes.router, actions.router, rules.router, events.router, health.router)
+ROUTERS = (
+    logs.router,
+    training.router,
+    jobs.router,
+    failures.router,
+    nodes.router,
+    actions.router,
+    rules.router,
+    events.router,
+    health.router,
+)
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
