@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
-from service.api import actions, docs, events, failures, health, jobs, logs, nodes, rules, training
+from service.api import actions, attribution, docs, events, failures, health, jobs, logs, nodes, rules, shipping
+from service.attribution import Attributions
 from service.dashboard import create_pages
 from service.errors import Refused
 from service.service import Service
@@ -30,7 +31,7 @@ log = logging.getLogger("diagnose.app")
 
 ROUTERS = (
     logs.router,
-    training.router,
+    shipping.router,
     jobs.router,
     failures.router,
     nodes.router,
@@ -57,13 +58,20 @@ _HEADERS = [
 def create_app(service: Service) -> FastAPI:
     """The application around ``service``."""
 
+    settings = service.settings
+    attributions = Attributions(service, settings.nvrx_root) if settings.nvrx_root is not None else None
+
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         async with service.vllm or nullcontext():
             await service.start()
+            if attributions is not None:
+                attributions.start()
             try:
                 yield
             finally:
+                if attributions is not None:
+                    await attributions.stop()
                 await service.stop()
 
     app = FastAPI(
@@ -73,12 +81,15 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
         docs_url=None,
         redoc_url=None,
-        root_path=service.settings.root_path,
+        root_path=settings.root_path,
         swagger_ui_oauth2_redirect_url=None,
     )
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
+    app.state.attributions = attributions
+    if attributions is not None:
+        app.include_router(attribution.router(attributions, settings.nvrx_from))
     docs.add(app)
     app.add_api_route("/", lambda: RedirectResponse(f"{service.settings.root_path}/ui/"), include_in_schema=False)
     app.mount("/ui", create_pages(service))

@@ -39,6 +39,11 @@ class Settings:
     identities: Path | None = None
     """a file of the shape of rules/identity.yaml: which labels name job, attempt, source, rank, node here"""
 
+    nvrx_root: Path | None = None
+    """logs below it may be named by the NVIDIA resiliency extension; None: its routes are not there"""
+    nvrx_from: str = "127.0.0.0/8,::1/128"
+    """networks whose hosts need no token on those routes: its clients have none"""
+
     scanners: int = field(default_factory=lambda: min(4, os.cpu_count() or 1))
     """threads that read logs"""
     queue_job: int = 32 * MIB

@@ -154,6 +154,7 @@ def test_records_url_and_record_say_whose_they_are() -> None:
         ({"log": "\x1b[31mred\0"}, b"\x1b[31mred\0\n"),
         ({"log": "bad \ud800"}, b"bad ?\n"),
         ({"log": ""}, b"\n"),
+        ({"log": "caf\udce9"}, b"caf\xe9\n"),
     ],
     ids=str,
 )
@@ -180,11 +181,11 @@ def test_records_without_a_job_are_rejected_with_the_names_that_would_do() -> No
         (b"[" * 300_000, BadBody),
         (b"[" * 500_000, TooLarge),
         (b'[{"log": "a"}', BadBody),
-        (b'["\xff"]', BadBody),
+        (b"[" + '"a"]'.encode("utf-16"), BadBody),
         (b"[" + b"9" * 10_000 + b"]", BadBody),
         (b'["' + b"x" * (9 << 20), TooLarge),
     ],
-    ids=["deep", "too-many", "cut-off", "latin-1", "digits", "too-big"],
+    ids=["deep", "too-many", "cut-off", "utf-16", "digits", "too-big"],
 )
 def test_records_hostile_arrays(body: bytes, error: type[Refused]) -> None:
     with pytest.raises(error):
@@ -281,7 +282,7 @@ def test_otlp_retry_has_the_same_keys_and_another_time_has_others() -> None:
         + b'{"arrayValue":{"values":[' * 20
         + b"]}}" * 20
         + b"}]}]}]}",
-        b"\xff",
+        b"\xff{}",
         b"",
     ],
     ids=range(12),
@@ -302,6 +303,11 @@ def test_otlp_garbage_is_refused_or_read_never_worse(body: bytes) -> None:
 def test_otlp_any_type_else() -> None:
     with pytest.raises(Unsupported, match="application/x-protobuf or application/json"):
         otlp.decode(Head({}, {"content-type": "text/html"}), b"", IDENTITIES)
+
+
+def test_otlp_more_fields_than_anybody_needs_are_refused_at_once() -> None:
+    with pytest.raises(TooLarge, match="too many fields"):
+        otlp.decode(PROTOBUF, b"\x0a\x00" * (3 << 20), IDENTITIES)
 
 
 def test_otlp_millions_of_empty_records_cost_no_memory() -> None:

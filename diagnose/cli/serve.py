@@ -25,6 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its private key")
     parser.add_argument("--root-path", metavar="PREFIX", help="the path under which a proxy shows the service")
     parser.add_argument("--identities", metavar="FILE", type=Path, help="which labels name job, source, rank and node here")
+    parser.add_argument(
+        "--nvrx-root", metavar="DIR", type=Path, help="answer the NVIDIA resiliency extension, for logs below this folder"
+    )
+    parser.add_argument("--nvrx-from", metavar="NETWORKS", help="who needs no token for that (127.0.0.0/8,::1/128)")
     parser.add_argument("--raw", action="store_true", default=None, help="keep the raw logs too, compressed")
     parser.add_argument("--redact", action="store_true", default=None, help="take secrets out of what is stored")
     parser.add_argument("--with-vllm", metavar="MODEL", help="start vLLM with this model beside the service, and watch it")
@@ -57,6 +61,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "tls_key",
             "root_path",
             "identities",
+            "nvrx_root",
+            "nvrx_from",
             "raw",
             "redact",
             "with_vllm",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from service.api import attribution
 from service.api.common import Here, Reader
 from service.api.shapes import Readiness
 
@@ -15,8 +16,9 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", summary="The process lives")
-async def healthz() -> dict[str, str]:
-    return {"status": "ok"}
+async def healthz(request: Request) -> dict[str, Any]:
+    attributions = request.app.state.attributions
+    return {"status": "ok", **({} if attributions is None else attribution.health(attributions))}
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})

@@ -57,7 +57,7 @@ class Gathering:
         # What the request says holds for all of its records; they may only be more precise.
         job = self._job or identity.job
         if job is None:
-            return f"no attribute names the job: send one of {self._identities.jobs}, or ?job=NAME"
+            return f"no attribute names the job; send ?job=NAME, or one of {self._identities.jobs}"
         rank = identity.rank if self._rank is None else self._rank
         try:
             return checked(

@@ -22,6 +22,7 @@ _SLOT = re.compile(r"\{([^{}]+)\}")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _DEEPEST, _MOST_ATTRIBUTES, _LONGEST_KEY = 5, 512, 512
 _REMEMBERED = 20_000
+_NAMES_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,9 @@ class Identities:
     @property
     def jobs(self) -> str:
         """The attributes that name a job, for messages."""
-        return ", ".join(dict.fromkeys("+".join(template.slots) for template in self._knowledge.fields["job"]))
+        names = list(dict.fromkeys("+".join(template.slots) for template in self._knowledge.fields["job"]))
+        more = f" and {len(names) - _NAMES_SHOWN} more that rules/identity.yaml lists" if len(names) > _NAMES_SHOWN else ""
+        return ", ".join(names[:_NAMES_SHOWN]) + more
 
 
 def normal(name: str) -> str:

@@ -16,7 +16,7 @@ from service.errors import BadBody, TooLarge, Unsupported
 from service.protocols import protobuf
 from service.protocols.gathering import Gathering, digest
 from service.protocols.identity import Identities
-from service.protocols.protobuf import BYTES, fields, view
+from service.protocols.protobuf import BYTES, Wire, view
 from service.protocols.records import encoded, parsed
 from service.protocols.requests import Decoded, Head
 
@@ -57,25 +57,26 @@ def _unsnapped(body: bytes) -> bytes:
 
 
 def _decode_protobuf(body: memoryview, gathering: Gathering, identities: Identities) -> None:
-    for number, wire, stream in fields(body):
-        if number != 1 or wire != BYTES:
+    wire = Wire()
+    for number, kind, stream in wire.fields(body):
+        if number != 1 or kind != BYTES:
             continue
         owner: dict[str, str] = {}
-        for number, wire, value in fields(view(stream)):
-            if number == 1 and wire == BYTES:
+        for number, kind, value in wire.fields(view(stream)):
+            if number == 1 and kind == BYTES:
                 owner = identities.known(selector(protobuf.text(value)))
-        for number, wire, value in fields(view(stream)):
-            if number == 2 and wire == BYTES:
-                _entry(view(value), owner, gathering, identities)
+        for number, kind, value in wire.fields(view(stream)):
+            if number == 2 and kind == BYTES:
+                _entry(wire, view(value), owner, gathering, identities)
 
 
-def _entry(entry: memoryview, owner: dict[str, str], gathering: Gathering, identities: Identities) -> None:
+def _entry(wire: Wire, entry: memoryview, owner: dict[str, str], gathering: Gathering, identities: Identities) -> None:
     line, metadata = b"", {}
-    for number, wire, value in fields(entry):
-        if number == 2 and wire == BYTES:
+    for number, kind, value in wire.fields(entry):
+        if number == 2 and kind == BYTES:
             line = bytes(view(value))
-        elif number == 3 and wire == BYTES:
-            pair = {n: protobuf.text(v) for n, w, v in fields(view(value)) if w == BYTES}
+        elif number == 3 and kind == BYTES:
+            pair = {n: protobuf.text(v) for n, w, v in wire.fields(view(value)) if w == BYTES}
             metadata[pair.get(1, "")] = pair.get(2, "")
     known = {**owner, **identities.known(metadata)} if metadata else owner
     gathering.add(identities.identity(known), line)

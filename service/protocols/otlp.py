@@ -15,7 +15,7 @@ from service.errors import BadBody, Unsupported
 from service.protocols import protobuf
 from service.protocols.gathering import Gathering, digest
 from service.protocols.identity import Identities
-from service.protocols.protobuf import BYTES, fields, view
+from service.protocols.protobuf import BYTES, Wire, view
 from service.protocols.records import encoded, line_of, parsed
 from service.protocols.requests import Decoded, Head
 
@@ -84,54 +84,57 @@ def _as_text(value: Any) -> str:
 
 
 def _decode_protobuf(body: memoryview, gathering: Gathering, identities: Identities) -> None:
-    for number, wire, resource_logs in fields(body):
-        if number != 1 or wire != BYTES:
+    wire = Wire()
+    for number, kind, resource_logs in wire.fields(body):
+        if number != 1 or kind != BYTES:
             continue
         owner: dict[str, str] = {}
-        for number, wire, resource in fields(view(resource_logs)):
-            if number == 1 and wire == BYTES:
-                owner = identities.known(_attributes(view(resource), 1))
-        for number, wire, scope_logs in fields(view(resource_logs)):
-            if number != 2 or wire != BYTES:
+        for number, kind, resource in wire.fields(view(resource_logs)):
+            if number == 1 and kind == BYTES:
+                owner = identities.known(_attributes(wire, view(resource), 1))
+        for number, kind, scope_logs in wire.fields(view(resource_logs)):
+            if number != 2 or kind != BYTES:
                 continue
-            for number, wire, record in fields(view(scope_logs)):
-                if number == 2 and wire == BYTES:
-                    body_, attributes = _record(view(record))
+            for number, kind, record in wire.fields(view(scope_logs)):
+                if number == 2 and kind == BYTES:
+                    body_, attributes = _record(wire, view(record))
                     _add(gathering, identities, owner, attributes, body_)
 
 
-def _record(record: memoryview) -> tuple[Any, dict[str, Any]]:
+def _record(wire: Wire, record: memoryview) -> tuple[Any, dict[str, Any]]:
     body: Any = None
     attributes: dict[str, Any] = {}
-    for number, wire, value in fields(record):
-        if number == 5 and wire == BYTES:
-            body = _any(view(value))
-        elif number == 6 and wire == BYTES:
-            key, inner = _pair(view(value), 0)
+    for number, kind, value in wire.fields(record):
+        if number == 5 and kind == BYTES:
+            body = _any(wire, view(value))
+        elif number == 6 and kind == BYTES:
+            key, inner = _pair(wire, view(value), 0)
             attributes[key] = inner
     return body, attributes
 
 
-def _attributes(message: memoryview, field: int, depth: int = 0) -> dict[str, Any]:
-    pairs = (_pair(view(value), depth) for number, wire, value in fields(message) if number == field and wire == BYTES)
+def _attributes(wire: Wire, message: memoryview, field: int, depth: int = 0) -> dict[str, Any]:
+    pairs = (
+        _pair(wire, view(value), depth) for number, kind, value in wire.fields(message) if number == field and kind == BYTES
+    )
     return dict(pairs)
 
 
-def _pair(message: memoryview, depth: int) -> tuple[str, Any]:
+def _pair(wire: Wire, message: memoryview, depth: int) -> tuple[str, Any]:
     key, inner = "", None
-    for number, wire, value in fields(message):
-        if number == 1 and wire == BYTES:
+    for number, kind, value in wire.fields(message):
+        if number == 1 and kind == BYTES:
             key = protobuf.text(value)
-        elif number == 2 and wire == BYTES:
-            inner = _any(view(value), depth)
+        elif number == 2 and kind == BYTES:
+            inner = _any(wire, view(value), depth)
     return key, inner
 
 
-def _any(message: memoryview, depth: int = 0) -> Any:
+def _any(wire: Wire, message: memoryview, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         raise BadBody("a value is nested too deeply", remedy=f"nest at most {_DEEPEST} levels")
     result: Any = None
-    for number, _, value in fields(message):
+    for number, _, value in wire.fields(message):
         match number:
             case 1:
                 result = protobuf.text(value)
@@ -142,9 +145,9 @@ def _any(message: memoryview, depth: int = 0) -> Any:
             case 4:
                 result = protobuf.double(value)
             case 5:
-                result = [_any(view(v), depth + 1) for n, wire, v in fields(view(value)) if n == 1 and wire == BYTES]
+                result = [_any(wire, view(v), depth + 1) for n, kind, v in wire.fields(view(value)) if n == 1 and kind == BYTES]
             case 6:
-                result = _attributes(view(value), 1, depth + 1)
+                result = _attributes(wire, view(value), 1, depth + 1)
             case 7:
                 result = bytes(view(value))
     return result

@@ -15,7 +15,7 @@ from service.batch import Batch
 from service.errors import BadBody, TooLarge
 from service.protocols.gathering import LARGEST, Gathering
 from service.protocols.identity import Identities
-from service.protocols.requests import Decoded, Head, bad_utf8
+from service.protocols.requests import Decoded, Head
 
 LARGEST_ARRAY = 8 << 20
 LONGEST_LINE = 2 << 20
@@ -117,9 +117,8 @@ def parsed(body: bytes) -> Any:
     if body.count(b"{") + body.count(b"[") > MOST_PARTS:
         raise TooLarge(f"more than {MOST_PARTS:,} objects and arrays", remedy="send fewer records at once")
     try:
-        return json.loads(body.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise bad_utf8(f"byte {error.start}") from None
+        # A program may print any bytes, and shippers put them into JSON as they are: they go through here unchanged.
+        return json.loads(body.decode("utf-8", "surrogateescape"))
     except RecursionError:
         raise BadBody("the JSON is nested too deeply", remedy="send flat records") from None
     except ValueError as error:
@@ -139,5 +138,8 @@ def line_of(record: Mapping[str, Any], identities: Identities) -> tuple[bytes, b
 
 
 def encoded(text: str) -> bytes:
-    """A lone surrogate, which JSON can spell and UTF-8 cannot, becomes a question mark."""
-    return text.encode("utf-8", "replace")
+    """Bytes that were no UTF-8 come out as they came in. Other lone surrogates, which JSON can spell, become question marks."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")

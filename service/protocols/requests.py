@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from service.batch import Batch
-from service.errors import BadBody, BadName
+from service.errors import BadName
 
 HEADER = "x-diagnose-"
 """``X-Diagnose-Rank: 3`` says what ``?rank=3`` says, for shippers that cannot change their URL"""
@@ -49,7 +49,3 @@ class Decoded:
     def reject(self, why: str, count: int = 1) -> None:
         self.rejected += count
         self.why = self.why or why
-
-
-def bad_utf8(where: str) -> BadBody:
-    return BadBody("the body is not UTF-8", where=where, remedy="send JSON as UTF-8; any bytes may be sent as text/plain")

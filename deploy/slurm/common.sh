@@ -1,0 +1,29 @@
+# shellcheck shell=bash
+# Shared by the samples: how to reach the service. A prolog or an epilog must never fail or hang because of it: a node whose prolog
+# fails is drained. Put it beside them; Slurm sets no PATH for them.
+PATH=/usr/local/bin:/usr/bin:/bin
+: "${DIAGNOSE_URL:=http://diagnose.example:8321}"
+: "${DIAGNOSE_TOKEN_FILE:=/etc/diagnose/token}"
+
+# post PATH BODY [CONTENT-TYPE]: at most 5 seconds and two more tries; its failure is nobody's.
+post() {
+    local -a authorization=()
+    if [ -r "$DIAGNOSE_TOKEN_FILE" ]; then
+        # From a file descriptor: a token on a command line is seen by every user of the node.
+        authorization=(--header @<(printf 'Authorization: Bearer %s' "$(cat "$DIAGNOSE_TOKEN_FILE")"))
+    fi
+    printf '%s' "$2" | curl --silent --show-error --fail --output /dev/null --max-time 5 --retry 2 --retry-max-time 15 \
+        --header "Content-Type: ${3:-application/json}" "${authorization[@]}" \
+        --data-binary @- "$DIAGNOSE_URL$1" || logger -t diagnose "could not tell $DIAGNOSE_URL of job ${SLURM_JOB_ID:-?}" || true
+}
+
+# The name that squeue shows, and that the runner's pattern %A_%a gives.
+job_name() {
+    if [ -n "${SLURM_ARRAY_JOB_ID:-}" ] && [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then
+        printf '%s_%s' "$SLURM_ARRAY_JOB_ID" "$SLURM_ARRAY_TASK_ID"
+    else
+        printf '%s' "$SLURM_JOB_ID"
+    fi
+}
+
+attempt() { printf '%s' "$((${SLURM_RESTART_COUNT:-0} + 1))"; }
