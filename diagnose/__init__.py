@@ -10,11 +10,12 @@ The map, in reading order; a module imports only what stands above it, and ``job
     evidence tracebacks topology detectors faults       the kept log -> what failed, and who is who
     suspects diagnosis                                  faults -> root cause
     policy decision wording                             root cause -> action, and words for people
-    job                                                 the path for one job, top to bottom
+    fingerprint job                                     what kind of job it is; the path for one job, top to bottom
     evaluation                                          labelled cases -> accuracy
-    learned book learning                               rules that are learned: states, what they must pass, what keeps them
+    learned book                                        rules that are learned: states, what they must pass, what keeps them
     nodecheck launchers rounds probe                    which node is bad: the rule, and how it is run on the nodes
     agent                                               the model's side; imported only where it is called
+    learning learner                                    unknown lines -> learned rules: of logs, and beside a running job
     shipping                                            logs on their way to a service
     cli                                                 one module a command
 """

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from diagnose.errors import RuleError
+from diagnose.fingerprint import Fingerprint
 from diagnose.learned import Counts, Learned, State, as_dict, of_dict
 from diagnose.rules import Family
 
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 create table rules (
     id text primary key, family text not null, pattern text not null, state text not null, scope text not null,
@@ -26,6 +27,9 @@ create table counts (
     primary key (rule, workload)
 ) without rowid;
 """
+_WORKLOADS = (
+    "create table workloads (name text primary key, metadata text not null, sketch text not null, created real not null)"
+)
 _COLUMNS = "id, family, pattern, state, scope, fields, provenance, why, lines, created, changed"
 _BEFORE = (
     "id, pattern, state, kind, title, framework, metrics, matches, misses, provenance, why, matched, dirty, created, changed"
@@ -99,6 +103,18 @@ class SqliteBook:
             values.append(family)
         return self._select(f"where {' and '.join(wanted)}" if wanted else "", values)
 
+    def workloads(self) -> dict[str, Fingerprint]:
+        rows = self._base.execute("select name, metadata, sketch from workloads order by created, name").fetchall()
+        return {
+            name: Fingerprint(tuple((key, value) for key, value in json.loads(metadata)), tuple(json.loads(sketch)))
+            for name, metadata, sketch in rows
+        }
+
+    def enrol(self, name: str, fingerprint: Fingerprint) -> None:
+        row = (name, json.dumps(fingerprint.metadata), json.dumps(fingerprint.sketch), time.time())
+        with self._writing():
+            self._base.execute("insert or ignore into workloads values (?,?,?,?)", row)
+
     def close(self) -> None:
         self._base.close()
 
@@ -139,13 +155,17 @@ class SqliteBook:
                 )
             if version == _VERSION:
                 return
+            if version == 1:
+                self._base.execute(_WORKLOADS)
+                self._base.execute(f"pragma user_version = {_VERSION}")
+                return
             if columns and columns != _BEFORE.split(", "):
                 raise RuleError("it holds something else than learned rules", where=str(self.path), remedy="give another file")
             old: list[Any] = []
             if columns:
                 old = self._base.execute(f"select {_BEFORE} from rules").fetchall()  # noqa: S608
                 self._base.execute("drop table rules")
-            for statement in _TABLES.split(";"):
+            for statement in (*_TABLES.split(";"), _WORKLOADS):
                 self._base.execute(statement)
             for row in old:
                 self._migrate(row)

@@ -15,6 +15,7 @@ from diagnose.compression import Compression, points
 from diagnose.diagnosis import Finding, Many, Role, explain
 from diagnose.evidence import Event, Evidence, gather, normal
 from diagnose.faults import Fault
+from diagnose.fingerprint import FIRST, HEAD, Fingerprint, fingerprint
 from diagnose.matcher import Matcher
 from diagnose.metrics import Series
 from diagnose.policy import shipped_policy
@@ -40,6 +41,19 @@ class Job:
         self.compression = Compression(matcher)
         self.known: set[str] = set()
         """lines of runs that went well: not the cause of anything"""
+        self.metadata: dict[str, str] = {}
+        """user, script, framework, image, arguments, as far as we were told"""
+        self._fingerprint: Fingerprint | None = None
+        self._first = b""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Of the beginning of the job."""
+        return self._fingerprint or fingerprint(self.compression, self.metadata, self._first)
+
+    @fingerprint.setter
+    def fingerprint(self, known: Fingerprint) -> None:
+        self._fingerprint = known
 
     def learn(self, other: Job) -> None:
         """``other`` is a run of this kind that went well, or an attempt that went on: its lines are no news."""
@@ -47,7 +61,12 @@ class Job:
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
         """The next bytes of source number ``source``: bytes -> lines -> compressed lines."""
-        return self.compression.feed(source, chunk)
+        if len(self._first) < FIRST:
+            self._first += chunk[: FIRST - len(self._first)]
+        scans = self.compression.feed(source, chunk)
+        if self._fingerprint is None and self.compression.counts.bytes_in >= HEAD:
+            self._fingerprint = fingerprint(self.compression, self.metadata, self._first)
+        return scans
 
     def close(self, source: int) -> list[Scan]:
         """Source number ``source`` has ended."""
@@ -84,7 +103,12 @@ class Job:
         counts = self.compression.counts
         return r.Report(
             schema=r.SCHEMA,
-            job=r.JobIdentity(id=self.id, sources=[source.name for source in self.sources], attempt=finding.attempt),
+            job=r.JobIdentity(
+                id=self.id,
+                sources=[source.name for source in self.sources],
+                attempt=finding.attempt,
+                fingerprint=str(self.fingerprint),
+            ),
             outcome=outcome,
             diagnosis=self._diagnosis(finding, evidence, running=running),
             action=decide(finding, shipped_policy()),

@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol
 
 from diagnose import shapes
 from diagnose.errors import RuleError
+from diagnose.fingerprint import Fingerprint, nearest
 from diagnose.matcher import Matcher
 from diagnose.rules import Example, Family, Rule, RuleSet, load
 from diagnose.verification import body_of, examine
@@ -183,6 +184,21 @@ class Book(Protocol):
 
     def rules(self, *states: State, family: Family | None = None) -> list[Learned]:
         """The rules in these states (none named: in any), oldest first."""
+
+    def workloads(self) -> dict[str, Fingerprint]:
+        """The kinds of jobs that rules were learned from, by name."""
+
+    def enrol(self, name: str, fingerprint: Fingerprint) -> None:
+        """Enter a workload."""
+
+
+def workload_of(job: Fingerprint, book: Book) -> str:
+    """The workload that a job belongs to; a new one is entered."""
+    name = nearest(job, book.workloads())
+    if name is None:
+        name = str(job)
+        book.enrol(name, job)
+    return name
 
 
 def settle(book: Book, now: float) -> list[Learned]:

@@ -18,7 +18,7 @@ from diagnose.agent.miner import Miner, Template
 from diagnose.agent.model import Model
 from diagnose.agent.settings import Settings
 from diagnose.job import Job
-from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle
+from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle, workload_of
 from diagnose.matcher import Matcher
 from diagnose.rules import Rule, RuleSet, load
 
@@ -49,17 +49,18 @@ def learn(jobs: Sequence[Job], book: Book, now: float | None = None, settings: S
     """Learn from the unknown lines of ``jobs``, which have been read; with ``settings`` a model is asked for the rules."""
     now = time.time() if now is None else now
     miner = Miner()
-    unseen: list[str] = []
+    met: list[tuple[str, list[str], list[str]]] = []
     evidence: dict[str, None] = {}
     lines = 0
     for job in jobs:
         unknown, failing = _lines(job)
         evidence |= dict.fromkeys(failing[:_MOST_EVIDENCE])
         lines += len(unknown)
-        unseen += [line for line in unknown if not miner.add(line)]
+        met.append((workload_of(job.fingerprint, book), [line for line in unknown if not miner.add(line)], failing))
     lesson = taught(miner, [job.id for job in jobs], book, list(evidence), now, settings)
     lesson.lines = lines
-    shadow(book, unseen, list(evidence), now)
+    for workload, unseen, failing in met:
+        shadow(book, unseen, failing, now, workload)
     settled = settle(book, now)
     lesson.active = [known for known in settled if known.state == "active"]
     lesson.retired = [known for known in settled if known.state == "retired"]
@@ -134,14 +135,15 @@ def shadow(book: Book, lines: Sequence[str], evidence: Sequence[str], now: float
         matched.update(hits)
         dirty.update(hits)
     for number, rule in enumerate(matcher.rules):
-        last = now if matched[number] else None
-        book.count(rule.id, workload, Counts(matched[number], dirty[number], 1, last))
+        # Only a workload that prints its lines is one that a rule is for.
+        if matched[number]:
+            book.count(rule.id, workload, Counts(matched[number], dirty[number], 1, now))
 
 
-def working_rules(book: Book | None) -> RuleSet:
-    """The shipped rules, and the learned ones that are active."""
-    shipped = load()
-    return RuleSet.of([*shipped, *(known.rule for known in book.rules("active"))]) if book is not None else shipped
+def working_rules(book: Book, workload: str | None, base: RuleSet | None = None) -> RuleSet:
+    """The shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``."""
+    learned = (known.rule for known in book.rules("active") if known.acts_for(workload))
+    return RuleSet.of([*(load() if base is None else base), *learned])
 
 
 def _lines(job: Job) -> tuple[list[str], list[str]]:

@@ -159,7 +159,8 @@ def test_states_and_counts(tmp_path: Path) -> None:
     assert known.state == "active"
     assert book.find("p") == known
     assert [one.rule.id for one in book.rules("active")] == ["p"]
-    assert "p" in {one.id for one in working_rules(book)}
+    assert "p" in {one.id for one in working_rules(book, "")}
+    assert "p" not in {one.id for one in working_rules(book, None)}
     move(book, "p", "retired", "rotten", NOW)
     assert book.rules("active") == []
 

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from diagnose.cli.rules import book_path
 from diagnose.cli.terminal import Notice, Progress, Style, human_bytes, shortened, sparkline, table, wrapped
 from diagnose.detectors.course import duration
 from diagnose.errors import DiagnoseError, SourceError
+from diagnose.fingerprint import HEAD, KEYS, nearest
 from diagnose.job import Job
 from diagnose.matcher import Matcher
 from diagnose.rules import RuleSet, load
@@ -65,6 +67,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also use the active learned rules (see diagnose rules learn)",
     )
     parser.add_argument("--learn", action="store_true", help="with --follow: learn filter rules from the job as it runs")
+    parser.add_argument(
+        "--meta", metavar="KEY=VALUE", type=_metadata, action="append", default=[], help=f"of the job: {', '.join(KEYS)}"
+    )
     parser.add_argument("--job", metavar="ID", help="the job's name in the report (default: from the path)")
     endpoint.configure(parser)
 
@@ -86,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         statuses = [2] if problems else []
         known = [_known(path, matcher) for path in arguments.healthy]
         for number, (name, sources) in enumerate(jobs):
-            job = Job(arguments.job or name, sources, matcher)
+            job = _job(arguments.job or name, sources, matcher, arguments)
             for healthy in known:
                 job.learn(healthy)
             kept_file.begin(job, many=len(sources) > 1 or len(jobs) > 1)
@@ -137,9 +142,45 @@ def _rules(arguments: argparse.Namespace) -> RuleSet:
     if arguments.learned is None:
         return load(arguments.rules)
     from diagnose.book import SqliteBook
+    from diagnose.learning import working_rules
 
+    return working_rules(SqliteBook(book_path(arguments.learned or None)), None, load(arguments.rules))
+
+
+def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse.Namespace) -> Job:
+    """The job, with the rules that were learned from jobs like it, as its beginning tells."""
+    job = Job(name, sources, matcher)
+    job.metadata = dict(arguments.meta)
+    if (arguments.learned is None and not arguments.learn) or any(source.path is None for source in sources):
+        return job
+    from diagnose.book import SqliteBook
+    from diagnose.learning import working_rules
+
+    first = Job(name, sources, matcher)
+    first.metadata = job.metadata
+    for number, source in enumerate(sources):
+        head = next(iter(replace(source).chunks()), b"")[:HEAD]
+        first.feed(number, head)
+        first.close(number)
+        if first.compression.counts.bytes_in >= HEAD:
+            break
     book = SqliteBook(book_path(arguments.learned or None))
-    return RuleSet.of([*load(arguments.rules), *(known.rule for known in book.rules("active"))])
+    workload = nearest(first.fingerprint, book.workloads()) if arguments.learned is not None else None
+    if workload is not None:
+        rules = working_rules(book, workload, load(arguments.rules))
+        if len(rules) > len(matcher.rules):
+            job = Job(name, sources, Matcher(rules))
+            job.metadata = first.metadata
+    job.fingerprint = first.fingerprint
+    first.compression.kept.close()
+    return job
+
+
+def _metadata(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or key not in KEYS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE with one of the keys {', '.join(KEYS)}")
+    return key, value
 
 
 def _known(path: str, matcher: Matcher) -> Job:
@@ -291,10 +332,15 @@ def _follow(job: Job, kept_file: _KeptFile, arguments: argparse.Namespace) -> bo
 def _learner(job: Job, arguments: argparse.Namespace) -> Learner | None:
     if not arguments.learn:
         return None
+    from diagnose.book import SqliteBook
+    from diagnose.learned import workload_of
     from diagnose.learner import Learner
 
     path = book_path(arguments.learned or None)
-    return Learner(path, job.compression.matcher, job.id, endpoint.settings_of(arguments))
+    book = SqliteBook(path)
+    workload = workload_of(job.fingerprint, book) if job.fingerprint.sketch else ""
+    book.close()
+    return Learner(path, job.compression.matcher, job.id, endpoint.settings_of(arguments), workload)
 
 
 def _tell(heard: Heard) -> None:

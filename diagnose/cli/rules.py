@@ -112,7 +112,7 @@ def _learn(arguments: argparse.Namespace) -> int:
     from diagnose.sources import find
 
     book = SqliteBook(book_path(arguments.book))
-    matcher = Matcher(working_rules(book))
+    matcher = Matcher(working_rules(book, None))
     jobs, problems = [], 0
     progress = Progress("reading", len(arguments.paths))
     for number, path in enumerate(arguments.paths):
