@@ -108,6 +108,8 @@ def test_follow_learns(diagnose: Any, tmp_path: Path) -> None:
     (tmp_path / "job.log").write_bytes(lanes(0, 300))
     done = diagnose("replay", "job.log", "--follow", "--idle", "1", "--learn", "--learned", "b.db", "--json")
     assert "learned from 300 kept lines" in done.stderr
-    assert [known.state for known in SqliteBook(tmp_path / "b.db").rules()] == ["shadow"]
+    # A busy machine may not judge it in the time that the end of a job has; then the next run does.
+    (known,) = SqliteBook(tmp_path / "b.db").rules("proposed", "shadow")
+    assert known.rule.pattern.startswith("^lane +keeper")
     done = diagnose("replay", "job.log", "--learn")
     assert (done.returncode, "needs --follow" in done.stderr) == (2, True)
