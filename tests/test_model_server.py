@@ -14,11 +14,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from diagnose.agent.failure_agent import Improved, improve
 from diagnose.agent.model import Answer, Ask, Model, Settings, Usage
 from diagnose.agent.prompts import load, names
+from diagnose.book import SqliteBook
+from diagnose.learning import learn
 from tests.conftest import ModelServer, Run
+from tests.logs import job_of
+from tests.test_failure_agent import UNEXPLAINED
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(1200)]
 
 SCHEMA = {
     "type": "object",
@@ -148,3 +153,48 @@ def test_what_was_recorded_is_replayed_without_the_server(model_server: ModelSer
     (replayed,), usage = ask(nowhere, ASK)
     assert (replayed.values, replayed.problems) == (said.values, ())
     assert usage.calls == 0
+
+
+# -- what such a model may do -------------------------------------------------------------------------------------------------
+
+
+def test_rules_that_it_writes_drop_no_failure(model_server: ModelServer, diagnose: Run, tmp_path: Path) -> None:
+    lanes = [f"lane keeper chose lane {n} for pass {n % 7}" for n in range(60)]
+    errors = [f"lane keeper lost lane {n}: unrecoverable error, aborting" for n in range(6)]
+    book = SqliteBook(tmp_path / "b.db")
+    asked = settings(model_server, timeout_s=400, record=tmp_path / "answers")
+    lesson = learn([job_of("\n".join(lanes + errors) + "\n")], book, settings=asked)
+    records = [json.loads(file.read_text()) for file in (tmp_path / "answers").glob("*.json")]
+    assert any(record["answers"] for record in records), f"the engine answered: {lesson.problems}"
+    assert lesson.active, "what the model could not say, the template said"
+
+    (tmp_path / "bad.log").write_text("\n".join([*lanes, *errors, "KeyError: 'lane'"]) + "\n")
+    (report,) = [json.loads(line) for line in diagnose("replay", "bad.log", "--json").stdout.splitlines()]
+    learned = diagnose("replay", "bad.log", "--json", "--learned", "--kept", "kept.txt", DIAGNOSE_BOOK="b.db")
+    (with_rules,) = [json.loads(line) for line in learned.stdout.splitlines()]
+    assert with_rules["diagnosis"]["reason"] == report["diagnosis"]["reason"]
+    assert with_rules["diagnosis"]["root_cause"] == report["diagnosis"]["root_cause"]
+    kept = (tmp_path / "kept.txt").read_text()
+    assert all(line in kept for line in [*errors, "KeyError: 'lane'"])
+    assert with_rules["compression"]["lines_kept"] < report["compression"]["lines_kept"]
+
+
+def test_a_cause_that_it_names_is_grounded_or_the_rules_answer_stands(model_server: ModelServer, tmp_path: Path) -> None:
+    job = job_of(UNEXPLAINED)
+    before = job.report()
+    assert before.diagnosis.reason == "unknown"
+
+    async def run() -> Improved:
+        async with Model(settings(model_server, timeout_s=400, record=tmp_path)) as model:
+            return await improve(before, job.evidence(), model)
+
+    after = asyncio.run(run()).report
+    records = [json.loads(file.read_text()) for file in tmp_path.glob("*.json")]
+    assert any(record["answers"] for record in records), "the engine answered"
+    if after.diagnosis.by != "agent":
+        assert after.diagnosis.model_copy(update={"notes": before.diagnosis.notes}) == before.diagnosis
+        assert after.diagnosis.notes[: len(before.diagnosis.notes)] == before.diagnosis.notes
+        return
+    lines = UNEXPLAINED.splitlines()
+    for cited in after.diagnosis.evidence:
+        assert lines[cited.line - 1] == cited.text, "a cited line is a line of the log"
