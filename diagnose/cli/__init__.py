@@ -18,6 +18,7 @@ from diagnose.errors import DiagnoseError
 COMMANDS = {
     "replay": "read the logs of a job and say what happened",
     "serve": "take in the logs of many jobs over HTTP, store them, and answer live",
+    "demo": "the service with a week of sample jobs, to look at",
     "tokens": "create, list and revoke the tokens of a service",
     "rules": "list, check, test, explain and learn rules",
     "eval": "how often the diagnosis is right, on labelled cases",

@@ -26,7 +26,9 @@ class Bar:
     """day or hour: which part of the time tells the bars apart"""
 
 
-def stacked(bars: Sequence[Bar], classes: Sequence[str], what: str, width: int = 960, height: int = 220) -> Markup:
+def stacked(
+    bars: Sequence[Bar], classes: Sequence[str], what: str, width: int = 960, height: int = 220, every: int = 0
+) -> Markup:
     """Stacked bars over time, with an axis; each segment says its value on hover and to a screen reader."""
     left, bottom, top = 44, 22, 8
     inner = height - bottom - top
@@ -42,7 +44,7 @@ def stacked(bars: Sequence[Bar], classes: Sequence[str], what: str, width: int =
                 '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/><text class="tick" x="{}" y="{:.1f}">{}</text>'
             ).format(left, width, y, y, left - 6, y + 4, words.number(tick))
         )
-    every = max(1, math.ceil(len(bars) / 12))
+    every = every or max(1, math.ceil(len(bars) / 12))
     for index, bar in enumerate(bars):
         x = left + index * step
         y = top + inner
@@ -81,7 +83,7 @@ def _when(bar: Bar) -> Markup:
 
 def nice_ticks(most: float, wanted: int = 4) -> list[float]:
     """Round values from 0 to above ``most``: 0 5 10 15."""
-    if most <= 0:
+    if most < 1e-9:
         return [0, 1]
     rough = most / wanted
     size = 10 ** math.floor(math.log10(rough))

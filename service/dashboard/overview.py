@@ -65,7 +65,7 @@ async def show(request: Request) -> Response:
             "bytes_in": figures.bytes_in,
             "kept": figures.bytes_kept / figures.bytes_in if figures.bytes_in else None,
         },
-        chart=course(found.pop("over_time"), asked, seconds / bars, height=400),
+        chart=course(found.pop("over_time"), asked, seconds / bars, height=540),
         pareto=pareto(found.pop("costs")),
         **found,
     )
@@ -94,7 +94,7 @@ def course(
         known["unknown"] += sum(count for name, count in values.items() if name not in CATEGORIES)
         label = time.strftime("%d %b" if width >= 86400 / 8 else form, time.gmtime(at))
         bars.append(Bar(label, known, at=at, form="hour" if width < 86400 / 8 else "day"))
-    return charts.stacked(bars, CATEGORIES, what, height=height)
+    return charts.stacked(bars, CATEGORIES, what, height=height, every=4 if 0.2 < width / 86400 < 0.3 else 0)
 
 
 def pareto(costs: Sequence[Cost]) -> list[dict[str, Any]]:

@@ -7,13 +7,14 @@ import time
 from functools import lru_cache
 from typing import Any
 
+import regex
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from diagnose import learned
 from diagnose.errors import RuleError
 from diagnose.learned import Learned
-from diagnose.matcher import Matcher
+from diagnose.matcher import CONFIRM_S
 from diagnose.rules import Rule, RuleSet, load
 from diagnose.verification import body_of
 from service.dashboard import session
@@ -123,13 +124,28 @@ def _shipped(name: str) -> dict[str, Any] | None:
 
 
 @lru_cache(maxsize=2)
-def _matcher(rules: RuleSet) -> Matcher:
-    return Matcher(rules, "plain")
+def _expressions(rules: RuleSet) -> list[tuple[Rule, Any]]:
+    return [(rule, regex.compile(rule.pattern.encode())) for rule in rules]
 
 
 def _tried(rules: RuleSet, line: str) -> list[dict[str, Any]]:
-    """The rules that match ``line``, the deciding one first."""
-    matcher = _matcher(rules)
-    found = sorted(matcher.matches(body_of(line)), key=matcher.key)
-    verdicts = {"F": "kept, as evidence", "D": "dropped", "M": "dropped, its numbers read"}
-    return [{**_row(matcher.rules[number], None), "verdict": verdicts[matcher.actions[number]]} for number in found]
+    """The rules that match ``line``, the deciding one first. One line does not need Hyperscan."""
+    body = body_of(line)
+    found = [rule for rule, expression in _expressions(rules) if _matches(expression, body)]
+    found.sort(key=lambda rule: rule.family != "failures" and not rule.facts)
+    return [{**_row(rule, None), "verdict": _verdict(rule)} for rule in found]
+
+
+def _matches(expression: Any, body: bytes) -> bool:
+    try:
+        return expression.search(body, timeout=CONFIRM_S) is not None
+    except TimeoutError:
+        return False
+
+
+def _verdict(rule: Rule) -> str:
+    if rule.facts:
+        return "dropped, and what it tells of the job set aside"
+    if rule.family == "failures":
+        return "kept, as evidence"
+    return "dropped, its numbers read" if rule.metrics else "dropped"

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+_THIN = "\u00a0"
+"""a number and its unit stay on one line"""
 _PREFIXES = (("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
@@ -15,7 +17,7 @@ def number(value: float | None) -> str:
         return "–"
     for prefix, size in _PREFIXES:
         if abs(value) >= size * 0.99995:
-            return f"{_three(value / size)} {prefix}"
+            return f"{_three(value / size)}{_THIN}{prefix}"
     return _three(value)
 
 
@@ -26,14 +28,14 @@ def _three(value: float) -> str:
 
 def size(count: float | None) -> str:
     """Bytes."""
-    return "–" if count is None else f"{number(count)}B" if count >= 1000 else f"{count:.0f} B"
+    return "–" if count is None else f"{number(count)}B" if count >= 1000 else f"{count:.0f}{_THIN}B"
 
 
 def share(part: float | None) -> str:
     """``0.034`` as ``3.4 %``."""
     if part is None:
         return "–"
-    return f"{100 * part:.0f} %" if part >= 0.0995 or part == 0 else f"{100 * part:.2g} %"
+    return f"{100 * part:.0f}{_THIN}%" if part >= 0.0995 or part == 0 else f"{100 * part:.2g}{_THIN}%"
 
 
 def span(seconds: float | None) -> str:

@@ -1,0 +1,111 @@
+"""``diagnose demo``: the service with a week of sample jobs, and the dashboard over it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from diagnose.cli.terminal import Progress
+from diagnose.errors import DiagnoseError
+
+if TYPE_CHECKING:
+    from service.demo import Planned
+
+_SHARE = 0.55
+"""of the log of a job that still runs: so much is there, the rest comes while one looks"""
+_EVERY_S = 1.0
+_STORED_S = 60.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=150, metavar="N", help="how many jobs the week has (150)")
+    parser.add_argument("--seed", type=int, default=7, help="another week")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (any free one)")
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, help="keep the data here (default: a folder that is removed at the end)"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from service import demo
+
+    if arguments.jobs < 10:
+        raise DiagnoseError(f"{arguments.jobs} jobs are no week", remedy="give --jobs 10 or more")
+    if arguments.data is not None and any(arguments.data.glob("*")):
+        raise DiagnoseError("the folder is not empty", where=str(arguments.data), remedy="give another one for --data")
+    with contextlib.ExitStack() as stack:
+        data = arguments.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="diagnose-demo-")))
+        data.mkdir(parents=True, exist_ok=True)
+        log = stack.enter_context(open(data / "service.log", "w"))
+        url = stack.enter_context(_serving(data, arguments.port, log))
+        plans = list(demo.week(arguments.seed, arguments.jobs, time.time()))
+        progress = Progress("sending jobs", len(plans))
+        client = demo.Client(url)
+        for number, planned in enumerate(plans):
+            client.send(planned, share=1.0 if planned.ended is not None else _SHARE)
+            progress.at(number + 1)
+        progress.done()
+        _age(data, plans)
+        print(f"{url}/ui/", flush=True)
+        if not arguments.no_browser and sys.stdout.isatty():
+            webbrowser.open(f"{url}/ui/")
+        if sys.stderr.isatty():
+            sys.stderr.write("Ctrl-C ends it\n")
+        enough = threading.Event()
+        for planned in plans:
+            if planned.ended is None:
+                arguments_of = (planned, _SHARE, demo.Client(url), lambda: not enough.wait(_EVERY_S))
+                threading.Thread(target=_quietly, args=(demo.live, *arguments_of), daemon=True).start()
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            enough.set()
+    return 0
+
+
+@contextlib.contextmanager
+def _serving(data: Path, port: int, log: IO[str]) -> Iterator[str]:
+    """A service of its own, on this machine only."""
+    words = [sys.executable, "-m", "diagnose", "serve", "--data", str(data / "service"), "--port", str(port)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True) as process:  # noqa: S603 - ourselves
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            if " on http" not in said:
+                raise DiagnoseError("the service did not start", where=log.name, remedy="see this file")
+            yield said.split()[-1]
+        finally:
+            process.terminate()
+
+
+def _age(data: Path, plans: list[Planned]) -> None:
+    """Once all of it is stored."""
+    from service import demo
+    from service.store import Store
+
+    store = Store.in_folder(data / "service")
+    try:
+        deadline = time.monotonic() + _STORED_S
+        while not store.read(lambda connection: demo.stored(connection, plans)):
+            if time.monotonic() > deadline:
+                raise DiagnoseError("the service does not store what it was sent", where=str(data), remedy="see service.log")
+            time.sleep(0.3)
+        store.write(lambda connection: demo.age(connection, plans))
+    finally:
+        store.close()
+
+
+def _quietly(work: Callable[..., None], *arguments: object) -> None:
+    """A job that ends with the service is no news."""
+    with contextlib.suppress(OSError, DiagnoseError):
+        work(*arguments)

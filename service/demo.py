@@ -1,0 +1,216 @@
+"""A believable week for a dashboard to show: sample jobs through the real ingestion, and then made as old as they should be.
+
+The logs are those of ``fixtures/``; which of them, who ran them, on which nodes and for how long is drawn from a seed. All that
+is made up afterwards is time: the service took every job in within seconds, so ``age`` moves what it stored to its place in
+the week. Nothing here is used by a service that is not a demonstration.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from sqlalchemy import Connection, func, select, update
+
+from diagnose import shipped
+from diagnose.errors import DiagnoseError
+from service.store import tables as t
+
+WEEK_S = 7 * 86400.0
+_USERS = "amara bo chen dmitri elif farah goro hana ines".split()
+_CLUSTERS = ("alps", "delta")
+_MODELS = ("llama-8b", "llama-70b", "moe-8x22b", "vit-g", "sft-7b", "rlhf-13b", "mamba-3b")
+_NODE = re.compile(rb"\b(gpu-)(\d\d)\b")
+_NODES = 48
+_SICK = (7, 23)
+"""nodes that hardware failures come back to"""
+_PIECE = 1 << 20
+_DECIDED_S = 12 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One attempt of a job."""
+
+    job: str
+    attempt: int
+    labels: Mapping[str, str]
+    sources: Mapping[str, bytes] = field(repr=False)
+    started: float
+    ended: float | None
+    """None: it still runs"""
+    exit_code: int
+
+
+def samples() -> dict[str, dict[str, bytes]]:
+    """Sample -> file -> content. ``healthy`` in front of the name means what it says."""
+    folder = shipped.folder("fixtures") / "logs"
+    found: dict[str, dict[str, bytes]] = {}
+    for path in sorted(folder.iterdir()):
+        files = [path] if path.is_file() else sorted(path.iterdir())
+        found[path.name.partition(".")[0]] = {file.name.removesuffix(".gz"): _read(file) for file in files}
+    if not found:
+        raise DiagnoseError("there are no sample logs", where=str(folder), remedy="install the package anew")
+    return found
+
+
+def _read(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def week(seed: int, jobs: int, now: float) -> Iterator[Planned]:
+    """The attempts of a week that ends ``now``, oldest first; the last ones still run."""
+    dice = random.Random(seed)  # noqa: S311 - which sample comes next is no secret
+    known = samples()
+    well = [name for name in known if name.startswith(("healthy", "straggler"))]
+    hard = [
+        name
+        for name in ("job123", "nvlink", "bus", "illegal", "node", "store", "quota", "peer", "port", "oomkill")
+        if name in known
+    ]
+    rest = [name for name in known if name not in (*well, *hard, "restarted", "silent")]
+    running = max(3, jobs // 12)
+    for number in range(jobs):
+        still = number >= jobs - running
+        # More by day than by night.
+        at = now - WEEK_S * (1 - (number + dice.random()) / jobs)
+        kind = well if still else dice.choices((well, hard, rest), (30, 25, 45))[0]
+        name = dice.choice(kind)
+        gpus = dice.choice((64, 128, 256, 512, 1024) if kind is hard else (8, 8, 16, 32, 64, 256))
+        hours = (
+            dice.lognormvariate(1.8, 0.8)
+            if kind is hard
+            else dice.lognormvariate(1.2, 1.0)
+            if kind is well
+            else dice.lognormvariate(-1.5, 1.2)
+        )
+        user = dice.choice(_USERS)
+        shift = dice.choice(_SICK) - 12 if kind is hard and dice.random() < 0.5 else dice.randrange(_NODES)
+        labels = {
+            "user": user,
+            "cluster": dice.choice(_CLUSTERS),
+            "gpus": str(gpus),
+            "framework": dice.choice(("megatron", "deepspeed", "torchtitan", "nemo")),
+        }
+        job = f"{dice.choice(_MODELS)}-{user}-{4100 + number}"
+        attempts = dice.choices((1, 2, 3), (70, 20, 10))[0] if kind is hard else 1
+        for attempt in range(1, attempts + 1):
+            ended = at + hours * 3600 / attempts
+            last = attempt == attempts
+            sample = name if not last or attempts == 1 else dice.choice(well)
+            runs = still or (last and ended > now)
+            sources = {file: _moved(content, shift) for file, content in known[sample].items()}
+            yield Planned(job, attempt, labels, sources, at, None if runs else min(ended, now - 60), 0 if sample in well else 1)
+            if ended > now - 600:
+                break
+            at = ended + dice.uniform(60, 900)
+
+
+def _moved(content: bytes, shift: int) -> bytes:
+    """The log of the same job on other nodes."""
+    return _NODE.sub(lambda found: found[1] + b"%02d" % ((int(found[2]) + shift) % _NODES), content)
+
+
+class Client:
+    """What ``curl`` would do."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=60)
+
+    def send(self, planned: Planned, *, share: float = 1.0) -> None:
+        """The logs of an attempt (the first ``share`` of them), and its end if it ended."""
+        for name, content in planned.sources.items():
+            until = content.rfind(b"\n", 0, int(len(content) * share)) + 1 if share < 1 else len(content)
+            for start in range(0, until, _PIECE):
+                self.push(planned, name, content[start : min(until, start + _PIECE)], start)
+        if planned.ended is not None:
+            end = {"exit_code": planned.exit_code, "attempt": planned.attempt}
+            self._post(f"/v1/jobs/{quote(planned.job)}/end", json.dumps(end).encode(), "application/json")
+
+    def push(self, planned: Planned, source: str, data: bytes, offset: int) -> None:
+        query = {"source": source, "attempt": planned.attempt, "offset": offset}
+        query |= {f"label.{name}": value for name, value in planned.labels.items()}
+        self._post(f"/v1/jobs/{quote(planned.job)}/logs?{urlencode(query)}", data, "text/plain")
+
+    def _post(self, path: str, body: bytes, kind: str) -> None:
+        self._connection.request("POST", path, body, {"Content-Type": kind})
+        answer = self._connection.getresponse()
+        said = answer.read()
+        if answer.status >= 300:
+            raise DiagnoseError(f"the service answered {answer.status}: {said[:300]!r}", where=path, remedy="see its log")
+
+
+def live(planned: Planned, share: float, client: Client, pause: Callable[[], bool]) -> None:
+    """The rest of an attempt that still runs, some lines at a time, until ``pause`` says that it is enough."""
+    name, content = next(iter(planned.sources.items()))
+    at = content.rfind(b"\n", 0, int(len(content) * share)) + 1
+    while pause():
+        until = content.find(b"\n", min(len(content), at + 400)) + 1
+        if not until:
+            return
+        client.push(planned, name, content[at:until], at)
+        at = until
+
+
+def stored(connection: Connection, plans: list[Planned]) -> bool:
+    """Whether every attempt that ended has its diagnosis."""
+    a, d = t.attempts.c, t.diagnoses.c
+    done = select(func.count()).select_from(t.attempts).join(t.diagnoses, d.attempt_id == a.id).where(d.final)
+    return int(connection.execute(done).scalar_one()) >= sum(planned.ended is not None for planned in plans)
+
+
+def age(connection: Connection, plans: list[Planned]) -> None:
+    """Move what was stored to where it belongs in the week."""
+    for planned in plans:
+        found = connection.execute(
+            select(t.attempts.c.id, t.attempts.c.job_id)
+            .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+            .where(t.jobs.c.name == planned.job, t.attempts.c.number == planned.attempt)
+        ).first()
+        if found is not None and planned.ended is not None:
+            _age_attempt(connection, found.id, found.job_id, planned, planned.ended)
+        elif found is not None:
+            connection.execute(update(t.attempts).where(t.attempts.c.id == found.id).values(started_at=planned.started))
+    _count_again(connection)
+
+
+def _age_attempt(connection: Connection, attempt: int, job: int, planned: Planned, ended: float) -> None:
+    a, j, o = t.attempts.c, t.jobs.c, t.occurrences.c
+    lost = (ended - planned.started) * int(planned.labels["gpus"])
+    connection.execute(
+        update(t.attempts).where(a.id == attempt).values(started_at=planned.started, last_seen=ended, ended_at=ended)
+    )
+    if planned.attempt == 1:
+        connection.execute(update(t.jobs).where(j.id == job).values(first_seen=planned.started))
+    connection.execute(update(t.jobs).where(j.id == job, j.attempt == planned.attempt).values(last_seen=ended))
+    connection.execute(update(t.diagnoses).where(t.diagnoses.c.attempt_id == attempt).values(made_at=ended))
+    connection.execute(update(t.occurrences).where(o.attempt_id == attempt).values(at=ended, gpu_seconds=lost))
+    nodes = t.occurrence_nodes
+    connection.execute(update(nodes).where(nodes.c.attempt_id == attempt).values(at=ended))
+    actions = t.actions
+    values: dict[str, Any] = {"created": ended, "changed": ended}
+    if ended < time.time() - _DECIDED_S:
+        # Somebody has long decided about it.
+        values |= {"state": "succeeded", "changed": ended + 300, "decided_by": "night shift", "executor": "slurm"}
+    connection.execute(update(actions).where(actions.c.attempt_id == attempt).values(**values))
+
+
+def _count_again(connection: Connection) -> None:
+    """The counters of groups and nodes, from their occurrences."""
+    o, g, n = t.occurrences.c, t.groups.c, t.occurrence_nodes.c
+    totals = select(o.group_id, func.min(o.at), func.max(o.at), func.sum(o.gpu_seconds)).group_by(o.group_id)
+    for group, first, last, lost in connection.execute(totals).all():
+        values: dict[str, Any] = {"first_seen": first, "last_seen": last, "gpu_seconds_lost": lost}
+        connection.execute(update(t.groups).where(g.id == group).values(**values))
+    for node, last in connection.execute(select(n.node, func.max(n.at)).group_by(n.node)).all():
+        connection.execute(update(t.nodes).where(t.nodes.c.name == node).values(last_failure=last, changed=last))

@@ -1,0 +1,53 @@
+"""Pictures from values."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.dashboard import charts
+from service.dashboard.charts import Bar
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(markup: str) -> ET.Element:
+    return ET.fromstring(str(markup).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(0, [0, 1]), (1, [0, 1]), (3, [0, 1, 2, 3]), (8, [0, 2, 4, 6, 8]), (9, [0, 5, 10]), (47, [0, 20, 40, 60])],
+)
+def test_axes_have_round_numbers(most: float, expected: list[float]) -> None:
+    assert charts.nice_ticks(most) == expected
+
+
+def test_bars_are_as_high_as_their_values() -> None:
+    bars = [Bar("Mon", {"script": 2, "framework": 2}), Bar("Tue", {"script": 8, "framework": 0})]
+    picture = parsed(charts.stacked(bars, ("script", "framework"), "what"))
+    heights = [float(rect.get("height", 0)) for rect in picture.iter(f"{SVG}rect") if rect.get("class", "").startswith("fill-")]
+    assert heights[0] == heights[1] == pytest.approx(heights[2] / 4, abs=0.1)
+    assert [title.text for title in picture.iter(f"{SVG}title")] == ["Mon: script 2, framework 2", "Tue: script 8"]
+
+
+@given(st.text(), st.dictionaries(st.sampled_from(["script", "unknown"]), st.floats(0, 1e12), max_size=2))
+def test_no_label_breaks_out(label: str, values: dict[str, float]) -> None:
+    markup = charts.stacked([Bar(label, values)], ("script", "unknown"), label)
+    assert markup.count("<svg") == 1
+    assert "<script" not in markup
+
+
+def test_a_line_has_gaps_where_values_are_missing() -> None:
+    picture = parsed(charts.sparkline([1, 2, None, float("nan"), 3, 4], "loss"))
+    path = picture.find(f"{SVG}path")
+    assert path is not None
+    assert path.get("d", "").count("M") == 2
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [None, None], [float("nan")] * 5])
+def test_nothing_to_draw_is_a_dash(values: list[float | None]) -> None:
+    assert "–" in charts.sparkline(values, "loss")
