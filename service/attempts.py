@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diagnose.agent.redaction import redact
 from diagnose.compression import NOTABLE
 from diagnose.detectors import findings
 from diagnose.detectors.course import Course
@@ -29,7 +30,7 @@ from diagnose.sources import Source
 from service.journal import DATA, Definition
 from service.settings import Settings
 from service.store.live import Flush, KeptRow, Opened, SourceState, Verdict
-from service.verdicts import judged
+from service.verdicts import judged, redacted
 
 if TYPE_CHECKING:
     from diagnose.matcher import Matcher
@@ -343,6 +344,9 @@ class Attempt:
         hit, weight = False, 0
         for kept, raw in scan.segments():
             text = raw.decode("utf-8", "replace")
+            if self._settings.redact:
+                text = redact(text).text
+                raw = text.encode()
             exact = None if text.encode() == raw else raw
             who = origin(raw)
             rule: str | None = None
@@ -469,6 +473,8 @@ class Attempt:
             end=self.end,
             silent_s=began - self._last_data if self._hung and self.end is None else None,
         )
+        if self._settings.redact:
+            report = redacted(report)
         self._judged_at = time.monotonic()
         self._cost = self._judged_at - began
         self.phase = report.diagnosis.phase
@@ -486,7 +492,8 @@ class Attempt:
         step = log_.last_step
         if step is not None and step != self._step:
             self._step, self._progress_at = step, self.last_seen
-        self._look_for_anomalies(job)
+        if self._verdict is None:  # else they were just asked
+            self._look_for_anomalies(job)
         loss = log_.series("loss")
         figures: dict[str, Any] = {
             "last_seen": self.last_seen,

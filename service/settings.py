@@ -83,13 +83,8 @@ class Settings:
     """no byte for so long, where there were steps before: a hang (20 steps' time if that is longer)"""
     silence_s: float = 7200.0
     """no byte for so long: the job has ended"""
-    raw: bool = False
-    """keep the raw log too, compressed"""
-    raw_days: float = 30.0
-    raw_limit: int = 1 << 30
-    """per job"""
     redact: bool = False
-    """take secrets out of what is stored"""
+    """take secrets out of the kept lines and reports that are stored"""
 
     @property
     def on_loopback(self) -> bool:

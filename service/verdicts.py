@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from diagnose.agent.redaction import redact
 from diagnose.detectors.course import duration
 from diagnose.report import Diagnosis, Report
 
 if TYPE_CHECKING:
     from service.attempts import End
 
+_WORDS = ("text", "summary", "frame")
 _HANG = 0.6
 """confidence that a silent job hangs"""
 
@@ -45,3 +47,17 @@ def judged(report: Report, *, attempt: int, end: End | None, silent_s: float | N
             step=found.step,
         )
     return report.model_copy(update=changes)
+
+
+def redacted(report: Report) -> Report:
+    """``report`` without the secrets that its lines hold."""
+
+    def cleaned(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: cleaned(part, key) for key, part in value.items()}
+        if isinstance(value, list):
+            return [cleaned(part, name) for part in value]
+        return redact(value).text if isinstance(value, str) and name in _WORDS else value
+
+    whole = report.as_dict()
+    return Report.model_validate({**whole, "diagnosis": cleaned(whole["diagnosis"])})

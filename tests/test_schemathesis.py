@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.servers import Server
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
@@ -23,8 +24,9 @@ def test_no_request_makes_the_service_fail(tmp_path: Path) -> None:
             [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--url", server.url,
              "--checks", "not_a_server_error,content_type_conformance,response_schema_conformance",
              "--exclude-path", "/v1/events", "--max-examples", examples, "--request-timeout", "30",
-             "--phases", "examples,coverage,fuzzing", "--seed", "7", "--no-color", "--workers", "2"],
+             "--phases", "examples,coverage,fuzzing", "--seed", "7", "--no-color"],
             capture_output=True, text=True, cwd=tmp_path, timeout=800, check=False,
+            env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.schemathesis_hooks", "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
         assert server.get("/readyz")["ready"] is True

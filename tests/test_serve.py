@@ -528,3 +528,14 @@ def test_a_full_queue_says_when_to_come_back_and_a_small_job_goes_on(tmp_path: P
         assert all(int(answer.headers["retry-after"]) >= 1 for answer in busy)
         refused(busy[0], 429, "busy")
         assert {answer.status_code for answer in answers} == {200, 429}
+
+
+def test_secrets_are_taken_out_of_what_is_stored(tmp_path: Path) -> None:
+    secret = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+    with Server(tmp_path / "data", "--redact") as running:
+        running.push("secret", f"ValueError: HF_TOKEN={secret} was refused\n".encode(), source="log", offset=0)
+        running.end("secret", 1)
+        assert running.get("/v1/jobs/secret/report")["diagnosis"]["reason"] == "value_error"
+        answers = running.client.get("/v1/jobs/secret/report").text + running.client.get("/v1/jobs/secret/lines").text
+        assert "was refused" in answers
+        assert secret not in answers

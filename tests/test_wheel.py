@@ -48,6 +48,28 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     report = json.loads(run(command, "replay", "x.log", "--json", cwd=tmp_path, PYTHONPATH=""))
     assert report["diagnosis"]["evidence"][0]["rule"] == "rules/failures/python.yaml:py-key"
     assert "py-key" in run(command, "rules", "list", cwd=tmp_path, PYTHONPATH="")
+    _serves(command, tmp_path)
+
+
+def _serves(command: Path, folder: Path) -> None:
+    """The service runs from the wheel: with its migrations, and a job from first byte to report."""
+    import urllib.request
+
+    serving = subprocess.Popen(
+        [str(command), "serve", "--data", str(folder / "service"), "--port", "0"],
+        cwd=folder, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ""},
+    )  # fmt: skip
+    try:
+        assert serving.stdout is not None
+        url = serving.stdout.readline().split()[-1]
+        kind = {"Content-Type": "text/plain"}
+        asked = urllib.request.Request(f"{url}/v1/jobs/j/logs", b"KeyError: 'x'\n", kind)
+        assert json.load(urllib.request.urlopen(asked))["next_offset"] == 14
+        report = json.load(urllib.request.urlopen(f"{url}/v1/jobs/j/report"))
+        assert report["diagnosis"]["reason"] == "key_error"
+    finally:
+        serving.terminate()
+        assert serving.wait(30) == 0
 
 
 def test_without_a_compiler_the_package_still_builds(tmp_path: Path) -> None:

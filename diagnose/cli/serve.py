@@ -29,7 +29,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--nvrx-root", metavar="DIR", type=Path, help="answer the NVIDIA resiliency extension, for logs below this folder"
     )
     parser.add_argument("--nvrx-from", metavar="NETWORKS", help="who needs no token for that (127.0.0.0/8,::1/128)")
-    parser.add_argument("--raw", action="store_true", default=None, help="keep the raw logs too, compressed")
     parser.add_argument("--redact", action="store_true", default=None, help="take secrets out of what is stored")
     parser.add_argument("--with-vllm", metavar="MODEL", help="start vLLM with this model beside the service, and watch it")
     parser.add_argument(
@@ -63,7 +62,6 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "identities",
             "nvrx_root",
             "nvrx_from",
-            "raw",
             "redact",
             "with_vllm",
             "vllm_flags",

@@ -67,6 +67,10 @@ def _level(source: int, series: Series) -> Anomaly | None:
     at = _FEWEST
     while at < len(values) - 1:
         before = values[max(0, at - _BASE) : at]
+        least = min(before)
+        if least > 0 and values[at] <= (1 + _JUMP) * least:  # then it is not above the median by so much either
+            at += 1
+            continue
         base = median(before)
         spread = median([abs(value - last) for last, value in pairwise(before)])  # blind to the trend
         rise = max(_JUMP * abs(base), _SPREADS * spread)
