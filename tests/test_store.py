@@ -13,6 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, func, select, text
 
 from diagnose.errors import DiagnoseError
+from diagnose.fingerprint import Fingerprint
 from diagnose.learned import Counts, Learned
 from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
 from diagnose.rules import Rule
@@ -195,6 +196,14 @@ def test_the_store_is_a_book_of_learned_rules(store: Store) -> None:
     assert book.known("^x", "failures") is None
     assert [one.rule.id for one in book.rules("proposed", "shadow")] == ["r1"]
     assert not book.write(known, "active")
+
+
+def test_workloads_are_entered_once(store: Store) -> None:
+    book = StoreBook(store)
+    first = Fingerprint((("framework", "megatron"),), (1, 2**64 - 1))
+    book.enrol("w", first)
+    book.enrol("w", Fingerprint((), ()))
+    assert book.workloads() == {"w": first}
 
 
 _PAGES = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, or_, select, update
 
+from diagnose.fingerprint import Fingerprint
 from diagnose.learned import Counts, Learned, State, as_dict, of_dict
 from diagnose.rules import Family
 from service.store import Store
@@ -49,6 +50,23 @@ class StoreBook:
         if family is not None:
             conditions.append(t.rules.c.family == family)
         return self._select(*conditions)
+
+    def workloads(self) -> dict[str, Fingerprint]:
+        w = t.workloads.c
+        rows = self._store.read(
+            lambda connection: connection.execute(select(w.name, w.metadata, w.sketch).order_by(w.created, w.name)).all()
+        )
+        return {
+            name: Fingerprint(tuple((key, value) for key, value in metadata), tuple(sketch)) for name, metadata, sketch in rows
+        }
+
+    def enrol(self, name: str, fingerprint: Fingerprint) -> None:
+        def work(connection: Connection) -> None:
+            if connection.execute(select(t.workloads.c.name).where(t.workloads.c.name == name)).first() is None:
+                metadata, sketch = [list(pair) for pair in fingerprint.metadata], list(fingerprint.sketch)
+                connection.execute(insert(t.workloads).values(name=name, metadata=metadata, sketch=sketch, created=time.time()))
+
+        self._store.write(work)
 
     def _select(self, *conditions: Any) -> list[Learned]:
         return self._store.read(lambda connection: selected(connection, *conditions))

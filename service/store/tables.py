@@ -255,6 +255,15 @@ rule_counts = Table(
     Column("last", Double),
 )
 
+workloads = Table(  # kinds of jobs that rules were learned from
+    "workloads",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("metadata", JSON, nullable=False),
+    Column("sketch", JSON, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
 actions = Table(
     "actions",
     metadata,
