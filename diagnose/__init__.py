@@ -14,6 +14,7 @@ The map, in reading order; a module imports only what stands above it, and ``job
     evaluation                                          labelled cases -> accuracy
     learned book                                        rules that are learned: states, what they must pass, what keeps them
     nodecheck launchers rounds probe                    which node is bad: the rule, and how it is run on the nodes
+    rollback client                                     where training goes on after a spike; what its scripts call
     agent                                               the model's side; imported only where it is called
     learning learner                                    unknown lines -> learned rules: of logs, and beside a running job
     shipping                                            logs on their way to a service

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
-from service.api import actions, attribution, docs, events, failures, health, jobs, logs, nodes, rules, shipping
+from service.api import actions, attribution, docs, events, failures, health, jobs, logs, nodes, rules, shipping, training
 from service.attribution import Attributions
 from service.dashboard import create_pages
 from service.errors import Refused
@@ -32,6 +32,7 @@ log = logging.getLogger("diagnose.app")
 ROUTERS = (
     logs.router,
     shipping.router,
+    training.router,
     jobs.router,
     failures.router,
     nodes.router,

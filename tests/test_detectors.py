@@ -51,6 +51,13 @@ def test_a_loss_that_is_not_a_number_any_more() -> None:
     assert (anomaly.step, anomaly.sentence) == (51, "The loss is not a number from step 51 on.")
 
 
+def test_a_loss_that_rose_before_it_was_lost_went_wrong_where_it_rose() -> None:
+    """A roll-back must leave out what made it rise."""
+    (anomaly,) = alarms(loss=[*falling(50), 9.0, 40.0, 3e3, 1e7, *[math.nan] * 5])
+    assert (anomaly.step, anomaly.last_step) == (51, 59)
+    assert anomaly.sentence.endswith("at step 51 and stayed there. The loss is not a number from step 55 on.")
+
+
 def test_a_gradient_that_is_not_a_number_with_a_loss_of_zero() -> None:
     (anomaly,) = alarms(loss=[1.2, 1.19, 3.9, 11.8, 0, 0, 0, 0], grad_norm=[0.8, 1.0, 214, 9120, *[math.nan] * 4])
     assert anomaly.step == 5

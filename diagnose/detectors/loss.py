@@ -7,6 +7,7 @@ loss that was always noisy (its own steps are the measure), a new epoch or a res
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from diagnose.detectors.course import Anomaly, Course, mean, median
@@ -25,7 +26,13 @@ def find(course: Course) -> Iterator[Anomaly]:
     for name in ("loss", "val_loss"):
         if name in course.series:
             source, series = course.series[name]
-            found = _not_a_number(source, series) or (_level(source, series) if name == "loss" else None)
+            found = _not_a_number(source, series)
+            level = _level(source, series) if name == "loss" else None
+            if found is None:
+                found = level
+            elif level is not None and level.sustained and level.step == level.step:
+                # It rose before it was lost: what did it lies before the rise.
+                found = replace(found, step=level.step, sentence=f"{level.sentence} {found.sentence}")
             if found is not None:
                 yield found
                 return

@@ -292,6 +292,27 @@ actions = Table(
     Index(None, "created"),
 )
 
+checkpoints = Table(  # told by training scripts
+    "checkpoints",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("path", Text, nullable=False),
+    Column("healthy", Boolean),  # null: nobody said
+    Column("at", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+progress = Table(  # likewise: the latest
+    "progress",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("step", BigInteger, nullable=False),
+    Column("loss", Double),
+    Column("loss_is", Text),  # nan, inf, -inf
+    Column("at", Double, nullable=False),
+)
+
 audit = Table(
     "audit",
     metadata,

@@ -1,0 +1,83 @@
+"""For training scripts (``diagnose.client``): what they report, and where their next attempt starts. See docs/client.md."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query
+
+from diagnose.rollback import start
+from service.api import shapes
+from service.api.common import REFUSALS, Here, JobName, Sender, storable
+from service.errors import Unknown
+from service.store import live, training
+
+router = APIRouter(tags=["training"], responses=REFUSALS)
+_DECIDED = ("approved", "dispatched", "running", "succeeded")
+
+
+@router.post("/v1/jobs/{job}/checkpoints", response_model=shapes.Reported, summary="A checkpoint was saved")
+async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[shapes.Saved, Body()]) -> dict[str, Any]:
+    """Told again for the same step and attempt, the last word counts."""
+    storable(saved.path, "path")
+    attempt = await service.jobs.open(job, saved.attempt)
+    at = saved.time if saved.time is not None else time.time()
+    await service.store.awrite(
+        lambda connection: training.checkpoint(
+            connection, attempt.id, step=saved.step, path=saved.path, healthy=saved.healthy, at=at
+        )
+    )
+    return {"job": job, "attempt": attempt.number, "stored": True}
+
+
+@router.post("/v1/jobs/{job}/progress", response_model=shapes.Reported, summary="A step is done")
+async def progress(job: JobName, service: Here, who: Sender, done: Annotated[shapes.Progress, Body()]) -> dict[str, Any]:
+    """The latest is kept."""
+    attempt = await service.jobs.open(job, done.attempt)
+    at = done.time if done.time is not None else time.time()
+    await service.store.awrite(
+        lambda connection: training.progress(
+            connection, attempt.id, step=done.step, loss=done.loss, loss_is=done.loss_is, at=at
+        )
+    )
+    return {"job": job, "attempt": attempt.number, "stored": True}
+
+
+@router.get(
+    "/v1/jobs/{job}/resume", response_model=shapes.Resume, summary="Where the next attempt starts, and what it leaves out"
+)
+async def resume(
+    job: JobName,
+    service: Here,
+    who: Sender,
+    proposed: Annotated[bool, Query(description="Take roll-backs that nobody has approved yet, too")] = False,
+) -> dict[str, Any]:
+    """The newest checkpoint that is not spoilt by a decided roll-back, and the batches of those roll-backs."""
+    await service.jobs.fresh(job, report=True)
+
+    def work(connection: Any) -> dict[str, Any] | None:
+        latest = live.latest_attempt(connection, job)
+        if latest is None:
+            return None
+        taken = training.rollbacks(connection, job, _DECIDED)
+        waiting = training.rollbacks(connection, job, ("proposed",))
+        if proposed:
+            taken, waiting = [*taken, *waiting], []
+        found = start(training.checkpoints(connection, job), [rollback for _, rollback in taken])
+        return {
+            "job": job,
+            "attempt": latest,
+            "step": found.step,
+            "path": found.path,
+            "skip_batches": found.skip,
+            "why": found.why,
+            "actions": [action for action, _ in taken],
+            "proposed": [action for action, _ in waiting],
+            "progress": training.latest_progress(connection, job),
+        }
+
+    answer = await service.store.aread(work)
+    if answer is None:
+        raise Unknown("there is no such job", where=job, remedy="a first attempt starts at its beginning")
+    return answer

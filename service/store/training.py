@@ -1,0 +1,74 @@
+"""What training scripts report: checkpoints and progress; and the roll-backs that were decided for a job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select
+
+from diagnose.rollback import Checkpoint, RollBack
+from service.store import tables as t
+from service.store.upsert import upsert
+
+_MOST = 1000
+"""checkpoints of an attempt that are remembered: the latest steps"""
+
+
+def checkpoint(connection: Connection, attempt: int, *, step: int, path: str, healthy: bool | None, at: float) -> None:
+    """One a step and attempt: told again, the last word counts."""
+    c = t.checkpoints.c
+    upsert(connection, t.checkpoints, [{"attempt_id": attempt, "step": step, "path": path, "healthy": healthy, "at": at}])
+    many = connection.execute(select(func.count()).where(c.attempt_id == attempt)).scalar_one()
+    if many > _MOST:
+        kept = (
+            select(c.step).where(c.attempt_id == attempt).order_by(c.step.desc()).limit(1).offset(_MOST - 1).scalar_subquery()
+        )
+        connection.execute(delete(t.checkpoints).where(c.attempt_id == attempt, c.step < kept))
+
+
+def progress(connection: Connection, attempt: int, *, step: int, loss: float | None, loss_is: str | None, at: float) -> None:
+    """The latest of an attempt; what is late does not go back."""
+    p = t.progress.c
+    known = connection.execute(select(p.at).where(p.attempt_id == attempt)).scalar()
+    if known is None or at >= known:
+        upsert(connection, t.progress, [{"attempt_id": attempt, "step": step, "loss": loss, "loss_is": loss_is, "at": at}])
+
+
+def checkpoints(connection: Connection, job: str) -> list[Checkpoint]:
+    """Of all attempts of a job."""
+    c, a = t.checkpoints.c, t.attempts.c
+    rows = connection.execute(
+        select(a.number, c.step, c.path, c.healthy)
+        .join(t.attempts, a.id == c.attempt_id)
+        .join(t.jobs, t.jobs.c.id == a.job_id)
+        .where(t.jobs.c.name == job)
+    )
+    return [Checkpoint(row.number, row.step, row.path, row.healthy) for row in rows]
+
+
+def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list[tuple[int, RollBack]]:
+    """Roll-backs of a job with the ids of their actions, in these states."""
+    a, x = t.attempts.c, t.actions.c
+    rows = connection.execute(
+        select(x.id, a.number, x.skip_batches)
+        .join(t.attempts, a.id == x.attempt_id)
+        .join(t.jobs, t.jobs.c.id == a.job_id)
+        .where(t.jobs.c.name == job, x.kind == "rollback_and_skip", x.state.in_(states))
+        .order_by(x.id)
+    )
+    return [(row.id, RollBack(row.number, *map(int, row.skip_batches))) for row in rows if row.skip_batches]
+
+
+def latest_progress(connection: Connection, job: str) -> dict[str, Any] | None:
+    """Of the job's latest attempt that reported any."""
+    p, a = t.progress.c, t.attempts.c
+    row = connection.execute(
+        select(a.number.label("attempt"), p.step, p.loss, p.loss_is, p.at)
+        .join(t.attempts, a.id == p.attempt_id)
+        .join(t.jobs, t.jobs.c.id == a.job_id)
+        .where(t.jobs.c.name == job)
+        .order_by(a.number.desc())
+        .limit(1)
+    ).first()
+    return dict(row._mapping) if row is not None else None
