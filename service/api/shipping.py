@@ -84,10 +84,39 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
+_OTLP_ANSWERS: dict[int | str, dict[str, Any]] = {
+    **_ANSWERS,
+    **{
+        status: {
+            "description": "google.rpc.Status: code and message",
+            "content": {
+                otlp.JSON: {"schema": {"type": "object"}},
+                otlp.PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
+            },
+        }
+        for status in (400, 409, 413, 415, 429, 503)
+    },
+    200: {
+        "description": "ExportLogsServiceResponse; partialSuccess counts what has no job",
+        "content": {
+            otlp.JSON: {"schema": {"type": "object"}},
+            otlp.PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
+        },
+    },
+}
+_LOKI_ANSWERS: dict[int | str, dict[str, Any]] = {
+    **_ANSWERS,
+    400: {
+        "description": "Some lines, or all, can never be stored",
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/plain": {"schema": {"type": "string"}}},
+    },
+}
+
+
 @router.post(
     "/v1/logs",
     summary="OTLP/HTTP logs",
-    responses={**_ANSWERS, 200: {"description": "ExportLogsServiceResponse; partialSuccess counts what has no job"}},
+    responses=_OTLP_ANSWERS,
     response_class=Response,
     openapi_extra={
         "requestBody": {
@@ -119,7 +148,7 @@ async def otlp_logs(request: Request, service: Here, who: Sender) -> Response:
     "/loki/api/v1/push",
     summary="Loki's push",
     status_code=204,
-    responses=_ANSWERS,
+    responses=_LOKI_ANSWERS,
     response_class=Response,
     openapi_extra={
         "requestBody": {
