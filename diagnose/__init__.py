@@ -9,8 +9,10 @@ The map, in reading order; a module imports only what stands above it, and ``job
     watch compression snapshot                          verdicts -> the kept log, and its state as bytes
     evidence tracebacks topology detectors faults       the kept log -> what failed, and who is who
     suspects diagnosis                                  faults -> root cause
-    policy decision wording                             root cause -> action, and words for people
+    clauses hours policy                                what may be done, how often and with whose yes
+    history checkpoints advice wording                  root cause -> what one log speaks for, and words for people
     fingerprint job                                     what kind of job it is; the path for one job, top to bottom
+    action bursts signals recurrence decision           report, history, cluster -> what is done; the life of an action
     evaluation                                          labelled cases -> accuracy
     learned book                                        rules that are learned: states, what they must pass, what keeps them
     nodecheck launchers rounds probe                    which node is bad: the rule, and how it is run on the nodes

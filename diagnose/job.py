@@ -1,7 +1,7 @@
 """The path for one job, top to bottom: read this first.
 
-bytes -> lines -> compressed lines -> diagnosis -> decision -> action. The library ends at the decision; acting is the
-service's part.
+bytes -> lines -> compressed lines -> diagnosis -> advice. That is what one log says; ``decision.decide`` takes the
+report, looks back on what happened before and elsewhere, and decides. Acting is the service's part.
 """
 
 from __future__ import annotations
@@ -93,14 +93,16 @@ class Job:
         return gather(self.compression.kept, self.compression.matcher.rules, self.sources)
 
     def report(self, *, running: bool = False) -> Report:
-        """What is known by now: compressed lines -> diagnosis -> decision."""
+        """What is known by now: compressed lines -> diagnosis -> advice."""
         from diagnose import report as r  # pydantic takes a while to import: not before it is needed
-        from diagnose.decision import decide
+        from diagnose.advice import advise
+        from diagnose.checkpoints import saved
 
         evidence = self.evidence()
         finding = explain(evidence, self.compression, self.known)
         outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
         counts = self.compression.counts
+        checkpoints = saved(self.compression.facts, self.compression.matcher.rules)
         return r.Report(
             schema=r.SCHEMA,
             job=r.JobIdentity(
@@ -111,7 +113,7 @@ class Job:
             ),
             outcome=outcome,
             diagnosis=self._diagnosis(finding, evidence, running=running),
-            action=decide(finding, shipped_policy()),
+            action=advise(finding, shipped_policy(), checkpoints),
             compression=r.CompressionFigures(
                 lines_in=counts.lines_in,
                 bytes_in=counts.bytes_in,
@@ -121,11 +123,13 @@ class Job:
                 dropped_by_kind=self.compression.dropped_by_kind(),
             ),
             metrics={name: self._metric(name) for name in self.compression.series_names},
+            checkpoints=[r.SavedCheckpoint(step=one.step, path=one.path, complete=one.complete) for one in checkpoints],
             problems=[r.Problem(source=s.name, what=s.problem) for s in self.sources if s.problem],
         )
 
     def _diagnosis(self, finding: Finding, evidence: Evidence, *, running: bool) -> Diagnosis:
         from diagnose import report as r
+        from diagnose.advice import steps_of
 
         if finding.root is None:
             summary = "The job is running." if running else wording.summary(finding)
@@ -141,6 +145,7 @@ class Job:
         root = self._line(finding.root, "root_cause")
         followed = [self._many(many, "consequence") for many in finding.consequences[:_MOST_EVIDENCE]]
         rule = finding.root.rule
+        affected = steps_of(finding.root.detector)
         return r.Diagnosis(
             category=shipped_taxonomy().category_of[finding.reason],
             reason=finding.reason,
@@ -155,6 +160,7 @@ class Job:
             group=finding.group,
             phase=finding.phase,
             step=finding.step,
+            affected=r.Steps(first=affected[0], last=affected[1]) if affected else None,
             others=[
                 r.Failure(
                     category=shipped_taxonomy().category_of[many.first.reason],

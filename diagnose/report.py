@@ -47,6 +47,13 @@ class Suspects(_Part):
     gpus: list[str] = Field(default_factory=list)
 
 
+class Steps(_Part):
+    """The steps of a training that something affects."""
+
+    first: float
+    last: float | None = None
+
+
 class Failure(_Part):
     """A failure beside the one that is diagnosed."""
 
@@ -71,6 +78,8 @@ class Diagnosis(_Part):
     """start-up, load data, load a checkpoint, training, evaluate, save a checkpoint"""
     step: float | None = None
     """the last step before the failure"""
+    affected: Steps | None = None
+    """the steps that an anomaly of the loss lasted"""
     others: list[Failure] = Field(default_factory=list)
     """failures that do not follow from the root cause, in order"""
     recovered: list[EvidenceLine] = Field(default_factory=list)
@@ -91,6 +100,15 @@ class Action(_Part):
     restart_from: RestartFrom | None = None
     skip_batches: tuple[int, int] | None = None
     why: str = ""
+
+
+class SavedCheckpoint(_Part):
+    """A checkpoint that the log tells of."""
+
+    step: int
+    path: str | None = None
+    complete: bool = True
+    """False: its begin was told, its end was not"""
 
 
 class CompressionFigures(_Part):
@@ -155,6 +173,8 @@ class Report(_Part):
     action: Action = Field(default_factory=Action)
     compression: CompressionFigures
     metrics: dict[str, MetricFigures] = Field(default_factory=dict)
+    checkpoints: list[SavedCheckpoint] = Field(default_factory=list)
+    """oldest first; of many the newest"""
     problems: list[Problem] = Field(default_factory=list)
     agent: AgentFigures | None = None
     """null where no model was asked"""

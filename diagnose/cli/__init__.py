@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": "the service with a week of sample jobs, to look at",
     "tokens": "create, list and revoke the tokens of a service",
     "rules": "list, check, test, explain and learn rules",
+    "policy": "check the policy, and explain what it decides about a job",
     "eval": "how often the diagnosis is right, on labelled cases",
     "send": "send logs to a service, from where it has them to their end",
     "runner": "ship growing logs, or what a command prints, to a service",

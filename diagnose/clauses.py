@@ -1,0 +1,193 @@
+"""The clauses of a policy file: values by dotted name, each with its file and line, read into types.
+
+What is wrong is collected, not raised, so that one check shows all of it. A value that is wrong reads as a harmless one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final, Literal
+
+from diagnose.errors import RuleError
+
+Mode = Literal["observe", "approve", "auto"]
+MODES: Final[tuple[Mode, ...]] = ("observe", "approve", "auto")
+"""from the most careful on"""
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_MOST_S = 10 * 365 * 86400
+
+
+class Clauses:
+    """The mapping of one file, or of one laid over another."""
+
+    def __init__(self, value: dict[str, Any], lines: Mapping[str, str], path: str) -> None:
+        self.value = value
+        self.path = path
+        self.errors: list[RuleError] = []
+        self._lines = dict(lines)
+
+    def under(self, other: Clauses) -> Clauses:
+        """These clauses with ``other`` laid over them."""
+        lines = dict(self._lines)
+        value = _merged(self.value, other.value, "", lines, other._lines)
+        return Clauses(value, lines, other.path)
+
+    def lines_by_name(self) -> dict[str, str]:
+        return dict(self._lines)
+
+    def alias(self, at: str, name: str) -> None:
+        """Let the clauses under ``at`` be known by another name too."""
+        for place, line in list(self._lines.items()):
+            if place == at or place.startswith(at + "."):
+                self._lines[name + place[len(at) :]] = line
+
+    # --- errors ------------------------------------------------------------------------------------------------------------
+
+    def where(self, at: str) -> str:
+        while at and at not in self._lines:
+            at = at.rpartition(".")[0]
+        return self._lines.get(at, self.path)
+
+    def wrong(self, at: str, what: str, remedy: str) -> None:
+        place = "" if what.startswith(("no action", "unknown reason", "a policy")) else f"{at}: "
+        self.errors.append(RuleError(f"{place}{what}", where=self.where(at), remedy=remedy))
+
+    def only(self, at: str, names: Collection[str]) -> None:
+        """Nothing else may stand there: a misspelt limit would be no limit."""
+        for name in self.names(at):
+            if name not in names:
+                place = f"{at}.{name}" if at else name
+                self.wrong(place, "there is no such clause", f"those here are {', '.join(names)}")
+
+    # --- reading -----------------------------------------------------------------------------------------------------------
+
+    def get(self, at: str) -> Any:
+        found: Any = self.value
+        for name in at.split(".") if at else ():
+            if isinstance(found, dict):
+                found = found.get(name)
+            elif isinstance(found, list) and name.isdigit() and int(name) < len(found):
+                found = found[int(name)]
+            else:
+                return None
+        return found
+
+    def has(self, at: str) -> bool:
+        return self.get(at) is not None
+
+    def names(self, at: str) -> list[str]:
+        """The keys of a table; none where there is no table."""
+        found = self.get(at)
+        if found is None or found == "":
+            return []
+        if not isinstance(found, dict):
+            self.wrong(at, "is no table", "write   NAME: VALUE   lines under it, or {}")
+            return []
+        return list(found)
+
+    def length(self, at: str) -> int:
+        found = self.get(at)
+        if found is None or found == "":
+            return 0
+        if not isinstance(found, list):
+            self.wrong(at, "is no list", "write   - ...   lines under it, or []")
+            return 0
+        return len(found)
+
+    def text(self, at: str) -> str | None:
+        found = self.get(at)
+        if found is None:
+            return None
+        if not isinstance(found, str):
+            self.wrong(at, "is no text", "write one value")
+            return None
+        return found
+
+    def words(self, at: str) -> tuple[str, ...]:
+        found = self.get(at)
+        if found is None or found == "":
+            return ()
+        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+            self.wrong(at, "is no list of words", "write   [ONE, TWO]   or []")
+            return ()
+        return tuple(found)
+
+    def mode(self, at: str) -> Mode | None:
+        found = self.text(at)
+        for mode in MODES:
+            if found == mode:
+                return mode
+        self.wrong(at, f"{found!r} is no mode", "use observe, approve or auto")
+        return None
+
+    def whole(self, at: str, least: int, default: int | None = None) -> int:
+        found = self.get(at)
+        if found is None and default is not None:
+            return default
+        if not isinstance(found, str) or not re.fullmatch(r"[0-9]{1,9}", found) or int(found) < least:
+            self.wrong(at, self._missing(found, "whole number"), f"write a whole number of {least} or more")
+            return max(least, default or 0)
+        return int(found)
+
+    def numbers(self, at: str) -> list[int]:
+        found = self.words(at)
+        good = [int(word) for word in found if re.fullmatch(r"[0-9]{1,6}", word)]
+        if len(good) < len(found):
+            self.wrong(at, "holds something else than whole numbers", "write   [48, 79]")
+        return good
+
+    def seconds(self, at: str, default: float | None = None) -> float:
+        found = self.get(at)
+        if found is None and default is not None:
+            return default
+        match = _DURATION.fullmatch(found) if isinstance(found, str) else None
+        seconds = float(match[1]) * _UNIT_S[match[2]] if match else math.inf
+        if seconds > _MOST_S:
+            self.wrong(at, self._missing(found, "duration"), "write a number and s, m, h or d, as 90s or 24h")
+            return default or 0.0
+        return seconds
+
+    def share(self, at: str) -> float:
+        found = self.get(at)
+        number = _number(found[:-1]) if isinstance(found, str) and found.endswith("%") else None
+        if number is None or not 0 <= number <= 100:
+            self.wrong(at, self._missing(found, "share"), "write a percentage, as 5%")
+            return 0.0
+        return number / 100
+
+    def fraction(self, at: str) -> float:
+        number = _number(self.get(at))
+        if number is None or not 0 <= number <= 1:
+            self.wrong(at, self._missing(self.get(at), "confidence"), "write a number from 0 to 1")
+            return 1.0
+        return number
+
+    def _missing(self, found: Any, kind: str) -> str:
+        return f"the {kind} is missing" if found is None else f"{found!r} is no {kind} that can be used"
+
+
+def _number(text: Any) -> float | None:
+    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text):
+        return None
+    return float(text)
+
+
+def _merged(
+    base: dict[str, Any], over: dict[str, Any], at: str, lines: dict[str, str], newer: Mapping[str, str]
+) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in over.items():
+        place = f"{at}.{name}" if at else name
+        if isinstance(value, dict) and isinstance(base.get(name), dict):
+            merged[name] = _merged(base[name], value, place, lines, newer)
+        else:
+            for old in [known for known in lines if known == place or known.startswith(place + ".")]:
+                del lines[old]
+            merged[name] = value
+            lines.update({new: line for new, line in newer.items() if new == place or new.startswith(place + ".")})
+            continue
+        lines[place] = newer.get(place, lines.get(place, ""))
+    return merged

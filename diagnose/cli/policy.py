@@ -1,0 +1,193 @@
+"""``diagnose policy check | explain``: is the policy right, and what does it decide."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnose.cli import printable
+from diagnose.cli.terminal import Style, table, wrapped
+from diagnose.errors import DiagnoseError
+
+if TYPE_CHECKING:
+    from diagnose.decision import Decision
+    from diagnose.report import Report
+
+_MOST_BYTES = 256 << 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = actions.add_parser("check", help="read a policy and say what is wrong with it; exit 1 if something is")
+    add.add_argument(
+        "file", nargs="?", metavar="FILE", help="a site's policy, laid over the shipped one (default: the shipped one)"
+    )
+    add.add_argument("--json", action="store_true", help="one objection a line")
+    add = actions.add_parser(
+        "explain", help="what would be decided about a job, which clause decides, and what would change it"
+    )
+    add.add_argument("job", metavar="REPORT.json|JOB", help="a report of diagnose replay --json, or the logs of a job")
+    add.add_argument("--history", metavar="FILE", help="what happened before, as JSON: now, history, cluster (docs/policy.md)")
+    add.add_argument("--policy", metavar="FILE", help="a site's policy, laid over the shipped one")
+    add.add_argument("--json", action="store_true", help="one decision a line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return {"check": _check, "explain": _explain}[arguments.action](arguments)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from diagnose.policy import objections, over_shipped, shipped_policy
+
+    path = Path(arguments.file) if arguments.file else None
+    wrong = objections(path)
+    for one in wrong:
+        found = {"where": one.where, "what": one.what, "remedy": one.remedy}
+        print(json.dumps(found) if arguments.json else printable(str(one)))
+    if wrong:
+        return 1
+    if not arguments.json:
+        policy = over_shipped(path) if path else shipped_policy()
+        modes = ", ".join(f"{name} {mode}" for name, mode in sorted(policy.modes.items()))
+        print(
+            f"{len(policy.actions)} reasons, {len(policy.budgets)} budgets, {len(policy.classes)} classes, "
+            f"{len(policy.quiet_hours)} quiet hours; mode {policy.mode}{f' ({modes})' if modes else ''}: no objections"
+        )
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from diagnose.decision import decide
+    from diagnose.history import Situation, situation
+    from diagnose.policy import over_shipped, shipped_policy
+
+    policy = over_shipped(Path(arguments.policy)) if arguments.policy else shipped_policy()
+    known = situation(_read(arguments.history), arguments.history) if arguments.history else Situation()
+    now = known.now if known.now is not None else time.time()
+    style = Style(sys.stdout)
+    for number, report in enumerate(_reports(arguments.job)):
+        decision = decide(report, known.history, known.cluster, policy, now)
+        if arguments.json:
+            print(json.dumps(decision.as_dict()))
+        else:
+            print(("\n" if number else "") + _text(decision, style))
+    return 0
+
+
+def _read(path: str) -> str:
+    try:
+        if os.path.getsize(path) > _MOST_BYTES:
+            raise DiagnoseError("too large", where=path, remedy="give a file of less than 256 MiB")
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise DiagnoseError(f"cannot be read: {reason}", where=path, remedy="check the path") from None
+
+
+def _reports(path: str) -> list[Report]:
+    """The reports in a file, or that of the logs at a path."""
+    if not _looks_like_reports(path):
+        return [_report_of(path)]
+    from pydantic import ValidationError
+
+    from diagnose.report import Report
+
+    found = []
+    for number, line in enumerate(_read(path).splitlines() if path != "-" else sys.stdin, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(Report.model_validate_json(line))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise DiagnoseError(
+                f"no report: {place}: {first['msg']}",
+                where=f"{path}:{number}",
+                remedy="give what diagnose replay --json prints, one report a line",
+            ) from None
+    return found
+
+
+def _looks_like_reports(path: str) -> bool:
+    if path == "-":
+        return True
+    try:
+        with open(path, "rb") as file:
+            return b'"diagnose.report/' in file.read(200)
+    except OSError:
+        return False  # a folder, or nothing: the search for logs says what is wrong
+
+
+def _report_of(path: str) -> Report:
+    from diagnose.job import Job
+    from diagnose.matcher import Matcher
+    from diagnose.rules import load
+    from diagnose.sources import find
+
+    found = find([path])
+    if found.problems:
+        raise found.problems[0]
+    job = Job(os.path.basename(os.path.normpath(path)).split(".")[0], found.sources, Matcher(load()))
+    for number, source in enumerate(found.sources):
+        for chunk in source.chunks():
+            job.feed(number, chunk)
+        job.close(number)
+    return job.report()
+
+
+def _text(decision: Decision, style: Style) -> str:
+    action = decision.action
+    head = f"{decision.job or 'node'} attempt {decision.attempt}: {action.kind} {' '.join(action.nodes)}".rstrip()
+    lines = [f"{style.bold(printable(head))}  mode {decision.mode}  class {decision.job_class or '-'}"]
+    lines += [f"  {line}" for line in wrapped(printable(action.why), style.width - 2)]
+    rows = [("  also", "")]
+    if decision.wanted != action.kind:
+        rows.append(("  wanted", decision.wanted))
+    if action.restart_from:
+        rows.append(
+            ("  restart from", f"step {action.restart_from.step}  {printable(action.restart_from.path or '')}".rstrip())
+        )
+    if action.skip_batches:
+        rows.append(("  skip batches", f"{action.skip_batches[0]:,} to {action.skip_batches[1]:,}"))
+    if decision.not_before is not None:
+        rows.append(("  not before", f"{datetime.fromtimestamp(decision.not_before, UTC):%Y-%m-%d %H:%M:%S} UTC"))
+    for name, nodes in (("avoid", decision.avoid), ("check", decision.check), ("give back", decision.release)):
+        if nodes:
+            more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+            rows.append((f"  {name}", printable(", ".join(nodes[:8]) + more)))
+    if decision.incident:
+        rows.append(("  incident", printable(decision.incident)))
+    rows.append(("  tell", decision.tell))
+    rows.append(("  key", decision.key))
+    lines += ["", table(rows[1:], style), "", style.bold("  which clause decided")]
+    for step in decision.reasons:
+        mark = "*" if step.decided and step.name == decision.decided_by else " "
+        where = f"  {style.dim(_short(step.where))}" if step.where else ""
+        told = wrapped(printable(step.said), style.width - 16)
+        lines += [f"  {mark} {step.name:<12}{told[0]}", *(f"{'':16}{line}" for line in told[1:])]
+        if where:
+            lines.append(f"{'':14}{where}")
+    if decision.limits:
+        lines += ["", style.bold("  what held it back, and what would change that")]
+        for limit in decision.limits:
+            lines += [f"    {line}" for line in wrapped(printable(f"{limit.name}: {limit.said}"), style.width - 4)]
+            lines += [f"      -> {line}" for line in wrapped(printable(limit.change), style.width - 9)]
+            if limit.where:
+                lines.append(f"         {style.dim(_short(limit.where))}")
+    return "\n".join(lines)
+
+
+def _short(where: str) -> str:
+    """A path as a person types it."""
+    try:
+        shorter = os.path.relpath(where)
+    except ValueError:
+        return printable(where)
+    return printable(shorter if len(shorter) < len(where) and ":" in shorter else where)
