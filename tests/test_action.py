@@ -206,11 +206,11 @@ class Life(RuleBasedStateMachine):
 
     @rule(lease=leases, answered=st.booleans())
     def start_and_act(self, lease: tuple[str, int] | None, answered: bool) -> None:
-        """The executor acts only if it is told that it may; the answer may be lost on the way."""
-        if lease is not None:
-            fresh = self.store[lease[0]].state == "dispatched"
-            if self.change(lease[0], lambda r: life.start(r, lease[1], self.now, SPANS)) and answered and fresh:
-                self.effects.append(lease)
+        """The executor acts only if it is told that it may, and once: the answer may be lost, and asked for again."""
+        if lease is None or lease in self.effects:
+            return
+        if self.change(lease[0], lambda r: life.start(r, lease[1], self.now, SPANS)) and answered:
+            self.effects.append(lease)
 
     @rule(lease=leases)
     def renew(self, lease: tuple[str, int] | None) -> None:
