@@ -37,7 +37,7 @@ def incident(job: str, attempt: int, reason: str, history: History, policy: Poli
     family = bursts.family(reason)
     if reason in ORDINARY:
         return None
-    recent = [one for one in history.failures if bursts.family(one.reason) == family and now - bursts.within_s <= one.at <= now]
+    recent = [one for one in history.failures if now - bursts.within_s <= one.at <= now and bursts.family(one.reason) == family]
     jobs = {one.job for one in recent} | {job}
     named = [
         action

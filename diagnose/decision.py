@@ -22,6 +22,7 @@ from diagnose.action import key_of
 from diagnose.bursts import Incident, hold_s, incident
 from diagnose.checkpoints import newest, stretch
 from diagnose.clauses import MODES, Mode
+from diagnose.detectors.course import duration
 from diagnose.history import Checkpoint, Cluster, History, Isolation
 from diagnose.hours import quiet
 from diagnose.policy import ISOLATE, RELEASE, Chosen, JobClass, Policy, Remedy, shipped_policy
@@ -148,7 +149,9 @@ class _Case:
         self.report, self.history, self.cluster, self.policy, self.now = report, history, cluster, policy, now
         self.job, self.attempt, self.diagnosis = report.job.id, report.job.attempt, report.diagnosis
         self.job_class: JobClass | None = policy.class_of(self.job, history.labels, history.gpus)
-        self.attempts = attempts_of(self.job, self.attempt, report.diagnosis, history, now)
+        self.own = tuple(one for one in history.actions if one.job == self.job)
+        """the actions on this job: of a busy cluster's many, so that each is looked at once"""
+        self.attempts = attempts_of(self.attempt, report.diagnosis, history, self.own, now)
         self.kind, self.why, self.wanted = "none", "", "none"
         self.nodes: list[str] = []
         self.avoid: list[str] = []
@@ -267,7 +270,7 @@ def _usual(case: _Case) -> None:
 
 def _acted_already(case: _Case) -> None:
     """Was this attempt answered before?"""
-    mine = [one for one in case.history.actions if one.job == case.job and one.attempt == case.attempt and one.kind in RESTARTS]
+    mine = [one for one in case.own if one.attempt == case.attempt and one.kind in RESTARTS]
     begun = [one for one in mine if one.state in _UNDER_WAY]
     if begun:
         last = max(begun, key=lambda one: one.at)
@@ -347,7 +350,7 @@ def _data(case: _Case) -> None:
         return
     if not (math.isfinite(onset) and onset >= 0):
         return
-    tried = [one for one in case.history.actions if one.job == case.job and one.skip is not None and _covers(one.skip, onset)]
+    tried = [one for one in case.own if one.skip is not None and _covers(one.skip, onset)]
     budget = case.policy.budget("loss_anomaly", case.job_class)
     if earlier is not None and case.kind != "rollback_and_skip":
         if tried:
@@ -457,11 +460,8 @@ def _budget(case: _Case) -> None:
     limits = case.policy.limits
     today = [
         one
-        for one in case.history.actions
-        if one.job == case.job
-        and one.kind in RESTARTS
-        and one.state in ("dispatched", "running", "succeeded")
-        and case.now - one.at < _DAY_S
+        for one in case.own
+        if one.kind in RESTARTS and one.state in ("dispatched", "running", "succeeded") and case.now - one.at < _DAY_S
     ]
     if len(today) >= limits.restarts_per_day:
         said = f"it was restarted {len(today)} times in a day"
@@ -491,9 +491,7 @@ def _cool_down(case: _Case) -> None:
     """Did an action on this job end just now?"""
     if case.settled or case.kind not in RESTARTS:
         return
-    ended = [
-        one.ended for one in case.history.actions if one.job == case.job and one.ended is not None and one.ended <= case.now
-    ]
+    ended = [one.ended for one in case.own if one.ended is not None and one.ended <= case.now]
     until = max(ended, default=-math.inf) + case.policy.limits.job_cool_down_s
     if until > case.now:
         case.not_before = max(case.not_before or 0.0, until)
@@ -726,6 +724,4 @@ def _shipped(reason: str) -> Remedy:
 
 
 def _span(seconds: float) -> str:
-    from diagnose.detectors.course import duration
-
     return duration(max(0.0, seconds))

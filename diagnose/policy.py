@@ -247,7 +247,12 @@ def objections(path: Path | None = None, taxonomy: Taxonomy | None = None) -> li
     if path is not None:
         clauses = clauses.under(_clauses(path))
     _filled(clauses, taxonomy or shipped_taxonomy())
-    return clauses.errors
+    return sorted(clauses.errors, key=_place)
+
+
+def _place(error: RuleError) -> tuple[str, int]:
+    path, _, line = (error.where or "").rpartition(":")
+    return (path, int(line)) if line.isdigit() else (error.where or "", 0)
 
 
 def _clauses(path: Path) -> Clauses:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.history import Attempt, History
+from diagnose.history import Attempt, History, PastAction
 from diagnose.policy import Budget, Policy
 from diagnose.report import Diagnosis
 
@@ -19,9 +19,12 @@ _NOT_THE_DATA = frozenset({
 _NOT_TRAINING = frozenset({"start-up", "save a checkpoint", "load a checkpoint", "evaluate"})
 
 
-def attempts_of(job: str, number: int, diagnosis: Diagnosis, history: History, now: float) -> list[Attempt]:
-    """The attempts up to the one that is decided about, oldest first, less those that fell to an incident."""
-    excused = {action.attempt for action in history.actions if action.job == job and action.incident is not None}
+def attempts_of(number: int, diagnosis: Diagnosis, history: History, own: Sequence[PastAction], now: float) -> list[Attempt]:
+    """The attempts up to the one that is decided about, oldest first, less those that fell to an incident.
+
+    ``own``: the actions on this job.
+    """
+    excused = {action.attempt for action in own if action.incident is not None}
     before = [one for one in history.attempts if one.number < number and one.number not in excused]
     last = Attempt(
         number=number,
@@ -71,7 +74,11 @@ def fruitless(attempts: Sequence[Attempt], budget: Budget, now: float) -> int:
     """
     reason = attempts[-1].reason
     count = 0
-    best = [_best_before(attempts, index) for index in range(len(attempts))]
+    best: list[float | None] = [None]
+    """how far the job had come before each attempt"""
+    for one in attempts:
+        known = [step for step in (best[-1], one.last_step) if step is not None]
+        best.append(max(known, default=None))
     for index in range(len(attempts) - 1, -1, -1):
         one = attempts[index]
         if now - (one.ended if one.ended is not None else one.started) > budget.within_s:
@@ -91,10 +98,6 @@ def progressed(attempt: Attempt, budget: Budget, best: float | None) -> bool:
     if attempt.last_step is None or attempt.first_step is None or attempt.ended is None:
         return False
     return attempt.last_step > attempt.first_step and attempt.ended - attempt.started >= budget.progress_s
-
-
-def _best_before(attempts: Sequence[Attempt], index: int) -> float | None:
-    return max((one.last_step for one in attempts[:index] if one.last_step is not None), default=None)
 
 
 def _at_startup(attempt: Attempt) -> bool:

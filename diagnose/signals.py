@@ -8,7 +8,8 @@ Each signal is a sentence with its points. The weights stand in the policy's com
 - An earlier failure is one point if it is another's word: of another job, or of this job when the machine was at fault. Of
   this job's soft failures it counts only if the job ran well without the node; else the fault follows the rank, not the node.
 - Failures in a burst are nobody's: what they have in common is not the node.
-- A node check after the failure outweighs weak signals, both ways.
+- A node check after the failure outweighs weak signals, both ways. One that a node passed takes back one earlier accusation,
+  not two; a release after an isolation takes back all before it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ MACHINES = frozenset({"nvlink_error", "cuda_error", "node_failure", "ecc_error",
 """reasons that are a machine's whatever the job does"""
 SOFT = frozenset({"nccl_timeout", "nccl_remote_error", "hang", "native_crash", "connection_error"})
 """reasons that may be a machine's"""
+_OFTEN = 2
+"""so many accusations count although a node check cleared each: there are faults that a check does not find"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def against(
     found: list[Signal] = []
     for node in named:
         found += _said_now(node, diagnosis, policy)
-        found += _said_before(node, diagnosis, job, attempt, history, policy, now)
+        found += _said_before(node, diagnosis, job, attempt, history, cluster, policy, now)
         found += checked(node, cluster, policy, now, history.ended)
     return found
 
@@ -80,9 +83,19 @@ def _said_now(node: str, diagnosis: Diagnosis, policy: Policy) -> list[Signal]:
 
 
 def _said_before(
-    node: str, diagnosis: Diagnosis, job: str, attempt: int, history: History, policy: Policy, now: float
+    node: str,
+    diagnosis: Diagnosis,
+    job: str,
+    attempt: int,
+    history: History,
+    cluster: Cluster | None,
+    policy: Policy,
+    now: float,
 ) -> list[Signal]:
-    begin = now - policy.signals.within_s
+    back = (
+        max((one.released for one in cluster.isolations if one.node == node and one.released), default=0.0) if cluster else 0.0
+    )
+    begin = max(now - policy.signals.within_s, back)  # what was before an isolation was answered by it
     earlier = [
         failure
         for failure in history.failures
@@ -92,16 +105,18 @@ def _said_before(
         and failure.by != "agent"
         and failure.reason in MACHINES | SOFT
         and len(set(failure.suspects)) <= policy.signals.named_most
+        and (failure.job != job or _is_the_nodes(node, failure, diagnosis, history))
         and not burst_at(failure, history.failures, policy)
     ]
-    others = [failure for failure in earlier if failure.job != job]
-    own = [failure for failure in earlier if failure.job == job and _is_the_nodes(node, failure, diagnosis, history)]
-    counted = [*others, *own]
-    if not counted:
+    passed = [check.at for check in cluster.checks if check.node == node and check.result == "good"] if cluster else []
+    cleared = max((at for at in passed if at <= now), default=0.0)
+    fresh = [failure for failure in earlier if failure.at > cleared]
+    if not earlier or (not fresh and len(earlier) < _OFTEN):
         return []
-    last = max(counted, key=lambda failure: failure.at)
-    how = f"{len(counted)} times" if len(counted) > 1 else "once"
-    return [Signal(node, "recurrence", 1, f"it was named {how} before, last by {last.job} ({last.reason})")]
+    last = max(earlier, key=lambda failure: failure.at)
+    how = f"{len(earlier)} times" if len(earlier) > 1 else "once"
+    although = "" if fresh else " although it passed a node check since"
+    return [Signal(node, "recurrence", 1, f"it was named {how} before, last by {last.job} ({last.reason}){although}")]
 
 
 def _is_the_nodes(node: str, failure: Failure, diagnosis: Diagnosis, history: History) -> bool:

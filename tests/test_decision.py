@@ -118,7 +118,7 @@ WEAK: dict[str, Any] = {"reason": "cuda_error", "nodes": (A,)}
         pytest.param(WEAK, (), (NodeCheck(A, NOW - HOUR, "suspect"),), [A], (), id="a-node-check-could-not-clear-it"),
         pytest.param(WEAK, (), (NodeCheck(A, NOW - 30 * HOUR, "faulty"),), [], (A,), id="a-node-check-of-yesterday"),
         pytest.param(WEAK, (before(A),), (NodeCheck(A, NOW, "good"),), [], (), id="it-passed-after-the-failure"),
-        pytest.param(WEAK, (before(A),), (NodeCheck(A, NOW - HOUR, "good"),), [A], (), id="it-passed-before-the-failure"),
+        pytest.param(WEAK, (before(A),), (NodeCheck(A, NOW - HOUR, "good"),), [], (A,), id="it-passed-between-the-two"),
         pytest.param(
             {"reason": "ecc_error", "nodes": (A,), "root": xid(48, A)},
             (),
@@ -126,6 +126,14 @@ WEAK: dict[str, Any] = {"reason": "cuda_error", "nodes": (A,)}
             [A],
             (),
             id="xid-outweighs-a-check",
+        ),
+        pytest.param(
+            WEAK,
+            (before(A), before(A, job="third")),
+            (NodeCheck(A, NOW - HOUR, "good"),),
+            [A],
+            (),
+            id="named-twice-although-it-passed",
         ),
         pytest.param({**WEAK, "by": "agent"}, (), (), [], (A,), id="an-agents-word-alone"),
         pytest.param({**WEAK, "by": "agent"}, (before(A),), (), [], (A,), id="an-agents-word-and-one-more"),
@@ -160,6 +168,13 @@ def test_what_it_takes_to_isolate(
     if avoided:
         assert decision.check == avoided
         assert "weak-signal" in names(decision)
+
+
+def test_what_a_node_was_isolated_for_is_over_when_it_comes_back(tmp_path: Path) -> None:
+    failures = (before(A), before(A, job="third"))
+    where = cluster(isolations=(Isolation(A, NOW - 20 * HOUR, released=NOW - HOUR),))
+    decision = decide(report("cuda_error", nodes=(A,)), ran_on(A, failures=failures), where, policy(tmp_path), NOW)
+    assert (decision.action.nodes, decision.avoid) == ([], (A,))
 
 
 def test_xids_of_logs_that_jobs_can_write_are_not_believed_where_the_site_says_so(tmp_path: Path) -> None:
@@ -605,8 +620,8 @@ NIGHT = "quiet_hours: [{from: '00:00', to: '24:00', zone: UTC, at_most: %s}]"
         pytest.param("", {}, "auto", None, id="auto"),
         pytest.param("mode: observe", {}, "observe", "mode", id="observe"),
         pytest.param("modes: {restart: approve}", {}, "approve", "mode", id="approve"),
-        pytest.param("", {"confidence": 0.6}, "approve", "confidence", id="not-sure"),
-        pytest.param("confidence: {restart: 0.5}", {"confidence": 0.6}, "auto", None, id="sure-enough-for-this-site"),
+        pytest.param("", {"confidence": 0.4}, "approve", "confidence", id="not-sure"),
+        pytest.param("confidence: {restart: 0.3}", {"confidence": 0.4}, "auto", None, id="sure-enough-for-this-site"),
         pytest.param("", {"by": "agent"}, "approve", "agent", id="an-agent"),
         pytest.param(NIGHT % "approve", {}, "approve", "quiet-hours", id="at-night-a-yes"),
         pytest.param(NIGHT % "observe", {}, "observe", "quiet-hours", id="at-night-nothing"),

@@ -178,7 +178,8 @@ def _text(decision: Decision, style: Style) -> str:
         lines += ["", style.bold("  what held it back, and what would change that")]
         for limit in decision.limits:
             lines += [f"    {line}" for line in wrapped(printable(f"{limit.name}: {limit.said}"), style.width - 4)]
-            lines += [f"      -> {line}" for line in wrapped(printable(limit.change), style.width - 9)]
+            change = wrapped(printable(limit.change), style.width - 9)
+            lines += [f"      -> {change[0]}", *(f"{'':9}{line}" for line in change[1:])]
             if limit.where:
                 lines.append(f"         {style.dim(_short(limit.where))}")
     return "\n".join(lines)
