@@ -51,6 +51,8 @@ def stretch(onset: float, last: float | None, rollback: Rollback, wider: int = 0
 
 def newest(checkpoints: Iterable[Checkpoint], at_most: int, below: int | None = None) -> Checkpoint | None:
     """The newest checkpoint of step ``at_most`` or before, and before ``below`` if that was tried already."""
-    good = [one for one in checkpoints if one.step <= at_most and (below is None or one.step < below)]
+    known = list(checkpoints)
+    spoilt = {one.step for one in known if one.healthy is False}  # whoever else tells of the same one
+    good = [one for one in known if one.step <= at_most and one.step not in spoilt and (below is None or one.step < below)]
     # Told by the training side counts more than read in a log; whole more than begun.
     return max(good, key=lambda one: (one.step, one.complete, one.told_by == "api", one.path is not None), default=None)

@@ -88,6 +88,8 @@ class Checkpoint(_Value):
     complete: bool = True
     """False: its begin is known, its end is not"""
     told_by: Literal["log", "api"] = "log"
+    healthy: bool | None = None
+    """False: the training says that it is spoilt; None: nobody said"""
 
 
 @dataclass(frozen=True, slots=True)

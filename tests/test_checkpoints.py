@@ -108,6 +108,12 @@ def test_which_one(known: tuple[int, ...], at_most: int, below: int | None, step
     assert (found.step if found else None) == step
 
 
+def test_one_that_the_training_calls_spoilt_is_not_gone_back_to() -> None:
+    found = newest([Checkpoint(5, "/log"), Checkpoint(7, "/log"), Checkpoint(7, "/log", told_by="api", healthy=False)], 9)
+    assert found is not None
+    assert found.step == 5
+
+
 def test_of_two_words_on_one_step_the_trainings_counts() -> None:
     found = newest([Checkpoint(5, "/log"), Checkpoint(5, "/api", told_by="api"), Checkpoint(5, "/begun", complete=False)], 9)
     assert found is not None
