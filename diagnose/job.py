@@ -80,13 +80,19 @@ class Job:
         """All that is needed to go on later, but for the kept lines: see ``diagnose.snapshot``."""
         from diagnose.snapshot import snapshot
 
-        return snapshot(self.compression)
+        known = self._fingerprint
+        beside = [known.metadata, known.sketch] if known is not None else None
+        return snapshot(self.compression, beside, self._first if known is None else b"")
 
     def restore(self, snapshot: bytes, kept: Iterable[StoredLine]) -> None:
         """Go on where a snapshot was made: ``kept`` are the lines that had been kept by then."""
-        from diagnose.snapshot import restored
+        from diagnose.snapshot import beside_of, restored
 
         self.compression = restored(snapshot, self.compression.matcher, kept)
+        beside, self._first = beside_of(snapshot)
+        if beside is not None:
+            metadata, sketch = beside
+            self._fingerprint = Fingerprint(tuple((name, value) for name, value in metadata), tuple(sketch))
 
     def evidence(self) -> Evidence:
         """The kept lines that diagnosis reads."""

@@ -26,7 +26,7 @@ from diagnose.metrics import Series
 from diagnose.rules import Rule
 from diagnose.scan import KEPT, UNKNOWN, Cursor, Scan
 
-FORMAT = 1
+FORMAT = 2
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")
@@ -50,14 +50,16 @@ def stored(line: KeptLine, rules: Sequence[Rule]) -> StoredLine:
     return StoredLine(line.source, line.line, line.text, _id_of(line.rule, rules), line.cut)
 
 
-def snapshot(compression: Compression) -> bytes:
-    """Everything but the kept lines."""
+def snapshot(compression: Compression, beside: Any = None, first: bytes = b"") -> bytes:
+    """Everything but the kept lines. ``beside`` (as JSON has it) and ``first`` are the job's own, see ``beside_of``."""
     rules = compression.matcher.rules
     blobs = _Blobs()
     counts = compression.counts
     state = {
         "format": FORMAT,
         "kept": compression.kept.lines,
+        "beside": beside,
+        "first": blobs.add(first),
         "counts": [counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank],
         "dropped": [[rules[number].id, rules[number].kind, lines] for number, lines in counts.dropped.items()],
         "dropped_before": dict(counts.dropped_before),
@@ -66,6 +68,12 @@ def snapshot(compression: Compression) -> bytes:
     }
     head = json.dumps(state, separators=(",", ":")).encode()
     return zstandard.ZstdCompressor(level=1).compress(_LENGTH.pack(len(head)) + head + blobs.data)
+
+
+def beside_of(data: bytes) -> tuple[Any, bytes]:
+    """What the job put beside its compression."""
+    state, blobs = _opened(data)
+    return state["beside"], blobs.get(state["first"])
 
 
 def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine]) -> Compression:

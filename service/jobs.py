@@ -305,9 +305,6 @@ class Jobs:
             self.events.publish("job.ended", by=figures["ended_by"], exit_code=figures["exit_code"], **facts)
         if flush.regressed:
             self.events.publish("failure.regressed", **facts)
-        if flush.action_id is not None:
-            action = verdict.report.action
-            self.events.publish("action.proposed", id=flush.action_id, action=action.kind, why=action.why, **facts)
 
     def _answer_waiters(self, attempt: Attempt) -> None:
         waiters, attempt.waiters = attempt.waiters, []

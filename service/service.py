@@ -7,8 +7,10 @@ import contextlib
 import logging
 import time
 
+from diagnose.policy import over_shipped, shipped_policy
 from diagnose.rules import RuleSet
 from service import vllm
+from service.actions import Actions
 from service.auth import Tokens, check_exposure
 from service.events import Events
 from service.ingest import Ingest
@@ -44,6 +46,7 @@ class Service:
         self.jobs = Jobs(self.store, self.journal, self.events, self.telemetry, settings, rules)
         self.ingest = Ingest(self.jobs, self.journal, self.telemetry, settings)
         self.tokens = Tokens(self.store, settings)
+        self.actions = Actions(self.store, self.events, over_shipped(settings.policy) if settings.policy else shipped_policy())
         self.started_at = time.time()
         self.ready = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -56,6 +59,7 @@ class Service:
         known = await self.store.aread(last_lsn)
         self.journal.start(after=known)
         self.jobs.start()
+        self.actions.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
         self.ready = True
 
@@ -63,6 +67,7 @@ class Service:
         """Answer what was asked, store what was read, and leave the rest to the journal."""
         self.ready = False
         self.ingest.close()
+        await self.actions.stop()
         self.events.close()
         for task in self._tasks:
             task.cancel()

@@ -36,6 +36,8 @@ class Settings:
     root_path: str = ""
     """the prefix under which a proxy shows the service"""
 
+    policy: Path | None = None
+    """what is done about failures, and on whose word; None: the shipped one, which only observes"""
     identities: Path | None = None
     """a file of the shape of rules/identity.yaml: which labels name job, attempt, source, rank, node here"""
 

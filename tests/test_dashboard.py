@@ -225,6 +225,40 @@ def test_a_diagnosis_is_corrected(page: Any, server: Server) -> None:
     assert (found["job"], found["category"], found["reason"]) == ("unknown", "infrastructure", "storage_error")
 
 
+def test_an_action_is_approved(chromium: Any, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("mode: approve\n")
+    with Server(tmp_path / "data", "--policy", str(tmp_path / "policy.yaml")) as running:
+        context = chromium.new_context(base_url=f"{running.url}/ui/")
+        page = context.new_page()
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.goto("")
+        page.wait_for_selector("#live:not(.lost)")
+        running.push(
+            "one", b"step 1 loss 2\nRuntimeError: CUDA error: an illegal memory access was encountered\n", node="gpu-1"
+        )
+        running.end("one", 1)
+        page.wait_for_selector("#figures dd:text('1')", timeout=20_000)
+        page.goto("actions")
+        page.click("button:text('Approve')", timeout=20_000)
+        page.wait_for_selector("text=Approved: it will be carried out.")
+        assert "approved" in page.inner_text(".head")
+        assert "How it was decided" in page.inner_text("main")
+        page.goto("jobs/one")
+        assert "restart" in page.inner_text("#verdict")
+        page.goto("nodes/gpu-1")
+        page.fill("[name=why]", "<i>broken</i> fan")
+        page.click("button:text('Isolate')")
+        page.wait_for_selector("text=Asked for: the node will be isolated.")
+        asked = running.get("/v1/actions")["actions"][0]
+        assert (asked["kind"], asked["nodes"], asked["why"], asked["state"]) == (
+            "isolate",
+            ["gpu-1"],
+            "<i>broken</i> fan",
+            "approved",
+        )
+        context.close()
+
+
 def test_who_may_read_sees_no_button_and_who_is_unknown_signs_in(chromium: Any, tmp_path: Path) -> None:
     data = tmp_path / "data"
     secrets = {role: _token(data, role) for role in ("read", "operate", "ingest")}

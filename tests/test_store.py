@@ -147,15 +147,6 @@ def test_groups_count_each_attempt_once_and_follow_a_changed_mind(store: Store) 
     assert [one["reason"] for one in store.read(lambda connection: reading.groups(connection, limit=9))] == ["storage_error"]
 
 
-def test_an_action_is_proposed_once_and_expires_with_its_reason(store: Store) -> None:
-    opened = begin(store)
-    assert judge(store, opened, 1, report()).action_id is not None
-    assert judge(store, opened, 2, report()).action_id is None
-    judge(store, opened, 3, report(group="other"))
-    states = [one["state"] for one in store.read(lambda connection: reading.actions(connection, limit=9))]
-    assert states == ["proposed", "expired"]
-
-
 def test_a_resolved_group_regresses(store: Store) -> None:
     number = judge(store, begin(store, "a"), 1, report()).group_id
     assert number is not None

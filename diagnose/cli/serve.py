@@ -24,6 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-certificate", metavar="FILE", type=Path, help="serve HTTPS with this certificate")
     parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its private key")
     parser.add_argument("--root-path", metavar="PREFIX", help="the path under which a proxy shows the service")
+    parser.add_argument(
+        "--policy", metavar="FILE", type=Path, help="what is done about failures, on whose word: docs/policy.md"
+    )
     parser.add_argument("--identities", metavar="FILE", type=Path, help="which labels name job, source, rank and node here")
     parser.add_argument(
         "--nvrx-root", metavar="DIR", type=Path, help="answer the NVIDIA resiliency extension, for logs below this folder"
@@ -59,6 +62,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "tls_certificate",
             "tls_key",
             "root_path",
+            "policy",
             "identities",
             "nvrx_root",
             "nvrx_from",

@@ -1,18 +1,27 @@
-"""Actions that diagnoses ask for. They are proposed; nothing is done by itself."""
+"""Actions: what was decided, who says yes, and who carries it out."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Path, Query, Response
 
 from service.api import shapes
-from service.api.common import REFUSALS, Here, Limit, Reader
+from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader
 from service.batch import check_job
-from service.store import reading
+from service.errors import Unknown
+from service.service import Service
+from service.store import actions as stored
+from service.store import overview, reading
 
-router = APIRouter(tags=["actions"], responses=REFUSALS)
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    **REFUSALS,
+    409: {"model": shapes.Problem, "description": "That may not happen to this action now"},
+}
+router = APIRouter(tags=["actions"], responses=_REFUSALS)
 _STATES = "proposed|approved|dispatched|running|succeeded|failed|expired|rejected"
+ActionId = Annotated[int, Path(ge=1, lt=1 << 62)]
 
 
 @router.get("/v1/actions", response_model=shapes.ActionPage, summary="Actions, the latest first")
@@ -30,3 +39,78 @@ async def actions(
         lambda connection: reading.actions(connection, limit=limit, state=state, job=job, before=before)
     )
     return {"actions": rows, "next": rows[-1]["id"] if len(rows) == limit else None}
+
+
+@router.get("/v1/actions/{action}", response_model=shapes.Action, summary="One action")
+async def action(action: ActionId, service: Here, who: Reader) -> dict[str, Any]:
+    return await _shown(service, action)
+
+
+@router.get("/v1/jobs/{job}/decision", summary="What was decided about a job, why, and what would change it")
+async def decision(job: JobName, service: Here, who: Reader, attempt: Number = None) -> dict[str, Any]:
+    """The policy's questions in their order with their answers, the limits that held the action back, and the evidence."""
+
+    def work(connection: Any) -> dict[str, Any] | None:
+        key = reading.attempt_id(connection, job, attempt)
+        return stored.decision_of(connection, key) if key is not None else None
+
+    found = await service.store.aread(work)
+    if found is None:
+        raise Unknown("nothing was decided about it", where=job, remedy="a decision is made when an attempt has failed")
+    return found
+
+
+@router.post("/v1/actions/claim", response_model=shapes.InHand, summary="Take the oldest action that waits for an executor")
+async def claim_next(service: Here, who: Operator, claim: Annotated[shapes.ClaimNext, Body()]) -> Any:
+    """204 if there is none: ask again later."""
+    taken = await service.actions.claim_next(_name(who.name, claim), claim.kinds)
+    return asdict(taken) if taken is not None else Response(status_code=204)
+
+
+@router.post("/v1/actions/{action}/approve", response_model=shapes.Action, summary="Say yes")
+async def approve(action: ActionId, service: Here, who: Operator) -> dict[str, Any]:
+    await service.actions.approve(action, who.name, who.may)
+    return await _shown(service, action)
+
+
+@router.post("/v1/actions/{action}/reject", response_model=shapes.Action, summary="Say no")
+async def reject(action: ActionId, service: Here, who: Operator, reject: Annotated[shapes.Reject, Body()]) -> dict[str, Any]:
+    await service.actions.reject(action, who.name, who.may, reject.why or "rejected")
+    return await _shown(service, action)
+
+
+@router.post("/v1/actions/{action}/claim", response_model=shapes.InHand, summary="Take this action, with a lease")
+async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated[shapes.Claim, Body()]) -> dict[str, Any]:
+    return asdict(await service.actions.claim(action, _name(who.name, claim)))
+
+
+@router.post(
+    "/v1/actions/{action}/start", response_model=shapes.Action, summary="About to act: the last word on whether it may"
+)
+async def start(action: ActionId, service: Here, who: Operator, fence: Annotated[shapes.Fence, Body()]) -> dict[str, Any]:
+    await service.actions.begin(action, _name(who.name, fence), fence.fence)
+    return await _shown(service, action)
+
+
+@router.post("/v1/actions/{action}/renew", response_model=shapes.Action, summary="Still at it: the lease begins anew")
+async def renew(action: ActionId, service: Here, who: Operator, fence: Annotated[shapes.Fence, Body()]) -> dict[str, Any]:
+    await service.actions.renew(action, _name(who.name, fence), fence.fence)
+    return await _shown(service, action)
+
+
+@router.post("/v1/actions/{action}/result", response_model=shapes.Action, summary="What came of it, however late")
+async def result(action: ActionId, service: Here, who: Operator, result: Annotated[shapes.Result, Body()]) -> dict[str, Any]:
+    await service.actions.finish(action, _name(who.name, result), result.fence, result.succeeded, result.said)
+    return await _shown(service, action)
+
+
+def _name(token: str, claim: shapes.Claim) -> str:
+    """Who acts: the token, and what it calls itself."""
+    return f"{token}/{claim.executor}"
+
+
+async def _shown(service: Service, action: int) -> dict[str, Any]:
+    found = await service.store.aread(lambda connection: overview.action(connection, action))
+    if found is None:
+        raise Unknown("there is no such action", where=str(action), remedy="GET /v1/actions lists them")
+    return found

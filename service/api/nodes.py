@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Body, Path, Query
 
+from diagnose.policy import ISOLATE, RELEASE
 from service.api import shapes
-from service.api.common import REFUSALS, Here, Limit, Reader, storable
+from service.api.common import REFUSALS, Here, Limit, Operator, Reader, storable
 from service.errors import Unknown
-from service.store import reading
+from service.service import Service
+from service.store import overview, reading
 
 router = APIRouter(tags=["nodes"], responses=REFUSALS)
 
@@ -34,3 +36,25 @@ async def node(node: Annotated[str, Path(max_length=200)], service: Here, who: R
     if found is None:
         raise Unknown("there is no such node", where=node, remedy="GET /v1/nodes lists them")
     return found
+
+
+@router.post("/v1/nodes/{node}/isolate", response_model=shapes.Action, status_code=201, summary="Take a node out of service")
+async def isolate(
+    node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[shapes.NodeRequest, Body()]
+) -> Any:
+    """An action that is approved by whoever asks: an executor carries it out."""
+    return await _asked(service, ISOLATE, node, who.name, request.why)
+
+
+@router.post("/v1/nodes/{node}/release", response_model=shapes.Action, status_code=201, summary="Give a node back")
+async def release(
+    node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[shapes.NodeRequest, Body()]
+) -> Any:
+    return await _asked(service, RELEASE, node, who.name, request.why)
+
+
+async def _asked(service: Service, kind: str, node: str, who: str, why: str) -> Any:
+    storable(node, "node")
+    storable(why, "why")
+    found = await service.actions.ask_for_node(kind, node, who, why)
+    return await service.store.aread(lambda connection: overview.action(connection, found))

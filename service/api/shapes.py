@@ -331,6 +331,73 @@ class Action(BaseModel):
     created: float
     changed: float
     expires: float | None
+    not_before: float
+    claims: int
+    late: bool
+    """the result came after the lease had lapsed"""
+    notes: list[str] | None
+    reason: str | None
+    incident: str | None
+    avoid: list[str] | None
+    """nodes that the restart leaves out, without isolating them"""
+
+
+class Reject(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    why: str = Field("", max_length=2000, examples=["the node was replaced an hour ago"])
+
+
+class Claim(BaseModel):
+    """Who takes it: an executor that polls."""
+
+    model_config = ConfigDict(extra="forbid")
+    executor: str = Field(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", examples=["runner@login-1"])
+
+
+class ClaimNext(Claim):
+    kinds: list[str] = Field(min_length=1, max_length=20, examples=[["restart", "isolate_and_restart"]])
+
+
+class Fence(Claim):
+    """The number that the claim gave: an older one is refused."""
+
+    fence: int = Field(ge=1, lt=1 << 62, examples=[1])
+
+
+class Result(Fence):
+    succeeded: bool
+    said: str = Field("", max_length=2000, examples=["drained gpu-17, requeued 8812"])
+
+
+class Order(BaseModel):
+    """What is to be done."""
+
+    id: int
+    key: str
+    """do nothing that was done under this key before"""
+    kind: str
+    job: str | None
+    attempt: int | None
+    labels: dict[str, str]
+    nodes: list[str]
+    avoid: list[str]
+    restart_from: dict[str, Any] | None
+    skip_batches: list[int] | None
+    why: str
+
+
+class InHand(BaseModel):
+    """An action in an executor's hands."""
+
+    id: int
+    fence: int
+    lease_until: float
+    order: Order
+
+
+class NodeRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    why: str = Field(min_length=3, max_length=500, examples=["Xid 79 twice since yesterday"])
 
 
 class ActionPage(BaseModel):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
+from service.dashboard import session
 from service.dashboard.page import PAGE, Page
-from service.errors import Unknown
+from service.errors import Conflict, Forbidden, Refused, Unknown
+from service.store import actions as stored
 from service.store import overview, reading
+
+log = logging.getLogger("diagnose.dashboard")
 
 
 async def show(request: Request) -> Response:
@@ -29,13 +34,44 @@ async def show(request: Request) -> Response:
 async def one(request: Request) -> Response:
     """An action: why, on what evidence, and who did what."""
     page = Page.of(request)
-    text = request.path_params["action"]
-    action_id = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+    action_id = _id(request)
 
     def work(connection: Any) -> dict[str, Any]:
         found = overview.action(connection, action_id)
         if found is None:
-            raise Unknown("there is no such action", where=text[:40], remedy="see the list of actions")
-        return {"action": found, "audit": overview.trail(connection, f"action/{action_id}")}
+            raise Unknown("there is no such action", where=str(action_id), remedy="see the list of actions")
+        decision = stored.decision_of(connection, found["attempt_id"]) if found["attempt_id"] is not None else None
+        return {"action": found, "decision": decision, "audit": overview.trail(connection, f"action/{action_id}")}
 
-    return await page.show("action.html", "actions", **await page.read(work))
+    found = await page.read(work)
+    return await page.show("action.html", "actions", **found)
+
+
+async def decide(request: Request) -> Response:
+    """Yes or no, from the form."""
+    page = Page.of(request)
+    action_id = _id(request)
+    if "operate" not in page.who.may:
+        raise Forbidden("this needs the right to operate", remedy="sign in with a token of the role operate")
+    async with request.form(max_files=0, max_fields=5) as form:
+        session.check_form(request, form.get("csrf"))
+        answer, why = str(form.get("answer", "")), str(form.get("why", ""))[:2000]
+    try:
+        if answer == "approve":
+            await page.service.actions.approve(action_id, page.who.name, page.who.may)
+        elif answer == "reject":
+            await page.service.actions.reject(action_id, page.who.name, page.who.may, why or "rejected")
+        else:
+            raise Refused("nothing to do", where=answer[:40], remedy="choose approve or reject")
+    except Conflict as error:
+        log.info("action %s: %s", action_id, error)
+        return RedirectResponse(session.inside(request, f"actions/{action_id}?said=late"), status_code=303)
+    said = "approved" if answer == "approve" else "rejected"
+    return RedirectResponse(session.inside(request, f"actions/{action_id}?said={said}"), status_code=303)
+
+
+def _id(request: Request) -> int:
+    text = request.path_params["action"]
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise Unknown("there is no such action", where=text[:40], remedy="see the list of actions")
+    return int(text)

@@ -19,6 +19,7 @@ from service.dashboard import charts, session
 from service.dashboard.overview import liveness
 from service.dashboard.page import PAGE, Page
 from service.errors import BadName, Forbidden, Refused, Unknown
+from service.store import actions as stored
 from service.store import overview, reading
 
 _AROUND = 12
@@ -64,6 +65,7 @@ async def one(request: Request) -> Response:
             "diagnosis": diagnosis,
             "around": _shown(overview.around(connection, attempt["id"], root.source, root.line, _AROUND), root) if root else [],
             "group": group,
+            "decision": stored.decision_of(connection, attempt["id"]),
             "sources": reading.sources(connection, attempt["id"]),
             "series": reading.series(connection, attempt["id"]),
             "actions": [one for one in reading.actions(connection, limit=50, job=name) if one["attempt"] == attempt["number"]],

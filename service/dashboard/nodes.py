@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
+from diagnose.policy import ISOLATE, RELEASE
+from service.api.common import storable
+from service.dashboard import session
 from service.dashboard.page import Page
-from service.errors import Unknown
+from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.store import overview, reading
 
 _MOST = 2000
@@ -41,3 +44,22 @@ async def one(request: Request) -> Response:
         return {"node": node, "history": history, "audit": overview.trail(connection, f"node/{name}")}
 
     return await page.show("node.html", "nodes", **await page.read(work))
+
+
+async def ask(request: Request) -> Response:
+    """A node is to be taken out, or given back."""
+    page = Page.of(request)
+    name = request.path_params["node"]
+    if "operate" not in page.who.may:
+        raise Forbidden("this needs the right to operate", remedy="sign in with a token of the role operate")
+    async with request.form(max_files=0, max_fields=5) as form:
+        session.check_form(request, form.get("csrf"))
+        answer, why = str(form.get("answer", "")), str(form.get("why", ""))[:500].strip()
+    kind = {"isolate": ISOLATE, "return": RELEASE}.get(answer)
+    if kind is None:
+        raise Refused("nothing to do", where=answer[:40], remedy="choose isolate or return")
+    try:
+        await page.service.actions.ask_for_node(kind, storable(name, "node") or "", page.who.name, why or f"{answer}, by hand")
+    except Conflict:
+        answer = "late"
+    return RedirectResponse(session.inside(request, f"nodes/{name}?said={answer}"), status_code=303)

@@ -114,7 +114,6 @@ class Page:
             "now": self.now,
             "waiting": waiting,
             "can_operate": "operate" in self.who.may,
-            "can_act": "operate" in self.who.may and hasattr(self.service, "actions"),
             "can_admin": "admin" in self.who.may,
             "rules_in_use": f"{len(self.service.jobs.rules):,}",
             "here": str(self.request.base_url).removesuffix("/").removesuffix("/ui"),

@@ -105,7 +105,6 @@ class Flush:
     group_id: int | None = None
     """set by ``take_in``"""
     regressed: bool = False
-    action_id: int | None = None
 
 
 def last_lsn(connection: Connection) -> int:
@@ -347,42 +346,6 @@ def _store_verdict(connection: Connection, flush: Flush, verdict: Verdict) -> No
             reason=diagnosis.reason if known else None,
             group_id=flush.group_id,
         )
-    )
-    if verdict.final:
-        flush.action_id = _propose(connection, flush, report, verdict.made_at)
-
-
-def _propose(connection: Connection, flush: Flush, report: Report, now: float) -> int | None:
-    """The report's action, once; what was proposed before and is not any more expires."""
-    a, action = t.actions.c, report.action
-    key = f"{flush.attempt_id}:{report.diagnosis.group}:{action.kind}"
-    connection.execute(
-        update(t.actions)
-        .where(a.attempt_id == flush.attempt_id, a.state == "proposed", a.key != key)
-        .values(state="expired", changed=now)
-    )
-    if report.outcome != "failed" or action.kind == "none":
-        return None
-    if connection.execute(select(a.id).where(a.key == key)).first() is not None:
-        return None
-    return int(
-        connection.execute(
-            insert(t.actions)
-            .values(
-                key=key,
-                attempt_id=flush.attempt_id,
-                group_id=flush.group_id,
-                kind=action.kind,
-                nodes=action.nodes,
-                restart_from=action.restart_from.model_dump() if action.restart_from else None,
-                skip_batches=list(action.skip_batches) if action.skip_batches else None,
-                why=action.why,
-                state="proposed",
-                created=now,
-                changed=now,
-            )
-            .returning(a.id)
-        ).scalar_one()
     )
 
 

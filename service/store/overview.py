@@ -25,7 +25,7 @@ from service.store.tables import (
 )
 
 _MOST_OPTIONS = 100
-ACTS = ("restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "return_node")
+ACTS = ("restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release")
 """actions that something carries out; the others say what a person should do"""
 _WAITS = (actions.c.state == "proposed", actions.c.kind.in_(ACTS))
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 metadata = MetaData(
@@ -287,9 +288,38 @@ actions = Table(
     Column("created", Double, nullable=False),
     Column("changed", Double, nullable=False),
     Column("expires", Double),
+    Column("not_before", Double, nullable=False, server_default="0"),
+    Column("claims", Integer, nullable=False, server_default="0"),
+    Column("late", Boolean, nullable=False, server_default=false()),
+    Column("notes", JSON),
+    Column("reason", Text),
+    Column("incident", Text),
+    Column("avoid", JSON),  # nodes that the restart leaves out
     Index(None, "state", "created"),
     Index(None, "attempt_id"),
     Index(None, "created"),
+)
+
+decisions = Table(  # the latest about each attempt; those before it stand in the audit trail
+    "decisions",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("about", Double, nullable=False),  # when the diagnosis was made that it is about
+    Column("made_at", Double, nullable=False),
+    Column("decision", JSON, nullable=False),
+)
+
+isolations = Table(
+    "isolations",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("node", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("by", Text, nullable=False),  # who decided it
+    Column("key", Text),  # of the action
+    Column("released", Double),
+    Index(None, "node", "at"),
+    Index(None, "released"),
 )
 
 checkpoints = Table(  # told by training scripts

@@ -1,0 +1,212 @@
+"""Actions and the decisions behind them, as rows. What may happen to an action is ``diagnose.action``'s to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, or_, select, update
+
+from diagnose.action import Record
+from diagnose.decision import Decision
+from service.store import tables as t
+from service.store.reading import record as entered
+from service.store.upsert import upsert
+
+_A_ROUND = 200
+
+
+def undecided(connection: Connection) -> list[int]:
+    """Attempts whose diagnosis is newer than the decision about it, oldest first."""
+    d, x = t.diagnoses.c, t.decisions.c
+    waits = or_(d.final, d.reason.in_(("hang", "loss_anomaly")))
+    return list(
+        connection.execute(
+            select(d.attempt_id)
+            .outerjoin(t.decisions, x.attempt_id == d.attempt_id)
+            .where(waits, or_(x.attempt_id.is_(None), x.about < d.made_at))
+            .order_by(d.made_at)
+            .limit(_A_ROUND)
+        ).scalars()
+    )
+
+
+def about(connection: Connection, attempt_id: int) -> tuple[float, str, int] | None:
+    """(when the diagnosis was made, job, attempt)."""
+    row = connection.execute(
+        select(t.diagnoses.c.made_at, t.jobs.c.name, t.attempts.c.number)
+        .join(t.attempts, t.attempts.c.id == t.diagnoses.c.attempt_id)
+        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .where(t.diagnoses.c.attempt_id == attempt_id)
+    ).first()
+    return (row.made_at, row.name, row.number) if row is not None else None
+
+
+def keep_decision(connection: Connection, attempt_id: int, decision: Decision, made_about: float) -> None:
+    """The latest decision about an attempt; all of them stand in the audit trail."""
+    row = {"attempt_id": attempt_id, "about": made_about, "made_at": decision.made_at, "decision": decision.as_dict()}
+    upsert(connection, t.decisions, [row])
+
+
+def decision_of(connection: Connection, attempt_id: int) -> dict[str, Any] | None:
+    """The latest decision about an attempt."""
+    found: dict[str, Any] | None = connection.execute(
+        select(t.decisions.c.decision).where(t.decisions.c.attempt_id == attempt_id)
+    ).scalar()
+    return found
+
+
+def of_attempt(connection: Connection, attempt_id: int) -> list[Record]:
+    """All actions of an attempt, oldest first."""
+    rows = connection.execute(_records().where(t.actions.c.attempt_id == attempt_id).order_by(t.actions.c.id))
+    return [_record(row) for row in rows]
+
+
+def find(connection: Connection, action_id: int, *, locked: bool = False) -> Record | None:
+    """An action; ``locked``: nobody else changes it before this transaction ends."""
+    if locked and connection.dialect.name == "postgresql":
+        connection.execute(select(t.actions.c.id).where(t.actions.c.id == action_id).with_for_update())
+    row = connection.execute(_records().where(t.actions.c.id == action_id)).first()
+    return _record(row) if row is not None else None
+
+
+def ids_of(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
+    """key -> id."""
+    x = t.actions.c
+    return {row.key: row.id for row in connection.execute(select(x.key, x.id).where(x.key.in_(keys)))}
+
+
+def order(connection: Connection, action_id: int) -> dict[str, Any]:
+    """What an executor is told."""
+    row = connection.execute(_records().add_columns(t.jobs.c.labels).where(t.actions.c.id == action_id)).one()
+    return {
+        "id": row.id,
+        "key": row.key,
+        "kind": row.kind,
+        "job": row.job,
+        "attempt": row.attempt,
+        "labels": row.labels or {},
+        "nodes": row.nodes,
+        "avoid": row.avoid or [],
+        "restart_from": row.restart_from,
+        "skip_batches": row.skip_batches,
+        "why": row.why,
+    }
+
+
+def group_id(connection: Connection, attempt_id: int) -> int | None:
+    """The failure group of an attempt."""
+    found: int | None = connection.execute(
+        select(t.occurrences.c.group_id).where(t.occurrences.c.attempt_id == attempt_id)
+    ).scalar()
+    return found
+
+
+def node_is_busy(connection: Connection, kind: str, node: str) -> bool:
+    """Whether such an action is under way for a node."""
+    x = t.actions.c
+    rows = connection.execute(
+        select(x.nodes).where(x.kind == kind, x.state.in_(("proposed", "approved", "dispatched", "running")))
+    )
+    return any(node in nodes for nodes in rows.scalars())
+
+
+def open_ids(connection: Connection) -> list[int]:
+    """Actions that may still change."""
+    x = t.actions.c
+    rows = connection.execute(
+        select(x.id).where(x.state.in_(("proposed", "approved", "dispatched", "running"))).order_by(x.id).limit(_A_ROUND * 10)
+    )
+    return list(rows.scalars())
+
+
+def approved(connection: Connection, now: float) -> list[int]:
+    """Actions that an executor may take."""
+    x = t.actions.c
+    rows = connection.execute(
+        select(x.id).where(x.state == "approved", x.not_before <= now).order_by(x.created, x.id).limit(_A_ROUND)
+    )
+    return list(rows.scalars())
+
+
+def enter(connection: Connection, record: Record, attempt_id: int | None, group_id: int | None, **more: Any) -> int:
+    """A new action; its id."""
+    values = {**_values(record), "key": record.key, "attempt_id": attempt_id, "group_id": group_id, **more}
+    return int(connection.execute(insert(t.actions).values(**values).returning(t.actions.c.id)).scalar_one())
+
+
+def save(connection: Connection, action_id: int, before: Record, after: Record, who: str, now: float) -> None:
+    """What has changed, with an entry in the audit trail."""
+    if after == before:
+        return
+    connection.execute(update(t.actions).where(t.actions.c.id == action_id).values(**_values(after)))
+    if after.state != before.state:
+        detail = {"from": before.state, "to": after.state, "fence": after.fence, "result": after.result}
+        entered(connection, who, f"action.{after.state}", f"action/{action_id}", detail, now)
+
+
+def set_node(connection: Connection, node: str, state: str, who: str, why: str, key: str | None, now: float) -> None:
+    """A node was taken out of service, or given back; with a record."""
+    x = t.isolations.c
+    upsert(
+        connection,
+        t.nodes,
+        [{"name": node, "state": state, "first_seen": now, "last_seen": now, "failures": 0, "why": why, "changed": now}],
+        changes=("state", "why", "changed"),
+    )
+    if state == "isolated":
+        connection.execute(insert(t.isolations).values(node=node, at=now, by=who, key=key))
+    else:
+        connection.execute(update(t.isolations).where(x.node == node, x.released.is_(None)).values(released=now))
+    entered(connection, who, f"node.{state}", f"node/{node}", {"why": why, "action": key}, now)
+
+
+def _records() -> Any:
+    return (
+        select(t.actions, t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"))
+        .outerjoin(t.attempts, t.attempts.c.id == t.actions.c.attempt_id)
+        .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+    )
+
+
+def _record(row: Row[Any]) -> Record:
+    return Record(
+        key=row.key,
+        job=row.job or "",
+        attempt=row.attempt or 0,
+        kind=row.kind,
+        mode=row.mode or "observe",
+        state=row.state,
+        created=row.created,
+        changed=row.changed,
+        expires=row.expires if row.expires is not None else float("inf"),
+        not_before=row.not_before,
+        decided_by=row.decided_by,
+        claimed_by=row.claimed_by,
+        fence=row.fence,
+        lease_until=row.lease_until,
+        claims=row.claims,
+        result=(row.result or {}).get("said"),
+        late=row.late,
+        notes=tuple(row.notes or ()),
+    )
+
+
+def _values(record: Record) -> dict[str, Any]:
+    return {
+        "kind": record.kind,
+        "mode": record.mode,
+        "state": record.state,
+        "created": record.created,
+        "changed": record.changed,
+        "expires": record.expires if record.expires != float("inf") else None,
+        "not_before": record.not_before,
+        "decided_by": record.decided_by,
+        "claimed_by": record.claimed_by,
+        "fence": record.fence,
+        "lease_until": record.lease_until,
+        "claims": record.claims,
+        "result": {"said": record.result} if record.result is not None else None,
+        "late": record.late,
+        "notes": list(record.notes),
+    }
