@@ -287,14 +287,14 @@ def test_who_may_read_sees_no_button_and_who_is_unknown_signs_in(chromium: Any, 
         page.goto("failures/1")
         assert page.locator("main form[method=post]").count() == 1
         word = page.input_value("[name=csrf]")
-        jar = {"diagnose": secrets["operate"]}
+        jar = {"Cookie": f"diagnose={secrets['operate']}"}
         form = {"state": "ignored", "note": ""}
         for given, status in (({}, 403), ({"csrf": "0" * 40}, 403), ({"csrf": word}, 303)):
-            answer = running.client.post("/ui/failures/1", data={**form, **given}, cookies=jar)
+            answer = running.client.post("/ui/failures/1", data={**form, **given}, headers=jar)
             assert answer.status_code == status, answer.text
         # The cookie does not travel with a form of another site; should it, the form is refused all the same.
         elsewhere = {"Sec-Fetch-Site": "cross-site"}
-        answer = running.client.post("/ui/failures/1", data={**form, "csrf": word}, cookies=jar, headers=elsewhere)
+        answer = running.client.post("/ui/failures/1", data={**form, "csrf": word}, headers={**elsewhere, **jar})
         assert answer.status_code == 403
         context.close()
 
