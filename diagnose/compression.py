@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import truediv
 from typing import IO, NamedTuple
 
 from diagnose.databases import core
@@ -254,12 +255,12 @@ class Compression:
         """How a source went on, as it stands now."""
         stream = self._stream(source)
         signs = [
-            [(bucket.line, bucket.count) for bucket in stream.series[name].buckets]
+            list(zip(*(map(int, stream.series[name].column(part)) for part in ("line", "count")), strict=True))
             for name in ("step", "loss", "progress")
             if name in stream.series
         ]
         steps = stream.series.get("step")
-        known = [(bucket.line, bucket.step) for bucket in steps.buckets] if steps is not None else []
+        known = list(zip(map(int, steps.column("line")), steps.column("step"), strict=True)) if steps is not None else []
         last = steps.last if steps is not None and steps.count else None
         return Course(signs, known, stream.progress.last_line, last)
 
@@ -376,11 +377,11 @@ def _rules_of(scan: Scan) -> set[int]:
 
 def points(series: Series) -> list[list[float | None]]:
     """[step, mean, least, most] of each bucket; None where there is no number."""
+    step, finite, total, least, most = (series.column(name) for name in ("step", "finite", "total", "least", "most"))
+    if all(finite) and not any(map(math.isnan, step)):  # nothing to leave out: quickly
+        return list(map(list, zip(step, map(truediv, total, finite), least, most, strict=True)))
     result: list[list[float | None]] = []
-    for bucket in series.buckets:
-        step = None if math.isnan(bucket.step) else bucket.step
-        if bucket.finite:
-            result.append([step, bucket.total / bucket.finite, bucket.least, bucket.most])
-        else:
-            result.append([step, None, None, None])
+    for at, count, sum_, low, high in zip(step, finite, total, least, most, strict=True):
+        where = at if at == at else None
+        result.append([where, sum_ / count, low, high] if count else [where, None, None, None])
     return result

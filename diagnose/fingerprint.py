@@ -32,12 +32,16 @@ _FACTORS = tuple(
 _LINES = 2000
 _LONGEST = 300
 _TOLD = {
-    "script": re.compile(
-        rb"(?:python3?|torchrun|srun|deepspeed|accelerate launch)\b[^\n]{0,300}?[\s/]([\w.-]+\.py)\b", re.IGNORECASE
+    "script": (
+        b".py",
+        re.compile(
+            rb"(?:python3?|torchrun|srun|deepspeed|accelerate launch)\b[^\n]{0,300}?[\s/]([\w.-]+\.py)\b", re.IGNORECASE
+        ),
     ),
-    "user": re.compile(rb"\b(?:SLURM_JOB_USER|USER)=([\w.-]{1,64})"),
-    "image": re.compile(rb"--container-image[= ]([\w./:#@+-]{1,200})"),
+    "user": (b"user=", re.compile(rb"\b(?:SLURM_JOB_USER|USER)=([\w.-]{1,64})")),
+    "image": (b"--container-image", re.compile(rb"--container-image[= ]([\w./:#@+-]{1,200})")),
 }
+"""what must stand there in lower case, which is quick to see, and the pattern"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,10 @@ class Fingerprint:
 def fingerprint(compression: Compression, told: Mapping[str, str], first: bytes = b"") -> Fingerprint:
     """Of what was read so far. ``told``: metadata from outside, which counts before what ``first``, the first bytes, show."""
     metadata: dict[str, str] = {}
-    for key, pattern in _TOLD.items():
-        if found := pattern.search(first[:FIRST]):
+    first = first[:FIRST]
+    folded = first.lower()
+    for key, (must, pattern) in _TOLD.items():
+        if must in folded and (found := pattern.search(first)):
             metadata[key] = found[1].decode("utf-8", "replace")
     features: set[int] = set()
     rules = compression.matcher.rules

@@ -190,6 +190,10 @@ class Series:
     most: float = -math.inf
     most_step: float = math.nan
 
+    def column(self, name: str) -> array[float]:
+        """One field of all buckets: much cheaper than the buckets are."""
+        return self.table[_FIELDS.index(name) :: _WIDTH]
+
     @property
     def buckets(self) -> list[Bucket]:
         numbers = iter(self.table)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.compression import points
 from diagnose.databases import core
+from diagnose.detectors.course import means
 from diagnose.matcher import Matcher
 from diagnose.metrics import Column, Series, readings, rows, summary, value_of
 from diagnose.rules import Rule, RuleSet
@@ -136,3 +138,28 @@ def test_what_goes_on_for_ever_is_kept_ever_more_rarely() -> None:
 @given(st.lists(st.floats(0, 100) | st.just(math.nan), max_size=120), st.integers(1, 30))
 def test_what_is_notable_does_not_depend_on_the_blocks(values: list[float], size: int) -> None:
     assert notable(values) == notable(values, size=size)
+
+
+@given(
+    st.lists(st.floats(-10, 10) | st.sampled_from([math.nan, math.inf]), max_size=100),
+    st.booleans(),
+    st.integers(1, 20),
+)
+def test_columns_and_points_say_what_the_buckets_say(values: list[float], stepless: bool, room: int) -> None:
+    series = Series(room=room)
+    given_ = column(values)
+    if stepless and values:
+        given_.steps[0] = math.nan
+    series.extend(given_)
+    for name in ("line", "count", "finite", "total", "least", "most"):
+        assert [getattr(bucket, name) for bucket in series.buckets] == list(series.column(name))
+    expected = [
+        [
+            None if math.isnan(b.step) else b.step,
+            *([b.total / b.finite, b.least, b.most] if b.finite else [None, None, None]),
+        ]
+        for b in series.buckets
+    ]
+    assert expected == points(series)
+    places, found = means(series)
+    assert [(n, b.total / b.finite) for n, b in enumerate(series.buckets) if b.finite] == list(zip(places, found, strict=True))

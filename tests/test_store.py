@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, delete, func, select, text
 
 from diagnose.errors import DiagnoseError
 from diagnose.fingerprint import Fingerprint
@@ -120,6 +120,40 @@ def test_what_fails_in_the_middle_leaves_nothing(store: Store) -> None:
     assert found is not None
     assert found.lsn == 0
     assert store.read(lambda connection: connection.execute(select(func.count()).select_from(t.kept_lines)).scalar()) == 0
+
+
+def test_one_transaction_takes_in_many_each_in_its_own_way(store: Store) -> None:
+    """With a verdict and without, with labels and without, known already, and deleted meanwhile."""
+    plain, failed, healthy, again, gone = (begin(store, name) for name in ("plain", "failed", "healthy", "again", "gone"))
+    store.write(taking_in([flush(again, 4, rows=2)]))
+    store.write(lambda connection: connection.execute(delete(t.attempts).where(t.attempts.c.id == gone.attempt_id)))
+    flushes = [
+        flush(plain, 5, rows=1),
+        flush(gone, 6, rows=1, verdict=Verdict(report(), True, 5.0)),
+        flush(failed, 7, rows=2, verdict=Verdict(report(nodes=("n7",)), True, 5.0)),
+        flush(again, 4, rows=2),
+        flush(healthy, 8, verdict=Verdict(report(outcome="healthy"), True, 5.0)),
+    ]
+    flushes[0].labels = {"user": "eve", "gpus": "16"}
+    store.write(taking_in(flushes))
+    jobs = {job["name"]: job for job in store.read(lambda connection: reading.jobs(connection, limit=9))}
+    assert {name: job["outcome"] for name, job in jobs.items() if name != "gone"} == {
+        "plain": "running",
+        "failed": "failed",
+        "healthy": "healthy",
+        "again": "running",
+    }
+    assert (jobs["plain"]["user"], jobs["plain"]["gpus"], jobs["failed"]["user"]) == ("eve", 16, "kim")
+    assert {name: job["state"] for name, job in jobs.items() if name in ("plain", "failed")} == {
+        "plain": "running",
+        "failed": "ended",
+    }
+    lines = select(t.kept_lines.c.attempt_id, func.count()).group_by(t.kept_lines.c.attempt_id)
+    counts = {row[0]: row[1] for row in store.read(lambda connection: connection.execute(lines).all())}
+    assert counts == {plain.attempt_id: 1, failed.attempt_id: 2, again.attempt_id: 2}
+    assert flushes[2].group_id is not None
+    assert flushes[1].group_id is None
+    assert store.read(lambda connection: reading.node(connection, "n7"))["state"] == "suspect"  # type: ignore[index]
 
 
 def judge(store: Store, opened: Any, lsn: int, made: Report, at: float = 5.0) -> Flush:

@@ -47,12 +47,15 @@ class Course:
     silence: Silence | None = None
 
 
-def points(series: Series) -> Sequence[Bucket]:
-    return series.buckets
-
-
 def mean(bucket: Bucket) -> float:
     return bucket.total / bucket.finite
+
+
+def means(series: Series) -> tuple[list[int], list[float]]:
+    """(number, mean) of each bucket that has a number, as two columns."""
+    finite, total = series.column("finite"), series.column("total")
+    places = [place for place, count in enumerate(finite) if count]
+    return places, [total[place] / finite[place] for place in places]
 
 
 def median(values: Sequence[float]) -> float:

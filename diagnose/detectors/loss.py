@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from diagnose.detectors.course import Anomaly, Course, mean, median
+from diagnose.detectors.course import Anomaly, Course, mean, means, median
 from diagnose.metrics import Bucket, Series
 
 _BASE = 32
@@ -50,6 +50,8 @@ def find(course: Course) -> Iterator[Anomaly]:
 
 def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | None:
     """From some point on no value is a number."""
+    if not series.not_finite:
+        return None
     tail: list[Bucket] = []
     for bucket in reversed(series.buckets):
         if bucket.finite == bucket.count:
@@ -68,8 +70,7 @@ def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | 
 
 def _level(source: int, series: Series) -> Anomaly | None:
     """The loss leaves its level; the last time it did."""
-    buckets = [bucket for bucket in series.buckets if bucket.finite]
-    values = [mean(bucket) for bucket in buckets]
+    places, values = means(series)
     spike: Anomaly | None = None
     at = _FEWEST
     while at < len(values) - 1:
@@ -86,7 +87,8 @@ def _level(source: int, series: Series) -> Anomaly | None:
             end = at
             while end < len(values) and values[end] > level:
                 end += 1
-            first, last = buckets[at], buckets[end - 1]
+            buckets = series.buckets
+            first, last = buckets[places[at]], buckets[places[end - 1]]
             sustained = end == len(values)
             sentence = f"The loss rose from {base:.3g} to {max(values[at:end]):.3g}"
             sentence += f" at step {first.step:.0f}" if first.step == first.step else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.detectors.course import Anomaly, Course, mean, median
+from diagnose.detectors.course import Anomaly, Course, means, median
 
 _FEWEST = 20
 _SLOWER = 1.5
@@ -15,14 +15,14 @@ def find(course: Course) -> Iterator[Anomaly]:
         if name not in course.series:
             continue
         source, series = course.series[name]
-        buckets = [bucket for bucket in series.buckets if bucket.finite and mean(bucket) > 0]
-        if len(buckets) < _FEWEST:
+        some = [(place, mean) for place, mean in zip(*means(series), strict=True) if mean > 0]
+        if len(some) < _FEWEST:
             continue
-        values = [1 / mean(bucket) if inverse else mean(bucket) for bucket in buckets]
+        values = [1 / mean if inverse else mean for _, mean in some]
         quarter = len(values) // 4
         before, after = median(values[quarter : 3 * quarter]), median(values[-quarter:])
         if after > _SLOWER * before:
-            first = buckets[-quarter]
+            first = series.buckets[some[-quarter][0]]
             sentence = f"Steps take {after / before:.1f} times as long in the last quarter of the log as before."
             yield Anomaly("slowdown", None, source, first.line, sentence, first.step, series.last_step)
         return

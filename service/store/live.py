@@ -7,18 +7,19 @@ Exactly once: kept lines, counts, snapshot and the journal's position are writte
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import zstandard
-from sqlalchemy import Connection, delete, func, insert, select, update
+from pydantic_core import to_json
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from diagnose.report import Report
 from diagnose.snapshot import StoredLine
 from service.store import tables as t
 from service.store.groups import forget_occurrence, occur
-from service.store.upsert import insert_many, upsert
+from service.store.upsert import insert_many, update_many, upsert
 
 _MOST_NODES = 64
 
@@ -210,44 +211,52 @@ def running_before(connection: Connection, job: str, number: int) -> list[int]:
 # --- taking in ----------------------------------------------------------------------------------------------------------------
 
 
+_ATTEMPT = update(t.attempts).where(t.attempts.c.id == bindparam("_attempt"))
+_JOB = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt <= bindparam("_number"))
+_JUDGED = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt == bindparam("_number"))
+
+
 def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
-    """All of ``flushes``, for ``Store.write``."""
+    """All of ``flushes``, of different attempts, for ``Store.write``.
+
+    With few statements for many attempts: each costs more in the interpreter than in the database.
+    """
 
     def work(connection: Connection) -> None:
-        rows: list[tuple[Any, ...]] = []
-        for flush in flushes:
-            rows += _take_in(connection, flush)
+        a = t.attempts.c
+        lsns = connection.execute(select(a.id, a.lsn).where(a.id.in_([flush.attempt_id for flush in flushes])))
+        known = {attempt_id: lsn for attempt_id, lsn in lsns}  # noqa: C416 - dict() of rows is not typed
+        there = [flush for flush in flushes if flush.attempt_id in known]  # others were deleted meanwhile
+        # The answer to an earlier try may have been lost on the way: then all of it is here already.
+        news = [flush for flush in there if known[flush.attempt_id] < flush.lsn]
+        for flush in news:
+            if flush.anew:
+                connection.execute(delete(t.kept_lines).where(t.kept_lines.c.attempt_id == flush.attempt_id))
+        _move_on(connection, there, known)
+        rows = [(flush.attempt_id, *row) for flush in news for row in flush.rows]
         if rows:
             insert_many(connection, t.kept_lines, ("attempt_id", *KeptRow._fields), rows)
-        sources = [{"attempt_id": flush.attempt_id, **source._asdict()} for flush in flushes for source in flush.sources]
+        sources = [{"attempt_id": flush.attempt_id, **source._asdict()} for flush in there for source in flush.sources]
         if sources:
             upsert(connection, t.sources, sources)
-        _see_nodes(connection, flushes)
-        for flush in flushes:
-            if flush.verdict is not None:
-                _store_verdict(connection, flush, flush.verdict)
+        _see_nodes(connection, there)
+        _store_verdicts(connection, [flush for flush in there if flush.verdict is not None])
 
     return work
 
 
-def _take_in(connection: Connection, flush: Flush) -> Iterator[tuple[Any, ...]]:
-    stored = connection.execute(select(t.attempts.c.lsn).where(t.attempts.c.id == flush.attempt_id)).scalar()
-    if stored is None:
-        return iter(())  # deleted meanwhile: nothing to go on with
-    # The answer to an earlier try may have been lost on the way: then it is all here already.
-    again = stored >= flush.lsn
-    if flush.anew and not again:
-        connection.execute(delete(t.kept_lines).where(t.kept_lines.c.attempt_id == flush.attempt_id))
-    connection.execute(
-        update(t.attempts)
-        .where(t.attempts.c.id == flush.attempt_id)
-        .values(lsn=max(stored, flush.lsn), snapshot=flush.snapshot, **flush.figures)
-    )
-    changes: dict[str, Any] = {"last_seen": flush.figures["last_seen"], "state": flush.figures["state"]}
-    if flush.labels is not None:
-        changes |= {**_named(flush.labels), "labels": flush.labels}
-    connection.execute(update(t.jobs).where(t.jobs.c.id == flush.job_id, t.jobs.c.attempt <= flush.number).values(**changes))
-    return iter(()) if again else ((flush.attempt_id, *row) for row in flush.rows)
+def _move_on(connection: Connection, flushes: Sequence[Flush], known: Mapping[int, int]) -> None:
+    """How far the attempts have come, and their jobs with them."""
+    attempts, jobs = [], []
+    for flush in flushes:
+        lsn = max(known[flush.attempt_id], flush.lsn)
+        attempts.append({"_attempt": flush.attempt_id, "lsn": lsn, "snapshot": flush.snapshot, **flush.figures})
+        changes = {"last_seen": flush.figures["last_seen"], "state": flush.figures["state"]}
+        if flush.labels is not None:
+            changes |= {**_named(flush.labels), "labels": flush.labels}
+        jobs.append({"_job": flush.job_id, "_number": flush.number, **changes})
+    update_many(connection, _ATTEMPT, attempts)
+    update_many(connection, _JOB, jobs)
 
 
 def _named(labels: dict[str, str]) -> dict[str, Any]:
@@ -279,87 +288,90 @@ def _see_nodes(connection: Connection, flushes: Sequence[Flush]) -> None:
         )
 
 
-def _store_verdict(connection: Connection, flush: Flush, verdict: Verdict) -> None:
-    report, diagnosis = verdict.report, verdict.report.diagnosis
-    job = connection.execute(select(t.jobs.c.user, t.jobs.c.cluster, t.jobs.c.attempt).where(t.jobs.c.id == flush.job_id)).one()
-    failed = report.outcome == "failed"
-    nodes = diagnosis.suspects.nodes[:_MOST_NODES]
-    if failed and diagnosis.group is not None:
-        flush.group_id, flush.regressed = occur(
-            connection,
-            attempt_id=flush.attempt_id,
-            job_id=flush.job_id,
-            user=job.user,
-            cluster=job.cluster,
-            diagnosis=diagnosis,
-            nodes=nodes,
-            at=verdict.made_at,
-            gpu_seconds=verdict.gpu_seconds,
-        )
-    else:
-        forget_occurrence(connection, flush.attempt_id, verdict.made_at)
-    upsert(
-        connection,
-        t.diagnoses,
-        [
+def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
+    if not flushes:
+        return
+    j = t.jobs.c
+    jobs = {
+        row.id: row
+        for row in connection.execute(select(j.id, j.user, j.cluster).where(j.id.in_([flush.job_id for flush in flushes])))
+    }
+    o = t.occurrences.c.attempt_id
+    entered = set(connection.execute(select(o).where(o.in_([flush.attempt_id for flush in flushes]))).scalars())
+    diagnoses, series, outcomes = [], [], []
+    for flush in flushes:
+        verdict = flush.verdict
+        assert verdict is not None
+        report, diagnosis = verdict.report, verdict.report.diagnosis
+        failed = report.outcome == "failed"
+        if failed and diagnosis.group is not None:
+            flush.group_id, flush.regressed = occur(
+                connection,
+                attempt_id=flush.attempt_id,
+                job_id=flush.job_id,
+                user=jobs[flush.job_id].user,
+                cluster=jobs[flush.job_id].cluster,
+                diagnosis=diagnosis,
+                nodes=diagnosis.suspects.nodes[:_MOST_NODES],
+                at=verdict.made_at,
+                gpu_seconds=verdict.gpu_seconds,
+            )
+        elif flush.attempt_id in entered:
+            forget_occurrence(connection, flush.attempt_id, verdict.made_at)
+        diagnoses.append(_diagnosis(flush, verdict))
+        series += [
             {
                 "attempt_id": flush.attempt_id,
-                "made_at": verdict.made_at,
-                "final": verdict.final,
-                "outcome": report.outcome,
-                "category": diagnosis.category,
-                "reason": diagnosis.reason,
-                "confidence": diagnosis.confidence,
-                "by": diagnosis.by,
-                "rule": diagnosis.rule,
-                "summary": diagnosis.summary,
-                "group_id": flush.group_id,
-                "report": packed(_without_points(report)),
+                "name": name,
+                "count": metric.count,
+                "last": metric.last,
+                "at_step": metric.at_step,
+                "least": metric.min,
+                "most": metric.max,
+                "points": packed(to_json(metric.points, inf_nan_mode="null")),
             }
-        ],
-    )
-    if report.metrics:
-        upsert(
-            connection,
-            t.series,
-            [
-                {
-                    "attempt_id": flush.attempt_id,
-                    "name": name,
-                    "count": metric.count,
-                    "last": metric.last,
-                    "at_step": metric.at_step,
-                    "least": metric.min,
-                    "most": metric.max,
-                    "points": packed(metric.points),
-                }
-                for name, metric in sorted(report.metrics.items())
-            ],
+            for name, metric in sorted(report.metrics.items())
+        ]
+        known = diagnosis.root_cause is not None or failed
+        outcomes.append(
+            {
+                "_job": flush.job_id,
+                "_number": flush.number,
+                "outcome": report.outcome,
+                "category": diagnosis.category if known else None,
+                "reason": diagnosis.reason if known else None,
+                "group_id": flush.group_id,
+            }
         )
-    known = diagnosis.root_cause is not None or failed
-    connection.execute(
-        update(t.jobs)
-        .where(t.jobs.c.id == flush.job_id, t.jobs.c.attempt == flush.number)
-        .values(
-            outcome=report.outcome,
-            category=diagnosis.category if known else None,
-            reason=diagnosis.reason if known else None,
-            group_id=flush.group_id,
-        )
-    )
+    upsert(connection, t.diagnoses, diagnoses)
+    if series:
+        upsert(connection, t.series, series)
+    update_many(connection, _JUDGED, outcomes)
 
 
-def _without_points(report: Report) -> dict[str, Any]:
-    """The points of the job's numbers are in a table of their own."""
-    whole = report.as_dict()
-    for metric in whole["metrics"].values():
-        metric["points"] = []
-    return whole
+def _diagnosis(flush: Flush, verdict: Verdict) -> dict[str, Any]:
+    report, diagnosis = verdict.report, verdict.report.diagnosis
+    # The points of the job's numbers are in a table of their own.
+    metrics = {name: metric.model_copy(update={"points": []}) for name, metric in report.metrics.items()}
+    return {
+        "attempt_id": flush.attempt_id,
+        "made_at": verdict.made_at,
+        "final": verdict.final,
+        "outcome": report.outcome,
+        "category": diagnosis.category,
+        "reason": diagnosis.reason,
+        "confidence": diagnosis.confidence,
+        "by": diagnosis.by,
+        "rule": diagnosis.rule,
+        "summary": diagnosis.summary,
+        "group_id": flush.group_id,
+        "report": packed(report.model_copy(update={"metrics": metrics}).as_json().encode()),
+    }
 
 
-def packed(value: Any) -> bytes:
-    """JSON, compressed: reports and points are written often and read seldom."""
-    return zstandard.ZstdCompressor(level=3).compress(json.dumps(value, separators=(",", ":")).encode())
+def packed(json_: bytes) -> bytes:
+    """Compressed: reports and points are written often and read seldom."""
+    return zstandard.ZstdCompressor(level=3).compress(json_)
 
 
 def unpacked(data: bytes) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Table, Update
 from sqlalchemy.dialects import postgresql, sqlite
 
 
@@ -13,12 +14,27 @@ def upsert(
     connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], changes: Sequence[str] | None = None
 ) -> None:
     """Insert ``rows``; where the primary key is there already, set ``changes`` (all columns given, unless named)."""
+    columns = tuple(changes) if changes is not None else None
+    connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0]), columns), list(rows))
+
+
+@cache
+def _upsert(dialect: str, table: Table, given: tuple[str, ...], changes: tuple[str, ...] | None) -> Any:
+    """The statement: to build it takes longer than to run it."""
     keys = [column.name for column in table.primary_key]
-    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(table)
-    columns = changes if changes is not None else [name for name in rows[0] if name not in keys]
-    statement = statement.on_conflict_do_update(index_elements=keys, set_={name: statement.excluded[name] for name in columns})
-    connection.execute(statement, list(rows))
+    module: Any = sqlite if dialect == "sqlite" else postgresql
+    statement = module.insert(table)
+    columns = changes if changes is not None else [name for name in given if name not in keys]
+    return statement.on_conflict_do_update(index_elements=keys, set_={name: statement.excluded[name] for name in columns})
+
+
+def update_many(connection: Connection, statement: Update, rows: Iterable[Mapping[str, Any]]) -> None:
+    """``statement`` for each of ``rows``: what its ``bindparam``s ask for, and the columns to set."""
+    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        alike.setdefault(tuple(row), []).append(row)
+    for some in alike.values():
+        connection.execute(statement, some)
 
 
 def insert_many(connection: Connection, table: Table, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
