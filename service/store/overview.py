@@ -171,8 +171,8 @@ def to_approve(connection: Connection, most: int) -> list[dict[str, Any]]:
 
 def options(connection: Connection, since: float) -> dict[str, list[str]]:
     """What filters can be set to."""
-    clusters = select(distinct(jobs.c.cluster)).where(jobs.c.cluster.is_not(None)).order_by(jobs.c.cluster)
-    reasons = select(distinct(occurrences.c.reason)).where(occurrences.c.at >= since).order_by(occurrences.c.reason)
+    clusters = select(jobs.c.cluster).distinct().where(jobs.c.cluster.is_not(None)).order_by(jobs.c.cluster)
+    reasons = select(occurrences.c.reason).distinct().where(occurrences.c.at >= since).order_by(occurrences.c.reason)
     return {
         "clusters": list(connection.execute(clusters.limit(_MOST_OPTIONS)).scalars()),
         "reasons": list(connection.execute(reasons.limit(_MOST_OPTIONS)).scalars()),

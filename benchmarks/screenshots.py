@@ -1,0 +1,81 @@
+"""Pictures of all pages, wide and narrow, light and dark: ``python -m benchmarks.screenshots DIR``.
+
+Starts ``diagnose demo`` (a week of sample jobs through the real service) and takes them with the Chromium of this machine; needs
+the package playwright (the extra ``test``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PAGES = {
+    "overview": "",
+    "failures": "failures",
+    "failure": "failures/{group}",
+    "jobs": "jobs",
+    "job": "jobs/{job}",
+    "log": "jobs/{job}/log",
+    "nodes": "nodes",
+    "node": "nodes/{node}",
+    "actions": "actions",
+    "rules": "rules?line=NVRM%3A+Xid+%28PCI%3A0000%3A3b%3A00%29%3A+79%2C+GPU+has+fallen+off+the+bus.",
+    "rule": "rules/xid-ecc",
+    "sign-in": "sign-in",
+}
+WIDTHS = (1280, 390)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pages", nargs="*", default=list(PAGES), choices=list(PAGES))
+    chosen = parser.parse_args(arguments)
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        sys.exit("there is no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-m", "diagnose", "demo", "--no-browser", "--jobs", "150"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
+        try:
+            assert process.stdout is not None
+            base = process.stdout.readline().strip()
+            browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+            ids = _ids(browser, base)
+            time.sleep(5)  # some live lines
+            for scheme in ("light", "dark"):
+                for width in WIDTHS:
+                    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+                    page = context.new_page()
+                    for name in chosen.pages:
+                        page.goto(base + PAGES[name].format(**ids))
+                        page.wait_for_timeout(600)
+                        page.screenshot(path=str(chosen.folder / f"{name}-{width}-{scheme}.png"), full_page=width < 1000)
+                    context.close()
+        finally:
+            process.terminate()
+    return 0
+
+
+def _ids(browser: object, base: str) -> dict[str, str]:
+    """One of each to look at: what a person would click on first."""
+    page = browser.new_page()  # type: ignore[attr-defined]
+    found = {}
+    page.goto(f"{base}failures?reason=ecc_error")
+    found["group"] = page.locator("[data-row] a").first.get_attribute("href").rpartition("/")[2]
+    page.goto(f"{base}failures/{found['group']}")
+    found["job"] = page.locator("section:has(h2:text('Jobs')) [data-row] a").first.get_attribute("href").rpartition("/")[2]
+    page.goto(f"{base}nodes")
+    found["node"] = page.locator("[data-row] a").first.get_attribute("href").rpartition("/")[2]
+    page.close()
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
