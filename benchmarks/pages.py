@@ -1,8 +1,8 @@
 """How long does a page take, and how large is it, over a full database? ``python -m benchmarks.pages``.
 
-A database is filled (10,000 jobs, 5,000 failures, half of them in one group, a million kept lines), a service is
-started on it, and each page is asked for over HTTP. Printed are the server's time (median and 95th percentile, from sending the request
-to the last byte; other work on the machine counts too) and the transfer, with the goals: 300 ms and 300 kB.
+A database is filled (10,000 jobs, 5,000 failures, half of them in one group, a million kept lines), a service is started on it,
+and each page is asked for over HTTP. Printed are the server's time (median and 95th percentile, from sending the request to the
+last byte; other work on the machine counts too) and the transfer, with the goals: 300 ms and 300 kB.
 """
 
 from __future__ import annotations

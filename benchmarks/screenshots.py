@@ -1,7 +1,7 @@
 """Pictures of all pages, wide and narrow, light and dark: ``python -m benchmarks.screenshots DIR``.
 
-Starts ``diagnose demo`` (a week of sample jobs through the real service) and takes them with the Chromium of this machine; needs
-the package playwright (the extra ``test``).
+Starts ``diagnose demo`` (a week of sample jobs through the real service) and takes them with the Chromium of this machine;
+needs the package playwright (the extra ``test``).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from diagnose import shipped
 from diagnose.errors import DiagnoseError
@@ -34,7 +34,7 @@ _NODES = 48
 _SICK = (7, 23)
 """nodes that hardware failures come back to"""
 _PIECE = 1 << 20
-_DECIDED_S = 12 * 3600.0
+_DECIDED_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +197,31 @@ def _age_attempt(connection: Connection, attempt: int, job: int, planned: Planne
     connection.execute(update(t.occurrences).where(o.attempt_id == attempt).values(at=ended, gpu_seconds=lost))
     nodes = t.occurrence_nodes
     connection.execute(update(nodes).where(nodes.c.attempt_id == attempt).values(at=ended))
-    actions = t.actions
-    values: dict[str, Any] = {"created": ended, "changed": ended}
-    if ended < time.time() - _DECIDED_S:
-        # Somebody has long decided about it.
-        values |= {"state": "succeeded", "changed": ended + 300, "decided_by": "night shift", "executor": "slurm"}
-    connection.execute(update(actions).where(actions.c.attempt_id == attempt).values(**values))
+
+
+def forget_decisions(connection: Connection) -> None:
+    """All came within seconds, which looked like one great incident: they are decided anew, each in its place in the week."""
+    connection.execute(delete(t.actions))
+    connection.execute(delete(t.decisions))
+
+
+def age_decisions(connection: Connection, plans: list[Planned]) -> None:
+    """Move the actions too; what is old was decided and done by somebody long ago."""
+    x = t.actions.c
+    ended = {(planned.job, planned.attempt): planned.ended for planned in plans if planned.ended is not None}
+    rows = connection.execute(
+        select(x.id, t.jobs.c.name, t.attempts.c.number)
+        .join(t.attempts, t.attempts.c.id == x.attempt_id)
+        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+    ).all()
+    for action, job, number in rows:
+        at = ended.get((job, number))
+        if at is None:
+            continue
+        values: dict[str, Any] = {"created": at, "changed": at}
+        if at < time.time() - _DECIDED_S:
+            values |= {"state": "succeeded", "changed": at + 300, "decided_by": "night shift", "executor": "slurm"}
+        connection.execute(update(t.actions).where(x.id == action).values(**values))
 
 
 def _count_again(connection: Connection) -> None:

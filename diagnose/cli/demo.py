@@ -76,7 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _serving(data: Path, port: int, log: IO[str]) -> Iterator[str]:
     """A service of its own, on this machine only."""
+    policy = data / "policy.yaml"
+    policy.write_text("mode: approve\n")
     words = [sys.executable, "-m", "diagnose", "serve", "--data", str(data / "service"), "--port", str(port)]
+    words += ["--policy", str(policy)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True) as process:  # noqa: S603 - ourselves
         try:
             assert process.stdout is not None
@@ -92,6 +95,7 @@ def _age(data: Path, plans: list[Planned]) -> None:
     """Once all of it is stored."""
     from service import demo
     from service.store import Store
+    from service.store.actions import undecided
 
     store = Store.in_folder(data / "service")
     try:
@@ -101,6 +105,12 @@ def _age(data: Path, plans: list[Planned]) -> None:
                 raise DiagnoseError("the service does not store what it was sent", where=str(data), remedy="see service.log")
             time.sleep(0.3)
         store.write(lambda connection: demo.age(connection, plans))
+        store.write(demo.forget_decisions)
+        while store.read(undecided):
+            if time.monotonic() > deadline:
+                raise DiagnoseError("the service does not decide", where=str(data), remedy="see service.log")
+            time.sleep(0.3)
+        store.write(lambda connection: demo.age_decisions(connection, plans))
     finally:
         store.close()
 
