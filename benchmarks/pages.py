@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import json
 import os
 import random
 import statistics
@@ -96,7 +97,7 @@ def fill(store: Store, jobs: int, failures: int, lines: int, groups: int, nodes:
                     "at_step": 200.0,
                     "least": 0.0,
                     "most": 5.0,
-                    "points": packed(points),
+                    "points": packed(json.dumps(points).encode()),
                 }
             )
         connection.execute(insert(t.groups), known)
@@ -222,7 +223,7 @@ def _diagnosis(number: int, at: float, group: dict[str, Any], node: str) -> dict
         "rule": "x",
         "summary": "It failed.",
         "group_id": group["id"],
-        "report": packed(report.as_dict()),
+        "report": packed(report.as_json().encode()),
     }
 
 

@@ -9,5 +9,7 @@ The map, in reading order; a module imports only what stands above it:
     verdicts attempts scanners          one attempt while it is live, and the threads that read
     jobs ingest                         all that is live; the one door for logs
     protocols                           ways logs arrive: request -> batches
+    actions                             diagnosis -> decision -> action: who says yes, who carries it out
     auth service api app server         tokens; the parts put together; one router a noun; HTTP
+    dashboard demo                      the pages for people; a week to look at
 """
