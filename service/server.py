@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import resource
+import signal
 import socket
 import sys
 import time
@@ -61,6 +62,8 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
         backlog=2048,
     )
     server = _Server(config, f"{scheme}://{host}:{address[1]}")
+    # uvicorn ends in good order and then raises the signal once more: an end that was asked for would look like a crash.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         server.run(sockets=[listening])
     finally:
