@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from diagnose.agent.log_agent import LogAgent, Written
@@ -76,15 +77,21 @@ def taught(
     now: float,
     settings: Settings | None = None,
     segment: int = 0,
+    ask: Callable[[Sequence[Template], str, int], Written] | None = None,
 ) -> Lesson:
-    """What was gathered becomes proposals, and they are judged: what passes is in shadow."""
+    """What was gathered becomes proposals, and they are judged: what passes is in shadow.
+
+    ``ask`` (templates, job, segment) asks a model that is open already, with its budgets; ``settings`` one for this lesson.
+    """
+    if ask is None and settings is not None:
+        ask = partial(_asked_once, settings)
     lesson = Lesson()
     about = {"jobs": list(jobs[:_MOST_JOBS]), "segment": segment}
     groups = {known.provenance.get("group", known.rule.id) for known in book.rules(family="filters")}
     fresh = {rule.id: (rule, template) for rule, template in miner.proposals() if rule.id not in groups}
     mined = {name: {"by": "miner", "seen": template.count, **about} for name, (_, template) in fresh.items()}
-    if settings is not None and fresh:
-        written = asyncio.run(_asked(settings, [template for _, template in fresh.values()], jobs[0], segment))
+    if ask is not None and fresh:
+        written = ask([template for _, template in fresh.values()], jobs[0], segment)
         lesson.problems, lesson.forwarded, lesson.redacted = written.problems, written.refused, written.redacted
         for proposal in written.proposals:
             lesson.proposed += propose(book, proposal.rule, about | proposal.provenance, proposal.lines, now)
@@ -97,6 +104,10 @@ def taught(
         lesson.proposed += propose(book, rule, mined[name], [*template.samples, *template.held], now)
     lesson.refused += judge(book, evidence, now)
     return lesson
+
+
+def _asked_once(settings: Settings, templates: Sequence[Template], job: str, segment: int) -> Written:
+    return asyncio.run(_asked(settings, templates, job, segment))
 
 
 async def _asked(settings: Settings, templates: Sequence[Template], job: str, segment: int) -> Written:

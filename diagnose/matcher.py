@@ -23,7 +23,8 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from diagnose import shapes
@@ -39,6 +40,7 @@ EngineName = Literal["core", "core+wheel", "wheel", "plain"]
 CONFIRM_S = 0.05
 """How long ``regex`` may think about one line before a rule that Hyperscan cannot hold counts as undecided."""
 _DIGITS = re.compile(rb"[0-9]+")
+_NOBODY = Rule("reserved", "failures", "reserved", title="a number that is kept free for a rule")
 
 
 def best_engine() -> EngineName:
@@ -67,16 +69,20 @@ def engine_text(engine: EngineName) -> str:
 class Matcher:
     """Verdicts on blocks. One matcher is used by one thread at a time; sources have a Cursor each and may share one."""
 
-    def __init__(self, rules: RuleSet, engine: EngineName | None = None) -> None:
+    def __init__(self, rules: RuleSet, engine: EngineName | None = None, *, reserved: int = 0) -> None:
+        """``reserved``: so many failure rules that are added later go before all of these, else they come last."""
         self.engine: EngineName = engine or best_engine()
         if self.engine not in ENGINES:
             raise RuleError(f"{self.engine} is not an engine", remedy=f"use one of: {', '.join(ENGINES)}")
-        self.rules: list[Rule] = list(rules)
+        self.rules: list[Rule] = [*(replace(_NOBODY, id=f"reserved-{number}") for number in range(reserved)), *rules]
         self.series: list[str] = ["step"]
         self.actions = _actions(self.rules)
         self._lock = threading.Lock()
         self._next: Databases | None = None
-        self._gone: set[int] = set()
+        self._gone: set[int] = set(range(reserved))
+        self._free = list(reversed(range(reserved)))
+        self._placed: set[int] = set()
+        """reserved numbers that were given away and are not in the base yet"""
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
         self._confirmations: dict[int, Any] = {}
         shapes.analyse(pattern for rule in self.rules for _, pattern in rule.metrics)  # all at once: see readings
@@ -106,17 +112,34 @@ class Matcher:
             result.kept = KEPT.pack(*first) + result.kept[KEPT.size :]
         return result
 
-    def add(self, rules: Sequence[Rule]) -> None:
-        """Make ``rules`` live from the next block on: compiled here, alone, in milliseconds. May be called by any thread."""
+    def add(self, rules: Sequence[Rule], resting: Collection[str] = ()) -> None:
+        """Make ``rules`` live from the next block on: compiled here, alone, in milliseconds. May be called by any thread.
+
+        Those whose ids are in ``resting`` get their numbers only, until ``wake``: so matchers whose jobs want other rules can
+        count alike.
+        """
         with self._lock:
             current = self._next or self._databases
             taken = {rule.id for rule in self.rules}
             for rule in rules:
                 if rule.id in taken:
                     raise RuleError(f"the rule id {rule.id!r} is in use", where=rule.place, remedy="choose another id")
-            together = [*self.rules, *rules]
-            delta = self._compile(list(enumerate(together))[current.absorbed :])
-            self.rules.extend(rules)
+            early = [rule for rule in rules if rule.family == "failures"][: len(self._free)]
+            places = {self._free[-1 - count]: rule for count, rule in enumerate(early)}
+            late = [rule for rule in rules if not any(rule is other for other in early)]
+            together = [*(places.get(number, rule) for number, rule in enumerate(self.rules)), *late]
+            idle = {number for number, rule in enumerate(together) if rule.id in resting}
+            new = {*places, *range(len(self.rules), len(together))}
+            awake = [
+                (number, rule)
+                for number, rule in enumerate(together)
+                if number not in idle and (number in new or self._in_delta(number, current))
+            ]
+            delta = self._compile(awake, self._gone - new)
+            del self._free[len(self._free) - len(places) :]
+            self._placed |= places.keys()
+            self._gone = (self._gone - new) | (idle & new)
+            self.rules[:] = together
             self.actions = _actions(self.rules)
             self._next = Databases(current.base, delta, current.absorbed)
 
@@ -126,24 +149,46 @@ class Matcher:
             wanted = set(rule_ids)
             self._gone |= {number for number, rule in enumerate(self.rules) if rule.id in wanted}
             current = self._next or self._databases
-            delta = self._compile(list(enumerate(self.rules))[current.absorbed :])
-            self._next = Databases(current.base, delta, current.absorbed)
-        if any(number < current.absorbed for number in self._gone):
+            self._next = Databases(current.base, self._delta(current), current.absorbed)
+        if any(not self._in_delta(number, current) and not self._unused(number) for number in self._gone):
+            self.absorb()
+
+    def wake(self, rule_ids: Iterable[str]) -> None:
+        """Put rules back to use that rested or were retired."""
+        with self._lock:
+            wanted = set(rule_ids)
+            back = {number for number in self._gone if self.rules[number].id in wanted}
+            self._gone -= back
+            current = self._next or self._databases
+            self._next = Databases(current.base, self._delta(current), current.absorbed)
+        if any(not self._in_delta(number, current) for number in back):
             self.absorb()
 
     def absorb(self) -> threading.Thread:
         """Compile base and additions into one database, in the background; the next block after that uses it."""
 
         def work() -> None:
-            count = len(self.rules)
-            base = self._compile(list(enumerate(self.rules[:count])))
             with self._lock:
-                delta = self._compile(list(enumerate(self.rules))[count:])
-                self._next = Databases(base, delta, count)
+                rules, placed = list(self.rules), set(self._placed)
+            base = self._compile(list(enumerate(rules)))
+            with self._lock:
+                self._placed -= placed
+                made = Databases(base, (), len(rules))
+                self._next = Databases(base, self._delta(made), len(rules))
 
         thread = threading.Thread(target=work, name="absorb-rules", daemon=True)
         thread.start()
         return thread
+
+    def _in_delta(self, number: int, databases: Databases) -> bool:
+        return number >= databases.absorbed or number in self._placed
+
+    def _unused(self, number: int) -> bool:
+        return number in self._free
+
+    def _delta(self, databases: Databases) -> tuple[bytes | None, ...]:
+        """The small database of what the base has not, compiled anew."""
+        return self._compile([pair for pair in enumerate(self.rules) if self._in_delta(pair[0], databases)])
 
     def judge(self, body: bytes) -> int:
         """The rule that decides about one body, by the plain scan."""
@@ -226,9 +271,10 @@ class Matcher:
                 return None
         return found
 
-    def _compile(self, numbered: list[tuple[int, Rule]]) -> tuple[bytes | None, ...]:
+    def _compile(self, numbered: list[tuple[int, Rule]], gone: Collection[int] | None = None) -> tuple[bytes | None, ...]:
+        left_out = self._gone if gone is None else gone
         try:
-            groups = books(pair for pair in numbered if pair[0] not in self._gone)
+            groups = books(pair for pair in numbered if pair[0] not in left_out)
             if self.engine == "core":
                 return compiled(self._library, [*groups.blind, *groups.relaxed]), compiled(self._library, groups.sensitive)
             return (compiled(self._library, groups.together),)

@@ -22,6 +22,8 @@ from diagnose.compression import NOTABLE
 from diagnose.detectors import findings
 from diagnose.detectors.course import Course
 from diagnose.errors import DiagnoseError
+from diagnose.fingerprint import HEAD as FINGERPRINTED
+from diagnose.fingerprint import KEYS
 from diagnose.job import Job
 from diagnose.prefixes import Origin, origin
 from diagnose.scan import Scan
@@ -51,6 +53,8 @@ _BEHIND_S = 5.0
 _WELL = 12.0
 """times the settling time, after words that all went well"""
 _ROW_WEIGHT = 300
+_MOST_UNLEARNED = 500
+"""blocks that wait until it is known what kind of job it is"""
 
 
 class Item(NamedTuple):
@@ -166,6 +170,10 @@ class Attempt:
         self.analysis: Job | None = None
         self.lsn = self.stored_lsn = opened.lsn
         self.started_at = opened.started_at
+        self.workload = opened.workload
+        """the kind of job that it is, once enough was read to tell"""
+        self._unlearned: list[Scan] = []
+        """what was kept before that"""
         self.last_seen = opened.last_seen
         self.end: End | None = None
         if opened.state == "ended":
@@ -231,6 +239,8 @@ class Attempt:
             return False
         if self.analysis is None and not self._load(matcher, now):
             return False
+        if self.analysis is not None:
+            self.analysis.compression.matcher = matcher  # the workload's own, or what it was: their numbers are the same
         read = 0
         blocked = False
         while self.pending and read < _SLICE:
@@ -278,6 +288,7 @@ class Attempt:
             return False
         self._times.retry = 0.0
         job = Job(self.job, [stream.source() for stream in self.streams], matcher)
+        job.metadata = {key: self.labels[key] for key in KEYS if key in self.labels}
         if snapshot is not None:
             try:
                 job.restore(snapshot, kept)
@@ -328,8 +339,22 @@ class Attempt:
             self._hung = False
         if self._times.end:
             self._times.end = now + self._settling
-        for scan in job.feed(stream.number, data):
+        scans = job.feed(stream.number, data)
+        for scan in scans:
             self._keep(stream, scan)
+        if self.workload is None and job.compression.counts.bytes_in >= FINGERPRINTED:
+            self.workload = self._desk.workload(job.fingerprint)
+        if self._desk.learns:
+            self._learn(scans)
+
+    def _learn(self, scans: list[Scan]) -> None:
+        """What was kept is worth a lesson, once it is known for whom."""
+        if self.workload is None:
+            if len(self._unlearned) < _MOST_UNLEARNED:
+                self._unlearned += scans
+            return
+        self._desk.learn(self, [*self._unlearned, *scans])
+        self._unlearned = []
 
     _settling = 0.0
 
@@ -398,9 +423,15 @@ class Attempt:
         assert job is not None
         if self.end is None or self.end.by != "exit" or end.by == "exit":
             self.end = end
+        last: list[Scan] = []
         for stream in self.streams[: len(job.sources)]:
             for scan in job.close(stream.number):
                 self._keep(stream, scan)
+                last.append(scan)
+        if self.workload is None and job.compression.counts.bytes_in:
+            self.workload = self._desk.workload(job.fingerprint)
+        if self._desk.learns:
+            self._learn(last)
         self._times.end = self._times.hang = 0.0
         self._times.diagnose = time.monotonic()
         self._judged_lsn = -1
@@ -511,6 +542,7 @@ class Attempt:
             "step": _finite(step),
             "loss": _finite(loss[1].last) if loss is not None else None,
             "progress_at": self._progress_at,
+            "workload": self.workload,
         }
         if self._verdict is not None:
             figures["outcome"] = self._verdict.report.outcome

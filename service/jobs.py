@@ -10,23 +10,30 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from diagnose.fingerprint import Fingerprint
 from diagnose.report import Report
 from diagnose.rules import RuleSet, load
+from diagnose.scan import Scan
 from diagnose.snapshot import StoredLine
 from service.attempts import HEAD, Attempt, End, Item, Stream
 from service.events import Events
 from service.flusher import Flusher
 from service.journal import DATA, Definition, Journal
+from service.matchers import Matchers
 from service.scanners import Scanner
 from service.settings import Settings
 from service.store import Store
 from service.store import live as stored
+from service.store.book import StoreBook
 from service.store.live import Flush
 from service.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from service.learning import Learning
 
 log = logging.getLogger("diagnose.jobs")
 
@@ -55,7 +62,10 @@ class Jobs:
         self._latest: dict[str, int] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.rules = rules if rules is not None else load()
-        self._scanners = [Scanner(f"scanner-{number}", self.rules) for number in range(settings.scanners)]
+        self.matchers = Matchers(self.rules, StoreBook(store), most_workloads=settings.workload_matchers)
+        self._scanners = [Scanner(number, self.matchers) for number in range(settings.scanners)]
+        self.learning: Learning | None = None
+        """set by the service"""
         self._flusher = Flusher(store, telemetry)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -74,6 +84,7 @@ class Jobs:
         for scanner in self._scanners:  # one by one: the first compiles the rules for all, if that was not done before
             scanner.start()
             scanner.prepared.wait()
+        self.matchers.refresh()
         self._flusher.start()
         self._recovering = True
         again = 0
@@ -263,7 +274,20 @@ class Jobs:
     def flush_interval(self) -> float:
         return min(max(self.settings.flush_s, len(self._attempts) / _FLUSHES_S), _MOST_INTERVAL_S)
 
+    @property
+    def learns(self) -> bool:
+        return self.learning is not None and self.learning.learns
+
+    def workload(self, job: Fingerprint) -> str | None:
+        return self.matchers.workload(job, enrol=self.learns)
+
+    def learn(self, attempt: Attempt, scans: Sequence[Scan]) -> None:
+        if self.learning is not None and attempt.workload is not None:
+            self.learning.feed(attempt.job, attempt.workload, scans)
+
     def flush(self, attempt: Attempt, flush: Flush) -> None:
+        if self.learning is not None and flush.verdict is not None:
+            flush.verdict.tasks = self.learning.tasks_of(attempt, flush)
         self._flusher.put(flush, lambda flush: self._flushed(attempt, flush))
 
     def _flushed(self, attempt: Attempt, flush: Flush) -> None:
@@ -300,7 +324,9 @@ class Jobs:
         }
         self.telemetry.to_diagnosis_s.observe(max(0.0, time.time() - figures["last_seen"]))
         if diagnosis.root_cause is not None or verdict.report.outcome == "failed":
-            self.events.publish("job.diagnosed", final=verdict.final, **facts)
+            self.events.publish("job.diagnosed", final=verdict.final, by=diagnosis.by, **facts)
+        if verdict.tasks and self.learning is not None:
+            self.learning.look()
         if verdict.final:
             self.events.publish("job.ended", by=figures["ended_by"], exit_code=figures["exit_code"], **facts)
         if flush.regressed:

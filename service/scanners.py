@@ -14,13 +14,15 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from diagnose.matcher import Matcher
-from diagnose.rules import RuleSet
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diagnose.fingerprint import Fingerprint
     from diagnose.report import Report
+    from diagnose.scan import Scan
     from diagnose.snapshot import StoredLine
     from service.attempts import Attempt, End
+    from service.matchers import Matchers
     from service.store.live import Flush
 
 log = logging.getLogger("diagnose.scanners")
@@ -41,23 +43,27 @@ class Desk(Protocol):
     def reported(self, attempt: Attempt, report: Report, cost_s: float) -> None: ...
     def settled(self, attempt: Attempt) -> None: ...
     def publish(self, kind: str, **data: Any) -> None: ...
+    def workload(self, job: Fingerprint) -> str | None: ...
+    @property
+    def learns(self) -> bool: ...
+    def learn(self, attempt: Attempt, scans: Sequence[Scan]) -> None: ...
 
 
 class Scanner:
-    """One thread with its matcher and its attempts."""
+    """One thread with its matchers and its attempts."""
 
-    def __init__(self, name: str, rules: RuleSet) -> None:
-        self._rules = rules
+    def __init__(self, number: int, matchers: Matchers) -> None:
+        self.number = number
+        self._matchers = matchers
         self._ready: deque[Attempt] = deque()
         self._timers: list[tuple[float, int, Attempt]] = []
         self._numbers = itertools.count()
         self._wake = threading.Condition()
         self._closing = False
-        self.matcher: Matcher | None = None
         self.attempts = 0
         """how many are its"""
         self.prepared = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"scanner-{number}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -87,14 +93,14 @@ class Scanner:
 
     def _run(self) -> None:
         try:
-            self.matcher = Matcher(self._rules)
+            self._matchers.open(self.number)
         finally:
             self.prepared.set()
         while (attempt := self._next()) is not None:
             more = False
             try:
                 if not attempt.closed:
-                    more = attempt.work(self.matcher)
+                    more = attempt.work(self._matchers.of(self.number, attempt.workload))
             except Exception:
                 # One record that cannot be read must not stop this job's others, nor other jobs.
                 log.exception("reading job %s attempt %d", attempt.job, attempt.number)

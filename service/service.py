@@ -16,6 +16,7 @@ from service.events import Events
 from service.ingest import Ingest
 from service.jobs import Jobs
 from service.journal import Journal
+from service.learning import Learning, endpoint
 from service.protocols import identity
 from service.settings import Settings
 from service.store import Store
@@ -45,6 +46,10 @@ class Service:
         self.events = Events()
         self.jobs = Jobs(self.store, self.journal, self.events, self.telemetry, settings, rules)
         self.ingest = Ingest(self.jobs, self.journal, self.telemetry, settings)
+        self.learning = Learning(
+            self.store, self.jobs.matchers, self.events, self.telemetry, settings, lambda: endpoint(settings, self.vllm)
+        )
+        self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
         self.actions = Actions(self.store, self.events, over_shipped(settings.policy) if settings.policy else shipped_policy())
         self.started_at = time.time()
@@ -60,6 +65,7 @@ class Service:
         self.journal.start(after=known)
         self.jobs.start()
         self.actions.start()
+        await self.learning.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
         self.ready = True
 
@@ -73,6 +79,7 @@ class Service:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self.learning.close()
         await self.jobs.close()
         await asyncio.to_thread(self.journal.close)
         self.store.close()

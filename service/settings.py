@@ -77,6 +77,23 @@ class Settings:
     vllm_flags: str = ""
     """more flags for it, as a shell splits them"""
 
+    learn: bool = False
+    """learn filter rules from what no rule knows in live jobs: mined templates, or a model's where there is one"""
+    llm: str | None = None
+    """an OpenAI-compatible endpoint: asked about failures that rules explain weakly; see docs/service.md"""
+    model: str | None = None
+    """one of its models; None: the first"""
+    agent_calls_per_job: int = 50
+    agent_tokens_per_job: int = 200_000
+    agent_calls_per_hour: int = 1000
+    agent_tokens_per_hour: int = 4_000_000
+    agent_timeout_s: float = 60.0
+    """for one request to the endpoint"""
+    lesson_s: float = 5.0
+    """between two lessons while lines come in"""
+    workload_matchers: int = 8
+    """matchers for workloads that have rules of their own, about 30 MB each; beyond that their jobs do without these rules"""
+
     flush_s: float = 2.0
     """how long what was read may wait for the database, when few jobs run"""
     settle_s: float = 5.0

@@ -34,6 +34,17 @@ class Telemetry:
         self.unstored_bytes = Gauge("diagnose_unstored_bytes", "Kept and not yet in the database", registry=r)
         self.journal_bytes = Gauge("diagnose_journal_bytes", "Size of the journal", registry=r)
         self.database_up = Gauge("diagnose_database_up", "Whether the database answered last time", registry=r)
+        self.learning_lines = Counter(
+            "diagnose_learning_lines",
+            "Kept lines for the learner: fed, or missed because its queue was full",
+            ["result"],
+            registry=r,
+        )
+        self.proposals = Counter("diagnose_rule_proposals", "Rules proposed, and of those refused", ["result"], registry=r)
+        self.questions = Counter("diagnose_agent_questions", "Failures that the agent was asked about", ["result"], registry=r)
+        self.model_calls = Counter("diagnose_model_calls", "Requests to the model's endpoint", ["result"], registry=r)
+        self.model_tokens = Counter("diagnose_model_tokens", "Tokens read and written by the model", ["direction"], registry=r)
+        self.agent_restarts = Counter("diagnose_agent_restarts", "Times that the agent's process ended", registry=r)
         self.streams = Gauge("diagnose_event_streams", "Clients that listen to events", registry=r)
 
     def text(self) -> bytes:

@@ -37,6 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vllm-flags", metavar="FLAGS", help="more flags for it: --vllm-flags='--max-model-len=8192 --dtype=half'"
     )
+    parser.add_argument("--learn", action="store_true", default=None, help="learn filter rules from live jobs")
+    parser.add_argument("--llm", metavar="URL", help="ask this endpoint about failures that rules explain weakly")
+    parser.add_argument("--model", metavar="NAME", help="one of its models (default: the first)")
+    parser.add_argument("--agent-tokens-per-hour", metavar="N", type=int, help="what asking may cost (4,000,000)")
+    parser.add_argument("--agent-tokens-per-job", metavar="N", type=int, help="of one job (200,000)")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="how much it tells")
 
 
@@ -69,6 +74,11 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "redact",
             "with_vllm",
             "vllm_flags",
+            "learn",
+            "llm",
+            "model",
+            "agent_tokens_per_hour",
+            "agent_tokens_per_job",
         )
         if (value := getattr(arguments, name, None)) is not None
     }

@@ -14,6 +14,7 @@ from service.service import Service
 
 Reader = Annotated[Who, Depends(needs("read"))]
 Operator = Annotated[Who, Depends(needs("operate"))]
+Admin = Annotated[Who, Depends(needs("admin"))]
 Sender = Annotated[Who, Depends(needs("ingest"))]
 
 

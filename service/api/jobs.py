@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Query, Response
 
 from diagnose.report import Report
 from diagnose.taxonomy import shipped_taxonomy
+from service import corpus
 from service.api import shapes
 from service.api.common import REFUSALS, Before, Here, JobName, Limit, Number, Operator, Reader, Word, place, place_of, storable
 from service.errors import Refused, Unknown
 from service.service import Service
-from service.store import reading
+from service.store import reading, tasks
+from service.store.live import unpacked
 
 router = APIRouter(tags=["jobs"], responses=REFUSALS)
 
@@ -65,7 +68,15 @@ async def job(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
 @router.get(
     "/v1/jobs/{job}/report", response_model=Report, response_model_by_alias=True, summary="What happened (diagnose.report/1)"
 )
-async def report(job: JobName, service: Here, who: Reader, attempt: Number = None) -> dict[str, Any]:
+async def report(
+    job: JobName,
+    service: Here,
+    who: Reader,
+    attempt: Number = None,
+    version: Annotated[
+        Literal["latest", "rules"], Query(description="rules: as it was before a model was asked, if one was")
+    ] = "latest",
+) -> dict[str, Any]:
     """Of a running job: as far as is known by now."""
     await service.jobs.fresh(job, attempt, report=True)
     key = await _attempt(service, job, attempt)
@@ -77,6 +88,10 @@ async def report(job: JobName, service: Here, who: Reader, attempt: Number = Non
     if found is None:
         raise Unknown("there is no report yet", where=job, remedy="try again in a moment")
     whole: dict[str, Any] = found["report"]
+    if version == "rules":
+        known = await service.store.aread(lambda connection: tasks.answered(connection, key))
+        if known is not None and known.before is not None:
+            return {**unpacked(known.before), "metrics": whole["metrics"]}
     return whole
 
 
@@ -115,7 +130,8 @@ async def series(job: JobName, service: Here, who: Reader, attempt: Number = Non
 
 @router.post("/v1/jobs/{job}/corrections", response_model=shapes.Correction, status_code=201, summary="Correct a diagnosis")
 async def correct(job: JobName, service: Here, who: Operator, correction: Annotated[shapes.Correct, Body()]) -> dict[str, Any]:
-    """Stored as a label beside the diagnosis: for accuracy, for a corpus, for what is learned."""
+    """Stored as a label beside the diagnosis, and learned from: a rule for its root line, or none where it is refused
+    (``lesson`` of GET /v1/corrections says what came of it)."""
     taxonomy = shipped_taxonomy()
     if taxonomy.category_of.get(correction.reason) != correction.category:
         raise Refused(
@@ -130,9 +146,12 @@ async def correct(job: JobName, service: Here, who: Operator, correction: Annota
 
     def work(connection: Any) -> dict[str, Any]:
         made = reading.correct(connection, key, values, who.name, now)
+        told = {"by": "person", "reason": correction.reason, "source": correction.source, "line": correction.line}
+        tasks.enter(connection, key, tasks.Wanted("confirm", told, f"correction/{made}"), now)
         return next(row for row in reading.corrections(connection, limit=100, attempt=key) if row["id"] == made)
 
     row = await service.store.awrite(work)
+    service.learning.look()
     service.events.publish("diagnosis.corrected", job=job, attempt=row["attempt"], reason=row["reason"], who=who.name)
     return row
 
@@ -140,6 +159,26 @@ async def correct(job: JobName, service: Here, who: Operator, correction: Annota
 @router.get("/v1/corrections", response_model=shapes.CorrectionList, summary="What persons corrected")
 async def corrections(service: Here, who: Reader, limit: Limit = 100) -> dict[str, Any]:
     return {"corrections": await service.store.aread(lambda connection: reading.corrections(connection, limit=limit))}
+
+
+@router.get(
+    "/v1/corrections/corpus",
+    summary="The corrected jobs as a corpus that diagnose eval reads",
+    response_class=Response,
+    responses={200: {"content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def corrected_corpus(service: Here, who: Reader) -> Response:
+    """A tar file: labels.tsv and, of each job, the kept lines."""
+
+    def work(connection: Any) -> bytes:
+        with tempfile.TemporaryFile() as out:
+            corpus.write(connection, out)
+            out.seek(0)
+            return out.read()
+
+    data = await service.store.aread(work)
+    named = {"Content-Disposition": 'attachment; filename="corpus.tar.gz"'}
+    return Response(data, media_type="application/gzip", headers=named)
 
 
 async def _attempt(service: Service, job: str, number: int | None) -> int:

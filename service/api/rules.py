@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+import time
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Path, Query
 
-from diagnose.learned import Learned
+from diagnose.errors import RuleError
+from diagnose.learned import Learned, move
 from diagnose.rules import Rule
 from service.api import shapes
-from service.api.common import REFUSALS, Here, Limit, Reader, Word
+from service.api.common import REFUSALS, Admin, Here, Limit, Reader, Word, storable
+from service.auth import Who
+from service.errors import Conflict, Unknown
+from service.service import Service
 from service.store import tables as t
-from service.store.book import selected
+from service.store.book import StoreBook, selected
+from service.store.reading import record
 
 router = APIRouter(tags=["rules"], responses=REFUSALS)
+RuleId = Annotated[str, Path(max_length=200, examples=["asked-0f3b1c22d9"])]
 _STATES = "shipped|proposed|shadow|active|retired"
 
 
@@ -43,6 +50,44 @@ async def rules(
     start = next((number + 1 for number, row in enumerate(rows) if row["id"] == after), 0) if after is not None else 0
     page = rows[start : start + limit]
     return {"rules": page, "next": page[-1]["id"] if start + limit < len(rows) else None}
+
+
+@router.post("/v1/rules/{rule}/promote", response_model=shapes.RuleRow, summary="A learned rule acts for all jobs from now on")
+async def promote(rule: RuleId, service: Here, who: Admin, change: Annotated[shapes.RuleChange | None, Body()] = None) -> Any:
+    return await _move(service, rule, "active", who, change)
+
+
+@router.post("/v1/rules/{rule}/retire", response_model=shapes.RuleRow, summary="A learned rule acts no more")
+async def retire(rule: RuleId, service: Here, who: Admin, change: Annotated[shapes.RuleChange | None, Body()] = None) -> Any:
+    return await _move(service, rule, "retired", who, change)
+
+
+async def _move(
+    service: Service, rule: str, state: Literal["active", "retired"], who: Who, change: shapes.RuleChange | None
+) -> dict[str, Any]:
+    """Put into a state by a person, with an entry in the audit trail; at work in all scanners before the answer."""
+    storable(rule, "rule")
+    book, now = StoreBook(service.store), time.time()
+    did = "promoted" if state == "active" else "retired"
+    why = storable(change.why, "why") if change is not None and change.why else None
+
+    def work() -> Learned:
+        before = book.find(rule)
+        if before is None:
+            raise Unknown("there is no such learned rule", where=rule, remedy="GET /v1/rules lists them; shipped ones stay")
+        after = move(book, rule, state, why or f"{did} by {who.name}", now, everywhere=state == "active")
+        detail = {"was": before.state, "scope": before.scope, "why": why}
+        service.store.write(lambda connection: record(connection, who.name, f"rule.{did}", f"rule/{rule}", detail, now))
+        service.jobs.matchers.refresh()
+        return after
+
+    try:
+        after = await asyncio.to_thread(work)
+    except RuleError as error:
+        raise Conflict(error.what, where=rule, remedy=error.remedy) from None
+    service.learning.changed()
+    service.events.publish(f"rule.{did}", rule=rule, who=who.name)
+    return _row(after.rule, after)
 
 
 def _row(rule: Rule, known: Learned | None) -> dict[str, Any]:

@@ -274,6 +274,8 @@ class Correction(BaseModel):
     line: int | None
     note: str | None
     was: dict[str, Any]
+    lesson: dict[str, Any] | None = None
+    """what was learned from it: rule (in shadow from now on), known (the rule that knew it), refused, problem; null: not yet"""
 
 
 class CorrectionList(BaseModel):
@@ -426,6 +428,13 @@ class RuleRow(BaseModel):
     matched: int | None = None
     dirty: int | None = None
     provenance: dict[str, Any] | None = None
+
+
+class RuleChange(BaseModel):
+    """Why a person put a rule into another state."""
+
+    model_config = ConfigDict(extra="forbid")
+    why: str | None = Field(None, max_length=2000, examples=["matches nothing but progress of our own loader"])
 
 
 class RulePage(BaseModel):

@@ -7,6 +7,7 @@ Exactly once: kept lines, counts, snapshot and the journal's position are writte
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from diagnose.report import Report
 from diagnose.snapshot import StoredLine
 from service.store import tables as t
 from service.store.groups import forget_occurrence, occur
+from service.store.tasks import Wanted, answered, enter
 from service.store.upsert import insert_many, update_many, upsert
 
 _MOST_NODES = 64
@@ -56,6 +58,7 @@ class Opened:
     last_seen: float
     sources: list[SourceState]
     labels: dict[str, str]
+    workload: str | None = None
 
 
 class KeptRow(NamedTuple):
@@ -80,6 +83,10 @@ class Verdict:
     final: bool
     made_at: float
     gpu_seconds: float = 0.0
+    tasks: tuple[Wanted, ...] = ()
+    """what it asks of the agent"""
+    improves: bool = False
+    """it is the agent's version of what is stored"""
 
 
 @dataclass(slots=True)
@@ -142,6 +149,7 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         row.last_seen,
         [SourceState(s.number, s.name, s.rank, s.node, s.received, s.head or b"", s.keys or b"", s.last_seen) for s in sources],
         found.labels,
+        row.workload,
     )
 
 
@@ -289,6 +297,7 @@ def _see_nodes(connection: Connection, flushes: Sequence[Flush]) -> None:
 
 
 def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
+    flushes = [flush for flush in flushes if not _known_already(connection, flush)]
     if not flushes:
         return
     j = t.jobs.c
@@ -331,6 +340,7 @@ def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
                 "points": packed(to_json(metric.points, inf_nan_mode="null")),
             }
             for name, metric in sorted(report.metrics.items())
+            if not verdict.improves  # their points are there already
         ]
         known = diagnosis.root_cause is not None or failed
         outcomes.append(
@@ -347,6 +357,43 @@ def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
     if series:
         upsert(connection, t.series, series)
     update_many(connection, _JUDGED, outcomes)
+    for flush in flushes:
+        for wanted in flush.verdict.tasks if flush.verdict is not None else ():
+            enter(connection, flush.attempt_id, wanted, time.time())
+
+
+def _known_already(connection: Connection, flush: Flush) -> bool:
+    """Whether the rules say what they said before, and what came of asking about that is stored: then that stays."""
+    verdict = flush.verdict
+    if verdict is None or not any(wanted.kind == "ask" for wanted in verdict.tasks):
+        return False
+    known = answered(connection, flush.attempt_id)
+    return known is not None and known.result.get("rules") == gist(verdict.report)
+
+
+def gist(report: Report) -> list[Any]:
+    """What a report says, short: two that agree on it tell the same."""
+    root = report.diagnosis.root_cause
+    place = [root.source, root.line] if root is not None else None
+    return [report.outcome, report.diagnosis.by, report.diagnosis.reason, place]
+
+
+def improve(connection: Connection, attempt_id: int, report: Report, made_at: float, now: float) -> tuple[Flush, bytes] | None:
+    """Store ``report`` as the next version of the diagnosis that was made at ``made_at``: (it, the version before).
+
+    None where there is another one by now.
+    """
+    d, o, a = t.diagnoses.c, t.occurrences.c, t.attempts.c
+    before = connection.execute(select(d.report, d.made_at).where(d.attempt_id == attempt_id)).first()
+    if before is None or before.made_at != made_at:
+        return None
+    attempt = connection.execute(select(a.job_id, a.number, a.last_seen).where(a.id == attempt_id)).one()
+    lost = connection.execute(select(o.gpu_seconds).where(o.attempt_id == attempt_id)).scalar() or 0.0
+    verdict = Verdict(report, True, now, lost, improves=True)
+    figures = {"last_seen": attempt.last_seen}
+    flush = Flush(attempt.job_id, attempt_id, attempt.number, 0, b"", [], figures, [], verdict=verdict)
+    _store_verdicts(connection, [flush])
+    return flush, before.report
 
 
 def _diagnosis(flush: Flush, verdict: Verdict) -> dict[str, Any]:

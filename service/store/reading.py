@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Text, and_, cast, func, insert, literal, or_, select, tuple_, update
 
 from service.store import tables as t
 from service.store.live import unpacked
@@ -250,9 +250,10 @@ def corrections(connection: Connection, *, limit: int, attempt: int | None = Non
     c = t.corrections.c
     query = (
         select(c.id, t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), c.at, c.who, c.category, c.reason,
-               c.source, c.line, c.note, c.was)
+               c.source, c.line, c.note, c.was, t.tasks.c.result.label("lesson"))
         .join(t.attempts, t.attempts.c.id == c.attempt_id)
         .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .outerjoin(t.tasks, t.tasks.c.ref == literal("correction/").concat(cast(c.id, Text)))
         .order_by(c.at.desc())
         .limit(limit)
     )  # fmt: skip

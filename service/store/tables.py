@@ -86,6 +86,7 @@ attempts = Table(
     Column("step", Double),
     Column("loss", Double),
     Column("progress_at", Double),  # when the step last moved
+    Column("workload", Text),  # the kind of job, as learned rules see it
     UniqueConstraint("job_id", "number"),
     Index(None, "state", "last_seen"),
     Index(None, "ended_at"),
@@ -341,6 +342,47 @@ progress = Table(  # likewise: the latest
     Column("loss", Double),
     Column("loss_is", Text),  # nan, inf, -inf
     Column("at", Double, nullable=False),
+)
+
+tasks = Table(  # what the agent is to do: written with what asks for it, so that no crash forgets it
+    "tasks",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("kind", Text, nullable=False),  # ask, watch, confirm
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), nullable=False),
+    Column("ref", Text, nullable=False, default=""),  # what asked for it: correction/7, action/9
+    Column("detail", JSON, nullable=False),
+    Column("state", Text, nullable=False),  # waiting, running, done, failed
+    Column("tries", Integer, nullable=False, default=0),
+    Column("created", Double, nullable=False),
+    Column("changed", Double, nullable=False),
+    Column("result", JSON),
+    Column("before", LargeBinary),  # ask: the report of the rules, before it was improved
+    UniqueConstraint("kind", "attempt_id", "ref"),
+    Index(None, "state", "id"),
+    Index(None, "attempt_id"),
+    Index(None, "ref"),
+)
+
+incidents = Table(  # failures whose cause is known: what diagnose.agent.incidents asks of a store
+    "incidents",
+    metadata,
+    Column("number", Big, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("fields", JSON, nullable=False),
+    Column("embedder", Text),
+    Column("vector", LargeBinary),
+    Column("remembered", Double, nullable=False),
+    Index(None, "embedder"),
+)
+
+incident_words = Table(  # by which they are found again
+    "incident_words",
+    metadata,
+    Column("word", Text, primary_key=True),
+    Column("number", ForeignKey("incidents.number", ondelete="CASCADE"), primary_key=True),
+    Index(None, "number"),
+    sqlite_with_rowid=False,
 )
 
 audit = Table(

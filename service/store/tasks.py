@@ -1,0 +1,153 @@
+"""What the agent is to do. A task is written in the transaction of what asks for it, and leaves only when it is done.
+
+=======  =================================================================================================
+ask      a final diagnosis that rules explain weakly or not: may a model improve it?
+watch    a job has ended: what it says for or against the learned rules
+confirm  a person corrected a diagnosis, or what it led to helped: learn from it
+=======  =================================================================================================
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import Connection, and_, delete, exists, insert, select, update
+
+from service.store import tables as t
+
+Kind = Literal["ask", "watch", "confirm"]
+TRIES = 2
+"""a task that was cut off is begun once more"""
+_KEPT_S = 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A task that is to be entered."""
+
+    kind: Kind
+    detail: dict[str, Any] = field(default_factory=dict)
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task that is begun."""
+
+    id: int
+    kind: Kind
+    attempt_id: int
+    job: str
+    attempt: int
+    ref: str
+    detail: dict[str, Any]
+
+
+def enter(connection: Connection, attempt_id: int, wanted: Wanted, now: float) -> None:
+    """Enter a task; one that is known waits again where it is an ``ask``, for there is another diagnosis."""
+    c = t.tasks.c
+    same = and_(c.kind == wanted.kind, c.attempt_id == attempt_id, c.ref == wanted.ref)
+    if connection.execute(select(c.id).where(same)).first() is None:
+        connection.execute(
+            insert(t.tasks).values(
+                kind=wanted.kind,
+                attempt_id=attempt_id,
+                ref=wanted.ref,
+                detail=wanted.detail,
+                state="waiting",
+                tries=0,
+                created=now,
+                changed=now,
+            )
+        )
+    elif wanted.kind == "ask":
+        connection.execute(
+            update(t.tasks)
+            .where(same)
+            .values(detail=wanted.detail, state="waiting", tries=0, changed=now, result=None, before=None)
+        )
+
+
+def begin(connection: Connection, kinds: Sequence[Kind], limit: int) -> list[Task]:
+    """The oldest tasks that wait, begun from here on."""
+    now = time.time()
+    c = t.tasks.c
+    rows = connection.execute(
+        select(c.id, c.kind, c.attempt_id, c.ref, c.detail, t.jobs.c.name, t.attempts.c.number)
+        .join(t.attempts, t.attempts.c.id == c.attempt_id)
+        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .where(c.state == "waiting", c.kind.in_(kinds))
+        .order_by(c.id)
+        .limit(limit)
+    ).all()
+    if rows:
+        connection.execute(
+            update(t.tasks).where(c.id.in_([row.id for row in rows])).values(state="running", tries=c.tries + 1, changed=now)
+        )
+    return [Task(row.id, row.kind, row.attempt_id, row.name, row.number, row.ref, row.detail) for row in rows]
+
+
+def cut_off(connection: Connection) -> int:
+    """Who did them is gone: what was begun waits again, or is given up where that has happened before."""
+    now = time.time()
+    c = t.tasks.c
+    given_up = connection.execute(
+        update(t.tasks)
+        .where(c.state == "running", c.tries >= TRIES)
+        .values(state="failed", changed=now, result={"problem": f"cut off {TRIES} times"})
+    )
+    connection.execute(update(t.tasks).where(c.state == "running").values(state="waiting", changed=now))
+    return int(given_up.rowcount)
+
+
+def end(
+    connection: Connection, task: int, state: Literal["done", "failed"], result: dict[str, Any], now: float, before: Any = None
+) -> None:
+    changes: dict[str, Any] = {"state": state, "result": result, "changed": now}
+    if before is not None:
+        changes["before"] = before
+    connection.execute(update(t.tasks).where(t.tasks.c.id == task, t.tasks.c.state == "running").values(**changes))
+
+
+def answered(connection: Connection, attempt_id: int) -> Any:
+    """The question about an attempt that was answered: (result, before), or None."""
+    c = t.tasks.c
+    return connection.execute(
+        select(c.result, c.before).where(c.attempt_id == attempt_id, c.kind == "ask", c.state == "done")
+    ).first()
+
+
+def confirmed_by_actions(connection: Connection) -> int:
+    """Actions that helped confirm their diagnosis: carried out, and a later attempt of the job went well."""
+    a, c = t.actions.c, t.tasks.c
+    later = t.attempts.alias()
+    first = t.attempts.alias()
+    rows = connection.execute(
+        select(a.id, a.attempt_id)
+        .join(first, first.c.id == a.attempt_id)
+        .where(
+            a.state == "succeeded",
+            a.kind != "none",
+            exists().where(
+                later.c.job_id == first.c.job_id,
+                later.c.number > first.c.number,
+                later.c.state == "ended",
+                later.c.outcome == "healthy",
+            ),
+            ~exists().where(c.attempt_id == a.attempt_id, c.kind == "confirm"),
+        )
+        .limit(100)
+    ).all()
+    for row in rows:
+        enter(connection, row.attempt_id, Wanted("confirm", {"by": "action"}, f"action/{row.id}"), time.time())
+    return len(rows)
+
+
+def prune(connection: Connection) -> None:
+    """What was done long ago and nobody reads again."""
+    now = time.time()
+    c = t.tasks.c
+    connection.execute(delete(t.tasks).where(c.kind == "watch", c.state.in_(("done", "failed")), c.changed < now - _KEPT_S))
