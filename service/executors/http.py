@@ -1,0 +1,157 @@
+"""JSON over HTTP to what carries out our orders: bounded, no redirects, and honest about what may have been done.
+
+A request that was never sent was not done. One that was sent and not answered may have been: ``unknown``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from diagnose import __version__
+from diagnose.errors import DiagnoseError
+from service.executors.executor import Problem
+
+_LATER = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """None if it is no JSON."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+    @property
+    def text(self) -> str:
+        """For people: one line."""
+        return " ".join(self.body[:2000].decode("utf-8", "replace").split())[:200]
+
+    @property
+    def may_go_better(self) -> bool:
+        return self.status in _LATER
+
+
+class Server:
+    """Where requests go."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        ca: Path | None = None,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        largest: int = 64 << 20,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+            raise DiagnoseError(
+                "not an address", where=url[:200], remedy="give it as https://host:port/path, without a password"
+            )
+        try:
+            self._host, self._port = parts.hostname, parts.port
+        except ValueError:
+            raise DiagnoseError("not a port", where=url[:200], remedy="give it as https://host:port") from None
+        self.shown = f"{parts.scheme}://{parts.netloc}"
+        self._path = parts.path.rstrip("/")
+        self._timeout_s, self._largest = timeout_s, largest
+        self._tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            try:
+                self._tls = ssl.create_default_context(cafile=str(ca) if ca else None)
+                if certificate:
+                    self._tls.load_cert_chain(str(certificate), str(key) if key else None)
+            except (OSError, ssl.SSLError) as error:
+                raise DiagnoseError(
+                    f"the certificates cannot be read: {error}", where=self.shown, remedy="see ca, certificate and key"
+                ) from None
+
+    async def ask(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
+        """Raises Problem if there is no whole answer in time."""
+        sent = threading.Event()
+        open_now: list[socket.socket] = []
+        try:
+            async with asyncio.timeout(self._timeout_s * 2):  # a server that drips bytes outlasts a socket's time-out
+                return await asyncio.to_thread(self._exchange, method, path, dict(headers or {}), body, sent, open_now)
+        except TimeoutError as error:
+            for one in open_now:  # so that the thread ends too
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+            raise self._unanswered(method, sent, f"no answer in {self._timeout_s:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unanswered(method, sent, str(error) or type(error).__name__) from error
+
+    def _unanswered(self, method: str, sent: threading.Event, what: str) -> Problem:
+        maybe = sent.is_set() and method != "GET"
+        return Problem(f"{self.shown} does not answer: {what[:200]}", state="unknown" if maybe else "failed", may_retry=True)
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes | None,
+        sent: threading.Event,
+        open_now: list[socket.socket],
+    ) -> Answer:
+        if self._tls:
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=self._timeout_s, context=self._tls
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        try:
+            connection.connect()
+            open_now.append(connection.sock)
+            sent.set()
+            connection.request(method, self._path + path, body, {"User-Agent": f"diagnose/{__version__}", **headers})
+            response = connection.getresponse()
+            content = response.read(self._largest + 1)
+        finally:
+            connection.close()
+        if len(content) > self._largest:
+            raise http.client.HTTPException(f"its answer is longer than {self._largest:,} bytes")
+        if 300 <= response.status < 400:
+            raise http.client.HTTPException(f"it points elsewhere ({response.status}): give that address")
+        return Answer(response.status, content)
+
+
+def secret(path: Path | None, environment: str | None, what: str, read: Mapping[str, str]) -> str:
+    """A credential, read anew at each use, for it may be renewed: from a file, or from the environment."""
+    if path is not None:
+        try:
+            text = path.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Problem(
+                f"{what} cannot be read from {path}: {getattr(error, 'strerror', None) or error}", may_retry=True
+            ) from None
+    elif environment is not None:
+        text = read.get(environment, "").strip()
+        if not text:
+            raise Problem(f"{environment} is not set: it should hold {what}")
+    else:
+        raise Problem(f"{what} is not configured")
+    if not text or not text.isprintable() or " " in text:
+        raise Problem(f"{what} in {path or environment} is not one printable word")
+    return text

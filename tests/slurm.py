@@ -1,0 +1,219 @@
+"""A real Slurm for tests: munged, slurmctld, a slurmd for each node name, and slurmrestd, in a temporary folder on 127.0.0.1.
+
+Several slurmd run on one host because each is told its name (-N) and has a port of its own. All of them end with the process
+that started them, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+NODES = ("gpu-1", "gpu-2", "gpu-3")
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmrestd", "scontrol", "setpriv")
+_START_S = 40.0
+
+
+def missing() -> list[str]:
+    """Programs that are not installed."""
+    return [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
+
+
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+
+class Slurm:
+    """One cluster."""
+
+    def __init__(self, nodes: tuple[str, ...] = NODES) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="diagnose-slurm-", dir="/tmp"))
+        self.folder.chmod(0o755)  # slurmrestd runs as nobody
+        self.nodes = nodes
+        self.configuration = self.folder / "slurm.conf"
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self.configuration), "LC_ALL": "C"}
+        (self.folder / "spool").mkdir()
+        (self.folder / "state").mkdir()
+        (self.folder / "munge.key").write_bytes(secrets.token_bytes(1024))
+        (self.folder / "munge.key").chmod(0o400)
+        (self.folder / "jwt.key").write_bytes(secrets.token_bytes(32))
+        (self.folder / "jwt.key").chmod(0o600)
+        self._configure()
+
+    def _configure(self) -> None:
+        here, folder = socket.gethostname().partition(".")[0], self.folder
+        lines = [
+            "ClusterName=test",
+            f"SlurmctldHost={here}(127.0.0.1)",
+            f"SlurmctldPort={_free_port()}",
+            f"SlurmUser={self.user}",
+            f"SlurmdUser={self.user}",
+            # A requeued job waits until its old credential has expired: not two minutes, for a test.
+            f"AuthInfo=socket={folder}/munge.socket,cred_expire=5",
+            "AuthType=auth/munge",
+            "AuthAltTypes=auth/jwt",
+            f"AuthAltParameters=jwt_key={folder}/jwt.key",
+            "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
+            f"StateSaveLocation={folder}/state",
+            f"SlurmdSpoolDir={folder}/spool/%n",
+            f"SlurmctldPidFile={folder}/slurmctld.pid",
+            f"SlurmdPidFile={folder}/%n.pid",
+            f"SlurmctldLogFile={folder}/slurmctld.log",
+            f"SlurmdLogFile={folder}/%n.log",
+            "ProctrackType=proctrack/pgid",
+            "TaskPlugin=task/none",
+            "JobAcctGatherType=jobacct_gather/none",
+            "SwitchType=switch/none",
+            "MpiDefault=none",
+            "SelectType=select/linear",
+            "SchedulerType=sched/backfill",
+            "SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=100000",
+            "SlurmdParameters=config_overrides",
+            "ReturnToService=1",
+            "KillWait=1",
+        ]
+        lines += [f"NodeName={name} NodeAddr=127.0.0.1 NodeHostname={here} Port={_free_port()} CPUs=1" for name in self.nodes]
+        lines.append(f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP")
+        self.configuration.write_text("\n".join(lines) + "\n")
+
+    # --- daemons
+
+    def start(self) -> Slurm:
+        key, folder = self.folder / "munge.key", self.folder
+        self._start(
+            "munged", "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket",
+            f"--pid-file={folder}/munged.pid", f"--seed-file={folder}/munged.seed", f"--log-file={folder}/munged.log",
+        )  # fmt: skip
+        self._until(lambda: (folder / "munge.socket").exists(), "munged")
+        self.start_controller()
+        for name in self.nodes:
+            self._start(name, "slurmd", "-D", "-N", name)
+        self._until(lambda: self.run("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(self.nodes), "slurmd")
+        self.start_rest()
+        return self
+
+    def start_controller(self) -> None:
+        self._start("slurmctld", "slurmctld", "-D")
+        self._until(lambda: " is UP" in self.run("scontrol", "ping", check=False), "slurmctld")
+
+    def start_rest(self) -> None:
+        # It refuses to be root, or Slurm's own user. Without a word of what it loads it wants an accounting database.
+        as_other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+        plugins = "openapi/v0.0.38,openapi/v0.0.37"
+        words = ["slurmrestd", "-a", "rest_auth/jwt", "-s", plugins, "-f", str(self.configuration), f"127.0.0.1:{self.port}"]
+        self._start("slurmrestd", *as_other, *words, SLURM_JWT="daemon")
+        self._until(self._rest_listens, "slurmrestd")
+
+    def kill(self, name: str) -> None:
+        """As a machine that lost its power."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait(10)
+
+    def stop(self) -> None:
+        with contextlib.suppress(AssertionError, subprocess.SubprocessError):
+            if "slurmctld" in self._running:
+                self.run("scancel", "--user", self.user, check=False)
+                self._until(lambda: not self.run("squeue", "-h", check=False).strip(), "the end of the jobs", 10)
+        for process in self._running.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self._running.values():
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+        self._running.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- what a person types
+
+    def run(self, *words: str, check: bool = True) -> str:
+        done = subprocess.run(words, capture_output=True, text=True, env=self.environment, timeout=30, cwd=self.folder)
+        assert done.returncode == 0 or not check, f"{words}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def token(self, lifespan_s: int = 600) -> str:
+        return self.run("scontrol", "token", f"lifespan={lifespan_s}", f"username={self.user}").partition("=")[2].strip()
+
+    def submit(self, script: str, *words: str) -> str:
+        path = self.folder / f"{secrets.token_hex(4)}.sh"
+        path.write_text("#!/bin/sh\n" + script)
+        return self.run("sbatch", "--parsable", "-o", str(self.folder / "%j.out"), *words, str(path)).strip()
+
+    def job(self, job_id: str) -> dict[str, str]:
+        """The plain fields of a job whose name is ours."""
+        words = self.run("scontrol", "-o", "show", "job", job_id).split()
+        return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+    def node(self, name: str) -> dict[str, str]:
+        said = self.run("scontrol", "-o", "show", "node", name)
+        fields = {field: value for field, _, value in (word.partition("=") for word in said.split())}
+        return {**fields, "Reason": said.partition(" Reason=")[2].rpartition(" [")[0]}
+
+    def wait(self, job_id: str, *states: str, seconds: float = 30) -> dict[str, str]:
+        self._until(lambda: self.job(job_id)["JobState"] in states, f"job {job_id} to be {states}", seconds)
+        return self.job(job_id)
+
+    def output(self, job_id: str) -> str:
+        path = self.folder / f"{job_id}.out"
+        return path.read_text() if path.exists() else ""
+
+    def reset(self) -> None:
+        """As it was: no jobs, all nodes in service."""
+        self.run("scancel", "--user", self.user, check=False)
+        self._until(lambda: not self.run("squeue", "-h").strip(), "the end of the jobs")
+        for name in self.nodes:
+            if "DRAIN" in self.node(name)["State"]:
+                self.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+        self._until(lambda: set(self.run("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "idle nodes")
+
+    # --- processes
+
+    def _start(self, name: str, *words: str, **environment: str) -> None:
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self._running[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**self.environment, **environment},
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def _rest_listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def _until(self, done: object, what: str, seconds: float = _START_S) -> None:
+        assert callable(done)
+        until = time.monotonic() + seconds
+        while not done():
+            dead = [name for name, process in self._running.items() if process.poll() is not None]
+            assert not dead, f"{dead} ended: {self._said(dead)}"
+            assert time.monotonic() < until, f"waited {seconds:g} s for {what}: {self._said(['slurmctld'])}"
+            time.sleep(0.1)
+
+    def _said(self, names: list[str]) -> str:
+        return "".join(
+            (self.folder / f"{name}.out").read_text()[-1500:] for name in names if (self.folder / f"{name}.out").exists()
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
