@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from service import demo
 
+    # Told to end, it takes its service with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if arguments.jobs < 10:
         raise DiagnoseError(f"{arguments.jobs} jobs are no week", remedy="give --jobs 10 or more")
     if arguments.data is not None and any(arguments.data.glob("*")):
