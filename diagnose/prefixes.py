@@ -68,6 +68,8 @@ _RANK_IN_BODY = re.compile(
     rb"|\b(?:global_rank|rank|RANK|Rank|RankID)[ ]?[=:][ ]?(?P<named>[0-9]{1,6})\b"
     rb"|^\[(?:INFO|WARNING|ERROR)[^\]]{0,120}\brank[ =](?P<logger>[0-9]{1,6})\b)"
 )
+_RANK_WORDS = (b"ank", b"RANK", b"default")
+"""one of them stands in whatever ``_RANK_IN_BODY`` finds"""
 _GLOG = re.compile(rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) ")
 _CLOCK = re.compile(_TIME)
 
@@ -99,9 +101,10 @@ def origin(line: bytes) -> Origin:
         node, gpu = node or _text(found["node"]), _text(found["gpu"])
     elif (found := _UCX.match(body)) is not None:
         node = node or _text(found["node"])
-    if rank is None and (found := _RANK_IN_BODY.search(body)) is not None:
+    # Most lines say neither, and a word is found much sooner than a pattern is not.
+    if rank is None and any(word in body for word in _RANK_WORDS) and (found := _RANK_IN_BODY.search(body)) is not None:
         rank = int(found["rank"] or found["named"] or found["logger"])
-    if time is None and (found := _CLOCK.search(body[:80])) is not None:
+    if time is None and b":" in (begin := body[:80]) and (found := _CLOCK.search(begin)) is not None:
         time = _text(found[0])
     if time is None and (found := _GLOG.match(body)) is not None:
         time = f"{_text(found['month'])}-{_text(found['day'])} {_text(found['clock'])}"

@@ -134,8 +134,8 @@ class _Assembly:
 
     def _take(self, event: Event, prefix: str) -> None:
         body = event.body
-        speaker = _TIME.sub("", prefix).strip()
-        if (found := _HEADER.search(body)) is not None:
+        speaker = _TIME.sub("", prefix).strip() if prefix else ""
+        if "Traceback" in body and (found := _HEADER.search(body)) is not None:
             self.claimed.add(event.order)
             self._begin(event, body[: found.start()], speaker, original=bool(found["original"]))
             return

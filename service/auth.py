@@ -6,7 +6,7 @@ With no token at all the service is open, and then it must be bound to loopback:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -82,10 +82,10 @@ class Tokens:
         self._buckets[who.name] = (left - size, now)  # into debt by one batch at most
 
 
-def needs(right: str) -> Callable[[Request], Who]:
+def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
     """A dependency of a route: only who holds ``right`` comes in."""
 
-    def check(request: Request) -> Who:
+    async def check(request: Request) -> Who:
         who: Who = request.app.state.service.tokens.who(request.headers.get("authorization"))
         if right not in who.may:
             raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")

@@ -24,10 +24,15 @@ def service_of(request: Request) -> Service:
     return found
 
 
-Here = Annotated[Service, Depends(service_of)]
+async def _here(request: Request) -> Service:
+    # Dependencies are coroutines, though they wait for nothing: FastAPI has threads run the others, each time three of them.
+    return service_of(request)
 
 
-def job_name(
+Here = Annotated[Service, Depends(_here)]
+
+
+async def job_name(
     job: Annotated[
         str,
         Path(
