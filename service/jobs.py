@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from diagnose.fingerprint import Fingerprint
@@ -42,6 +42,16 @@ _ENDED_STAYS_S = 30.0
 _FLUSHES_S = 40.0
 """snapshots a second, about, that all jobs together may make"""
 _MOST_INTERVAL_S = 60.0
+_OPENED_AT_ONCE = 64
+
+
+class Wanted(NamedTuple):
+    """An attempt that is to be opened."""
+
+    job: str
+    number: int | None
+    labels: dict[str, str]
+    at: float
 
 
 class Jobs:
@@ -60,6 +70,8 @@ class Jobs:
         self.settings = settings
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._latest: dict[str, int] = {}
+        self._wanted: list[tuple[Wanted, asyncio.Future[stored.Opened | None]]] = []
+        self._opener: asyncio.Task[None] | None = None
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.rules = rules if rules is not None else load()
         self.matchers = Matchers(self.rules, StoreBook(store), most_workloads=settings.workload_matchers)
@@ -153,10 +165,7 @@ class Jobs:
             async with lock:
                 attempt = self._live(job, number)
                 if attempt is None:
-                    now = time.time()
-                    opened = await self.store.awrite(
-                        lambda connection: stored.open_attempt(connection, job, number, labels or {}, now)
-                    )
+                    opened = await self._opened(Wanted(job, number, labels or {}, time.time()))
                     new = opened.lsn == 0 and not opened.sources
                     attempt = self._register(job, opened)
                     if new:
@@ -177,6 +186,31 @@ class Jobs:
     def _live(self, job: str, number: int | None) -> Attempt | None:
         wanted = self._latest.get(job) if number is None else number
         return self._attempts.get((job, wanted)) if wanted is not None else None
+
+    async def _opened(self, wanted: Wanted) -> stored.Opened:
+        """The attempt as the database has it, made if it is new: with all that are wanted meanwhile in one transaction, for
+        a thousand jobs may begin in one second, and each commit waits for the disk."""
+        found: asyncio.Future[stored.Opened | None] = asyncio.get_running_loop().create_future()
+        self._wanted.append((wanted, found))
+        if self._opener is None:
+            self._opener = asyncio.create_task(self._open_wanted())
+        opened = await found
+        if opened is None:  # one of them was refused, and only it may be: each by itself
+            opened = await self.store.awrite(lambda connection: stored.open_attempt(connection, *wanted))
+        return opened
+
+    async def _open_wanted(self) -> None:
+        while self._wanted:
+            some, self._wanted = self._wanted[:_OPENED_AT_ONCE], self._wanted[_OPENED_AT_ONCE:]
+            opened: list[stored.Opened] | list[None] = [None] * len(some)
+            with contextlib.suppress(Exception):  # then each meets it again, and tells
+                opened = await self.store.awrite(
+                    lambda connection, some=some: [stored.open_attempt(connection, *one) for one, _ in some]  # type: ignore[misc]
+                )
+            for (_, found), one in zip(some, opened, strict=True):
+                if not found.done():
+                    found.set_result(one)
+        self._opener = None
 
     def _open(self, job: str, number: int) -> stored.Opened:
         now = time.time()
@@ -200,7 +234,7 @@ class Jobs:
             self.end_attempt(attempt, End("superseded", max(attempt.last_seen, attempt.started_at)))
 
     async def _reopen(self, job: str, number: int) -> Attempt:
-        opened = await self.store.awrite(lambda connection: stored.open_attempt(connection, job, number, {}, time.time()))
+        opened = await self._opened(Wanted(job, number, {}, time.time()))
         return self._attempts.get((job, number)) or self._register(job, opened)
 
     def stream(self, attempt: Attempt, definition: Definition) -> Stream:

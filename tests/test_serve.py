@@ -342,6 +342,30 @@ def test_the_same_failure_is_one_group_that_can_regress(server: Server) -> None:
     assert server.get(f"/v1/failures/{number}")["count"] == 3
 
 
+def test_many_jobs_that_begin_at_once_are_one_each(server: Server) -> None:
+    """They are opened together; two sources of one job are still one job."""
+    answers: list[int] = []
+
+    def begin(number: int) -> None:
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            for source in ("out", "err"):
+                params = {"source": source, "offset": 0, "label.user": f"user-{number // 2}"}
+                answer = client.post(f"/v1/jobs/crowd-{number // 2}/logs", params=params, content=b"x\n")
+                answers.append(answer.status_code)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(80)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 160
+    found = server.get("/v1/jobs", name="crowd-", limit=1000)["jobs"]
+    assert sorted((job["name"], job["user"], job["attempt"]) for job in found) == sorted(
+        (f"crowd-{number}", f"user-{number}", 1) for number in range(40)
+    )
+    assert [one["name"] for one in server.get("/v1/jobs/crowd-7/sources")["sources"]] == ["out", "err"]
+
+
 def test_a_person_corrects_a_diagnosis(server: Server) -> None:
     server.push("wrong", b"KeyError: 'x'\n", source="log", offset=0)
     server.end("wrong", 1)
