@@ -19,7 +19,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
-from service.api import actions, attribution, docs, events, failures, health, jobs, logs, nodes, rules, shipping, training
+from service.api import (
+    actions,
+    attribution,
+    docs,
+    events,
+    failures,
+    health,
+    jobs,
+    logs,
+    nodes,
+    rules,
+    shipping,
+    training,
+    webhooks,
+)
 from service.attribution import Attributions
 from service.dashboard import create_pages
 from service.errors import Refused
@@ -39,6 +53,7 @@ ROUTERS = (
     actions.router,
     rules.router,
     events.router,
+    webhooks.router,
     health.router,
 )
 _HEADERS = [

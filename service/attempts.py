@@ -336,7 +336,9 @@ class Attempt:
         self._last_data, self._wall_of_last_data = now, item.at
         if self.end is None:
             self._times.hang = now + self._patience()
-            self._hung = False
+            if self._hung:  # not any more: say so
+                self._hung = False
+                self._times.diagnose = now
         if self._times.end:
             self._times.end = now + self._settling
         scans = job.feed(stream.number, data)

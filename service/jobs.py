@@ -361,6 +361,8 @@ class Jobs:
             self.events.publish("job.diagnosed", final=verdict.final, by=diagnosis.by, **facts)
         if verdict.tasks and self.learning is not None:
             self.learning.look()
+        if flush.alarm is not None:
+            self.events.publish("job.alarm", alarm=flush.alarm, **facts)
         if verdict.final:
             self.events.publish("job.ended", by=figures["ended_by"], exit_code=figures["exit_code"], **facts)
         if flush.regressed:

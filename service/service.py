@@ -17,11 +17,13 @@ from service.ingest import Ingest
 from service.jobs import Jobs
 from service.journal import Journal
 from service.learning import Learning, endpoint
+from service.outgoing import Outgoing, networks
 from service.protocols import identity
 from service.settings import Settings
 from service.store import Store
 from service.store.live import last_lsn
 from service.telemetry import Telemetry
+from service.webhooks import Courier
 
 log = logging.getLogger("diagnose.service")
 _REFRESH_S = 5.0
@@ -33,6 +35,7 @@ class Service:
     def __init__(self, settings: Settings, rules: RuleSet | None = None) -> None:
         self.settings = settings
         self.vllm = vllm.beside(settings)
+        outgoing = Outgoing(networks(settings.webhooks_to))
         self.identities = identity.load(settings.identities)
         self.journal = Journal(settings.data / "journal", segment=settings.segment, limit=settings.journal_limit)
         try:
@@ -52,6 +55,7 @@ class Service:
         self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
         self.actions = Actions(self.store, self.events, over_shipped(settings.policy) if settings.policy else shipped_policy())
+        self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
         self.started_at = time.time()
         self.ready = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -66,6 +70,7 @@ class Service:
         self.jobs.start()
         self.actions.start()
         await self.learning.start()
+        self.courier.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
         self.ready = True
 
@@ -74,6 +79,7 @@ class Service:
         self.ready = False
         self.ingest.close()
         await self.actions.stop()
+        await self.courier.stop()
         self.events.close()
         for task in self._tasks:
             task.cancel()

@@ -72,6 +72,11 @@ class Settings:
     duplicates: int = 512
     """how many of them, per source"""
 
+    webhooks_to: str = ""
+    """networks beside the public ones that webhooks may reach: 10.20.0.0/16,127.0.0.0/8"""
+    webhook_retry_s: float = 5.0
+    """before a delivery is tried again, at first; three times as long each time, up to an hour"""
+
     with_vllm: str | None = None
     """a model that a vLLM of our own serves; see docs/vllm.md"""
     vllm_flags: str = ""

@@ -86,7 +86,7 @@ def test_a_diagnosis_becomes_one_action(desk: Desk) -> None:
     assert found is not None
     assert found["key"] == row["key"]
     trail = desk.store.read(lambda connection: overview.trail(connection, "job/a"))
-    assert [entry["what"] for entry in trail] == ["decided.restart"]
+    assert [entry["what"] for entry in trail] == ["decided.restart", "job.failed"]
     assert trail[0]["detail"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "serve": "take in the logs of many jobs over HTTP, store them, and answer live",
     "demo": "the service with a week of sample jobs, to look at",
     "tokens": "create, list and revoke the tokens of a service",
+    "webhooks": "who is told of failures and actions, signed: Slack, CloudEvents",
     "rules": "list, check, test, explain and learn rules",
     "policy": "check the policy, and explain what it decides about a job",
     "eval": "how often the diagnosis is right, on labelled cases",

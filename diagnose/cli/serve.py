@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--nvrx-root", metavar="DIR", type=Path, help="answer the NVIDIA resiliency extension, for logs below this folder"
     )
     parser.add_argument("--nvrx-from", metavar="NETWORKS", help="who needs no token for that (127.0.0.0/8,::1/128)")
+    parser.add_argument("--webhooks-to", metavar="NETWORKS", help="private networks that webhooks may reach: 10.20.0.0/16")
     parser.add_argument("--redact", action="store_true", default=None, help="take secrets out of what is stored")
     parser.add_argument("--with-vllm", metavar="MODEL", help="start vLLM with this model beside the service, and watch it")
     parser.add_argument(
@@ -71,6 +72,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "identities",
             "nvrx_root",
             "nvrx_from",
+            "webhooks_to",
             "redact",
             "with_vllm",
             "vllm_flags",

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from diagnose.report import Report
 from diagnose.snapshot import StoredLine
+from service.store import notices
 from service.store import tables as t
 from service.store.groups import forget_occurrence, occur
 from service.store.tasks import Wanted, answered, enter
@@ -113,6 +114,8 @@ class Flush:
     group_id: int | None = None
     """set by ``take_in``"""
     regressed: bool = False
+    alarm: str | None = None
+    """raised, over"""
 
 
 def last_lsn(connection: Connection) -> int:
@@ -303,11 +306,14 @@ def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
     j = t.jobs.c
     jobs = {
         row.id: row
-        for row in connection.execute(select(j.id, j.user, j.cluster).where(j.id.in_([flush.job_id for flush in flushes])))
+        for row in connection.execute(
+            select(j.id, j.name, j.user, j.cluster).where(j.id.in_([flush.job_id for flush in flushes]))
+        )
     }
     o = t.occurrences.c.attempt_id
     entered = set(connection.execute(select(o).where(o.in_([flush.attempt_id for flush in flushes]))).scalars())
-    diagnoses, series, outcomes = [], [], []
+    stood = notices.standing(connection, [flush.attempt_id for flush in flushes])
+    diagnoses, series, outcomes, told = [], [], [], []
     for flush in flushes:
         verdict = flush.verdict
         assert verdict is not None
@@ -327,6 +333,9 @@ def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
             )
         elif flush.attempt_id in entered:
             forget_occurrence(connection, flush.attempt_id, verdict.made_at)
+        about = notices.About(jobs[flush.job_id], flush.number, flush.group_id, verdict.final, flush.regressed, verdict.made_at)
+        news, flush.alarm = notices.news(stood.get(flush.attempt_id), report, about)
+        told += news
         diagnoses.append(_diagnosis(flush, verdict))
         series += [
             {
@@ -342,7 +351,7 @@ def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
             for name, metric in sorted(report.metrics.items())
             if not verdict.improves  # their points are there already
         ]
-        known = diagnosis.root_cause is not None or failed
+        known = diagnosis.root_cause is not None or failed or notices.alarming(report)
         outcomes.append(
             {
                 "_job": flush.job_id,
@@ -357,6 +366,7 @@ def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
     if series:
         upsert(connection, t.series, series)
     update_many(connection, _JUDGED, outcomes)
+    notices.enter(connection, told)
     for flush in flushes:
         for wanted in flush.verdict.tasks if flush.verdict is not None else ():
             enter(connection, flush.attempt_id, wanted, time.time())

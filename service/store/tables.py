@@ -437,6 +437,8 @@ webhooks = Table(
     Column("events", JSON, nullable=False),
     Column("active", Boolean, nullable=False),
     Column("created", Double, nullable=False),
+    Column("cursor", BigInteger, nullable=False, server_default="0"),  # how far it has read the audit trail
+    Column("off_because", Text),
 )
 
 deliveries = Table(
@@ -452,4 +454,5 @@ deliveries = Table(
     Column("last_status", Text),
     Column("created", Double, nullable=False),
     Index(None, "state", "next_at"),
+    Index("ix_deliveries_webhook_id_state", "webhook_id", "state", "id"),
 )

@@ -1,0 +1,126 @@
+"""``diagnose webhooks``: who is told of failures and actions."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnose.cli import printable
+from diagnose.cli.destination import count
+from diagnose.cli.serve import settings_of
+from diagnose.errors import DiagnoseError
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+_EVENTS = ("failures", "alarms", "regressions", "actions")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add = actions.add_parser("add", help="tell somebody from now on; the secret of its signatures is shown once")
+    add.add_argument("url", help="https://HOST/PATH")
+    add.add_argument("--format", choices=("cloudevents", "slack"), default="cloudevents", help="cloudevents, or slack")
+    add.add_argument("--events", metavar="LIST", default=",".join(_EVENTS), help=f"of {','.join(_EVENTS)} (all)")
+    add.add_argument("--secret-file", metavar="FILE", type=Path, help="holds whsec_…, if it is not to be a new one")
+    listing = actions.add_parser("list", help="show who is told, and whether it arrives")
+    remove = actions.add_parser("remove", help="tell somebody no more")
+    test = actions.add_parser("test", help="send something now")
+    for one in (remove, test):
+        one.add_argument("id", type=count)
+    for one in (add, test):
+        one.add_argument("--webhooks-to", metavar="NETWORKS", help="private networks that may be reached, as serve allows them")
+    for one in (add, listing, remove, test):
+        one.add_argument("--data", metavar="DIR", type=Path, help="the data folder of the service")
+        one.add_argument("--database", metavar="URL", help="its database, if it is not in the data folder")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from service.store import Store
+
+    settings = settings_of(arguments)
+    if settings.database is None:
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
+    try:
+        store.migrate()
+        return asyncio.run(_ACTIONS[arguments.action](arguments, store, settings.webhooks_to))
+    finally:
+        store.close()
+
+
+async def _add(arguments: argparse.Namespace, store: Store, private: str) -> int:
+    from service.outgoing import Outgoing, networks
+    from service.store import webhooks as stored
+    from service.webhooks import settled_secret
+
+    events = tuple(dict.fromkeys(part.strip() for part in arguments.events.split(",") if part.strip()))
+    unknown = [event for event in events if event not in _EVENTS]
+    if unknown or not events:
+        raise DiagnoseError(
+            f"{', '.join(unknown) or 'nothing'!r} cannot be asked for", remedy=f"use some of {','.join(_EVENTS)}"
+        )
+    Outgoing(networks(private)).check(arguments.url)
+    given = None
+    if arguments.secret_file is not None:
+        try:
+            given = arguments.secret_file.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            raise DiagnoseError("cannot be read", where=str(arguments.secret_file), remedy="check the path") from None
+    secret = settled_secret(given)
+    made = store.write(
+        lambda connection: stored.add(connection, arguments.url, arguments.format, secret, events, "command line", time.time())
+    )
+    print(f"{made}\t{secret if given is None else 'signed with the secret given'}")
+    return 0
+
+
+async def _list(arguments: argparse.Namespace, store: Store, private: str) -> int:
+    from service.outgoing import shown
+    from service.store import webhooks as stored
+
+    standing = store.read(stored.standing)
+    for one in store.read(stored.listed):
+        how = standing.get(one.id, {})
+        state = "on" if one.active else f"off ({one.off_because})"
+        words = [str(one.id), shown(one.url), one.format, ",".join(one.events), state, f"{how.get('waiting', 0)} waiting"]
+        print("\t".join(printable(word) for word in [*words, how.get("last_status") or "nothing sent yet"]))
+    return 0
+
+
+async def _remove(arguments: argparse.Namespace, store: Store, private: str) -> int:
+    from service.store import webhooks as stored
+
+    if not store.write(lambda connection: stored.remove(connection, arguments.id, "command line", time.time())):
+        raise _unknown(arguments.id)
+    return 0
+
+
+async def _test(arguments: argparse.Namespace, store: Store, private: str) -> int:
+    from service.outgoing import Outgoing, Unreachable, networks
+    from service.store import webhooks as stored
+    from service.webhooks import notice_of_test, send
+
+    found = store.read(lambda connection: stored.find(connection, arguments.id))
+    if found is None:
+        raise _unknown(arguments.id)
+    outgoing = Outgoing(networks(private))
+    now = time.time()
+    try:
+        answer = await send(outgoing, found, notice_of_test(found.id, now), now)
+    except Unreachable as error:
+        raise DiagnoseError(f"not delivered: {error}", where=f"webhook {found.id}", remedy="check its address") from None
+    finally:
+        await outgoing.close()
+    print(f"HTTP {answer.status}")
+    return 0 if 200 <= answer.status < 300 else 1
+
+
+_ACTIONS = {"add": _add, "list": _list, "remove": _remove, "test": _test}
+
+
+def _unknown(webhook: int) -> DiagnoseError:
+    return DiagnoseError("there is no such webhook", where=str(webhook), remedy="diagnose webhooks list shows them")

@@ -1,0 +1,89 @@
+"""Webhooks: who is told of what happens."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Response
+
+from service import webhooks
+from service.api import shapes
+from service.api.common import REFUSALS, Admin, Here
+from service.errors import Unknown
+from service.outgoing import Unreachable, shown
+from service.store import webhooks as stored
+
+router = APIRouter(
+    tags=["webhooks"],
+    responses={**REFUSALS, 409: {"model": shapes.Problem, "description": "There are too many already"}},
+)
+WebhookId = Annotated[int, Path(ge=1, lt=1 << 62)]
+
+
+@router.post("/v1/webhooks", response_model=shapes.WebhookMade, status_code=201, summary="Tell somebody of what happens")
+async def add(service: Here, who: Admin, wanted: Annotated[shapes.WebhookWanted, Body()]) -> dict[str, Any]:
+    """Each delivery is signed as https://www.standardwebhooks.com says; the secret is shown here and never again."""
+    service.courier.outgoing.check(wanted.url)
+    secret = webhooks.settled_secret(wanted.secret)
+    events = tuple(dict.fromkeys(wanted.events))
+    now = time.time()
+    made = await service.store.awrite(
+        lambda connection: stored.add(connection, wanted.url, wanted.format, secret, events, who.name, now)
+    )
+    return {"id": made, "to": shown(wanted.url), "format": wanted.format, "events": events, "active": True, "created": now,
+            "secret": secret}  # fmt: skip
+
+
+@router.get("/v1/webhooks", response_model=shapes.WebhookList, summary="Who is told")
+async def listed(service: Here, who: Admin) -> dict[str, Any]:
+    found = await service.store.aread(stored.listed)
+    standing = await service.store.aread(stored.standing)
+    return {"webhooks": [_row(one, standing.get(one.id, {})) for one in found]}
+
+
+@router.delete("/v1/webhooks/{webhook}", status_code=204, response_class=Response, summary="Tell somebody no more")
+async def remove(webhook: WebhookId, service: Here, who: Admin) -> Response:
+    now = time.time()
+    if not await service.store.awrite(lambda connection: stored.remove(connection, webhook, who.name, now)):
+        raise _unknown(webhook)
+    return Response(status_code=204)
+
+
+@router.get("/v1/webhooks/{webhook}/deliveries", response_model=shapes.DeliveryList, summary="Its latest deliveries")
+async def deliveries(webhook: WebhookId, service: Here, who: Admin) -> dict[str, Any]:
+    if await service.store.aread(lambda connection: stored.find(connection, webhook)) is None:
+        raise _unknown(webhook)
+    return {"deliveries": await service.store.aread(lambda connection: stored.deliveries(connection, webhook, 100))}
+
+
+@router.post("/v1/webhooks/{webhook}/test", response_model=shapes.WebhookTested, summary="Send it something now")
+async def test(webhook: WebhookId, service: Here, who: Admin) -> dict[str, Any]:
+    found = await service.store.aread(lambda connection: stored.find(connection, webhook))
+    if found is None:
+        raise _unknown(webhook)
+    now = time.time()
+    try:
+        answer = await webhooks.send(service.courier.outgoing, found, webhooks.notice_of_test(webhook, now), now)
+    except Unreachable as error:
+        return {"delivered": False, "status": None, "why": str(error)}
+    # What it answered is not shown: who may add a webhook could read inner pages by it.
+    return {"delivered": 200 <= answer.status < 300, "status": answer.status, "why": None}
+
+
+def _row(one: stored.Webhook, standing: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "to": shown(one.url),
+        "format": one.format,
+        "events": one.events,
+        "active": one.active,
+        "off_because": one.off_because,
+        "created": one.created,
+        "waiting": standing.get("waiting", 0),
+        "last_status": standing.get("last_status"),
+    }
+
+
+def _unknown(webhook: int) -> Unknown:
+    return Unknown("there is no such webhook", where=str(webhook), remedy="GET /v1/webhooks lists them")

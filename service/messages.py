@@ -1,0 +1,77 @@
+"""A notice -> the body that a receiver reads: CloudEvents 1.0, or a message for Slack.
+
+Log text is data in both: JSON in the one; in the other its signs lose what they mean to Slack (mentions, links, marks).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from service.store.webhooks import Notice
+
+_LONGEST = 600
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+_TITLES = {
+    "job.failed": ":red_circle: Job failed",
+    "job.alarm": ":large_yellow_circle: Job needs a look",
+    "failure.regressed": ":repeat: A resolved failure is back",
+    "test": ":white_circle: A test of this webhook",
+}
+
+
+def cloudevent(notice: Notice) -> tuple[str, bytes]:
+    """(content type, body): structured mode."""
+    event = {
+        "specversion": "1.0",
+        "id": notice.id,
+        "source": f"urn:diagnose:{quote(socket.gethostname(), safe='')}",
+        "type": f"diagnose.{notice.kind}",
+        "subject": notice.subject,
+        "time": datetime.fromtimestamp(notice.at, UTC).isoformat(timespec="milliseconds"),
+        "datacontenttype": "application/json",
+        "data": notice.data,
+    }
+    return "application/cloudevents+json", json.dumps(event).encode()
+
+
+def slack(notice: Notice) -> tuple[str, bytes]:
+    """(content type, body): for an incoming webhook of Slack, or of what speaks its tongue."""
+    data = notice.data
+    title = _TITLES.get(notice.kind) or f":wrench: Action {escaped(data.get('state'))}"
+    lines = [f"{title}: *{escaped(data.get('job') or notice.subject)}*" + _attempt(data.get("attempt"))]
+    if data.get("reason"):
+        lines.append(f"{escaped(data.get('category'))} / {escaped(data['reason'])}")
+    if data.get("kind"):
+        lines.append(f"{escaped(data['kind'])}, by {escaped(data.get('who'))}")
+    for words in (data.get("summary"), data.get("why"), data.get("mitigation")):
+        if words:
+            lines.append(escaped(words))
+    if data.get("nodes"):
+        lines.append("Nodes: " + ", ".join(escaped(node) for node in data["nodes"]))
+    root = data.get("root_cause")
+    if root:
+        lines.append(f"{escaped(root['source'])}, line {root['line']}:")
+        lines.append(f"```{escaped(root['text'])}```")
+    message = {"text": "\n".join(lines), "link_names": False, "parse": "none", "unfurl_links": False, "unfurl_media": False}
+    return "application/json", json.dumps(message).encode()
+
+
+def escaped(text: object) -> str:
+    """``text`` with nothing in it that Slack would act upon: no mention, link, mark, end of a code block or line."""
+    plain = _UNSEEN.sub(" ", str(text))[:_LONGEST]
+    plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for sign, alike in (("`", "\u02cb"), ("*", "\u2217"), ("~", "\u223c"), ("_", "\uff3f"), ("://", ":\u2215\u2215")):
+        plain = plain.replace(sign, alike)
+    return plain
+
+
+def _attempt(number: object) -> str:
+    return f", attempt {number}" if isinstance(number, int) and number > 1 else ""
+
+
+FORMATS: dict[str, Callable[[Notice], tuple[str, bytes]]] = {"cloudevents": cloudevent, "slack": slack}
