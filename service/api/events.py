@@ -40,8 +40,8 @@ async def events(
     after: Annotated[str | None, Query(max_length=20, description="The same, for who cannot set headers")] = None,
     job: Annotated[str | None, Query(max_length=200, description="Only of this job")] = None,
 ) -> StreamingResponse:
-    """`job.started`, `job.progress`, `job.diagnosed`, `job.ended`, `failure.regressed`, `failure.changed`, `action.proposed`,
-    `diagnosis.corrected`; `reset` says that events were missed, and what is shown is to be loaded anew.
+    """`job.started`, `job.progress`, `job.diagnosed`, `job.alarm`, `job.ended`, `failure.regressed`, `failure.changed`,
+    `action.proposed`, `diagnosis.corrected`; `reset` says that events were missed, and what is shown is to be loaded anew.
     """
     said = last_event_id or after
     start = int(said) if said is not None and said.isascii() and said.isdecimal() and len(said) < 19 else None
