@@ -24,6 +24,8 @@ from diagnose.errors import DiagnoseError
 SLOW_FACTOR = 1.5
 _SLACK_S = 0.005
 """differences below this are noise whatever their ratio"""
+SILENT = "no answer when its partner had failed"
+"""for a node that was ended, as the test could not pass any more"""
 
 Group = tuple[str, ...]
 
@@ -232,9 +234,17 @@ class _State:
         for number, trial in self._failed(node):
             others = " and ".join(other for other in trial.members if other != node)
             what = "slow" if trial.passed else "failed"
-            seen = "; ".join(self.slow(trial)) if trial.passed else trial.seen.get(node, "")
+            seen = "; ".join(self.slow(trial)) if trial.passed else _words(trial, node)
             told.append(f"round {number + 1}: {what} with {others}{f' ({seen})' if seen else ''}")
         return ", ".join(told) if told else "not tested"
+
+
+def _words(trial: Trial, node: str) -> str:
+    """What the node said; if it was silent, what those said who waited for it."""
+    said = trial.seen.get(node, "")
+    if said != SILENT:
+        return said
+    return "; ".join([said, *(f"{other}: {words}" for other, words in trial.seen.items() if words != SILENT)])
 
 
 def _limits(trials: Sequence[Trial], factor: float) -> tuple[float, float]:

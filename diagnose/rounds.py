@@ -18,7 +18,7 @@ from typing import Any
 
 from diagnose.errors import DiagnoseError
 from diagnose.launchers import LAUNCHERS, Words
-from diagnose.nodecheck import SLOW_FACTOR, Group, Trial, Verdict, plan, verdict
+from diagnose.nodecheck import SILENT, SLOW_FACTOR, Group, Trial, Verdict, plan, verdict
 
 _LATE_S = 10.0
 """a probe ends itself; after so much more its launcher is ended here"""
@@ -109,7 +109,7 @@ async def _test(group: Group, settings: Settings, port: int) -> Trial:
         if isinstance(error, Exception) and not isinstance(error, asyncio.CancelledError):
             raise error
     answers = {
-        node: answer if isinstance(answer, dict) else {"ok": False, "what": "ended, as its partner had failed"}
+        node: answer if isinstance(answer, dict) else {"ok": False, "what": SILENT}
         for node, answer in zip(group, ended, strict=True)
     }
     passed = all(answer["ok"] for answer in answers.values())

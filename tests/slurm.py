@@ -174,10 +174,14 @@ class Slurm:
         """As it was: no jobs, all nodes in service."""
         self.run("scancel", "--user", self.user, check=False)
         self._until(lambda: not self.run("squeue", "-h").strip(), "the end of the jobs")
+        self._until(self._in_service, "idle nodes")
+
+    def _in_service(self) -> bool:
+        """Are all nodes idle? Those that are drained are resumed, which Slurm refuses while they still change."""
         for name in self.nodes:
             if "DRAIN" in self.node(name)["State"]:
-                self.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
-        self._until(lambda: set(self.run("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "idle nodes")
+                self.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
+        return set(self.run("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}
 
     # --- processes
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.errors import DiagnoseError
-from diagnose.nodecheck import Group, Trial, Verdict, plan, verdict
+from diagnose.nodecheck import SILENT, Group, Trial, Verdict, plan, verdict
 
 Passes = Callable[[Group, int], bool]
 
@@ -150,6 +150,14 @@ def test_why_tells_rounds_and_what_was_seen() -> None:
 
     found, _ = check(names(4), trial)
     assert found.why == {"n03": "round 1: failed with n02 (exit status 3), round 2: failed with n01 (exit status 3)"}
+
+
+def test_a_silent_node_is_described_by_those_who_waited_for_it() -> None:
+    def trial(group: Group, _: int) -> Trial:
+        return Trial(group, "n03" not in group, seen={"n03": SILENT, **{n: "timed out" for n in group if n != "n03"}})
+
+    found, _ = check(names(4), trial)
+    assert found.why["n03"].startswith(f"round 1: failed with n02 ({SILENT}; n02: timed out), round 2: failed with ")
 
 
 # Slow nodes

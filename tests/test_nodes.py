@@ -110,7 +110,8 @@ def test_a_hang_costs_its_time_out_and_stalls_nobody(fault: str, tmp_path: Path)
     assert time.monotonic() - began < 2 * (25 + 10 + 5) + 20, "two rounds of one time-out each"
     first = [test for test in tests if test["round"] == 1]
     assert [test["members"] for test in first] == [["n0", "n1"], ["n2", "n3"]], "who passes is told before who hangs"
-    assert "no answer in time" in verdict["why"]["n3"]
+    # Who hangs, or his partner who waits for him: whose time is up first is a race, and both are told.
+    assert "no answer" in verdict["why"]["n3"]
 
 
 # Without torch
