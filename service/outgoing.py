@@ -27,7 +27,12 @@ _ANSWER = 2_000
 
 
 class Unreachable(Exception):
-    """It could not be sent; the sentence says why."""
+    """It was not answered; the sentence says why."""
+
+    def __init__(self, what: str, *, sent: bool = True) -> None:
+        super().__init__(what)
+        self.sent = sent
+        """whether the other side may have had it: False where there was no connection"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +89,34 @@ class Outgoing:
         if address is not None and not self.may_reach(address):
             raise DiagnoseError("the address is not public", where=shown(url), remedy=remedy)
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes, timeout_s: float = _TIMEOUT_S) -> Answer:
-        """What was answered; ``Unreachable`` if nothing was, in time."""
+    async def post(
+        self, url: str, headers: dict[str, str], body: bytes, timeout_s: float = _TIMEOUT_S, most: int = _ANSWER
+    ) -> Answer:
+        """What was answered, the first ``most`` bytes of it; ``Unreachable`` if nothing was, in time."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._post(url, headers, body)
+                return await self._post(url, headers, body, timeout_s, most)
         except TimeoutError:
-            raise Unreachable(f"no answer within {timeout_s:.0f} s") from None
+            raise Unreachable(f"no answer within {timeout_s:g} s") from None
+        except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+            raise Unreachable(f"{type(error).__name__}: {error}"[:300], sent=False) from None
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
             raise Unreachable(f"{type(error).__name__}: {error}"[:300]) from None
 
-    async def _post(self, url: str, headers: dict[str, str], body: bytes) -> Answer:
+    async def _post(self, url: str, headers: dict[str, str], body: bytes, timeout_s: float, most: int) -> Answer:
         sent = [(b"host", _host(url)), *((name.encode(), value.encode()) for name, value in headers.items())]
         text = b""
         pool = self._pool if url.startswith("https:") else self._plain
-        async with pool.stream("POST", url, headers=sent, content=body) as answer:
+        spans = {"timeout": {"connect": timeout_s * 0.9}}  # sooner than the whole: it is known then that nothing was sent
+        async with pool.stream("POST", url, headers=sent, content=body, extensions=spans) as answer:
             async for part in answer.aiter_stream():
                 text += part
-                if len(text) >= _ANSWER:
+                if len(text) >= most:
                     break
             said = {name.lower(): value for name, value in answer.headers}
             after = said.get(b"retry-after", b"").decode("latin-1")
             wait = float(after) if after.isascii() and after.isdecimal() and len(after) < 7 else None
-            return Answer(answer.status, wait, text[:_ANSWER].decode("utf-8", "replace"))
+            return Answer(answer.status, wait, text[:most].decode("utf-8", "replace"))
 
     async def close(self) -> None:
         await self._pool.aclose()
