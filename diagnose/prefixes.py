@@ -36,7 +36,8 @@ _FORMS = (
     rb"(?![A-Za-z0-9.-]*\.(?:error|[A-Z][A-Za-z]*[a-z][A-Za-z]*):)[A-Za-z0-9.-]+):[ ]"
 )
 _PREFIX = re.compile(_FORMS)
-PREFIXES = re.compile(b"(?:%b){0,%d}+" % (re.sub(rb"\(\?P<\w+>", b"(?:", _FORMS), MOST_PREFIXES))
+# Nowhere a possessive repeat of a group: before 3.11.5 Python's re gets some of them wrong.
+PREFIXES = re.compile(b"(?:%b){0,%d}" % (re.sub(rb"\(\?P<\w+>", b"(?:", _FORMS), MOST_PREFIXES))
 
 
 def body_start(line: bytes) -> int:

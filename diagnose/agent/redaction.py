@@ -37,8 +37,10 @@ _LISTED = re.compile(
 _QUERY = re.compile(r"([?&;][A-Za-z0-9_.%\-]++)(=)(?=[^&\s])")
 _SCHEME = re.compile(r"""(?:\\{0,3}["'])?(?i:bearer|basic|digest|negotiate|token|apikey)[ \t]++(?=[^\s"'])""")
 
-_QUOTED = re.compile(r"""[bBfFrRuU]?(["'])((?:\\[^\r\n]|(?!\1)[^\r\n\\])*+)\1""")
-_ESCAPED = re.compile(r"""[bBfFrRuU]?(\\{1,3}["'])((?:(?!\1)[^\r\n])*+)\1""")
+# Only repeats of one character are possessive: before 3.11.5 Python's re gets some repeats of groups wrong. Where one of these
+# gives back what it took, the end that is looked for cannot stand there.
+_QUOTED = re.compile(r"""[bBfFrRuU]?(["'])((?:\\[^\r\n]|(?!\1)[^\r\n\\])*)\1""")
+_ESCAPED = re.compile(r"""[bBfFrRuU]?(\\{1,3}["'])((?:(?!\1)[^\r\n])*)\1""")
 _BARE = re.compile(r"""\\{0,3}["']?([^\s"'`,;&)\]}\\]++)""")
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -101,7 +103,7 @@ _KNOWN = re.compile(
     r"|pypi-[\w\-]{16,}|npm_[A-Za-z0-9]{20,}|dckr_pat_[\w\-]{16,}|dop_v1_[a-f0-9]{20,}|hv[sbr]\.[\w\-]{16,}"
     r"|tskey-[\w\-]{12,}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{16,}|SG\.[\w.\-]{32,}|AGE-SECRET-KEY-1[A-Z0-9]{16,}"
     r"|\d{8,10}:AA[\w\-]{30,}"  # Telegram
-    r"|eyJ[\w+/=\-]{16,}(?:\.[\w=\-]+)*+"  # JSON Web Tokens and what else is JSON in base64
+    r"|eyJ[\w+/=\-]{16,}(?:\.[\w=\-]+)*"  # JSON Web Tokens and what else is JSON in base64
     r")"
 )
 _SK = re.compile(r"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))sk-[\w\-]{16,}")
@@ -118,7 +120,7 @@ _LONG = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{40,}+=*")
 _COOKIE = re.compile(r"""((?<![\w\-])(?i:set-)?(?i:cookie):[ \t]{0,9})([^\s"'<][^\r\n"'<]*+)""")
 
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=\s\\:,.()]|-(?!----))*+-----END [A-Z0-9 ]{0,40}-----")
+_KEY_BODY = re.compile(r"[A-Za-z0-9+/=\s\\:,.()]*+(?:-(?!----)[A-Za-z0-9+/=\s\\:,.()]*+)*-----END [A-Z0-9 ]{0,40}-----")
 _KEY_LINES, _KEY_CHARACTERS = 200, 16_384
 _LAST_WORD = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]++(?=[ \t\r\"',]*\Z)")
 
