@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from diagnose.learned import Learned
+from diagnose.rules import Rule
 from service import demo
+from service.store import Store, overview, tables
+from service.store.book import StoreBook
 from tests.conftest import ROOT
 from tests.servers import Server
 
@@ -223,6 +228,26 @@ def test_a_diagnosis_is_corrected(page: Any, server: Server) -> None:
     page.wait_for_selector("text=the correction is stored")
     found = server.get("/v1/corrections")["corrections"][0]
     assert (found["job"], found["category"], found["reason"]) == ("unknown", "infrastructure", "storage_error")
+    store = Store.in_folder(server.data)
+    wanted = store.read(lambda connection: connection.execute(select(tables.tasks.c.kind, tables.tasks.c.ref)).all())
+    store.close()
+    assert ("confirm", f"correction/{found['id']}") in [tuple(row) for row in wanted]  # the agent learns from it
+
+
+def test_a_learned_rule_is_promoted_and_the_record_says_by_whom(page: Any, server: Server) -> None:
+    store = Store.in_folder(server.data)
+    rule = Rule(id="r1", family="filters", pattern="^one two [0-9]+", kind="debug", file="learned")
+    StoreBook(store).add(Learned(rule, "shadow", provenance={"by": "miner"}, lines=("one two 3",), created=1.0, changed=1.0))
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto("rules/r1")
+    page.click("button:text('Promote')")
+    page.wait_for_selector("text=rule.promoted")
+    page.click("button:text('Retire')")
+    page.wait_for_selector("text=rule.retired")
+    trail = store.read(lambda connection: overview.trail(connection, "rule/r1"))
+    store.close()
+    said = [(row["who"], row["what"], row["detail"]["was"]) for row in trail]
+    assert said == [("local", "rule.retired", "active"), ("local", "rule.promoted", "shadow")]
 
 
 def test_an_action_is_approved(chromium: Any, tmp_path: Path) -> None:

@@ -141,18 +141,22 @@ async def correct(job: JobName, service: Here, who: Operator, correction: Annota
     for text, where in ((correction.source, "source"), (correction.note, "note")):
         storable(text, where)
     key = await _attempt(service, job, correction.attempt)
-    values = correction.model_dump(exclude={"attempt"})
+    return await corrected(service, job, key, correction.model_dump(exclude={"attempt"}), who.name)
+
+
+async def corrected(service: Service, job: str, attempt: int, values: dict[str, Any], who: str) -> dict[str, Any]:
+    """A person's word on an attempt, stored with what asks the agent to learn from it; the API's and the dashboard's."""
     now = time.time()
 
     def work(connection: Any) -> dict[str, Any]:
-        made = reading.correct(connection, key, values, who.name, now)
-        told = {"by": "person", "reason": correction.reason, "source": correction.source, "line": correction.line}
-        tasks.enter(connection, key, tasks.Wanted("confirm", told, f"correction/{made}"), now)
-        return next(row for row in reading.corrections(connection, limit=100, attempt=key) if row["id"] == made)
+        made = reading.correct(connection, attempt, values, who, now)
+        told = {"by": "person", "reason": values["reason"], "source": values["source"], "line": values["line"]}
+        tasks.enter(connection, attempt, tasks.Wanted("confirm", told, f"correction/{made}"), now)
+        return next(row for row in reading.corrections(connection, limit=100, attempt=attempt) if row["id"] == made)
 
     row = await service.store.awrite(work)
     service.learning.look()
-    service.events.publish("diagnosis.corrected", job=job, attempt=row["attempt"], reason=row["reason"], who=who.name)
+    service.events.publish("diagnosis.corrected", job=job, attempt=row["attempt"], reason=row["reason"], who=who)
     return row
 
 

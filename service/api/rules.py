@@ -54,22 +54,20 @@ async def rules(
 
 @router.post("/v1/rules/{rule}/promote", response_model=shapes.RuleRow, summary="A learned rule acts for all jobs from now on")
 async def promote(rule: RuleId, service: Here, who: Admin, change: Annotated[shapes.RuleChange | None, Body()] = None) -> Any:
-    return await _move(service, rule, "active", who, change)
+    return _row_of(await moved(service, rule, "active", who, change.why if change is not None else None))
 
 
 @router.post("/v1/rules/{rule}/retire", response_model=shapes.RuleRow, summary="A learned rule acts no more")
 async def retire(rule: RuleId, service: Here, who: Admin, change: Annotated[shapes.RuleChange | None, Body()] = None) -> Any:
-    return await _move(service, rule, "retired", who, change)
+    return _row_of(await moved(service, rule, "retired", who, change.why if change is not None else None))
 
 
-async def _move(
-    service: Service, rule: str, state: Literal["active", "retired"], who: Who, change: shapes.RuleChange | None
-) -> dict[str, Any]:
+async def moved(service: Service, rule: str, state: Literal["active", "retired"], who: Who, why: str | None) -> Learned:
     """Put into a state by a person, with an entry in the audit trail; at work in all scanners before the answer."""
     storable(rule, "rule")
     book, now = StoreBook(service.store), time.time()
     did = "promoted" if state == "active" else "retired"
-    why = storable(change.why, "why") if change is not None and change.why else None
+    why = storable(why, "why") or None
 
     def work() -> Learned:
         before = book.find(rule)
@@ -87,7 +85,11 @@ async def _move(
         raise Conflict(error.what, where=rule, remedy=error.remedy) from None
     service.learning.changed()
     service.events.publish(f"rule.{did}", rule=rule, who=who.name)
-    return _row(after.rule, after)
+    return after
+
+
+def _row_of(known: Learned) -> dict[str, Any]:
+    return _row(known.rule, known)
 
 
 def _row(rule: Rule, known: Learned | None) -> dict[str, Any]:

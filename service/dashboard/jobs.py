@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from diagnose.report import Diagnosis
 from diagnose.taxonomy import shipped_taxonomy
 from service.api.common import place_of, storable
+from service.api.jobs import corrected
 from service.batch import check_job
 from service.dashboard import charts, session
 from service.dashboard.overview import liveness
@@ -164,12 +164,11 @@ async def correct(request: Request) -> Response:
         "line": int(given["line"][:18]) if given["line"] else None,
         "note": storable(given["note"][:2000], "note") or None,
     }
-    number, who, now = int(given["attempt"][:9]), page.who.name, time.time()
+    number = int(given["attempt"][:9])
     key = await page.read(lambda connection: reading.attempt_id(connection, name, number))
     if key is None:
         raise _unknown(name)
-    await page.service.store.awrite(lambda connection: reading.correct(connection, key, values, who, now))
-    page.service.events.publish("diagnosis.corrected", job=name, attempt=number, reason=given["reason"], who=who)
+    await corrected(page.service, name, key, values, page.who.name)
     return RedirectResponse(session.inside(request, f"jobs/{name}?attempt={number}&said=corrected"), status_code=303)
 
 

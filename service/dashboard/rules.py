@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import lru_cache
 from typing import Any
 
@@ -11,15 +10,15 @@ import regex
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from diagnose import learned
-from diagnose.errors import RuleError
 from diagnose.learned import Learned
 from diagnose.matcher import CONFIRM_S
 from diagnose.rules import Rule, RuleSet, load
 from diagnose.verification import body_of
+from service.api.rules import moved
 from service.dashboard import session
 from service.dashboard.page import PAGE, Page
-from service.errors import Conflict, Forbidden, Refused, Unknown
+from service.errors import Forbidden, Refused, Unknown
+from service.store import overview
 from service.store.book import StoreBook, selected
 
 _SHOWN = 10
@@ -53,7 +52,8 @@ async def one(request: Request) -> Response:
     row = _row(found.rule, found) if found is not None else await asyncio.to_thread(_shipped, name)
     if row is None:
         raise Unknown("there is no such rule", where=name[:80], remedy="see the list of rules")
-    return await page.show("rule.html", "rules", rule=row)
+    audit = await page.read(lambda connection: overview.trail(connection, f"rule/{name}")) if found is not None else []
+    return await page.show("rule.html", "rules", rule=row, audit=audit)
 
 
 async def decide(request: Request) -> Response:
@@ -67,14 +67,7 @@ async def decide(request: Request) -> Response:
         answer = str(form.get("answer", ""))
     if answer not in ("promote", "retire"):
         raise Refused("nothing to do", where=answer[:40], remedy="choose promote or retire")
-    book, who = StoreBook(page.service.store), page.who.name
-    state: learned.State = "active" if answer == "promote" else "retired"
-    try:
-        await asyncio.to_thread(
-            lambda: learned.move(book, name, state, f"{answer}d by {who}", time.time(), everywhere=answer == "promote")
-        )
-    except RuleError as error:
-        raise Conflict(error.what, where=name[:80], remedy=error.remedy) from None
+    await moved(page.service, name[:200], "active" if answer == "promote" else "retired", page.who, None)
     said = "promoted" if answer == "promote" else "retired"
     return RedirectResponse(session.inside(request, f"rules/{name}?said={said}"), status_code=303)
 
