@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Saved:
+    """A checkpoint, as the training side reported it."""
+
     attempt: int
     step: int
     path: str
@@ -37,7 +39,7 @@ class Start:
     why: str
 
 
-def start(checkpoints: Iterable[Checkpoint], rollbacks: Iterable[RollBack]) -> Start:
+def start(checkpoints: Iterable[Saved], rollbacks: Iterable[RollBack]) -> Start:
     """From where the next attempt starts, and what it leaves out.
 
     What a later attempt saved is not spoilt by what an earlier one met: it had skipped those batches.

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select
 
-from diagnose.rollback import Checkpoint, RollBack
+from diagnose.rollback import RollBack, Saved
 from service.store import tables as t
 from service.store.upsert import upsert
 
@@ -35,7 +35,7 @@ def progress(connection: Connection, attempt: int, *, step: int, loss: float | N
         upsert(connection, t.progress, [{"attempt_id": attempt, "step": step, "loss": loss, "loss_is": loss_is, "at": at}])
 
 
-def checkpoints(connection: Connection, job: str) -> list[Checkpoint]:
+def checkpoints(connection: Connection, job: str) -> list[Saved]:
     """Of all attempts of a job."""
     c, a = t.checkpoints.c, t.attempts.c
     rows = connection.execute(
@@ -44,7 +44,7 @@ def checkpoints(connection: Connection, job: str) -> list[Checkpoint]:
         .join(t.jobs, t.jobs.c.id == a.job_id)
         .where(t.jobs.c.name == job)
     )
-    return [Checkpoint(row.number, row.step, row.path, row.healthy) for row in rows]
+    return [Saved(row.number, row.step, row.path, row.healthy) for row in rows]
 
 
 def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list[tuple[int, RollBack]]:
