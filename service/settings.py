@@ -38,6 +38,8 @@ class Settings:
 
     policy: Path | None = None
     """what is done about failures, and on whose word; None: the shipped one, which only observes"""
+    executors: Path | None = None
+    """who carries approved actions out; None: nobody here, they wait for runners that poll; see docs/executors.md"""
     identities: Path | None = None
     """a file of the shape of rules/identity.yaml: which labels name job, attempt, source, rank, node here"""
 
@@ -121,6 +123,8 @@ class Settings:
             name = f"DIAGNOSE_SERVE_{known.name.upper()}"
             if name in environment:
                 changes[known.name] = _value(name, str(known.type), environment[name])
+        if "executors" not in changes and environment.get("DIAGNOSE_EXECUTORS"):  # runners read it too
+            changes["executors"] = Path(environment["DIAGNOSE_EXECUTORS"])
         return replace(self, **changes)  # type: ignore[arg-type]
 
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "webhooks": "who is told of failures and actions, signed: Slack, CloudEvents",
     "rules": "list, check, test, explain and learn rules",
     "policy": "check the policy, and explain what it decides about a job",
+    "executors": "check the file that says who carries actions out, and whether they can",
     "eval": "how often the diagnosis is right, on labelled cases",
     "send": "send logs to a service, from where it has them to their end",
     "runner": "ship growing logs, or what a command prints, to a service",

@@ -27,6 +27,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", metavar="FILE", type=Path, help="what is done about failures, on whose word: docs/policy.md"
     )
+    parser.add_argument(
+        "--executors",
+        metavar="FILE",
+        type=Path,
+        help="who carries approved actions out: docs/executors.md (DIAGNOSE_EXECUTORS)",
+    )
     parser.add_argument("--identities", metavar="FILE", type=Path, help="which labels name job, source, rank and node here")
     parser.add_argument(
         "--nvrx-root", metavar="DIR", type=Path, help="answer the NVIDIA resiliency extension, for logs below this folder"
@@ -69,6 +75,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "tls_key",
             "root_path",
             "policy",
+            "executors",
             "identities",
             "nvrx_root",
             "nvrx_from",

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
 from service.executors.executor import Problem
+from service.outgoing import shown
 
 _LATER = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
@@ -65,12 +66,12 @@ class Server:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise DiagnoseError(
-                "not an address", where=url[:200], remedy="give it as https://host:port/path, without a password"
+                "not an address", where=shown(url), remedy="give it as https://host:port/path, without a password"
             )
         try:
             self._host, self._port = parts.hostname, parts.port
         except ValueError:
-            raise DiagnoseError("not a port", where=url[:200], remedy="give it as https://host:port") from None
+            raise DiagnoseError("not a port", where=shown(url), remedy="give it as https://host:port") from None
         self.shown = f"{parts.scheme}://{parts.netloc}"
         self._path = parts.path.rstrip("/")
         self._timeout_s, self._largest = timeout_s, largest

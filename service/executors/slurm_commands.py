@@ -6,13 +6,12 @@ job's name may hold anything that looks like a field.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import re
 import shutil
 from pathlib import Path
 
+from service.executors import processes
 from service.executors.executor import Problem
 from service.executors.slurm import Job, Node
 
@@ -122,33 +121,21 @@ class Commands:
         configuration = self._configuration or os.environ.get("SLURM_CONF")
         if configuration:
             environment["SLURM_CONF"] = str(configuration)
-        process = await asyncio.create_subprocess_exec(
-            program,
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                out, problems = await process.communicate()
-        except TimeoutError:
+        ended = await processes.run([program, *words], environment=environment, timeout_s=self._timeout_s, largest=_LARGEST)
+        if ended.code is None:
             raise Problem(
                 f"{name} {words[0]} did not end in {self._timeout_s:g} s: the controller is slow or away",
                 state="unknown",
                 may_retry=True,
-            ) from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        text = out[:_LARGEST].decode("utf-8", "replace")
-        if process.returncode:
-            said = " ".join((problems or out).decode("utf-8", "replace").split())[:300]
-            raise Problem(f"{name} {words[0]}: {said}", may_retry=_passes(said))
+            )
+        text = ended.out.decode("utf-8", "replace")
+        if ended.code:
+            said = " ".join((ended.problems or ended.out).decode("utf-8", "replace").split())[:300]
+            raise Problem(
+                f"{name} {words[0]}: {said or f'ended by signal {-ended.code}'}",
+                state="unknown" if ended.code < 0 else "failed",
+                may_retry=ended.code < 0 or _passes(said),
+            )
         return text
 
 

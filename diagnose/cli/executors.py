@@ -1,0 +1,52 @@
+"""``diagnose executors check``: is the file right, and can its executors act from here."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnose.cli import printable
+from diagnose.errors import DiagnoseError
+
+if TYPE_CHECKING:
+    from service.executors.configuration import Configured
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = actions.add_parser("check", help="read the file, and ask each executor what it lacks; exit 1 if something is wrong")
+    add.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the executors (DIAGNOSE_EXECUTORS)")
+    add.add_argument("--offline", action="store_true", help="only read the file")
+    add.add_argument("--webhooks-to", metavar="NETWORKS", default="", help="as the service is told")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from service.executors import configuration
+    from service.outgoing import networks
+
+    path: Path | None = arguments.file or (
+        Path(os.environ["DIAGNOSE_EXECUTORS"]) if "DIAGNOSE_EXECUTORS" in os.environ else None
+    )
+    if path is None:
+        raise DiagnoseError("which file?", remedy="give the executors' file, or set DIAGNOSE_EXECUTORS")
+    private = networks(arguments.webhooks_to)
+    wrong = configuration.objections(path, private)
+    for one in wrong:
+        print(printable(str(one)))
+    if wrong:
+        return 1
+    return asyncio.run(_look(configuration.load(path, private), arguments.offline))
+
+
+async def _look(executors: tuple[Configured, ...], offline: bool) -> int:
+    status = 0
+    for one in executors:
+        problems = [] if offline else await one.executor.check()
+        dry = ", dry run" if one.dry_run else ""
+        said = "not asked" if offline else "; ".join(problems) or "ready"
+        print(printable(f"{one.name} ({one.type}{dry}): {', '.join(sorted(one.kinds))}: {said}"))
+        status |= bool(problems)
+    return status

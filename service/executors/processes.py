@@ -1,0 +1,82 @@
+"""Programs that act for us: started without a shell, bounded in time and output, ended with us.
+
+A program that is cut off may have done its work: the caller is told that nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_BLOCK = 64 << 10
+_LINGER_S = 1.0
+_LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a program."""
+
+    code: int | None
+    """None: it did not end in time; less than 0: ended by that signal"""
+    out: bytes
+    problems: bytes
+
+
+async def run(
+    words: Sequence[str], *, environment: Mapping[str, str], timeout_s: float, largest: int, stdin: bytes | None = None
+) -> Ended:
+    """The first ``largest`` bytes of what it prints. Raises OSError if it cannot be started."""
+    keeper = shutil.which("setpriv")
+    # If we are killed the kernel ends it: it shall not act after somebody else has looked.
+    before = [keeper, "--pdeathsig", "KILL", "--"] if keeper else []
+    process = await asyncio.create_subprocess_exec(
+        *before, *words, stdin=PIPE if stdin is not None else DEVNULL, stdout=PIPE, stderr=PIPE, env=dict(environment),
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, problems = bytearray(), bytearray()
+    pipes = asyncio.gather(
+        _tell(process.stdin, stdin), _read(process.stdout, out, largest), _read(process.stderr, problems, largest)
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            while process.returncode is None:  # wait() waits for the pipes too, and what it started may hold them for ever
+                await asyncio.sleep(_LOOK_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(pipes, _LINGER_S)
+    except TimeoutError:
+        return Ended(None, bytes(out), bytes(problems))
+    finally:
+        pipes.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await pipes
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            while process.returncode is None:
+                await asyncio.sleep(_LOOK_S)
+        process._transport.close()  # type: ignore[attr-defined]  # nothing public lets go of its pipes
+    return Ended(process.returncode, bytes(out), bytes(problems))
+
+
+async def _tell(pipe: asyncio.StreamWriter | None, text: bytes | None) -> None:
+    if pipe is None or text is None:
+        return
+    with contextlib.suppress(ConnectionError):  # it need not read
+        pipe.write(text)
+        await pipe.drain()
+    pipe.close()
+
+
+async def _read(pipe: asyncio.StreamReader, into: bytearray, largest: int) -> None:
+    """To the end, so that it is not held up; what is too much is let go."""
+    while block := await pipe.read(_BLOCK):
+        into += block[: max(0, largest - len(into))]
