@@ -32,6 +32,8 @@ class Answer:
 
     status: int
     body: bytes
+    retry_after_s: float | None = None
+    """when it wants to be asked again"""
 
     def json(self) -> Any:
         """None if it is no JSON."""
@@ -135,7 +137,12 @@ class Server:
             raise http.client.HTTPException(f"its answer is longer than {self._largest:,} bytes")
         if 300 <= response.status < 400:
             raise http.client.HTTPException(f"it points elsewhere ({response.status}): give that address")
-        return Answer(response.status, content)
+        return Answer(response.status, content, _seconds(response.getheader("Retry-After")))
+
+
+def _seconds(text: str | None) -> float | None:
+    """A date instead of seconds is as good as none: whoever waits has a rhythm of their own."""
+    return float(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 6 else None
 
 
 def secret(path: Path | None, environment: str | None, what: str, read: Mapping[str, str]) -> str:
