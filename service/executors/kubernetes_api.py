@@ -1,7 +1,7 @@
 """Kubernetes' API, as far as the executor speaks it: objects as JSON, errors that name their remedy.
 
-Each change names what it was decided on (a version, a uid, or a name that must be free), so that none is done twice and the same
-request may be sent again when the server was busy or broke off. A token is read anew for each request, for it rotates.
+Each change names what it was decided on (a version, a uid, or a name that must be free), so that none is done twice and the
+same request may be sent again when the server was busy or broke off. A token is read anew for each request, for it rotates.
 """
 
 from __future__ import annotations
@@ -209,7 +209,10 @@ class Api:
         if code == 403 and place is not None and (" cannot " in why or not why):  # else a quota, or an admission's no
             rule = place.rule(_VERBS[method])
             raise Refusal(
-                f"{what}not allowed: it needs the rule {rule} (deploy/kubernetes/executor.yaml); {why}", code, reason, may_retry=True
+                f"{what}not allowed: it needs the rule {rule} (deploy/kubernetes/executor.yaml); {why}",
+                code,
+                reason,
+                may_retry=True,
             )
         if code < 300:
             raise Refusal(f"{what}no JSON object in its answer: is it an API server?", code, reason, unknown=method != "GET")
