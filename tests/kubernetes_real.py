@@ -88,7 +88,7 @@ class Real:
         )
         self._until(self._ready)
         for group, version, plural in SERVED:
-            if "." in group and not group.endswith("k8s.io") or group == "jobset.x-k8s.io":
+            if ("." in group and not group.endswith("k8s.io")) or group == "jobset.x-k8s.io":
                 self._define(group, version, plural)
         (folder / "kubeconfig").write_text(
             json.dumps(
@@ -180,7 +180,7 @@ class Real:
 
 def _free_port() -> int:
     for _ in range(50):
-        port = 20000 + secrets.randbelow(30000)
+        port = 20000 + secrets.randbelow(12000)  # below those that the kernel hands out
         with socket.socket() as tried:
             if tried.connect_ex(("127.0.0.1", port)):
                 return port
