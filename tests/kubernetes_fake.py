@@ -1,10 +1,11 @@
-"""A fake API server of Kubernetes, strict: HTTP over a socket, objects held to the published OpenAPI (1.33, and Kubeflow's models).
+"""A fake API server of Kubernetes, strict: HTTP over a socket, objects held to the published OpenAPI.
 
-It is a fake because no package of the registries that CI reaches holds a kube-apiserver; ``tests/kubernetes_real.py`` runs the same
-tests against a real one where somebody has built it. It refuses whatever a real one might let pass: fields that no schema knows,
-parameters that it does not implement, a version or a uid at creation. It has tokens, RBAC as manifests say it, optimistic locking,
-preconditions, dry runs, finalizers with foreground deletion, generations, status as a subresource, templates of Jobs that stay as
-they are. It has no controllers: what pods do, tests write into status.
+It is a fake because no package that CI can install holds a kube-apiserver; ``tests/kubernetes_real.py`` runs the same tests
+against a real one where somebody has built it. Core objects are held to Kubernetes 1.33's schemas, those of
+Kubeflow's operators to their models. It refuses what a real one might let pass: fields that no schema knows, parameters that it
+does not implement, a version or a uid at creation. It has tokens, RBAC as manifests say it, optimistic locking, preconditions,
+dry runs, finalizers with foreground deletion, generations, status as a subresource, templates of Jobs that stay as they are. It
+has no controllers: what pods do, tests write into status.
 """
 
 from __future__ import annotations
@@ -465,8 +466,8 @@ class Fake:
             raise Refused(
                 409,
                 "Conflict",
-                f'Operation cannot be fulfilled on {of} "{key[3]}": the object has been modified; please apply your changes to the '
-                "latest version and try again",
+                f'Operation cannot be fulfilled on {of} "{key[3]}": the object has been modified; please apply your changes '
+                "to the latest version and try again",
             )
         self._drop(served, changed)
         self._validate(served, {name: value for name, value in changed.items() if name != "status" or served.kind == "Node"})
@@ -491,8 +492,8 @@ class Fake:
                 raise Refused(
                     409,
                     "Conflict",
-                    f'Operation cannot be fulfilled on {of} "{key[3]}": the {name} in the precondition ({wanted}) does not match '
-                    f"the {name} in record ({metadata[name]})",
+                    f'Operation cannot be fulfilled on {of} "{key[3]}": the {name} in the precondition ({wanted}) does not '
+                    f"match the {name} in record ({metadata[name]})",
                 )
         gone = copy.deepcopy(found)
         held = [one for one in metadata.get("finalizers") or [] if one != "foregroundDeletion"]

@@ -1,8 +1,8 @@
 """The Kubernetes executor: what it does, once, and what it says when it cannot.
 
-CI has no package with a kube-apiserver, so these run against a fake (``tests/kubernetes_fake.py``) that holds every request to the
-published OpenAPI; and against a real kube-apiserver, etcd and controllers where DIAGNOSE_KUBERNETES names them. What only a fake
-can be made to do (time-outs, 429, others who are quicker in between) is tested on the fake alone.
+No package that CI can install holds a kube-apiserver, so these run against a fake (``tests/kubernetes_fake.py``) that holds every
+request to the published OpenAPI; and against a real kube-apiserver, etcd and controllers where DIAGNOSE_KUBERNETES names them.
+What only a fake can be made to do (time-outs, 429, others who are quicker in between) is tested on the fake alone.
 """
 
 from __future__ import annotations
@@ -224,6 +224,11 @@ def by_us(thing: Object) -> str | None:
     return found
 
 
+def tainted(cluster: Cluster, name: str) -> bool:
+    taints = cluster.there(f"/api/v1/nodes/{name}").get("spec", {}).get("taints", [])  # the server has some of its own
+    return any(one["key"] == "diagnose/isolated" for one in taints)
+
+
 # --- nodes
 
 
@@ -236,7 +241,7 @@ def test_a_node_is_cordoned_tainted_and_annotated(cluster: Cluster) -> None:
     assert {"key": "diagnose/isolated", "effect": "NoSchedule"} in node["spec"]["taints"]
     assert node["metadata"]["annotations"]["diagnose/isolated-by"] == KEY
     assert node["metadata"]["annotations"]["diagnose/isolated-why"] == f"diagnose {KEY}: Xid 79 [31mon gpu-1 <b>"
-    assert "spec" not in cluster.there("/api/v1/nodes/gpu-2") or "taints" not in cluster.there("/api/v1/nodes/gpu-2")["spec"]
+    assert not tainted(cluster, "gpu-2")
 
 
 def test_the_same_isolation_twice_is_done_once(cluster: Cluster) -> None:
@@ -260,7 +265,7 @@ def test_what_others_put_on_a_node_stays(cluster: Cluster) -> None:
 
     node = cluster.there("/api/v1/nodes/gpu-1")
     assert outcome.what == "released gpu-1"
-    assert [(one["key"], one["value"]) for one in node["spec"]["taints"]] == [("team", "a")]
+    assert [one for one in node["spec"]["taints"] if not one["key"].startswith("node.")] == [others]
     assert "unschedulable" not in node["spec"]
     assert {name: text for name, text in node["metadata"]["annotations"].items() if "/" not in name} == {"note": "ask Bob"}
     assert not any(name.startswith("diagnose/") for name in node["metadata"]["annotations"])
@@ -277,10 +282,8 @@ def test_a_cordon_of_others_is_not_lifted(cluster: Cluster) -> None:
     assert (before.state, before.may_retry) == ("failed", False)
     assert "cordoned by others" in before.what
     assert isolated.what == "tainted the cordoned gpu-1"
-    assert (node["spec"]["unschedulable"], [one["key"] for one in node["spec"].get("taints", [])]) == (
-        True,
-        [one["key"] for one in node["spec"].get("taints", []) if one["key"] != "diagnose/isolated"],
-    )
+    assert node["spec"]["unschedulable"] is True
+    assert not tainted(cluster, "gpu-1")
 
 
 def test_a_node_that_is_in_service_needs_no_release(cluster: Cluster) -> None:
@@ -484,7 +487,7 @@ def test_a_live_job_that_must_avoid_a_node_is_made_anew(
     assert uid(after) != uid(before)
     terms = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert terms == {"nodeSelectorTerms": [{"matchExpressions": [NOT_ON]}]}
-    assert "taints" not in cluster.there("/api/v1/nodes/gpu-1").get("spec", {})
+    assert not tainted(cluster, "gpu-1")
 
 
 def test_a_trainjob_avoids_a_node_in_all_parts_of_its_jobset(cluster: Cluster) -> None:
@@ -780,7 +783,7 @@ def test_a_server_that_stays_busy_is_left(fake: tuple[Cluster, Fake], wait: str)
     assert (outcome.state, outcome.may_retry) == ("failed", True)  # 429: not done
     assert "\x1b" not in outcome.what
     assert server.faults[0].times >= 95
-    assert "taints" not in cluster.there("/api/v1/nodes/gpu-1")["spec"]
+    assert not tainted(cluster, "gpu-1")
 
 
 @pytest.mark.parametrize("code", [500, 503, 504])
@@ -949,7 +952,7 @@ def test_deleted_and_not_taken_again_the_manifest_is_kept(fake: tuple[Cluster, F
 
 
 def test_a_note_that_was_spoilt_is_said(fake: tuple[Cluster, Fake]) -> None:
-    cluster, server = fake
+    cluster, _ = fake
     body = volcano()
     body["metadata"]["finalizers"] = ["test.example/hold"]
     cluster.make(VOLCANO, body)
@@ -973,8 +976,8 @@ def test_two_executors_at_once_make_one_job(fake: tuple[Cluster, Fake]) -> None:
 
     outcomes = asyncio.run(both())
 
-    assert {one.state for one in outcomes} <= {"succeeded", "unknown"}
-    assert "succeeded" in {one.state for one in outcomes}
+    assert any(one.state == "succeeded" or one.may_retry for one in outcomes), outcomes
+    assert cluster.carry_out(restart()).state == "succeeded"
     made = [one for one in server.requests if one.method == "POST" and "/jobs" in one.path and "dryRun" not in one.query]
     assert [one.code for one in made].count(201) == 1
     assert uid(cluster.there(f"{JOBS}/llama")) != uid(before)
@@ -1031,7 +1034,7 @@ def test_settings_as_a_pod_finds_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("environment", [{}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}])
 def test_outside_a_pod_that_is_said(environment: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(DiagnoseError, match="no pod of a cluster|not mounted"):
+    with pytest.raises(DiagnoseError, match=r"no pod of a cluster|not mounted"):
         Settings.in_cluster(environment, tmp_path / "none")
 
 
