@@ -1,8 +1,8 @@
 """The Kubernetes executor: what it does, once, and what it says when it cannot.
 
-No package that CI can install holds a kube-apiserver, so these run against a fake (``tests/kubernetes_fake.py``) that holds every
-request to the published OpenAPI; and against a real kube-apiserver, etcd and controllers where DIAGNOSE_KUBERNETES names them.
-What only a fake can be made to do (time-outs, 429, others who are quicker in between) is tested on the fake alone.
+No package that CI can install holds a kube-apiserver, so these run against a fake (``tests/kubernetes_fake.py``) that holds
+every request to the published OpenAPI; and against a real kube-apiserver, etcd and controllers where DIAGNOSE_KUBERNETES names
+them. What only a fake can be made to do (time-outs, 429, others who are quicker in between) is tested on the fake alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from diagnose.errors import DiagnoseError
+from service.executors.configuration import load
 from service.executors.executor import Order, Outcome
 from service.executors.kubernetes import Kubernetes, Settings
 from tests import kubernetes_real as real
@@ -1041,3 +1042,36 @@ def test_outside_a_pod_that_is_said(environment: dict[str, str], tmp_path: Path)
 def test_a_token_does_not_go_over_plain_http(tmp_path: Path) -> None:
     with pytest.raises(DiagnoseError, match="plain HTTP"):
         Kubernetes(Settings("http://kubernetes.example", token_file=tmp_path / "token"))
+
+
+def configured(tmp_path: Path, text: str) -> Any:
+    (tmp_path / "executors.yaml").write_text(f"executors:\n  - {{name: k, type: kubernetes{text}}}\n")
+    return load(tmp_path / "executors.yaml")[0]
+
+
+def test_the_file_of_executors_names_a_cluster(fake: tuple[Cluster, Fake], tmp_path: Path) -> None:
+    cluster, server = fake
+    one = configured(tmp_path, f", url: '{server.url}', token_file: token, namespaces: [ml], wait: 5s")
+
+    assert asyncio.run(one.executor.check()) == []
+    assert cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)), by=one.executor).what == "cordoned and tainted gpu-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (", url: 'https://kubernetes.example'", "token_file"),
+        (", url: 'http://kubernetes.example', token_file: t", "plain HTTP"),
+        (", url: 'https://kubernetes.example', token: abc", "secrets do not stand in this file"),
+        (", namespaces: [ml]", "no pod of a cluster"),
+    ],
+)
+def test_a_mistake_in_the_file_is_said_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, says: str
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(DiagnoseError) as raised:
+        configured(tmp_path, text)
+    assert says in f"{raised.value} {raised.value.remedy}"
+    assert raised.value.where
+    assert "executors.yaml:2" in raised.value.where

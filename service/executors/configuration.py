@@ -7,8 +7,9 @@ is not plainly for goes to it: one that is told which jobs are its own is not as
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from diagnose.clauses import Clauses
 from diagnose.errors import DiagnoseError, RuleError
 from service.executors.command import Command
 from service.executors.executor import Executor, Order
+from service.executors.kubernetes import Kubernetes, Settings
 from service.executors.options import SERVER, Options, Type
 from service.executors.slurm import Door, Slurm
 from service.executors.slurm_commands import Commands
@@ -178,8 +180,28 @@ def _command(options: Options) -> Executor:
     return Command(words, timeout_s=options.seconds("timeout", 300.0))
 
 
+def _kubernetes(options: Options) -> Executor:
+    if url := options.text("url"):
+        token_file, certificate = options.path("token_file"), options.path("certificate")
+        if token_file is None and certificate is None:
+            options.wrong("token_file", "is missing", "write   token_file: PATH   or   certificate: PATH and key: PATH")
+        found = Settings(url, ca=options.path("ca"), token_file=token_file, certificate=certificate, key=options.path("key"))
+    else:
+        found = Settings.in_cluster(os.environ)
+    return Kubernetes(
+        replace(
+            found,
+            namespace=options.text("namespace") or found.namespace,
+            namespaces=options.words("namespaces"),
+            timeout_s=options.seconds("timeout", found.timeout_s),
+            patience_s=options.seconds("wait", found.patience_s),
+        )
+    )
+
+
 TYPES: Final[Mapping[str, Type]] = {  # one a line: a new type is one more
     "slurm": Type(("slurmrestd", "commands"), _slurm),
     "webhook": Type(("url", "secret_file", "secret_env", "networks", "timeout"), _webhook),
     "command": Type(("command", "timeout", "repeatable"), _command, repeatable=False),
+    "kubernetes": Type(("url", "token_file", "namespace", "namespaces", "wait", *SERVER), _kubernetes),
 }
