@@ -6,7 +6,7 @@ What it promises:
   (fdatasync) or has failed. All that waits while one sync runs goes out with the next one: many clients share a sync.
 - A failed write (disk full) fails everything behind it, in order, and leaves no half record behind; later appends may succeed.
 - Recovery yields every record that was on disk. A torn tail, of a write that nobody was told had succeeded, is cut off.
-- A segment is deleted when the database has what all of its jobs wrote into it.
+- A segment is deleted when the database has what all of its jobs wrote into it, and the archive too where raw logs are kept.
 
 A segment names its streams itself (``STREAM`` records), so any one of them can be read alone.
 """
@@ -21,7 +21,7 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -97,13 +97,17 @@ class _Segment:
     size: int = 0
     latest: dict[Owner, int] = field(default_factory=dict)
     """the last LSN of each owner that the database has not got yet"""
+    raw: dict[Owner, int] = field(default_factory=dict)
+    """likewise of the archive, if there is one"""
 
 
 class Journal:
     """The segments in one folder. Opened once, by one process."""
 
-    def __init__(self, folder: Path, *, segment: int = 64 << 20, limit: int = 16 << 30) -> None:
+    def __init__(self, folder: Path, *, segment: int = 64 << 20, limit: int = 16 << 30, archives: bool = False) -> None:
+        """``archives``: a segment is also needed until ``archived`` says that it is not."""
         self.folder = folder
+        self._archives = archives
         self._segment_size, self._limit = segment, limit
         self._queue: list[Entry] = []
         self._wake = threading.Condition()
@@ -120,8 +124,6 @@ class Journal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.syncs = 0
-        self.before_delete: Callable[[Path], None] | None = None
-        """sees a segment that nobody needs any more"""
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._guard = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -152,6 +154,8 @@ class Journal:
                 if record.kind != STREAM:
                     self._lsn = max(self._lsn, record.lsn + 1)
                     segment.latest[record.stream.owner] = record.lsn
+                    if self._archives:
+                        segment.raw[record.stream.owner] = record.lsn
                     yield record
             if good < segment.size:
                 torn = segment.size - good
@@ -271,6 +275,8 @@ class Journal:
             segment.size += size
             for entry in entries:
                 segment.latest[entry.stream.owner] = entry.lsn
+                if self._archives:
+                    segment.raw[entry.stream.owner] = entry.lsn
         if segment.size >= self._segment_size:
             self._close_segment()
 
@@ -307,14 +313,42 @@ class Journal:
     def stored(self, owner: Owner, lsn: int) -> None:
         """The database has what ``owner`` wrote up to ``lsn``. From any thread."""
         with self._lock:
-            for segment in (*self._closed, *((self._current,) if self._current else ())):
+            for segment in self._segments():
                 if segment.latest.get(owner, lsn + 1) <= lsn:
                     del segment.latest[owner]
-            free = [segment for segment in self._closed if not segment.latest]
-            self._closed = [segment for segment in self._closed if segment.latest]
+        self._delete_free()
+
+    def archived(self, owners: Mapping[Owner, int]) -> None:
+        """The archive has what each owner wrote up to an LSN. From any thread."""
+        with self._lock:
+            for segment in self._segments():
+                for owner in segment.raw.keys() & owners.keys():
+                    if segment.raw[owner] <= owners[owner]:
+                        del segment.raw[owner]
+        self._delete_free()
+
+    def unreadable(self, path: Path) -> None:
+        """The archive cannot read this segment to its end: it does not wait for it."""
+        with self._lock:
+            for segment in self._segments():
+                if segment.path == path:
+                    segment.raw.clear()
+        self._delete_free()
+
+    def durable(self) -> list[tuple[Path, int, bool]]:
+        """(segment, how far it is on disk, whether it still grows), the oldest first. From any thread."""
+        with self._lock:
+            return [(segment.path, segment.size, segment is self._current) for segment in self._segments()]
+
+    def _segments(self) -> list[_Segment]:
+        current = self._current
+        return [*self._closed, current] if current is not None else self._closed
+
+    def _delete_free(self) -> None:
+        with self._lock:
+            free = [segment for segment in self._closed if not segment.latest and not segment.raw]
+            self._closed = [segment for segment in self._closed if segment.latest or segment.raw]
         for segment in free:
-            if self.before_delete is not None:
-                self.before_delete(segment.path)
             with contextlib.suppress(FileNotFoundError):
                 segment.path.unlink()
 
@@ -330,24 +364,45 @@ class Journal:
         os.close(self._guard)
 
 
-def read_segment(path: Path) -> Iterator[tuple[Record, int]]:
-    """(record, where it ends) of every good record from the beginning on."""
-    streams: dict[int, Definition] = {}
-    with open(path, "rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
+class Reader:
+    """One segment, read from its beginning; on as far as it has grown."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = open(path, "rb")  # noqa: SIM115 - as long as the reader
+        self._streams: dict[int, Definition] = {}
+        self.end = len(_MAGIC) if self._file.read(len(_MAGIC)) == _MAGIC else 0
+        """of the last good record"""
+
+    def records(self, until: int) -> Iterator[Record]:
+        """Every good record that ends by byte ``until``."""
+        if not self.end:
             return
-        end = len(_MAGIC)
-        while len(head := file.read(_FRAME.size)) == _FRAME.size:
+        self._file.seek(self.end)
+        while self.end + _FRAME.size <= until and len(head := self._file.read(_FRAME.size)) == _FRAME.size:
             crc, length, lsn, offset, key, at_ms, number, kind = _FRAME.unpack(head)
-            if length > _LARGEST:
+            if length > _LARGEST or self.end + _FRAME.size + length > until:
                 return
-            data = file.read(length)
+            data = self._file.read(length)
             if len(data) < length or zlib.crc32(data, zlib.crc32(head[4:])) != crc:
                 return
-            end += _FRAME.size + length
+            self.end += _FRAME.size + length
             if kind == STREAM:
-                streams[number] = Definition.of(data)
-            yield Record(lsn, kind, streams[number], offset, key, at_ms, data), end
+                self._streams[number] = Definition.of(data)
+            yield Record(lsn, kind, self._streams[number], offset, key, at_ms, data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_segment(path: Path) -> Iterator[tuple[Record, int]]:
+    """(record, where it ends) of every good record from the beginning on."""
+    reader = Reader(path)
+    try:
+        for record in reader.records(path.stat().st_size):
+            yield record, reader.end
+    finally:
+        reader.close()
 
 
 def _framed(lsn: int, kind: int, stream: int, offset: int, key: int, at_ms: int, data: bytes) -> tuple[bytes, bytes]:

@@ -11,6 +11,7 @@ from diagnose.policy import over_shipped, shipped_policy
 from diagnose.rules import RuleSet
 from service import vllm
 from service.actions import Actions
+from service.archive import Archive
 from service.auth import Tokens, check_exposure
 from service.events import Events
 from service.ingest import Ingest
@@ -37,15 +38,33 @@ class Service:
         self.vllm = vllm.beside(settings)
         outgoing = Outgoing(networks(settings.webhooks_to))
         self.identities = identity.load(settings.identities)
-        self.journal = Journal(settings.data / "journal", segment=settings.segment, limit=settings.journal_limit)
+        self.journal = Journal(
+            settings.data / "journal",
+            segment=settings.segment,
+            limit=settings.journal_limit,
+            archives=settings.raw_logs is not None,
+        )
+        self.telemetry = Telemetry()
         try:
+            self.archive = (
+                Archive(
+                    settings.raw_logs,
+                    self.journal,
+                    self.telemetry,
+                    redact=settings.redact,
+                    wait_s=settings.raw_wait_s,
+                    job_limit=settings.raw_job_limit,
+                    leave_free=settings.raw_leave_free,
+                )
+                if settings.raw_logs is not None
+                else None
+            )
             self.store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
             self.store.migrate()
             check_exposure(self.store, settings)
         except BaseException:
             self.journal.close()
             raise
-        self.telemetry = Telemetry()
         self.events = Events()
         self.jobs = Jobs(self.store, self.journal, self.events, self.telemetry, settings, rules)
         self.ingest = Ingest(self.jobs, self.journal, self.telemetry, settings)
@@ -67,6 +86,8 @@ class Service:
         await asyncio.to_thread(self.jobs.recover)
         known = await self.store.aread(last_lsn)
         self.journal.start(after=known)
+        if self.archive is not None:
+            self.archive.start()
         self.jobs.start()
         self.actions.start()
         await self.learning.start()
@@ -87,6 +108,8 @@ class Service:
                 await task
         await self.learning.close()
         await self.jobs.close()
+        if self.archive is not None:
+            await asyncio.to_thread(self.archive.close)
         await asyncio.to_thread(self.journal.close)
         self.store.close()
 

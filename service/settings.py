@@ -43,6 +43,15 @@ class Settings:
     identities: Path | None = None
     """a file of the shape of rules/identity.yaml: which labels name job, attempt, source, rank, node here"""
 
+    raw_logs: Path | None = None
+    """keep raw logs below this folder; None: the journal forgets them once they are read"""
+    raw_wait_s: float = 20.0
+    """how long small pieces wait for others before they are written there"""
+    raw_job_limit: int | None = None
+    """what one job's raw logs may take on disk; beyond that their oldest parts go"""
+    raw_leave_free: int = 1 << 30
+    """on their disk; with less than that nothing is added"""
+
     nvrx_root: Path | None = None
     """logs below it may be named by the NVIDIA resiliency extension; None: its routes are not there"""
     nvrx_from: str = "127.0.0.0/8,::1/128"

@@ -46,6 +46,13 @@ class Telemetry:
         self.model_calls = Counter("diagnose_model_calls", "Requests to the model's endpoint", ["result"], registry=r)
         self.model_tokens = Counter("diagnose_model_tokens", "Tokens read and written by the model", ["direction"], registry=r)
         self.agent_restarts = Counter("diagnose_agent_restarts", "Times that the agent's process ended", registry=r)
+        self.raw_up = Gauge("diagnose_raw_logs_up", "Whether raw logs can be written, where they are kept", registry=r)
+        self.raw_bytes = Counter("diagnose_raw_bytes", "Log bytes that were put into raw logs", registry=r)
+        self.raw_stored_bytes = Counter("diagnose_raw_stored_bytes", "What they took on disk", registry=r)
+        self.raw_lost_bytes = Counter("diagnose_raw_lost_bytes", "Log bytes that no raw log has: the disk was full", registry=r)
+        self.raw_deleted_bytes = Counter(
+            "diagnose_raw_deleted_bytes", "Bytes of raw logs deleted from disk, by why", ["why"], registry=r
+        )
         self.streams = Gauge("diagnose_event_streams", "Clients that listen to events", registry=r)
 
     def text(self) -> bytes:

@@ -40,6 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nvrx-from", metavar="NETWORKS", help="who needs no token for that (127.0.0.0/8,::1/128)")
     parser.add_argument("--webhooks-to", metavar="NETWORKS", help="private networks that webhooks may reach: 10.20.0.0/16")
     parser.add_argument("--redact", action="store_true", default=None, help="take secrets out of what is stored")
+    parser.add_argument(
+        "--raw-logs", metavar="DIR", type=Path, help="keep raw logs below this folder: docs/service.md (default: they are not)"
+    )
     parser.add_argument("--with-vllm", metavar="MODEL", help="start vLLM with this model beside the service, and watch it")
     parser.add_argument(
         "--vllm-flags", metavar="FLAGS", help="more flags for it: --vllm-flags='--max-model-len=8192 --dtype=half'"
@@ -81,6 +84,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "nvrx_from",
             "webhooks_to",
             "redact",
+            "raw_logs",
             "with_vllm",
             "vllm_flags",
             "learn",

@@ -32,6 +32,8 @@ async def readyz(service: Here, response: Response) -> dict[str, Any]:
         "ready": ready,
         "database": database,
         "journal": journal,
+        "raw_logs": None if service.archive is None else service.archive.problem is None,
+        "raw_logs_problem": service.archive.problem if service.archive is not None else None,
         "rules": service.jobs.prepared,
         "queued_bytes": service.jobs.queued,
         "live_jobs": len(service.jobs),

@@ -76,6 +76,13 @@ def attempt_id(connection: Connection, name: str, number: int | None) -> int | N
     return connection.execute(query).scalar()
 
 
+def attempt_number(connection: Connection, name: str, number: int | None) -> int | None:
+    """The number of an attempt that is there; None for ``number`` means the latest."""
+    a, j = t.attempts.c, t.jobs.c
+    query = select(a.number).join(t.jobs, j.id == a.job_id).where(j.name == name)
+    return connection.execute(query.where(a.number == (j.attempt if number is None else number))).scalar()
+
+
 def report(connection: Connection, attempt: int) -> dict[str, Any] | None:
     """The stored report, with whether it is final and when it was made."""
     d = t.diagnoses.c

@@ -1,0 +1,174 @@
+"""Raw logs on disk: what was put in comes out, by line and by byte, whatever was cut, torn or deleted."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service import rawlog
+from service.concealment import conceal
+from service.rawlog import Gap, Line, RawLog
+from tests.strategies import cuts, logs
+
+
+def put(log: RawLog, *pieces: bytes) -> None:
+    for piece in pieces:
+        if piece:
+            log.commit(log.append(piece))
+
+
+def lines(folder: Path, **place: int) -> list[Line]:
+    return [one for one in rawlog.read(folder, **place) if isinstance(one, Line)]
+
+
+def whole(folder: Path) -> bytes:
+    return b"".join(b"<gap>" if isinstance(one, Gap) else one[1] for one in rawlog.raw(folder))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rawlog, "FRAME", 100)
+    monkeypatch.setattr(rawlog, "LONGEST", 250)
+
+
+@given(st.data())
+def test_it_reads_as_the_plain_text_does(data: st.DataObject) -> None:
+    text = data.draw(logs)
+    pieces = data.draw(cuts(text))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "source"
+        log = RawLog(folder, part=data.draw(st.sampled_from([1, 300, 1 << 20])))
+        for piece in pieces:
+            if data.draw(st.booleans()):
+                log = RawLog(folder, part=200)
+            put(log, piece)
+        assert whole(folder) == text
+        expected = text.split(b"\n")
+        if not expected[-1]:
+            expected.pop()
+        if text:
+            first = data.draw(st.integers(1, len(expected) + 2))
+            assert [one.text for one in lines(folder, line=first)] == expected[first - 1 :]
+            assert [one.line for one in lines(folder, line=first)] == list(range(first, len(expected) + 1))
+            assert not any(one.torn or one.cut for one in lines(folder, line=first))
+            at = data.draw(st.integers(0, len(text) - 1))
+            assert rawlog.place(folder, at)[1] == text.count(b"\n", 0, at) + 1
+            for one in lines(folder, line=1):
+                assert one.offset is not None
+                assert text.startswith(one.text, one.offset)
+
+
+def test_a_torn_tail_is_cut_at_every_length(tmp_path: Path) -> None:
+    put(RawLog(tmp_path / "a"), b"one\n", b"two\n")
+    (part,) = (tmp_path / "a").iterdir()
+    good = part.stat().st_size
+    put(RawLog(tmp_path / "a"), b"three\nfour\n")
+    size = part.stat().st_size
+    for length in range(good, size):
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        os.truncate(tmp_path / "b" / part.name, length)
+        log = RawLog(tmp_path / "b")
+        assert (log.end, log.lines) == (8, 2)
+        put(log, b"again\n")
+        assert [one.text for one in lines(tmp_path / "b", line=1)] == [b"one", b"two", b"again"]
+        shutil.rmtree(tmp_path / "b")
+
+
+def test_a_tail_of_zeros_is_none(tmp_path: Path) -> None:
+    """What some file systems leave behind when the power fails."""
+    put(RawLog(tmp_path), b"one\n", b"two\n")
+    (part,) = tmp_path.iterdir()
+    size = part.stat().st_size
+    with open(part, "r+b") as file:
+        file.seek(size - 5)
+        file.write(b"\0" * 5)
+    log = RawLog(tmp_path)
+    assert (log.end, log.lines) == (4, 1)
+
+
+def test_other_programs_read_it(tmp_path: Path) -> None:
+    if shutil.which("zstdcat") is None:
+        pytest.skip("zstd is not installed")
+    text = bytes(random.Random(1).choices(b"abc \n", k=3 << 20))
+    put(RawLog(tmp_path), text[:1000], text[1000:])
+    (part,) = tmp_path.iterdir()
+    assert subprocess.run(["zstdcat", str(part)], capture_output=True, check=True).stdout == text
+
+
+def test_a_line_without_end_costs_no_memory(tmp_path: Path, small: None) -> None:
+    put(RawLog(tmp_path), b"begin\n" + b"x" * 5_000, b"y" * 500 + b"\nend\n")
+    first, long, last = lines(tmp_path, line=1)
+    assert (long.line, long.text, long.cut) == (2, b"x" * 250, 5_250)
+    assert (first.text, last) == (b"begin", Line(3, 5507, b"end", 0, False))
+    assert lines(tmp_path, line=3) == [last]
+
+
+def test_missing_bytes_are_said_and_later_lines_keep_their_numbers(tmp_path: Path) -> None:
+    log = RawLog(tmp_path)
+    put(log, b"1\n2\n3")
+    log.skip(9, 2)  # "\n4\n5" was given up
+    put(log, b"\n6\n")
+    assert list(rawlog.read(tmp_path, line=2)) == [
+        Line(2, 2, b"2", 0, False),
+        Line(3, 4, b"3", 0, True),
+        Gap(5, 9),
+        Line(5, 9, b"", 0, True),
+        Line(6, 10, b"6", 0, False),
+    ]
+    assert lines(tmp_path, line=6)[0].text == b"6"
+    assert whole(tmp_path) == b"1\n2\n3<gap>\n6\n"
+
+
+def test_a_part_that_was_deleted_is_a_gap(tmp_path: Path) -> None:
+    log = RawLog(tmp_path, part=1)
+    put(log, b"1\n2\n", b"3\n4\n", b"5\n6\n")
+    rawlog.parts(tmp_path)[1].path.unlink()
+    told = [one.text if isinstance(one, Line) else one for one in rawlog.read(tmp_path, line=1)]
+    assert told == [b"1", b"2", Gap(4, 8), b"5", b"6"]
+    assert next(rawlog.read(tmp_path, line=4)) == Gap(None, 8)
+
+
+def test_lines_that_cannot_be_counted_are_not_numbered(tmp_path: Path) -> None:
+    log = RawLog(tmp_path)
+    log.skip(100, None)  # raw logs were switched on later
+    put(log, b"half\nwhole\n")
+    assert lines(tmp_path, line=1) == []
+    assert [(one.line, one.text) for one in lines(tmp_path, offset=0)] == [(None, b"half"), (None, b"whole")]
+    assert not RawLog(tmp_path).counted
+
+
+KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEAx7\n" * 5 + "-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\nHF_TOKEN=hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789\n\nb",
+        f"{KEY}\nafter",
+        KEY[:80],
+        "-----BEGIN PRIVATE KEY-----",
+        "\x0c\x1c\x85\u2028password=hunter2hunter2\x0b\n\r\n",
+    ],
+)
+def test_what_is_concealed_keeps_its_lines(text: str) -> None:
+    told = conceal(text.encode()).decode()
+    assert told.count("\n") == text.count("\n")
+    for secret in ("hf_Ab", "MIIE", "hunter2"):
+        assert secret not in told
+
+
+def test_a_redacted_log_is_read_by_line(tmp_path: Path) -> None:
+    log = RawLog(tmp_path)
+    text = b"one\npassword=hunter2hunter2\nthree\n"
+    log.commit(log.append(text, conceal))
+    assert [(one.line, one.offset) for one in lines(tmp_path, line=2)] == [(2, None), (3, None)]
+    assert b"hunter2" not in b"".join(one.text for one in lines(tmp_path, line=1))
+    assert log.end == len(text)
