@@ -9,6 +9,8 @@
   before it touches anything; an older fence is refused. A lease that lapses *before* the start is handed out anew, a few times.
   One that lapses *after* it is not: what was done nobody knows, so the action expires and a person looks. At most once, not at
   least once.
+- **Who crashed may go on.** The executor that took an action, and nobody else, may ``resume`` it: it gets a new fence, which
+  shuts out what is left of its former self. It must look at the cluster before it acts; one that cannot look reports instead.
 - **Late results count** where they tell what nobody knew: after a lapsed lease or an expiry. They never change an end that a
   result made, and are kept in ``notes`` otherwise.
 - **Clocks jump.** Time here never runs backwards (``changed`` is a floor), and a lease that seems to last longer than a lease
@@ -148,6 +150,18 @@ def renew(record: Record, fence: int, now: float, spans: LifeSpans) -> Record:
     if record.state not in ("dispatched", "running") or fence != record.fence:
         raise _refused(record, f"renewed with fence {fence}", "stop: the lease lapsed, or another executor has it")
     return _next(record, now, lease_until=_floor(record, now) + spans.lease_s)
+
+
+def resume(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
+    """The executor that has it goes on after a crash of its own, under a new fence.
+
+    Also where its lease lapsed meanwhile and nobody has noticed yet: not for longer than an action may wait to be begun.
+    """
+    if record.state not in ("dispatched", "running") or record.claimed_by != who or record.lease_until is None:
+        raise _refused(record, f"resumed by {who}", "leave it: it is over, or in other hands")
+    if _floor(record, now) >= record.lease_until + spans.start_within_s:
+        raise Refused("was left for too long", where=record.key, remedy="a person looks what was done, and decides anew")
+    return _next(record, now, fence=record.fence + 1, lease_until=_floor(record, now) + spans.lease_s)
 
 
 def finish(record: Record, fence: int, succeeded: bool, said: str, now: float, spans: LifeSpans) -> Record:

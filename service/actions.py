@@ -40,7 +40,18 @@ class Taken:
     id: int
     fence: int
     lease_until: float
+    lease_s: float
+    """for how long its executor may be silent"""
     order: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class InHand:
+    """An action that was taken and is not over."""
+
+    id: int
+    claimed_by: str
+    begun: bool
 
 
 class Actions:
@@ -203,6 +214,21 @@ class Actions:
                 return await self.claim(action_id, who)
         return None
 
+    async def resume(self, action_id: int, who: str) -> Taken:
+        """The executor that has it goes on after a crash of its own."""
+        record = await self._step(action_id, who, lambda known, now: life.resume(known, who, now, self.policy.life))
+        return await self._taken(action_id, record)
+
+    async def orders(self) -> list[dict[str, Any]]:
+        """What an executor may take now, oldest first."""
+        now = self._clock()
+        return await self._store.aread(lambda connection: stored.orders(connection, now))
+
+    async def in_hand(self, whose: str) -> list[InHand]:
+        """What executors whose names begin so have taken and not finished."""
+        rows = await self._store.aread(lambda connection: stored.in_hand(connection, whose))
+        return [InHand(*row) for row in rows]
+
     async def begin(self, action_id: int, who: str, fence: int) -> Record:
         """The executor is about to act: the last point at which it can be told not to."""
         return await self._step(action_id, who, lambda known, now: life.start(known, fence, now, self.policy.life))
@@ -222,7 +248,7 @@ class Actions:
     async def _taken(self, action_id: int, record: Record) -> Taken:
         order = await self._store.aread(lambda connection: stored.order(connection, action_id))
         assert record.lease_until is not None
-        return Taken(action_id, record.fence, record.lease_until, order)
+        return Taken(action_id, record.fence, record.lease_until, self.policy.life.lease_s, order)
 
     # --- the machinery ------------------------------------------------------------------------------------------------------
 
@@ -296,5 +322,6 @@ class Actions:
             except Exception:
                 log.exception("deciding")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._awake.wait(), _SWEEP_S)
+                async with asyncio.timeout(_SWEEP_S):
+                    await self._awake.wait()
             self._awake.clear()

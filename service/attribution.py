@@ -156,7 +156,8 @@ class Attributions:
         work = self._work.get(submission.path)
         if work is not None and submission.intent == "terminal":
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(work.done.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await work.done.wait()
         return submission.status in ("completed", "failed")
 
     async def report(self, submission: Submission) -> dict[str, Any] | None:
@@ -293,7 +294,8 @@ class Attributions:
             if await self._read_on(submission, work):
                 began = time.monotonic()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(work.ended.wait(), _POLL_S)
+                async with asyncio.timeout(_POLL_S):
+                    await work.ended.wait()
         deadline = time.monotonic() + _DRAIN_S
         quiet_since: float | None = None
         while time.monotonic() < deadline:

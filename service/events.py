@@ -78,7 +78,8 @@ class Events:
                 yield event
             while not self._closed:
                 try:
-                    news = await asyncio.wait_for(queue.get(), _BEAT_S)
+                    async with asyncio.timeout(_BEAT_S):
+                        news = await queue.get()
                 except TimeoutError:
                     yield None
                     continue

@@ -174,7 +174,8 @@ class Learning:
     async def _dispatch_for_ever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):
+                    await self._news.wait()
             self._news.clear()
             try:
                 await self._dispatch()
@@ -272,7 +273,8 @@ class Learning:
     async def _refresh_for_ever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), _REFRESH_S)
+                async with asyncio.timeout(_REFRESH_S):
+                    await self._changed.wait()
             self._changed.clear()
             try:
                 swap = await asyncio.to_thread(self._matchers.refresh)

@@ -13,7 +13,9 @@ from service import vllm
 from service.actions import Actions
 from service.archive import Archive
 from service.auth import Tokens, check_exposure
+from service.dispatch import Dispatch, name_in
 from service.events import Events
+from service.executors import configuration
 from service.ingest import Ingest
 from service.jobs import Jobs
 from service.journal import Journal
@@ -36,7 +38,9 @@ class Service:
     def __init__(self, settings: Settings, rules: RuleSet | None = None) -> None:
         self.settings = settings
         self.vllm = vllm.beside(settings)
-        outgoing = Outgoing(networks(settings.webhooks_to))
+        private = networks(settings.webhooks_to)
+        outgoing = Outgoing(private)
+        executors = configuration.load(settings.executors, private) if settings.executors else ()
         self.identities = identity.load(settings.identities)
         self.journal = Journal(
             settings.data / "journal",
@@ -74,6 +78,13 @@ class Service:
         self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
         self.actions = Actions(self.store, self.events, over_shipped(settings.policy) if settings.policy else shipped_policy())
+        self.dispatch = Dispatch(
+            self.actions,
+            executors,
+            name_in(settings.data, "service"),
+            events=self.events,
+            ended=lambda name, result: self.telemetry.orders.labels(name, result).inc(),
+        )
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
         self.started_at = time.time()
         self.ready = False
@@ -89,7 +100,9 @@ class Service:
         if self.archive is not None:
             self.archive.start()
         self.jobs.start()
+        await self.dispatch.recover()  # before time may pass for what was under way
         self.actions.start()
+        self.dispatch.start()
         await self.learning.start()
         self.courier.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
@@ -99,6 +112,7 @@ class Service:
         """Answer what was asked, store what was read, and leave the rest to the journal."""
         self.ready = False
         self.ingest.close()
+        await self.dispatch.stop()
         await self.actions.stop()
         await self.courier.stop()
         self.events.close()

@@ -23,6 +23,7 @@ class Telemetry:
         self.flushes = Counter("diagnose_flushes", "Transactions of live jobs", ["result"], registry=r)
         self.flush_s = Histogram("diagnose_flush_seconds", "How long such a transaction takes", buckets=_FAST, registry=r)
         self.deliveries = Counter("diagnose_webhook_deliveries", "Tries of deliveries to webhooks", ["result"], registry=r)
+        self.orders = Counter("diagnose_orders", "Orders that were carried out, or not", ["executor", "result"], registry=r)
         self.reports = Counter("diagnose_reports", "Diagnoses made", ["outcome"], registry=r)
         self.report_s = Histogram("diagnose_report_seconds", "How long a diagnosis takes", buckets=_FAST, registry=r)
         self.to_diagnosis_s = Histogram(

@@ -97,7 +97,8 @@ class Courier:
             except Exception:
                 log.exception("webhooks")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._awake.wait(), _SWEEP_S)
+                async with asyncio.timeout(_SWEEP_S):
+                    await self._awake.wait()
             self._awake.clear()
 
     async def round(self) -> None:

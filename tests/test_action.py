@@ -97,6 +97,35 @@ def test_what_began_and_went_silent_is_not_done_again() -> None:
         life.claim(silent, "r2", T + SPANS.lease_s, SPANS)
 
 
+def test_who_took_it_goes_on_after_a_crash_under_a_new_fence() -> None:
+    for at in (T + 1, T + SPANS.lease_s + 1):  # also where its lease lapsed, and nobody has noticed
+        again = life.resume(running(), "r1", at, SPANS)
+        assert (again.state, again.fence, again.lease_until) == ("running", 2, at + SPANS.lease_s)
+        former = life.finish(again, 1, True, "done", at, SPANS)
+        assert (former.state, len(former.notes)) == ("running", 1)
+        assert life.finish(again, 2, True, "done", at, SPANS).state == "succeeded"
+    taken = life.claim(record("auto"), "r1", T, SPANS)
+    again = life.resume(taken, "r1", T + 1, SPANS)
+    assert (again.state, again.fence, again.claims) == ("dispatched", 2, 1)
+    with pytest.raises(Refused):
+        life.start(again, 1, T + 2, SPANS)
+
+
+@pytest.mark.parametrize(
+    ("given", "who", "at"),
+    [
+        pytest.param(running(), "r2", T + 1, id="another"),
+        pytest.param(record("auto"), "r1", T + 1, id="not-taken"),
+        pytest.param(life.finish(running(), 1, True, "ok", T, SPANS), "r1", T + 1, id="over"),
+        pytest.param(life.tick(running(), T + 1e4, SPANS), "r1", T + 1e4, id="given-up"),
+        pytest.param(running(), "r1", T + SPANS.lease_s + SPANS.start_within_s, id="days-later"),
+    ],
+)
+def test_who_may_not_go_on(given: Record, who: str, at: float) -> None:
+    with pytest.raises(Refused):
+        life.resume(given, who, at, SPANS)
+
+
 def late_claimed() -> Record:
     return life.claim(life.claim(record("auto"), "r1", T, SPANS), "r2", T + SPANS.lease_s, SPANS)
 
@@ -170,6 +199,8 @@ class Life(RuleBasedStateMachine):
         self.effects: list[tuple[str, int]] = []
         """what an executor really did to the cluster"""
         self.seen: dict[str, Record] = {}
+        self.looks: set[tuple[str, int]] = set()
+        """leases of executors that came back after a crash: they look before they act"""
 
     @initialize()
     def begin(self) -> None:
@@ -209,8 +240,18 @@ class Life(RuleBasedStateMachine):
         """The executor acts only if it is told that it may, and once: the answer may be lost, and asked for again."""
         if lease is None or lease in self.effects:
             return
+        if lease in self.looks and any(key == lease[0] for key, _ in self.effects):
+            answered = False  # it finds that it is done
         if self.change(lease[0], lambda r: life.start(r, lease[1], self.now, SPANS)) and answered:
             self.effects.append(lease)
+
+    @rule(target=leases, who=st.sampled_from(["r1", "r2", "r3"]))
+    def crash_and_come_back(self, who: str) -> tuple[str, int] | None:
+        for key in self.store:
+            if self.change(key, lambda r: life.resume(r, who, self.now, SPANS)):
+                self.looks.add((key, self.store[key].fence))
+                return key, self.store[key].fence
+        return None
 
     @rule(lease=leases)
     def renew(self, lease: tuple[str, int] | None) -> None:

@@ -41,6 +41,18 @@ async def actions(
     return {"actions": rows, "next": rows[-1]["id"] if len(rows) == limit else None}
 
 
+@router.get("/v1/actions/orders", response_model=shapes.Orders, summary="What an executor may take now, and what it has")
+async def orders(
+    service: Here,
+    who: Operator,
+    executor: Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", description="how its names begin")],
+) -> dict[str, Any]:
+    return {
+        "waiting": await service.actions.orders(),
+        "in_hand": [asdict(one) for one in await service.actions.in_hand(f"{who.name}/{executor}")],
+    }
+
+
 @router.get("/v1/actions/{action}", response_model=shapes.Action, summary="One action")
 async def action(action: ActionId, service: Here, who: Reader) -> dict[str, Any]:
     return await _shown(service, action)
@@ -82,6 +94,12 @@ async def reject(action: ActionId, service: Here, who: Operator, reject: Annotat
 @router.post("/v1/actions/{action}/claim", response_model=shapes.InHand, summary="Take this action, with a lease")
 async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated[shapes.Claim, Body()]) -> dict[str, Any]:
     return asdict(await service.actions.claim(action, _name(who.name, claim)))
+
+
+@router.post("/v1/actions/{action}/resume", response_model=shapes.InHand, summary="Go on with what one has, after a crash")
+async def resume(action: ActionId, service: Here, who: Operator, claim: Annotated[shapes.Claim, Body()]) -> dict[str, Any]:
+    """Under a new fence. Look at the cluster before anything is done: it may be done."""
+    return asdict(await service.actions.resume(action, _name(who.name, claim)))
 
 
 @router.post(

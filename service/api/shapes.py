@@ -448,7 +448,24 @@ class InHand(BaseModel):
     id: int
     fence: int
     lease_until: float
+    lease_s: float
+    """for how long its executor may be silent"""
     order: Order
+
+
+class HeldAction(BaseModel):
+    """An action that an executor has taken and not finished."""
+
+    id: int
+    claimed_by: str
+    begun: bool
+
+
+class Orders(BaseModel):
+    waiting: list[Order]
+    """oldest first"""
+    in_hand: list[HeldAction]
+    """of the executor that asks"""
 
 
 class NodeRequest(BaseModel):

@@ -97,10 +97,12 @@ class Server:
         try:
             async with asyncio.timeout(self._timeout_s * 2):  # a server that drips bytes outlasts a socket's time-out
                 return await asyncio.to_thread(self._exchange, method, path, dict(headers or {}), body, sent, open_now)
-        except TimeoutError as error:
+        except (TimeoutError, asyncio.CancelledError) as error:
             for one in open_now:  # so that the thread ends too
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise self._unanswered(method, sent, f"no answer in {self._timeout_s:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             raise self._unanswered(method, sent, str(error) or type(error).__name__) from error

@@ -51,7 +51,8 @@ async def run(
             while process.returncode is None:  # wait() waits for the pipes too, and what it started may hold them for ever
                 await asyncio.sleep(_LOOK_S)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(pipes, _LINGER_S)
+            async with asyncio.timeout(_LINGER_S):
+                await pipes
     except TimeoutError:
         return Ended(None, bytes(out), bytes(problems))
     finally:

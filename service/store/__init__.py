@@ -79,6 +79,8 @@ class Store:
     def write(self, work: Callable[[Connection], T]) -> T:
         """``work`` in one transaction, after all that were asked for before. From threads; see ``awrite``."""
         with self._writing, self.engine.begin() as connection:
+            if self.is_sqlite:  # from the first read on: another process shall not change what this is about to
+                connection.exec_driver_sql("begin immediate")
             return work(connection)
 
     def read(self, work: Callable[[Connection], T]) -> T:

@@ -78,7 +78,26 @@ def ids_of(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
 
 def order(connection: Connection, action_id: int) -> dict[str, Any]:
     """What an executor is told."""
-    row = connection.execute(_records().add_columns(t.jobs.c.labels).where(t.actions.c.id == action_id)).one()
+    return _order(connection.execute(_records().add_columns(t.jobs.c.labels).where(t.actions.c.id == action_id)).one())
+
+
+def orders(connection: Connection, now: float) -> list[dict[str, Any]]:
+    """What executors may take."""
+    x = t.actions.c
+    query = _records().add_columns(t.jobs.c.labels).where(x.state == "approved", x.not_before <= now)
+    return [_order(row) for row in connection.execute(query.order_by(x.created, x.id).limit(_A_ROUND))]
+
+
+def in_hand(connection: Connection, whose: str) -> list[tuple[int, str, bool]]:
+    """(id, who has it, whether it was begun) of what executors whose names begin so have not finished."""
+    x = t.actions.c
+    query = select(x.id, x.claimed_by, x.state).where(
+        x.state.in_(("dispatched", "running")), x.claimed_by.startswith(whose, autoescape=True)
+    )
+    return [(row.id, row.claimed_by, row.state == "running") for row in connection.execute(query.order_by(x.id))]
+
+
+def _order(row: Row[Any]) -> dict[str, Any]:
     return {
         "id": row.id,
         "key": row.key,
