@@ -10,6 +10,7 @@ has no controllers: what pods do, tests write into status.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import importlib.resources
@@ -296,8 +297,9 @@ class Fake:
             handler.send_header(name.replace("_", "-"), value)
         handler.send_header("Content-Type", "application/json")
         handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
+        with contextlib.suppress(ConnectionError):  # who asked has left
+            handler.end_headers()
+            handler.wfile.write(body)
 
     def _user(self, handler: BaseHTTPRequestHandler) -> str:
         scheme, _, token = handler.headers.get("Authorization", "").partition(" ")

@@ -119,7 +119,7 @@ class Cluster:
                 here = f"{path}/{one}"
                 if (self.get(here) or {"metadata": {}})["metadata"].get("finalizers"):
                     self.patch(here, {"metadata": {"finalizers": None}})
-                self.send("DELETE", here)
+                self.send("DELETE", here, {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
         self.hook = None
 
     def _listed(self, path: str) -> list[str]:
@@ -568,13 +568,22 @@ def test_two_jobs_of_one_name_are_told_apart_by_the_label(cluster: Cluster) -> N
 def test_a_job_that_is_not_the_one_that_failed_is_left_alone(cluster: Cluster) -> None:
     made = cluster.make(JOBS, job())
 
-    order = Order(KEY, "isolate_and_restart", "ml.llama", 1, nodes=("gpu-1",), labels={"uid": "of-yesterday"})
+    order = Order(KEY, "isolate_and_restart", "ml.llama", 1, nodes=("gpu-1",), labels={"job_uid": "of-yesterday"})
     outcome = cluster.carry_out(order)
 
     assert outcome.state == "succeeded"
     assert outcome.details["done"][0] == "cordoned and tainted gpu-1"
     assert "made anew since" in outcome.what
     assert uid(cluster.there(f"{JOBS}/llama")) == uid(made)
+
+
+def test_the_uid_of_a_jobs_pods_is_none_of_its_owners(cluster: Cluster) -> None:
+    cluster.make(JOBSETS, jobset())
+    cluster.end(f"{JOBSETS}/llama")
+
+    outcome = cluster.carry_out(restart(labels={"job_uid": "of-a-job-in-the-set", "kind": "mpi-operator"}))
+
+    assert outcome.what == "deleted JobSet ml/llama and made it anew"
 
 
 def test_a_jobset_that_restarted_itself_is_left_alone(cluster: Cluster) -> None:
@@ -685,27 +694,6 @@ def test_somebody_made_it_anew_while_we_were_away(cluster: Cluster) -> None:
     assert outcome.what == "Job ml/llama was made anew by others"
     assert uid(cluster.there(f"{VOLCANO}/llama")) == uid(theirs)
     assert [one for one in cluster._listed(NOTES) if one.startswith("restart-")] == []
-
-
-def test_a_manifest_that_the_server_would_not_take_deletes_nothing(cluster: Cluster) -> None:
-    body = job()
-    body["spec"]["template"] = {**POD, "spec": {**POD["spec"], "nodeSelector": {"a": "b"}}}
-    before = cluster.make(JOBS, body)
-    order = Order(KEY, "restart", "ml.llama", 1, avoid=("gpu-1",))
-    executor = cluster.executor()
-    real_avoid = executor._host
-
-    async def spoilt(name: str) -> str:
-        await real_avoid(name)
-        return "not a label!"
-
-    executor._host = spoilt  # type: ignore[method-assign]
-    outcome = cluster.carry_out(order, by=executor)
-
-    if isinstance(cluster.server, Fake):  # schemas know no values of labels: the real one does
-        return
-    assert (outcome.state, outcome.may_retry) == ("failed", False), outcome
-    assert uid(cluster.there(f"{JOBS}/llama")) == uid(before)
 
 
 # --- rights

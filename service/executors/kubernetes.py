@@ -40,8 +40,8 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
 _ANEW: Final = "and made it anew"
 _HOSTNAME: Final = "kubernetes.io/hostname"
-_DIRECT: Final = frozenset({("Job", "batch"), ("JobSet", "jobset.x-k8s.io")})
-"""kinds whose uid is on their pods"""
+_UIDS: Final = {("Job", "batch"): "job_uid", ("JobSet", "jobset.x-k8s.io"): "jobset_uid"}
+"""kinds whose pods have their uid, and the label that keeps it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,9 +487,11 @@ def _noting(patch: Object, notes: dict[str, Any]) -> Object:
 
 
 def _kinds(order: Order) -> list[Kind]:
-    """As the label says, or all."""
+    """As the label says: a kind, or the name of its controller. An operator's own name (mpi-operator) says nothing."""
     said = order.labels.get("kind", "").lower().removesuffix("-controller")
-    return [kind for kind in jobs.KINDS if kind.name.lower() == said] if said else list(jobs.KINDS)
+    if not said or said.endswith("-operator"):
+        return list(jobs.KINDS)
+    return [kind for kind in jobs.KINDS if kind.name.lower() == said]
 
 
 def _version(kind: Kind, served: dict[str, list[str]]) -> list[str]:
@@ -499,11 +501,9 @@ def _version(kind: Kind, served: dict[str, list[str]]) -> list[str]:
 
 
 def _made_anew(order: Order, job: _Job) -> bool:
-    """Pods tell the uid of their job: the job that failed need not be the one that has its name now."""
-    told = order.labels.get("uid")
-    if not told or job.seen is None or (job.kind.name, job.kind.group) not in _DIRECT:
-        return False
-    return uid(job.seen) != told and jobs.controller(job.seen) is None
+    """Pods tell the uid of their Job and JobSet: the one that failed need not be the one that has its name now."""
+    told = order.labels.get(_UIDS.get((job.kind.name, job.kind.group), ""))
+    return bool(told) and job.seen is not None and uid(job.seen) != told
 
 
 def _noted(note: Object) -> _Job:

@@ -137,7 +137,7 @@ class Api:
 
     async def read(self, path: str) -> Object:
         """What is no object: versions and groups."""
-        return self._understood(await self._answered("GET", path, None, None), "GET", path, None)
+        return self._understood(await self._answered("GET", path, None, None), "GET", path)
 
     async def create(self, place: Place, body: Object, *, dry_run: bool = False) -> Object:
         return await self._ask("POST", place.all, body, dry_run=dry_run)
@@ -167,7 +167,7 @@ class Api:
         path = place.path + (f"?{urlencode(query)}" if query else "")
         content = json.dumps(body).encode() if body is not None else None
         answer = await self._answered(method, path, content, place)
-        return self._understood(answer, method, path, place)
+        return self._understood(answer, method, path, place, dry_run)
 
     async def _answered(self, method: str, path: str, content: bytes | None, place: Place | None) -> Answer:
         """Asked again when the token was renewed, or the server was busy: within bounds."""
@@ -195,7 +195,7 @@ class Api:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return headers
 
-    def _understood(self, answer: Answer, method: str, path: str, place: Place | None) -> Object:
+    def _understood(self, answer: Answer, method: str, path: str, place: Place | None = None, dry_run: bool = False) -> Object:
         said = answer.json()
         if answer.status in (200, 201, 202) and isinstance(said, dict):
             return said
@@ -217,7 +217,7 @@ class Api:
         if code < 300:
             raise Refusal(f"{what}no JSON object in its answer: is it an API server?", code, reason, unknown=method != "GET")
         later = answer.may_go_better or code == 403 or code >= 500
-        unknown = code >= 500 and method != "GET" and "dryRun" not in path
+        unknown = code >= 500 and method != "GET" and not dry_run
         raise Refusal(f"{what}{why} ({code})", code, reason, may_retry=later, unknown=unknown)
 
 
