@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sqlalchemy import select
@@ -27,7 +28,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.browser
 PAGES = """
  failures failures/1 jobs jobs/job123 jobs/job123/log nodes nodes/gpu-13 actions actions/1 rules rules?line=Killed rules/xid-ecc
- jobs/hostile jobs/hostile/log jobs?q=nothing-is-called-so
+ jobs/hostile jobs/hostile/log jobs/hostile/raw jobs/job123/raw?source=gpu-13.log jobs?q=nothing-is-called-so
 """.split()
 HOSTILE = (
     b"<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">\n"
@@ -52,7 +53,8 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The sample jobs, one that is hostile, one that runs."""
-    with Server(tmp_path_factory.mktemp("pages") / "data") as running:
+    folder = tmp_path_factory.mktemp("pages")
+    with Server(folder / "data", "--raw-logs", str(folder / "raw")) as running:
         client = demo.Client(running.url)
         for name, sources in demo.samples().items():
             labels = {"user": "kim", "cluster": "alps", "gpus": "8"}
@@ -105,7 +107,7 @@ def test_no_serious_violation_of_accessibility(page: Any, path: str, scheme: str
 
 
 def test_hostile_lines_are_text(page: Any) -> None:
-    for path in ("jobs/hostile", "jobs/hostile/log", "failures", ""):
+    for path in ("jobs/hostile", "jobs/hostile/log", "jobs/hostile/raw", "failures", ""):
         page.goto(path)
         page.wait_for_timeout(200)
         assert "taken" not in page.title()
@@ -116,6 +118,57 @@ def test_hostile_lines_are_text(page: Any) -> None:
     assert "\\u202eevil" in shown
     assert "characters" in shown  # the middle of the line of a megabyte is left out
     assert page.locator(".log script, .log img, .log i").count() == 0
+
+
+def folded(page: Any) -> tuple[Any, int, int]:
+    """The first fold of the log, and the lines that it stands for."""
+    fold = page.locator("a[data-fold]").first
+    asked = parse_qs(urlsplit(fold.get_attribute("href")).query)
+    return fold, int(asked["from"][0]), int(asked["to"][0])
+
+
+def test_dropped_lines_unfold_in_place_and_fold_again(page: Any) -> None:
+    raw = demo.samples()["job123"]["gpu-11.log"].decode().split("\n")
+    page.goto("jobs/job123/log")
+    page.evaluate("document.querySelectorAll('a[data-fold]').forEach((a) => a.href.includes('gpu-11') || a.remove())")
+    before = page.locator(".log li").count()
+    fold, first, last = folded(page)
+    assert last > first
+    fold.click()
+    page.wait_for_selector("a[data-fold][aria-expanded=true]")
+    shown = [text.rstrip() for text in page.locator("li.dropped .text").all_inner_texts()]
+    assert shown == [line.rstrip() for line in raw[first - 1 : last]]
+    assert page.locator("li.dropped .no").first.inner_text() == str(first)
+    assert page.url.endswith("jobs/job123/log")
+    fold.press("Enter")
+    assert page.locator(".log li").count() == before
+
+
+def test_a_fold_of_many_lines_opens_part_by_part(page: Any, server: Server) -> None:
+    steps = "".join(f"iteration {step}/9000 | lm loss: 2.{step:04d} | grad norm: 1.0\n" for step in range(1200))
+    server.push("long", b"ValueError: one\n" + steps.encode() + b"ValueError: two\n", source="s", offset=0)
+    page.goto("jobs/long/log")
+    fold, first, last = folded(page)
+    assert (first, last) == (2, 1201)
+    fold.click()
+    for shown in (500, 1000):
+        playwright.expect(page.locator("li.dropped")).to_have_count(shown, timeout=15_000)
+        page.click("a[data-more]:visible")
+    playwright.expect(page.locator("li.dropped")).to_have_count(1200, timeout=15_000)
+    assert page.locator("li.dropped .no").last.inner_text() == "1201"
+    fold.click()
+    assert page.locator("li.dropped").count() == 0
+
+
+def test_without_script_a_fold_is_a_link(chromium: Any, server: Server) -> None:
+    context = chromium.new_context(base_url=f"{server.url}/ui/", java_script_enabled=False)
+    page = context.new_page()
+    page.goto("jobs/job123/log")
+    fold, first, last = folded(page)
+    fold.click()
+    assert page.inner_text("h1") == "Raw log"
+    assert page.locator("li.dropped .no").all_inner_texts() == [str(number) for number in range(first, last + 1)]
+    context.close()
 
 
 def test_a_failure_is_found_from_the_overview(page: Any) -> None:

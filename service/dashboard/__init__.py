@@ -39,6 +39,8 @@ def create_pages(service: Service) -> Starlette:
             Route("/jobs/{job}", jobs.one),
             Route("/jobs/{job}/log", jobs.log),
             Route("/jobs/{job}/download", jobs.download),
+            Route("/jobs/{job}/raw", jobs.raw),
+            Route("/jobs/{job}/raw/download", jobs.raw_download),
             Route("/jobs/{job}/correct", jobs.correct, methods=["POST"]),
             Route("/nodes", nodes.show),
             Route("/nodes/{node}", nodes.one),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -14,6 +16,9 @@ from diagnose.report import Diagnosis
 from diagnose.taxonomy import shipped_taxonomy
 from service.api.common import place_of, storable
 from service.api.jobs import corrected
+from service.api.raw import page as raw_page
+from service.api.raw import place as raw_place
+from service.api.raw import text as raw_text
 from service.batch import check_job
 from service.dashboard import charts, session
 from service.dashboard.overview import liveness
@@ -56,20 +61,24 @@ async def one(request: Request) -> Response:
     name = _name(request)
     job, attempt = await _attempt(page, name)
 
+    below = _raw_below(page, name, attempt["number"])
+
     def work(connection: Any) -> dict[str, Any]:
         found = reading.report(connection, attempt["id"])
         diagnosis = Diagnosis.model_validate(found["report"]["diagnosis"]) if found else None
         root = diagnosis.root_cause if diagnosis is not None else None
         group = overview.group_of(connection, attempt["id"])
+        around = overview.around(connection, attempt["id"], root.source, root.line, _AROUND) if root else []
+        last = overview.last_lines(connection, attempt["id"], _LAST) if attempt["state"] == "running" else []
         return {
             "diagnosis": diagnosis,
-            "around": _shown(overview.around(connection, attempt["id"], root.source, root.line, _AROUND), root) if root else [],
+            "around": _shown(around, root, below=below),
             "group": group,
             "decision": stored.decision_of(connection, attempt["id"]),
             "sources": reading.sources(connection, attempt["id"]),
             "series": reading.series(connection, attempt["id"]),
             "actions": [one for one in reading.actions(connection, limit=50, job=name) if one["attempt"] == attempt["number"]],
-            "last": _shown(overview.last_lines(connection, attempt["id"], _LAST)) if attempt["state"] == "running" else [],
+            "last": _shown(last, below=below),
         }
 
     found = await page.read(work)
@@ -117,10 +126,61 @@ async def log(request: Request) -> Response:
         job=job,
         attempt=attempt,
         asked={"q": search, "node": node, "rank": rank, "only": only},
-        rows=_shown(rows, folds=not filtered),
+        rows=_shown(rows, folds=not filtered, below=_raw_below(page, name, attempt["number"])),
+        raw=page.service.archive is not None,
         dropped=sorted((attempt["dropped"] or {}).items(), key=lambda pair: -pair[1]),
         pages=page.pages(rows, str(rows[-1]["ord"]) if len(rows) == _LINES else None),
     )
+
+
+async def raw(request: Request) -> Response:
+    """Lines as they came: what stands where the compressed log folds, or the whole, page by page."""
+    page = Page.of(request)
+    name = _name(request)
+    _, attempt = await _attempt(page, name)
+    asked = request.query_params.get("source")
+    sources = await page.read(lambda connection: reading.sources(connection, attempt["id"]))
+    if asked is None and sources:
+        asked = sources[0]["name"]
+    number, source = await raw_place(page.service, name, attempt["number"], asked)
+    assert page.service.archive is not None
+    folder = page.service.archive.source(name, number, source)
+    first, last, offset = page.number("from"), page.number("to"), page.number("offset")
+    first = max(1, first) if first is not None and offset is None else None
+    found = await asyncio.to_thread(raw_page, folder, first, last, offset, _LINES, page.service.settings.redact)
+    begin = found["lines"][0]["line"] if found["lines"] else None
+    there = _raw_below(page, name, number)
+    more = {"from": found["next_line"], "to": last} if found["next_line"] else {"offset": found["next_offset"]}
+    wanted = {key: value for key, value in more.items() if value is not None}
+    return await page.show(
+        "raw.html",
+        "jobs",
+        job=name,
+        attempt=attempt,
+        source=source,
+        sources=[row["name"] for row in sources],
+        begin=begin,
+        rows=found["lines"],
+        gaps=found["gaps"],
+        redacted=found["redacted"],
+        more=f"{there}&{urlencode({'source': source, **wanted})}" if wanted and there else None,
+    )
+
+
+async def raw_download(request: Request) -> Response:
+    """The raw log of a source, as it came."""
+    page = Page.of(request)
+    name = _name(request)
+    number, source = await raw_place(page.service, name, page.number("attempt", 1_000_000), request.query_params.get("source"))
+    assert page.service.archive is not None
+    return raw_text(page.service, page.service.archive.source(name, number, source), f"{name}-{number}")
+
+
+def _raw_below(page: Page, name: str, number: int) -> str | None:
+    """Where lines of the raw log are shown; None where it is not kept."""
+    if page.service.archive is None:
+        return None
+    return session.inside(page.request, f"jobs/{name}/raw?attempt={number}")
 
 
 async def download(request: Request) -> Response:
@@ -194,15 +254,20 @@ async def _attempt(page: Page, name: str) -> tuple[dict[str, Any], dict[str, Any
     return job, attempt
 
 
-def _shown(rows: Sequence[dict[str, Any]], root: Any = None, *, folds: bool = True) -> list[dict[str, Any]]:
-    """Kept lines as a page shows them; where lines of a source were dropped between two of them, a fold says how many."""
+def _shown(
+    rows: Sequence[dict[str, Any]], root: Any = None, *, folds: bool = True, below: str | None = None
+) -> list[dict[str, Any]]:
+    """Kept lines as a page shows them; where lines of a source were dropped between two of them, a fold says how many, and
+    leads to them where the raw log is kept (``below``)."""
     shown: list[dict[str, Any]] = []
     before: dict[str, int] = {}
     for row in rows:
         last = before.get(row["source"])
         if folds and last is not None and row["line"] > last + 1:
             gap = row["line"] - last - 1
-            shown.append({"fold": f"… {gap:,} {'line' if gap == 1 else 'lines'} dropped"})
+            there = urlencode({"source": row["source"], "from": last + 1, "to": row["line"] - 1})
+            words = f"… {gap:,} {'line' if gap == 1 else 'lines'} dropped"
+            shown.append({"fold": words, "href": f"{below}&{there}" if below is not None else None})
         before[row["source"]] = row["line"]
         who = f"rank {row['rank']}" if row["rank"] is not None else row["node"] or ""
         is_root = root is not None and row["source"] == root.source and row["line"] == root.line

@@ -70,6 +70,37 @@ document.addEventListener("submit", (event) => {
 });
 window.addEventListener("pageshow", () => $$("form.filters [disabled]").forEach((field) => (field.disabled = false)));
 
+// --- folds of the compressed log open in place, where the raw log is kept; without this they are links to a page
+const unfolded = new WeakMap();
+document.addEventListener("click", async (event) => {
+  const fold = event.target.closest("a[data-fold]");
+  if (!fold || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  const row = fold.closest("li");
+  if (!row || ("more" in fold.dataset && !row.dataset.of)) return; // the page of raw lines itself: go on to the next
+  event.preventDefault();
+  if (unfolded.has(row)) {
+    const drop = (one) => { unfolded.get(one)?.forEach((line) => { drop(line); line.remove(); }); unfolded.delete(one); };
+    drop(row);
+    fold.setAttribute("aria-expanded", "false");
+    return;
+  }
+  unfolded.set(row, []);
+  try {
+    const answer = await fetch(fold.href, { headers: { "X-Fragment": "1" }, credentials: "same-origin" });
+    if (answer.redirected || !answer.ok) throw new Error(answer.statusText);
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("raw");
+    if (!fresh) throw new Error("nothing is kept");
+    const lines = [...fresh.children];
+    for (const line of lines) line.dataset.of = "fold";
+    unfolded.set(row, lines);
+    row.after(...lines);
+    fold.setAttribute("aria-expanded", "true");
+    if ("more" in fold.dataset) row.hidden = true;
+  } catch {
+    location.href = fold.href; // the page says what is wrong
+  }
+});
+
 // --- keys: / search, j k move, Enter opens, g then o f j n a r goes, ? help
 let at = -1;
 let going = false;
@@ -162,6 +193,7 @@ async function renew() {
     if (answer.redirected || !answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of parts) {
+      if ($("a[data-fold][aria-expanded=true]", part)) continue; // somebody reads there
       if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) continue;
       const other = fresh.getElementById(part.id);
       if (other && other.innerHTML !== part.dataset.was) {
