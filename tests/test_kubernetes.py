@@ -25,8 +25,10 @@ from service.executors.configuration import load
 from service.executors.executor import Order, Outcome
 from service.executors.kubernetes import Kubernetes, Settings
 from tests import kubernetes_real as real
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.kubernetes_fake import Fake, Fault, Refused
+from tests.servers import Server
+from tests.test_dispatch import CANCELLED, wait
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 KEY = "0123456789abcdef0123456789abcdef"
@@ -727,6 +729,43 @@ def test_a_token_that_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     assert (outcome.state, outcome.may_retry) == ("failed", True)
     assert "the token is refused" in outcome.what
     assert "the token is refused" in asyncio.run(stale.check())[0]
+
+
+# --- the whole
+
+
+def test_a_job_whose_pods_told_of_its_end_runs_again_and_the_node_is_out(cluster: Cluster, tmp_path: Path) -> None:
+    before = cluster.make(JOBS, job())
+    cluster.end(f"{JOBS}/llama")
+    where = f"url: '{cluster.server.url}', token_file: {cluster.token}" + (f", ca: {cluster.ca}" if cluster.ca else "")
+    (tmp_path / "executors.yaml").write_text(f"executors:\n  - {{name: k, type: kubernetes, {where}, namespaces: [ml]}}\n")
+    (tmp_path / "policy.yaml").write_text("mode: auto\nbudgets: {preempted: {backoff: 0s}}\n")
+    words = "--policy", str(tmp_path / "policy.yaml"), "--executors", str(tmp_path / "executors.yaml")
+    labels = {"batch.kubernetes.io/job-name": "llama", "batch.kubernetes.io/controller-uid": uid(before)}
+    pod = {"namespace_name": "ml", "pod_name": "llama-x7k2p", "host": "gpu-1", "labels": labels}
+    with Server(tmp_path / "data", *words) as service:
+        for line in (b"step 1 loss 2.0", CANCELLED.strip()):
+            record = {"log": line.decode(), "kubernetes": pod}
+            assert service.client.post("/v1/records", json=[record]).status_code < 300
+        service.end("ml.llama", 143)
+        wait(lambda: uid(cluster.get(f"{JOBS}/llama") or before) != uid(before), service)
+        isolated = service.client.post("/v1/nodes/gpu-1/isolate", json={"why": "ECC"})
+        assert isolated.status_code == 201, isolated.text
+        wait(lambda: tainted(cluster, "gpu-1"), service)
+        wait(lambda: {one["state"] for one in service.get("/v1/actions")["actions"]} == {"succeeded"}, service)
+        said = [one["result"]["said"] for one in service.get("/v1/actions")["actions"]]
+
+    assert sorted(said) == ["cordoned and tainted gpu-1", "deleted Job ml/llama and made it anew"]
+    assert by_us(cluster.there(f"{JOBS}/llama"))
+
+
+def test_the_jobs_that_hold_nodes_for_a_check_are_taken(cluster: Cluster, diagnose: Run) -> None:
+    words = "--nodes", "gpu-[1-2]", "--image", "registry.example/train:1", "--namespace", "ml"
+    done = diagnose("nodes", "manifest", *words)
+
+    made = [cluster.make(JOBS, one) for one in yaml.safe_load_all(done.stdout)]
+
+    assert [one["spec"]["template"]["spec"]["nodeName"] for one in made] == ["gpu-1", "gpu-2"]
 
 
 # --- what only a fake can be made to do
