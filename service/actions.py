@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +19,20 @@ from sqlalchemy import Connection
 
 from diagnose import action as life
 from diagnose.action import Record, key_of
-from diagnose.decision import Decision, decide
+from diagnose.decision import Decision, decide, decide_node
+from diagnose.history import latest_check
 from diagnose.policy import ISOLATE, RELEASE, Policy
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.events import Events
-from service.store import Store, reading
+from service.store import Store, nodechecks, reading
 from service.store import actions as stored
-from service.store.situation import cluster, history, report_of
+from service.store.nodechecks import Check
+from service.store.situation import cluster, history, lately, report_of
 
 log = logging.getLogger("diagnose.actions")
 _SWEEP_S = 2.0
+_NODES_S = 60.0
+_NODES_AT_ONCE = 200
 _WAKES = frozenset({"job.diagnosed", "job.ended", "diagnosis.corrected"})
 _TAKES_OUT = frozenset({"isolate_and_restart", ISOLATE})
 
@@ -142,6 +146,48 @@ class Actions:
         )
         reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": record.key}, now)
         return [*changed, (found, record)]
+
+    # --- what node checks say -----------------------------------------------------------------------------------------------
+
+    async def take_check(self, check: Check, who: str) -> None:
+        """A check's result: entered, and decided about where it speaks against a node, or for one that is out of service."""
+        now = self._clock()
+
+        def work(connection: Connection) -> list[tuple[int, Record]]:
+            nodechecks.enter(connection, check, who, now)
+            bad = [one.node for one in check.nodes if one.result != "good"]
+            return self._decide_nodes(connection, [*bad, *nodechecks.isolated(connection, check.named("good"))], now)
+
+        self._tell(await self._store.awrite(work))
+
+    async def decide_nodes(self) -> None:
+        """Nodes that passed a check and were not due to come back yet: their time may have come."""
+        now = self._clock()
+        since = now - self.policy.signals.check_within_s
+        due = await self._store.aread(lambda connection: nodechecks.passed_while_isolated(connection, since))
+        if due:
+            self._tell(await self._store.awrite(lambda connection: self._decide_nodes(connection, due, now)))
+
+    def _decide_nodes(self, connection: Connection, nodes: Sequence[str], now: float) -> list[tuple[int, Record]]:
+        """One decision a node and check; each looks back on those before it, so that together they keep to the limits."""
+        changed: list[tuple[int, Record]] = []
+        past, whole = lately(connection, now), cluster(connection, now)
+        for node in nodes[:_NODES_AT_ONCE]:
+            decision = decide_node(node, past, whole, self.policy, now)
+            check = latest_check(whole, node, now - self.policy.signals.check_within_s, now)
+            if not decision.acts or check is None:
+                continue
+            kind = decision.action.kind
+            key = key_of(node, int(check.at), "check", kind, [node])
+            if stored.ids_of(connection, [key]) or stored.node_is_busy(connection, kind, node):
+                continue
+            record = life.propose(key, "", 0, kind, decision.mode, now, self.policy.life, decision.not_before)
+            found = stored.enter(connection, record, None, None, nodes=[node], why=decision.action.why)
+            reading.record(connection, "policy", f"decided.{kind}", f"node/{node}", decision.as_dict(), now)
+            reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": key, "node": node}, now)
+            changed.append((found, record))
+            past = lately(connection, now)
+        return changed
 
     # --- what people say ----------------------------------------------------------------------------------------------------
 
@@ -314,11 +360,15 @@ class Actions:
 
     async def _run(self) -> None:
         """At once when something was diagnosed, and now and then in any case: a crash may have cut off what was begun."""
+        nodes_at = 0.0
         while True:
             try:
                 while await self.decide_all():
                     pass
                 await self.tick_all()
+                if time.monotonic() >= nodes_at:
+                    nodes_at = time.monotonic() + _NODES_S
+                    await self.decide_nodes()
             except Exception:
                 log.exception("deciding")
             with contextlib.suppress(TimeoutError):

@@ -11,12 +11,17 @@ from diagnose.shipping.destination import Destination
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", metavar="URL", help="the service, as http://diagnose.example:8321 (or DIAGNOSE_URL)")
+    add_service(parser, "the service, as http://diagnose.example:8321 (or DIAGNOSE_URL)")
+    parser.add_argument("--attempt", type=count, metavar="N", help="which run of the job, from 1 (default: the latest)")
+    parser.add_argument("--label", action="append", type=label, metavar="NAME=VALUE", default=[], help="of the job; may repeat")
+
+
+def add_service(parser: argparse.ArgumentParser, what: str) -> None:
+    """Where it is, and who asks."""
+    parser.add_argument("--to", metavar="URL", help=what)
     parser.add_argument("--token", metavar="TEXT", help="shown by ps: rather DIAGNOSE_TOKEN or --token-file")
     parser.add_argument("--token-file", metavar="FILE", type=Path, help="holds the token")
     parser.add_argument("--ca", metavar="FILE", help="certificates that https may be signed with")
-    parser.add_argument("--attempt", type=count, metavar="N", help="which run of the job, from 1 (default: the latest)")
-    parser.add_argument("--label", action="append", type=label, metavar="NAME=VALUE", default=[], help="of the job; may repeat")
 
 
 def destination(arguments: argparse.Namespace) -> Destination:

@@ -9,15 +9,18 @@ import importlib.util
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from diagnose.cli import printable
+from diagnose.cli.destination import add_service, destination
 from diagnose.cli.terminal import Style, table
 from diagnose.errors import DiagnoseError
 from diagnose.launchers import LAUNCHERS, from_template, hostfile, node_list
 from diagnose.nodecheck import SLOW_FACTOR, Trial, Verdict
 from diagnose.rounds import Settings, check
+from diagnose.shipping.destination import Away, Destination
 
 SCHEMA: Final = "diagnose.nodecheck/1"
 
@@ -50,6 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--mib", type=int, default=0, help="that each process gives to the all-gather (default: 64 on a GPU, else 4)"
     )
     add.add_argument("--json", action="store_true", help="one object a test as it ends, the verdict last")
+    add_service(add, "tell the service what was found, with a token that may operate; as http://diagnose.example:8321")
     add = actions.add_parser("manifest", help="print Kubernetes Jobs that hold the nodes for a check")
     _names(add)
     add.add_argument("--image", required=True, help="with diagnose and torch in it")
@@ -118,12 +122,31 @@ def _check(found: list[tuple[str, str | None]], arguments: argparse.Namespace) -
         most=arguments.rounds,
         factor=max(1.0, arguments.slow),
     )
+    service = destination(arguments) if arguments.to else None
     verdict, rounds = asyncio.run(check([name for name, _ in found], settings, _json if arguments.json else _line))
-    if arguments.json:
-        print(json.dumps({"schema": SCHEMA, "kind": "verdict", "rounds": len(rounds), **dataclasses.asdict(verdict)}))
-    else:
-        print(_text(verdict, Style(sys.stdout)))
+    told = {"schema": SCHEMA, "kind": "verdict", "rounds": len(rounds), **dataclasses.asdict(verdict)}
+    print(json.dumps(told) if arguments.json else _text(verdict, Style(sys.stdout)), flush=True)
+    if service is not None:
+        _tell(service, {**told, "time": time.time()})
     return 1 if verdict.faulty or verdict.slow else 3 if verdict.suspects else 0
+
+
+def _tell(service: Destination, verdict: dict[str, Any]) -> None:
+    """The verdict stands on the terminal already: what is tried here is worth some seconds and no more."""
+    text = {node: words.encode("utf-8", "replace").decode() for node, words in verdict["why"].items()}
+    verdict = {**verdict, "why": text}  # a broken node may have said bytes that are no text
+    for pause_s in (1.0, 4.0, None):
+        try:
+            service.node_check(verdict)
+            return
+        except Away as error:
+            if pause_s is None:
+                raise DiagnoseError(
+                    f"the check was not stored: {error.what}",
+                    where=error.where,
+                    remedy=error.remedy or "POST the last line of --json to /v1/nodes/checks when the service is back",
+                ) from None
+            time.sleep(pause_s)
 
 
 def _json(number: int, trial: Trial) -> None:

@@ -108,6 +108,10 @@ class Destination:
             body["attempt"] = attempt
         self._post(f"/v1/jobs/{quote(job, safe='')}/end", json.dumps(body).encode(), {"Content-Type": "application/json"})
 
+    def node_check(self, verdict: Mapping[str, object]) -> dict[str, Any]:
+        """What a node check found."""
+        return self._post("/v1/nodes/checks", json.dumps(verdict).encode(), {"Content-Type": "application/json"})
+
     def close(self) -> None:
         self._connection.close()
         self._fresh = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -361,8 +361,51 @@ class NodeFailure(BaseModel):
     reason: str
 
 
+class NodeCheck(BaseModel):
+    """What a node check said of a node."""
+
+    at: float
+    result: Literal["good", "slow", "suspect", "faulty"]
+    why: str | None
+    who: str
+    """the token that told of it"""
+    tested: int
+    """nodes in that check"""
+    rounds: int
+
+
 class NodeDetail(Node):
     history: list[NodeFailure]
+    checks: list[NodeCheck]
+    """the latest 50"""
+
+
+NodeName = Annotated[str, Field(min_length=1, max_length=200)]
+Nodes = Annotated[list[NodeName], Field(max_length=20_000)]
+
+
+class CheckVerdict(BaseModel):
+    """The last line of `diagnose nodes check --json`, as it is. What a later version adds is left aside."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    schema_: Literal["diagnose.nodecheck/1"] = Field(alias="schema")
+    kind: Literal["verdict"]
+    good: Nodes = []
+    faulty: Nodes = []
+    slow: Nodes = []
+    suspects: Nodes = []
+    links: list[Annotated[list[NodeName], Field(max_length=100)]] = Field([], max_length=20_000)
+    why: dict[NodeName, Annotated[str, Field(max_length=10_000)]] = {}
+    rounds: int = Field(1, ge=0, le=100_000)
+    time: float | None = Field(None, ge=0, lt=1e12, description="When it was, in seconds since 1970; now, if it is not given")
+
+
+class CheckTaken(BaseModel):
+    at: float
+    good: int
+    slow: list[str]
+    suspect: list[str]
+    faulty: list[str]
 
 
 class Action(BaseModel):

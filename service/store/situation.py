@@ -8,6 +8,7 @@ from sqlalchemy import Connection, select
 
 from diagnose.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, PastAction
 from diagnose.report import Report
+from service.store import nodechecks
 from service.store import tables as t
 from service.store.live import unpacked
 
@@ -44,14 +45,24 @@ def history(connection: Connection, attempt_id: int, now: float) -> History:
     )
 
 
+def lately(connection: Connection, now: float) -> History:
+    """Of no job: what failed and was done anywhere."""
+    return History(failures=_failures(connection, now - _BACK_S), actions=_actions(connection, now - _BACK_S))
+
+
 def cluster(connection: Connection, now: float) -> Cluster:
-    """All nodes that are known, and who was taken out and given back."""
+    """All nodes that are known, who was taken out and given back, and what node checks said."""
     n, x = t.nodes.c, t.isolations.c
     states = {row.name: row.state for row in connection.execute(select(n.name, n.state))}
     rows = connection.execute(
         select(x.node, x.at, x.by, x.key, x.released).where((x.at > now - _BACK_S) | x.released.is_(None)).order_by(x.at)
     )
-    return Cluster(nodes=states, isolations=tuple(Isolation(*row) for row in rows))
+    isolations = tuple(
+        # What the policy says by itself is nobody's word: such a node may come back without one.
+        Isolation(row.node, row.at, "decision" if row.by == "policy" else row.by, row.key, row.released)
+        for row in rows
+    )
+    return Cluster(nodes=states, isolations=isolations, checks=nodechecks.since(connection, now - _BACK_S))
 
 
 def _nodes(connection: Connection, attempt_id: int) -> tuple[str, ...]:
@@ -131,8 +142,8 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
     rows = connection.execute(
         select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
                x.restart_from, x.skip_batches)
-        .join(t.attempts, t.attempts.c.id == x.attempt_id)
-        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # what is done about a node alone has no job
+        .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since)
         .order_by(x.created.desc())
         .limit(_ACTIONS)
@@ -140,8 +151,8 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
     return tuple(
         PastAction(
             key=row.key,
-            job=row.name,
-            attempt=row.number,
+            job=row.name or "",
+            attempt=row.number or 0,
             kind=row.kind,
             state=row.state,
             at=row.created,

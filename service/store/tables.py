@@ -156,6 +156,7 @@ diagnoses = Table(
     Column("report", LargeBinary, nullable=False),  # zstd of the JSON of the report
     Index(None, "group_id"),
     Index(None, "category", "made_at"),
+    Index(None, "rule"),
 )
 
 groups = Table(
@@ -226,6 +227,20 @@ nodes = Table(
     Column("changed", Double),
     Index(None, "state"),
     Index(None, "last_failure"),
+)
+
+node_checks = Table(  # what tests of nodes against each other said of each
+    "node_checks",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("at", Double, primary_key=True),
+    Column("result", Text, nullable=False),  # good, slow, suspect, faulty
+    Column("why", Text),
+    Column("who", Text, nullable=False),
+    Column("tested", Integer, nullable=False),  # nodes in that check
+    Column("rounds", Integer, nullable=False),
+    Index(None, "at"),
+    sqlite_with_rowid=False,
 )
 
 rules = Table(  # what diagnose.learned asks of a Book
