@@ -1,13 +1,17 @@
-"""The Slurm executor against real daemons: what it does, once, and what it says when it cannot."""
+"""Slurm's executor against real daemons: what it does, once, what it says when it cannot; and the whole path from a log."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,8 @@ from service.executors.slurm import Slurm
 from service.executors.slurm_commands import Commands
 from service.executors.slurm_rest import Rest
 from tests import slurm as real
+from tests.conftest import ROOT
+from tests.servers import Server as Service
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 KEY = "0123456789abcdef0123456789abcdef"
@@ -327,3 +333,107 @@ def test_a_command_that_hangs_is_ended_and_nobody_knows_what_it_did(tmp_path: Pa
     assert (outcome.state, outcome.may_retry) == ("unknown", True)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+# --- the whole path: a job's own log, over HTTP, to a decision, to Slurm, to a job that runs well elsewhere
+
+POLICY = """\
+mode: auto
+bursts: {jobs: 50}
+limits: {isolated_share: 40%}      # one of three nodes
+budgets: {gpu_fell_off_bus: {backoff: 0s}}
+"""
+TRAIN = """\
+i=0
+while [ $i -lt 20 ]; do i=$((i+1)); echo "step $i/1000 | loss 2.$i | grad_norm 0.5"; done
+if [ "$SLURMD_NODENAME" = gpu-1 ]; then
+    xid="NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    echo "$(date '+%b %d %H:%M:%S') gpu-1 kernel: [812345.670] $xid"
+    echo "RuntimeError: CUDA error: unspecified launch failure" >&2
+    exit 3
+fi
+echo "training finished"
+"""
+
+
+@contextlib.contextmanager
+def recovering(cluster: real.Slurm, folder: Path, **executor: str) -> Iterator[Service]:
+    """A service that acts on ``cluster``."""
+    (folder / "policy.yaml").write_text(POLICY)
+    (folder / "slurm.jwt").write_text(cluster.token())
+    more = "".join(f"    {name}: {value}\n" for name, value in executor.items())
+    (folder / "executors.yaml").write_text(
+        "executors:\n"
+        "  - name: test\n"
+        "    type: slurm\n"
+        "    nodes: ['gpu-*']\n"
+        f"    slurmrestd: {{url: '{cluster.url}', user: {cluster.user}, token_file: slurm.jwt}}\n"
+        f"    commands: {{configuration: {cluster.configuration}}}\n{more}"
+    )
+    words = "--policy", str(folder / "policy.yaml"), "--executors", str(folder / "executors.yaml")
+    with Service(folder / "data", *words) as service:
+        for node in cluster.nodes:  # it has heard of them: shares are of what is known
+            service.push("earlier", b"hello\n", source=node, node=node)
+        until(lambda: len(service.get("/v1/nodes")["nodes"]) == len(cluster.nodes), service)
+        yield service
+
+
+def train(cluster: real.Slurm, service: Service) -> str:
+    """A batch job whose log a runner ships from the node that it runs on."""
+    (cluster.folder / "train.sh").write_text(TRAIN)
+    runner = f"PYTHONPATH={ROOT} {sys.executable} -m diagnose runner --to {service.url}"
+    return cluster.submit(f'{runner} --state "{cluster.folder}/$SLURM_JOB_ID.$$" -- sh {cluster.folder}/train.sh')
+
+
+def until(done: Callable[[], Any], service: Service, within_s: float = 60.0) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (found := done()):
+        assert time.monotonic() < deadline, service.log[-4000:]
+        time.sleep(0.1)
+    return found
+
+
+def ended(service: Service, job: str) -> dict[str, Any] | None:
+    """Its action, once that is over."""
+    actions = service.get("/v1/actions", job=job)["actions"]
+    return next((dict(one) for one in actions if one["state"] not in ("proposed", "approved", "dispatched", "running")), None)
+
+
+def test_from_a_bad_node_to_a_job_that_ends_well_elsewhere(cluster: real.Slurm, tmp_path: Path) -> None:
+    with recovering(cluster, tmp_path) as service:
+        job = train(cluster, service)
+        action = until(lambda: ended(service, job), service)
+
+        assert (action["kind"], action["state"], action["nodes"]) == ("isolate_and_restart", "succeeded", ["gpu-1"])
+        assert action["result"] == {"said": f"drained gpu-1; requeued job {job}"}
+        assert action["decided_by"] == "policy"
+        assert "DRAIN" in cluster.node("gpu-1")["State"]
+        assert cluster.node("gpu-1")["Reason"].startswith(f"diagnose {action['key']}: ")
+        assert service.get("/v1/nodes/gpu-1")["state"] == "isolated"
+        diagnosis = service.get(f"/v1/jobs/{job}/report", attempt=1)["diagnosis"]
+        assert (diagnosis["reason"], diagnosis["suspects"]["nodes"]) == ("gpu_fell_off_bus", ["gpu-1"])
+        evidence = service.get(f"/v1/jobs/{job}/decision", attempt=1)["evidence"]
+        assert "gpu-1" in str(evidence)
+
+        again = cluster.wait(job, "COMPLETED")
+        assert (again["NodeList"], again["Restarts"]) == ("gpu-2", "1")
+        told = until(lambda: (found := service.get(f"/v1/jobs/{job}"))["state"] == "ended" and found, service)
+        assert (told["attempt"], told["outcome"]) == (2, "healthy")
+        assert len(service.get("/v1/actions", job=job)["actions"]) == 1
+
+        given = service.client.post("/v1/nodes/gpu-1/release", json={"why": "the GPU was replaced"}).json()
+        until(lambda: service.get(f"/v1/actions/{given['id']}")["state"] == "succeeded", service)
+        assert "DRAIN" not in cluster.node("gpu-1")["State"]
+        assert service.get("/v1/nodes/gpu-1")["state"] == "ok"
+
+
+def test_a_dry_run_of_the_whole_path_changes_nothing(cluster: real.Slurm, tmp_path: Path) -> None:
+    with recovering(cluster, tmp_path, dry_run="true") as service:
+        job = train(cluster, service)
+        action = until(lambda: ended(service, job), service)
+
+        assert (action["state"], action["nodes"]) == ("failed", ["gpu-1"])
+        assert action["result"] == {"said": f"dry run: would have: drained gpu-1; requeued job {job}"}
+        assert "DRAIN" not in cluster.node("gpu-1")["State"]
+        assert (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("FAILED", "0")
+        assert service.get("/v1/nodes/gpu-1")["state"] != "isolated"
