@@ -26,13 +26,12 @@ from typing import Any, Protocol
 
 from diagnose.errors import DiagnoseError
 from service.actions import InHand, Taken
-from service.errors import Busy, Conflict, Unavailable, Unknown
+from service.errors import Conflict, Unknown
 from service.events import Events
 from service.executors.configuration import Configured, choose
 from service.executors.executor import Order, Outcome
 
 log = logging.getLogger("diagnose.dispatch")
-_LATER = (Unavailable, Busy)
 _GONE = (Conflict, Unknown)
 Ended = Callable[[str, str], None]
 
@@ -95,6 +94,7 @@ class Dispatch:
         """Take up again what was in our hands when we ended. Before time may pass for it."""
         if not self._executors:
             return
+        self._left.clear()
         known = {self._who(one): one for one in self._executors}
         for found in await self._desk.in_hand(f"{self._name}."):
             by = next((one for who, one in known.items() if found.claimed_by.endswith(who)), None)
@@ -108,12 +108,23 @@ class Dispatch:
         """On the event loop."""
         if not self._executors:
             return
-        for taken, by, begun in self._left:
-            self._take_up(taken.id, by, self._go_on(taken, by, begun))
-        self._left.clear()
+        self._take_up_what_was_left()
         self._loops = [asyncio.create_task(self._run()), asyncio.create_task(self._check())]
         if self._events is not None:
             self._loops.append(asyncio.create_task(self._listen(self._events)))
+
+    async def once(self) -> None:
+        """In the place of ``start``: what is there now, to its end."""
+        self._take_up_what_was_left()
+        await self.round()
+        while self._under_way:
+            await asyncio.wait(self._under_way.values())
+            await asyncio.sleep(0)
+
+    def _take_up_what_was_left(self) -> None:
+        for taken, by, begun in self._left:
+            self._take_up(taken.id, by, self._go_on(taken, by, begun))
+        self._left.clear()
 
     async def stop(self) -> None:
         """Take nothing more; what does not end soon is gone on with at the next start."""
@@ -139,13 +150,15 @@ class Dispatch:
                 self._awake.set()
 
     async def _run(self) -> None:
+        said = ""
         while True:
             try:
                 await self.round()
-            except _LATER as away:
-                log.info("orders are not to be had: %s", away)
-            except DiagnoseError as refused:
-                log.warning("orders are not to be had: %s", refused)
+                said = ""
+            except DiagnoseError as away:
+                if str(away) != said:  # once, not at each look
+                    log.warning("orders are not to be had: %s", away)
+                said = str(away)
             except Exception:
                 log.exception("dispatch")
             with contextlib.suppress(TimeoutError):
@@ -225,9 +238,10 @@ class Dispatch:
             said, result = f"dry run: {said}", "dry_run"
         elif outcome.state == "unknown":
             said = f"nobody knows whether it was done, look before you do it by hand: {said}"
+        said = "".join(c if c.isprintable() else " " for c in said)[:2000]
         log.info("action %d: %s: %s: %s", taken.id, by.name, result, said)
         await self._told(
-            lambda: self._desk.finish(taken.id, self._who(by), taken.fence, result == "succeeded", said[:2000]),
+            lambda: self._desk.finish(taken.id, self._who(by), taken.fence, result == "succeeded", said),
             taken,
             "finished",
         )

@@ -25,16 +25,20 @@ def add_service(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def destination(arguments: argparse.Namespace) -> Destination:
-    url = arguments.to or os.environ.get("DIAGNOSE_URL")
+    return Destination(address(arguments), token(arguments), ca=arguments.ca)
+
+
+def address(arguments: argparse.Namespace) -> str:
+    url: str | None = arguments.to or os.environ.get("DIAGNOSE_URL")
     if not url:
         raise DiagnoseError("where to?", remedy="give the address of the service with --to or DIAGNOSE_URL")
-    return Destination(url, _token(arguments), ca=arguments.ca)
+    return url
 
 
-def _token(arguments: argparse.Namespace) -> str | None:
+def token(arguments: argparse.Namespace) -> str | None:
     if arguments.token_file is not None:
         try:
-            token = arguments.token_file.read_text("ascii").strip()
+            found = arguments.token_file.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise DiagnoseError(
                 f"cannot be read: {getattr(error, 'strerror', None) or error}",
@@ -42,10 +46,10 @@ def _token(arguments: argparse.Namespace) -> str | None:
                 remedy="check the path and its permissions",
             ) from None
     else:
-        token = arguments.token or os.environ.get("DIAGNOSE_TOKEN") or ""
-    if not token.isprintable() or " " in token:
+        found = arguments.token or os.environ.get("DIAGNOSE_TOKEN") or ""
+    if not found.isprintable() or " " in found:
         raise DiagnoseError("not a token", remedy="give one word, as `diagnose serve` printed it")
-    return token or None
+    return found or None
 
 
 def count(text: str) -> int:

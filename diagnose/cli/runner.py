@@ -1,4 +1,7 @@
-"""``diagnose runner``: growing logs, or what a command prints, to a service; what it cannot have now waits on disk."""
+"""``diagnose runner``: growing logs, or what a command prints, to a service; what it cannot have now waits on disk.
+
+With ``--act`` it goes the other way: it takes approved orders from the service and carries them out here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from diagnose.cli import printable
-from diagnose.cli.destination import add_options, count, destination
+from diagnose.cli.destination import add_options, address, count, destination, token
 from diagnose.errors import DiagnoseError
 from diagnose.shipping.destination import Owner
 from diagnose.shipping.patterns import Pattern
@@ -30,7 +33,10 @@ _PACKED = (".gz", ".zst", ".xz", ".bz2")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "diagnose runner --to URL [options] PATH... | diagnose runner --to URL [options] -- COMMAND..."
+    parser.usage = (
+        "diagnose runner --to URL [options] PATH... | diagnose runner --to URL [options] -- COMMAND... | "
+        "diagnose runner --to URL --act [--executors FILE | -- COMMAND...]"
+    )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files, globs, or Slurm output patterns as /logs/%%x-%%j.out")
     parser.add_argument("--job", metavar="ID", help="the job (default: as the pattern tells, or SLURM_JOB_ID)")
     add_options(parser)
@@ -49,9 +55,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report-end", choices=("auto", "always", "never"), default="auto",
                         help="send the command's exit code as the job's end (auto: if it is the job's only task)")  # fmt: skip
 
+    acting = parser.add_argument_group("acting", "take approved orders, and carry them out here: docs/executors.md")
+    acting.add_argument("--act", action="store_true", help="needs a token of the role operate; ships nothing")
+    acting.add_argument("--executors", metavar="FILE", type=Path, help="who carries them out (DIAGNOSE_EXECUTORS)")
+    acting.add_argument(
+        "--repeatable", action="store_true", help="the command behind -- looks first: it may get the same order again"
+    )
+    acting.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
 
 def run(arguments: argparse.Namespace) -> int:
     command: list[str] = arguments.command_to_run
+    if arguments.act:
+        return _act(arguments, command)
     if command:
         if arguments.paths:
             raise DiagnoseError("either files or a command", remedy="start two runners, each with its own --state")
@@ -63,6 +79,40 @@ def _say(text: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"diagnose runner: {printable(text)}\n")
         sys.stderr.flush()
+
+
+def _act(arguments: argparse.Namespace, command: list[str]) -> int:
+    import asyncio
+    import logging
+    from dataclasses import replace
+
+    from service import remote
+    from service.executors import configuration
+    from service.executors.http import Server
+
+    file: Path | None = arguments.executors
+    if file is None and not command and os.environ.get("DIAGNOSE_EXECUTORS"):
+        file = Path(os.environ["DIAGNOSE_EXECUTORS"])
+    if arguments.paths or (file is None) == (not command):
+        raise DiagnoseError("who acts?", remedy="give --executors FILE, or a command behind --, and no logs")
+    executors = configuration.load(file) if file else (configuration.of_command(command, arguments.repeatable),)
+    executors = tuple(replace(one, dry_run=one.dry_run or arguments.dry_run) for one in executors)
+    url = address(arguments)
+    server = Server(url if "://" in url else f"http://{url}", ca=Path(arguments.ca) if arguments.ca else None)
+    edge = logging.StreamHandler()
+    edge.emit = lambda record: _say(record.getMessage())  # type: ignore[method-assign]
+    logging.basicConfig(level=logging.INFO, handlers=[edge])
+
+    async def work(name: str) -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        desk = remote.Remote(server, token(arguments), name)
+        await remote.act(desk, executors, name, stop, once=arguments.once)
+
+    with remote.held(arguments.state or default_folder() / "acting") as name:
+        asyncio.run(work(name))
+    return 0
 
 
 class _Tailing:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from service.api import shapes
-from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader
+from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader, storable
 from service.batch import check_job
 from service.errors import Unknown
 from service.service import Service
@@ -87,6 +87,7 @@ async def approve(action: ActionId, service: Here, who: Operator) -> dict[str, A
 
 @router.post("/v1/actions/{action}/reject", response_model=shapes.Action, summary="Say no")
 async def reject(action: ActionId, service: Here, who: Operator, reject: Annotated[shapes.Reject, Body()]) -> dict[str, Any]:
+    storable(reject.why, "why")
     await service.actions.reject(action, who.name, who.may, reject.why or "rejected")
     return await _shown(service, action)
 
@@ -118,6 +119,7 @@ async def renew(action: ActionId, service: Here, who: Operator, fence: Annotated
 
 @router.post("/v1/actions/{action}/result", response_model=shapes.Action, summary="What came of it, however late")
 async def result(action: ActionId, service: Here, who: Operator, result: Annotated[shapes.Result, Body()]) -> dict[str, Any]:
+    storable(result.said, "said")
     await service.actions.finish(action, _name(who.name, result), result.fence, result.succeeded, result.said)
     return await _shown(service, action)
 

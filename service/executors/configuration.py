@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -74,6 +74,11 @@ class Configured:
 def choose(executors: Iterable[Configured], order: Order) -> Configured | None:
     """The first that takes it."""
     return next((one for one in executors if one.is_for(order)), None)
+
+
+def of_command(words: Sequence[str], repeatable: bool) -> Configured:
+    """A program that takes every order."""
+    return Configured("command", "command", Command(words), Command.kinds, repeatable=repeatable)
 
 
 def load(path: Path, private: Iterable[Network] = ()) -> tuple[Configured, ...]:
