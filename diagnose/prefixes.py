@@ -7,8 +7,8 @@ Rules see bodies only. ``body_start`` is the definition; the native core has a t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 MOST_PREFIXES = 4
 """A line may stand behind several: Kubernetes' time stamp, srun's task, torchrun's rank, the logger's time stamp."""
@@ -46,8 +46,7 @@ def body_start(line: bytes) -> int:
     return found.end() if found else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Who printed a line, as far as the line says."""
 
     rank: int | None = None
@@ -69,14 +68,30 @@ _RANK_IN_BODY = re.compile(
     rb"|\b(?:global_rank|rank|RANK|Rank|RankID)[ ]?[=:][ ]?(?P<named>[0-9]{1,6})\b"
     rb"|^\[(?:INFO|WARNING|ERROR)[^\]]{0,120}\brank[ =](?P<logger>[0-9]{1,6})\b)"
 )
-_RANK_WORDS = (b"ank", b"RANK", b"default")
-"""one of them stands in whatever ``_RANK_IN_BODY`` finds"""
+_BEFORE_RANK = 12
+"""bytes that at most stand in what ``_RANK_IN_BODY`` finds before ``ank``, ``RANK`` or ``default``"""
 _GLOG = re.compile(rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) ")
 _CLOCK = re.compile(_TIME)
 
 
 def origin(line: bytes) -> Origin:
     """Rank, node, GPU and time of ``line`` (without escape sequences) by its prefixes, then by what its body says."""
+    rank, node, gpu, time, body = _said(line)
+    if time is None and b":" in (begin := body[:80]) and (found := _CLOCK.search(begin)) is not None:
+        time = _text(found[0])
+    if time is None and (found := _GLOG.match(body)) is not None:
+        time = f"{_text(found['month'])}-{_text(found['day'])} {_text(found['clock'])}"
+    return Origin(rank, node, gpu, time)
+
+
+def speaker(line: bytes) -> tuple[int | None, str | None]:
+    """Rank and node of ``line``: what ``origin`` says of them, sooner."""
+    rank, node, _, _, _ = _said(line)
+    return rank, node
+
+
+def _said(line: bytes) -> tuple[int | None, str | None, str | None, str | None, bytes]:
+    """(rank, node, GPU, time as the prefixes have it, the beginning of the body)"""
     rank: int | None = None
     node: str | None = None
     gpu: str | None = None
@@ -89,27 +104,29 @@ def origin(line: bytes) -> Origin:
         if not found:
             break
         position = found.end()
-        for group in ("rank", "task", "process"):
-            if found[group] is not None:
-                rank = int(found[group])
-        for group in ("host", "service", "ip", "pod"):
-            if found[group] is not None:
-                node = _text(found[group])
-        if time is None and (stamp := found["time"] or found["stamp"]) is not None:
-            time = _text(stamp)
+        group = found.lastgroup  # no form has two
+        if group is None:
+            continue
+        if group in ("time", "stamp"):
+            time = time or _text(found[group])
+        elif group in ("rank", "task", "process"):
+            rank = int(found[group])
+        else:
+            node = _text(found[group])
     body = line[position : position + 400]
-    if (found := _NCCL.match(body)) is not None:
-        node, gpu = node or _text(found["node"]), _text(found["gpu"])
-    elif (found := _UCX.match(body)) is not None:
-        node = node or _text(found["node"])
-    # Most lines say neither, and a word is found much sooner than a pattern is not.
-    if rank is None and any(word in body for word in _RANK_WORDS) and (found := _RANK_IN_BODY.search(body)) is not None:
-        rank = int(found["rank"] or found["named"] or found["logger"])
-    if time is None and b":" in (begin := body[:80]) and (found := _CLOCK.search(begin)) is not None:
-        time = _text(found[0])
-    if time is None and (found := _GLOG.match(body)) is not None:
-        time = f"{_text(found['month'])}-{_text(found['day'])} {_text(found['clock'])}"
-    return Origin(rank, node, gpu, time)
+    # Most lines say nothing more, and a word is found much sooner than a pattern is not.
+    if b"] " in body:
+        if (found := _NCCL.match(body)) is not None:
+            node, gpu = node or _text(found["node"]), _text(found["gpu"])
+        elif (found := _UCX.match(body)) is not None:
+            node = node or _text(found["node"])
+    if rank is None:
+        words = [at for word in (b"ank", b"RANK", b"default") if (at := body.find(word)) >= 0]
+        if words:
+            start = 0 if body.startswith(b"[") else max(0, min(words) - _BEFORE_RANK)
+            if (found := _RANK_IN_BODY.search(body, start)) is not None:
+                rank = int(found["rank"] or found["named"] or found["logger"])
+    return rank, node, gpu, time, body
 
 
 _NAMED = re.compile(

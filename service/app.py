@@ -35,6 +35,7 @@ from service.api import (
     training,
     webhooks,
 )
+from service.api.common import Json
 from service.attribution import Attributions
 from service.dashboard import create_pages
 from service.errors import Refused
@@ -45,6 +46,7 @@ from service.telemetry import Telemetry
 log = logging.getLogger("diagnose.app")
 
 ROUTERS = (
+    logs.pushes,
     logs.router,
     shipping.router,
     training.router,
@@ -154,14 +156,8 @@ class _Edge:
 def _answer(
     status: int, error: str, what: str, remedy: str | None = None, headers: dict[str, str] | None = None, **more: Any
 ) -> JSONResponse:
-    # Log text may hold lone surrogates; ASCII JSON can say them.
     content = json.loads(json.dumps({"error": error, "what": what, "remedy": remedy, **more}, default=str))
-    return _Json(content, status_code=status, headers=headers)
-
-
-class _Json(JSONResponse):
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+    return Json(content, status_code=status, headers=headers)
 
 
 async def _refused(_: Request, error: Exception) -> JSONResponse:

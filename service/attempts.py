@@ -25,8 +25,8 @@ from diagnose.errors import DiagnoseError
 from diagnose.fingerprint import HEAD as FINGERPRINTED
 from diagnose.fingerprint import KEYS
 from diagnose.job import Job
-from diagnose.prefixes import Origin, origin
-from diagnose.scan import Scan
+from diagnose.prefixes import Origin, speaker
+from diagnose.scan import KEPT, Scan
 from diagnose.snapshot import NOTABLE_ID
 from diagnose.sources import Source
 from service.journal import DATA, Definition
@@ -368,19 +368,21 @@ class Attempt:
         rules = self.analysis.compression.matcher.rules
         definition = stream.definition
         named = self.analysis.sources[stream.number].origin
-        hit, weight = False, 0
-        for kept, raw in scan.segments():
-            text = raw.decode("utf-8", "replace")
+        told = definition.node or named.node
+        hit, weight, order = False, 0, self._next_ord
+        ascii_ = scan.text.decode("ascii") if scan.text.isascii() else None  # nearly always, and at once
+        for line, at, length, number, cut, _, _ in KEPT.iter_unpack(scan.kept):
+            raw = scan.text[at : at + length]
+            text = ascii_[at : at + length] if ascii_ is not None else raw.decode("utf-8", "replace")
             if self._settings.redact:
                 text = redact(text).text
                 raw = text.encode()
-            exact = None if text.encode() == raw else raw
-            who = origin(raw)
+            exact = None if ascii_ is not None or text.encode() == raw else raw
             rule: str | None = None
-            if kept.rule == NOTABLE:
+            if number == NOTABLE:
                 rule, hit = NOTABLE_ID, True
-            elif kept.rule >= 0:
-                found = rules[kept.rule]
+            elif number >= 0:
+                found = rules[number]
                 rule = found.id
                 if found.reason == "healthy":
                     self._ends(self._settings.settle_s * _WELL, "log")
@@ -388,11 +390,23 @@ class Attempt:
                     hit = True
                     if found.layer == "scheduler":
                         self._ends(self._settings.settle_s, "scheduler")
-            rank = who.rank if who.rank is not None else named.rank
-            node = who.node or definition.node or named.node
-            self._rows.append(KeptRow(self._next_ord, stream.number, kept.line, text, exact, rule, kept.cut, rank, node))
-            self._next_ord += 1
+            rank, node = speaker(raw)
+            self._rows.append(
+                KeptRow(
+                    order,
+                    stream.number,
+                    line,
+                    text,
+                    exact,
+                    rule,
+                    cut,
+                    rank if rank is not None else named.rank,
+                    node or told,
+                )
+            )
+            order += 1
             weight += len(raw) + _ROW_WEIGHT
+        self._next_ord = order
         self._weight += weight
         self._desk.weigh(weight)
         if hit:

@@ -86,12 +86,17 @@ def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
     """A dependency of a route: only who holds ``right`` comes in."""
 
     async def check(request: Request) -> Who:
-        who: Who = request.app.state.service.tokens.who(request.headers.get("authorization"))
-        if right not in who.may:
-            raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")
-        return who
+        return holder(request, right)
 
     return check
+
+
+def holder(request: Request, right: str) -> Who:
+    """Who asks, if they hold ``right``."""
+    who: Who = request.app.state.service.tokens.who(request.headers.get("authorization"))
+    if right not in who.may:
+        raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")
+    return who
 
 
 def check_exposure(store: Store, settings: Settings) -> None:

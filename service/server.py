@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import resource
@@ -17,6 +18,12 @@ from diagnose.errors import DiagnoseError
 from service.app import create_app
 from service.service import Service
 from service.settings import Settings
+
+_TURN_S = 0.0005
+"""how long a thread may keep the interpreter where another wants it: a push gives it away with every call of the kernel, and
+each time would wait for a scanner, which has a lot to do, for ten times as long"""
+_NEWCOMERS = 10_000, 20, 20
+"""when Python looks for garbage: batches have thousands of rows, and are gone soon"""
 
 
 class _Lines(logging.Formatter):
@@ -42,6 +49,7 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     for noisy in ("alembic", "uvicorn.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     _many_files()
+    sys.setswitchinterval(_TURN_S)
     service = Service(settings)
     app = create_app(service)
     listening = _listen(settings)
@@ -82,8 +90,16 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            _settle_in()
             sys.stdout.write(f"diagnose serves on {self._url}\n")
             sys.stdout.flush()
+
+
+def _settle_in() -> None:
+    """What is here by now stays: to look for garbage in it stops all threads for a tenth of a second, again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_NEWCOMERS)
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
 
-from service.api.common import REFUSALS, Here, JobName, Number, Sender
+from service.api.common import REFUSALS, Here, JobName, Number, Sender, Straight
 from service.api.shapes import Finish, Finished, Problem, Sources, Taken
 from service.attempts import End
 from service.auth import Who
@@ -24,6 +24,7 @@ from service.service import Service
 from service.store import reading
 
 router = APIRouter(tags=["logs"])
+pushes = APIRouter(tags=["logs"], route_class=Straight)
 
 _IN_FLIGHT = 16
 """pieces of one body that may be on their way to disk"""
@@ -50,7 +51,7 @@ _parameters: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@router.post(
+@pushes.post(
     "/v1/jobs/{job}/logs",
     response_model=Taken,
     summary="Send log lines",
