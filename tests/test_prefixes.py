@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.lines import clean
-from diagnose.prefixes import Origin, body_start, moment, origin, origin_of_path
+from diagnose.prefixes import _RANK_IN_BODY, Origin, body_start, moment, origin, origin_of_path, speaker
 from diagnose.shapes import shape
 from tests.strategies import bodies, siblings
 
@@ -51,6 +51,19 @@ PREFIXED = [
 def test_prefixes(line: bytes, body: bytes, who: Origin) -> None:
     assert line[body_start(line) :] == body
     assert origin(line) == who
+    assert speaker(line) == (who.rank, who.node)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["[", "]", "global_rank", "rank", "RankID", "RANK", "[default", "[INFO", "=", ":", " ", "7", "x" * 20])
+    )
+)
+def test_a_rank_in_the_body_is_found_wherever_it_stands(words: list[str]) -> None:
+    body = b"_ " + "".join(words).encode()  # behind no prefix
+    plain = _RANK_IN_BODY.search(body[:400])
+    expected = int(plain["rank"] or plain["named"] or plain["logger"]) if plain is not None else None
+    assert speaker(body)[0] == origin(body).rank == expected
 
 
 @pytest.mark.parametrize(
