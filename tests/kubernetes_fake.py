@@ -227,6 +227,8 @@ class Fake:
     def __post_init__(self) -> None:
         self.tokens.setdefault("admin", "admin")
         self._objects: dict[tuple[str, str, str, str], Object] = {}
+        self._ending: dict[tuple[str, str, str, str], int] = {}
+        """how many looks the collector lets pass"""
         self._version = 100
         self._lock = threading.RLock()
         fake = self
@@ -351,6 +353,7 @@ class Fake:
         if found is None:
             raise Refused(404, "NotFound", f'{of} "{name}" not found')
         if method == "GET":
+            self._collect(key)
             return 200, copy.deepcopy(found)
         if method == "PATCH":
             if content_type != "application/merge-patch+json":
@@ -482,6 +485,7 @@ class Fake:
             self._store(key, changed)
             if after.get("deletionTimestamp") and not after.get("finalizers"):
                 del self._objects[key]
+                self._ending.pop(key, None)
         return copy.deepcopy(changed)
 
     def _delete(self, key: tuple[str, str, str, str], found: Object, options: Object, of: str) -> Object:
@@ -499,15 +503,33 @@ class Fake:
                 )
         gone = copy.deepcopy(found)
         held = [one for one in metadata.get("finalizers") or [] if one != "foregroundDeletion"]
+        if options.get("propagationPolicy") == "Foreground":
+            held.append("foregroundDeletion")
         if options.get("dryRun") == ["All"]:
             return gone
         if held:
-            # The collector lets go of what it holds itself: there are no pods here.
             gone["metadata"] |= {"deletionTimestamp": "2026-11-21T10:01:00Z", "finalizers": held}
             self._store(key, gone)
+            self._ending[key] = 2
             return gone
         del self._objects[key]
+        self._ending.pop(key, None)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+    def _collect(self, key: tuple[str, str, str, str]) -> None:
+        """What the collector of garbage does, a few looks later: there are no pods here that hold it up."""
+        if key not in self._ending:
+            return
+        self._ending[key] -= 1
+        metadata = self._objects[key]["metadata"]
+        if self._ending[key] == 0 and "foregroundDeletion" in metadata.get("finalizers", []):
+            left = copy.deepcopy(self._objects[key])
+            left["metadata"]["finalizers"] = [one for one in metadata["finalizers"] if one != "foregroundDeletion"]
+            self._store(key, left)
+        if self._ending[key] == 0:
+            del self._ending[key]
+            if not self._objects[key]["metadata"].get("finalizers"):
+                del self._objects[key]
 
     def _store(self, key: tuple[str, str, str, str], thing: Object) -> None:
         self._version += 1

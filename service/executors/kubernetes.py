@@ -317,7 +317,7 @@ class Kubernetes:
                 break
             noted = await self._write_note(order, job, seen, fresh, noted)
             try:
-                await self._api.delete(job.place, seen)
+                await self._api.delete(job.place, seen, last=True)
             except Refusal as refusal:
                 if refusal.conflict:
                     continue

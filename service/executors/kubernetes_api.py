@@ -146,9 +146,10 @@ class Api:
         """A merge patch (RFC 7386): what is null goes. With a resourceVersion in it, only of that version."""
         return await self._ask("PATCH", place, body, dry_run=dry_run)
 
-    async def delete(self, place: Place, seen: Object | None = None, *, dry_run: bool = False) -> None:
-        """Only what was ``seen``, and what it made before it."""
-        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+    async def delete(self, place: Place, seen: Object | None = None, *, last: bool = False, dry_run: bool = False) -> None:
+        """Only what was ``seen``; ``last``: only after all that it made, so that whoever waits for its end waits for theirs."""
+        policy = "Foreground" if last else "Background"
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
         if seen is not None:
             body["preconditions"] = {name: seen["metadata"][name] for name in ("uid", "resourceVersion")}
         await self._ask("DELETE", place, body, dry_run=dry_run)
