@@ -11,6 +11,8 @@ The map, in reading order; a module imports only what stands above it:
     jobs ingest                         all that is live; the one door for logs
     protocols                           ways logs arrive: request -> batches
     actions                             diagnosis -> decision -> action: who says yes, who carries it out
+    outgoing signing executors          requests to others, signed; ways to act: Slurm, Kubernetes, a webhook, a program
+    dispatch remote                     approved orders -> executors, once; the same from afar
     auth service api app server         tokens; the parts put together; one router a noun; HTTP
     dashboard demo                      the pages for people; a week to look at
 """

@@ -13,12 +13,12 @@ import pytest
 
 from diagnose.errors import DiagnoseError
 from service.executors.command import Command
-from service.executors.configuration import choose, load, objections
+from service.executors.configuration import TYPES, choose, load, objections
 from service.executors.executor import KINDS, Order, Outcome
 from service.executors.slurm import Slurm
 from service.outgoing import networks
 from service.settings import Settings
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 
 KEY = "0123456789abcdef0123456789abcdef"
 WHOLE = """\
@@ -174,6 +174,19 @@ def test_check(diagnose: Run, tmp_path: Path) -> None:
     done = diagnose("executors", "check", "executors.yaml")
     assert (done.returncode, done.stdout.startswith("executors.yaml:2: ")) == (1, True)
     assert diagnose("executors", "check").returncode == 2
+
+
+def test_types_are_documented() -> None:
+    text = (ROOT / "docs" / "executors.md").read_text()
+    for name, kind in TYPES.items():
+        assert f"type: {name}" in text
+        for option in kind.options:
+            assert option in text, f"{name}: {option}"
+
+
+def test_the_sample_is_read() -> None:
+    (slurm,) = load(ROOT / "deploy" / "executors.yaml")
+    assert (slurm.type, slurm.dry_run, slurm.kinds) == ("slurm", True, KINDS)
 
 
 # --- a program
