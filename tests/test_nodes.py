@@ -92,7 +92,7 @@ def test_broken_nodes_are_found(
     pytest.importorskip("torch")
     nodes = ["n0", "n1", "n2", "n3"]
     status, verdict, tests = on_nodes(faults, nodes, 90, tmp_path)
-    assert (verdict["faulty"], verdict["slow"], verdict["suspects"]) == (faulty, slow, []), verdict
+    assert (verdict["faulty"], verdict["slow"], verdict["suspects"]) == (faulty, slow, []), json.dumps([verdict, tests])
     assert verdict["good"] == [node for node in nodes if node not in faults]
     assert status == (1 if faults else 0)
     assert len(tests) >= verdict["rounds"] == (1 if not faults else 2 if len(faults) == 1 else 3)
@@ -106,7 +106,7 @@ def test_a_hang_costs_its_time_out_and_stalls_nobody(fault: str, tmp_path: Path)
     pytest.importorskip("torch")
     began = time.monotonic()
     status, verdict, tests = on_nodes({"n3": fault}, ["n0", "n1", "n2", "n3"], 25, tmp_path)
-    assert (status, verdict["faulty"], verdict["good"]) == (1, ["n3"], ["n0", "n1", "n2"]), verdict
+    assert (status, verdict["faulty"], verdict["good"]) == (1, ["n3"], ["n0", "n1", "n2"]), json.dumps([verdict, tests])
     assert time.monotonic() - began < 2 * (25 + 10 + 5) + 20, "two rounds of one time-out each"
     first = [test for test in tests if test["round"] == 1]
     assert [test["members"] for test in first] == [["n0", "n1"], ["n2", "n3"]], "who passes is told before who hangs"
