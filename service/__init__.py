@@ -9,6 +9,7 @@ The map, in reading order; a module imports only what stands above it:
     rawlog concealment archive          raw logs, if they are wanted: behind the journal, on disk for good
     verdicts attempts scanners          one attempt while it is live, and the threads that read
     jobs ingest                         all that is live; the one door for logs
+    retention                           what is deleted: by age, by size, because somebody says so
     protocols                           ways logs arrive: request -> batches
     actions                             diagnosis -> decision -> action: who says yes, who carries it out
     outgoing signing executors          requests to others, signed; ways to act: Slurm, Kubernetes, a webhook, a program

@@ -25,7 +25,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,6 +127,8 @@ class Archive:
         self._wake = threading.Condition()
         self._asked: list[tuple[Owner, Callable[[], None]]] = []
         self._work: list[Callable[[], None]] = []
+        self._gone: dict[str, int] = {}
+        """deleted jobs: what the journal has of them up to an LSN is not wanted"""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
         try:
@@ -184,6 +186,10 @@ class Archive:
             self._wake.notify()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(future, within_s)
+
+    def forget(self, gone: Mapping[str, int]) -> None:
+        """Jobs that were deleted, and up to which LSN. Before ``delete``."""
+        self._gone = {**self._gone, **gone}
 
     def delete(self, job: str, attempt: int | None = None) -> int:
         """Delete an attempt's raw logs, or a job's: the bytes that were there. What writes them does it; from other threads."""
@@ -273,6 +279,8 @@ class Archive:
         if attempt is None:
             attempt = self._attempts[owner] = _Attempt()
         attempt.lsn = record.lsn
+        if record.lsn <= self._gone.get(owner[0], 0):
+            return
         attempt.asked = attempt.asked or owner in asked
         if record.kind != DATA:
             attempt.ended = True
@@ -466,6 +474,10 @@ class Archive:
         folder = self.job(job) if attempt is None else self.attempt(job, attempt)
         freed = sum(one.stat().st_size for one in _parts(folder))
         shutil.rmtree(folder, ignore_errors=True)
+        for owner, waiting in self._attempts.items():
+            if owner[0] == job and attempt in (None, owner[1]):
+                self._size -= sum(one.size for one in waiting.sources.values())
+                waiting.sources.clear()
         for key in [key for key in self._logs if key[0] == job and attempt in (None, key[1])]:
             del self._logs[key]
         self._job_sizes.pop(job, None)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -20,13 +20,14 @@ from diagnose.rules import RuleSet, load
 from diagnose.scan import Scan
 from diagnose.snapshot import StoredLine
 from service.attempts import HEAD, Attempt, End, Item, Stream
+from service.errors import Conflict, Unavailable
 from service.events import Events
 from service.flusher import Flusher
 from service.journal import DATA, Definition, Journal
 from service.matchers import Matchers
 from service.scanners import Scanner
 from service.settings import Settings
-from service.store import Store
+from service.store import Store, retention
 from service.store import live as stored
 from service.store.book import StoreBook
 from service.store.live import Flush
@@ -43,6 +44,7 @@ _FLUSHES_S = 40.0
 """snapshots a second, about, that all jobs together may make"""
 _MOST_INTERVAL_S = 60.0
 _OPENED_AT_ONCE = 64
+_RELEASED_S = 3.0
 
 
 class Wanted(NamedTuple):
@@ -88,6 +90,8 @@ class Jobs:
         """how an end gets into the journal: set by ``ingest``"""
         self._read_bytes = 0
         self._recovering = False
+        self._leaving: set[tuple[str, int | None]] = set()
+        """attempts, or all of a job, that are about to be deleted"""
 
     # --- coming and going ----------------------------------------------------------------------------------------------------
 
@@ -100,8 +104,13 @@ class Jobs:
         self._flusher.start()
         self._recovering = True
         again = 0
+        gone = self.store.read(retention.deleted)
+        skipped: dict[tuple[str, int], int] = {}
         for record in self.journal.recover():
             definition = record.stream
+            if record.lsn <= gone.get(definition.job, 0):
+                skipped[definition.owner] = record.lsn
+                continue
             attempt = self._attempts.get(definition.owner)
             if attempt is None:
                 attempt = self._register(definition.job, self._open(definition.job, definition.attempt))
@@ -124,6 +133,8 @@ class Jobs:
             )
         for attempt in list(self._attempts.values()):
             self.journal.stored(attempt.owner, attempt.stored_lsn)
+        for owner, lsn in skipped.items():
+            self.journal.stored(owner, lsn)
         self._recovering = False
         if again:
             log.info("read %d records of the journal again", again)
@@ -165,7 +176,15 @@ class Jobs:
             async with lock:
                 attempt = self._live(job, number)
                 if attempt is None:
+                    self._check_leaving(job, number)
                     opened = await self._opened(Wanted(job, number, labels or {}, time.time()))
+                    self._check_leaving(job, opened.number)
+                    if opened.lines_deleted is not None:
+                        raise Conflict(
+                            f"attempt {opened.number} ended long ago, and its log was deleted",
+                            where=job,
+                            remedy="send what is new as another attempt",
+                        )
                     new = opened.lsn == 0 and not opened.sources
                     attempt = self._register(job, opened)
                     if new:
@@ -178,6 +197,38 @@ class Jobs:
             attempt.labels_changed = True
             attempt.scanner.schedule(attempt)
         return attempt
+
+    def _check_leaving(self, job: str, number: int | None) -> None:
+        if (job, None) in self._leaving or (number is not None and (job, number) in self._leaving):
+            raise Unavailable("this is being deleted", where=job, remedy="send it again in a moment", retry_after_s=2)
+
+    @contextlib.asynccontextmanager
+    async def withdrawn(self, job: str, number: int | None = None) -> AsyncIterator[bool]:
+        """An attempt that has ended, or all of a job, is out of memory and stays so meanwhile; False: it is busy, or runs."""
+        lock = self._opening.get(job)
+        if lock is None:
+            lock = self._opening[job] = asyncio.Lock()
+        self._leaving.add((job, number))
+        try:
+            async with lock:  # who is about to open it has done so
+                mine = [one for one in self._attempts.values() if one.job == job and number in (None, one.number)]
+            out = True
+            for attempt in mine:
+                await self.fresh(job, attempt.number)
+                out = out and attempt.end is not None and await self._released(attempt)
+                if out and attempt.owner in self._attempts:
+                    self._drop(attempt)
+            yield out
+        finally:
+            self._leaving.discard((job, number))
+
+    async def _released(self, attempt: Attempt) -> bool:
+        deadline = time.monotonic() + _RELEASED_S
+        while not attempt.closed and not attempt.scanner.release(attempt):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
 
     def live(self, job: str, number: int | None) -> Attempt | None:
         """The attempt if it is in memory."""
@@ -439,11 +490,15 @@ class Jobs:
             over = attempt.end is not None and now - attempt.touched > _ENDED_STAYS_S
             quiet = now - attempt.touched > 2 * self.settings.hang_s
             if (over or quiet or owner in oldest) and attempt.scanner.release(attempt):
-                if attempt.analysis is not None:
-                    attempt.analysis.compression.kept.close()
-                    attempt.analysis = None
-                del self._attempts[owner]
-                if self._latest.get(attempt.job) == attempt.number:
-                    del self._latest[attempt.job]
+                self._drop(attempt)
                 gone += 1
         return gone
+
+    def _drop(self, attempt: Attempt) -> None:
+        """Out of memory, after its scanner has let go of it."""
+        if attempt.analysis is not None:
+            attempt.analysis.compression.kept.close()
+            attempt.analysis = None
+        del self._attempts[attempt.owner]
+        if self._latest.get(attempt.job) == attempt.number:
+            del self._latest[attempt.job]

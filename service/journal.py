@@ -168,6 +168,16 @@ class Journal:
                 segment.size = good
             self._closed.append(segment)
 
+    @property
+    def lsn(self) -> int:
+        """The last that was given out."""
+        return self._lsn - 1
+
+    @property
+    def oldest(self) -> int:
+        """No record that is left has a smaller LSN."""
+        return min((int(path.stem) for path, _, _ in self.durable() if path.stem.isdecimal()), default=self._lsn)
+
     def start(self, after: int = 0) -> None:
         """Begin to write, on the event loop. ``after``: the last LSN that the database knows."""
         self._lsn = max(self._lsn, after + 1)

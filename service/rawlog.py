@@ -278,7 +278,10 @@ def read(folder: Path, *, line: int | None = None, offset: int | None = None) ->
         if not frame.lines and (size > LONGEST or (number is not None and number < first)):
             size += frame.length  # the middle of a very long line: it need not be unpacked
             continue
-        data = frame.data()
+        try:
+            data = frame.data()
+        except FileNotFoundError:  # deleted meanwhile
+            break
         at, shift = 0, frame.offset
         if start is None:
             start = shift
@@ -305,7 +308,10 @@ def raw(folder: Path, offset: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:
     for frame in frames(folder, offset=offset):
         if frame.offset > expected:
             yield Gap(expected, frame.offset)
-        data = frame.data()
+        try:
+            data = frame.data()
+        except FileNotFoundError:
+            return
         yield frame, data if frame.redacted else data[max(0, expected - frame.offset) :]
         expected = frame.end
 

@@ -22,6 +22,7 @@ from service.journal import Journal
 from service.learning import Learning, endpoint
 from service.outgoing import Outgoing, networks
 from service.protocols import identity
+from service.retention import Retention
 from service.settings import Settings
 from service.store import Store
 from service.store.live import last_lsn
@@ -85,6 +86,7 @@ class Service:
             events=self.events,
             ended=lambda name, result: self.telemetry.orders.labels(name, result).inc(),
         )
+        self.retention = Retention(self.store, self.jobs, self.journal, self.archive, self.events, self.telemetry, settings)
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
         self.started_at = time.time()
         self.ready = False
@@ -94,6 +96,7 @@ class Service:
         """On the event loop, before the first request."""
         self.events.start()
         await self.tokens.refresh()
+        await asyncio.to_thread(self.retention.finish)
         await asyncio.to_thread(self.jobs.recover)
         known = await self.store.aread(last_lsn)
         self.journal.start(after=known)
@@ -105,6 +108,7 @@ class Service:
         self.dispatch.start()
         await self.learning.start()
         self.courier.start()
+        self.retention.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
         self.ready = True
 
@@ -115,6 +119,7 @@ class Service:
         await self.dispatch.stop()
         await self.actions.stop()
         await self.courier.stop()
+        await self.retention.stop()
         self.events.close()
         for task in self._tasks:
             task.cancel()

@@ -52,6 +52,17 @@ class Settings:
     raw_leave_free: int = 1 << 30
     """on their disk; with less than that nothing is added"""
 
+    keep_raw_days: float | None = None
+    """raw logs of an attempt, from its end on; None: as long as the job"""
+    keep_lines_days: float | None = None
+    """its compressed log"""
+    keep_jobs_days: float | None = None
+    """all of a job, since something was heard of it; None: for ever"""
+    raw_limit: int | None = None
+    """what all raw logs may take on disk; beyond that those go that ended first"""
+    sweep_s: float = 600.0
+    """between two looks at what may be deleted"""
+
     nvrx_root: Path | None = None
     """logs below it may be named by the NVIDIA resiliency extension; None: its routes are not there"""
     nvrx_from: str = "127.0.0.0/8,::1/128"

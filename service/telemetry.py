@@ -54,6 +54,11 @@ class Telemetry:
         self.raw_deleted_bytes = Counter(
             "diagnose_raw_deleted_bytes", "Bytes of raw logs deleted from disk, by why", ["why"], registry=r
         )
+        self.raw_disk_bytes = Gauge("diagnose_raw_disk_bytes", "What raw logs take on disk, if that is bounded", registry=r)
+        self.deleted = Counter(
+            "diagnose_deleted", "Jobs, attempts' raw logs, kept lines that were deleted", ["what"], registry=r
+        )
+        self.swept_at = Gauge("diagnose_retention_swept_at_seconds", "When what is too old was last looked for", registry=r)
         self.streams = Gauge("diagnose_event_streams", "Clients that listen to events", registry=r)
 
     def text(self) -> bytes:

@@ -43,6 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw-logs", metavar="DIR", type=Path, help="keep raw logs below this folder: docs/service.md (default: they are not)"
     )
+    parser.add_argument("--keep-raw-days", metavar="N", type=float, help="delete raw logs so long after their attempt's end")
+    parser.add_argument("--keep-lines-days", metavar="N", type=float, help="likewise compressed logs")
+    parser.add_argument("--keep-jobs-days", metavar="N", type=float, help="delete jobs of which nothing was heard for so long")
     parser.add_argument("--with-vllm", metavar="MODEL", help="start vLLM with this model beside the service, and watch it")
     parser.add_argument(
         "--vllm-flags", metavar="FLAGS", help="more flags for it: --vllm-flags='--max-model-len=8192 --dtype=half'"
@@ -85,6 +88,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             "webhooks_to",
             "redact",
             "raw_logs",
+            "keep_raw_days",
+            "keep_lines_days",
+            "keep_jobs_days",
             "with_vllm",
             "vllm_flags",
             "learn",

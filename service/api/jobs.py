@@ -12,7 +12,21 @@ from diagnose.report import Report
 from diagnose.taxonomy import shipped_taxonomy
 from service import corpus
 from service.api import shapes
-from service.api.common import REFUSALS, Before, Here, JobName, Limit, Number, Operator, Reader, Word, place, place_of, storable
+from service.api.common import (
+    REFUSALS,
+    Admin,
+    Before,
+    Here,
+    JobName,
+    Limit,
+    Number,
+    Operator,
+    Reader,
+    Word,
+    place,
+    place_of,
+    storable,
+)
 from service.errors import Refused, Unknown
 from service.service import Service
 from service.store import reading, tasks
@@ -63,6 +77,19 @@ async def job(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
     if found is None:
         raise _unknown(job)
     return found
+
+
+@router.delete("/v1/jobs/{job}", response_model=shapes.Deleted, summary="Delete a job and all that is kept of it")
+async def delete(
+    job: JobName,
+    service: Here,
+    who: Admin,
+    labels: Annotated[
+        Literal["keep", "delete"], Query(description="delete: also if a person corrected it, with what that taught as a label")
+    ] = "keep",
+) -> dict[str, Any]:
+    """Not while it runs, nor while an action about it is under way. The audit trail and the groups' counts stay."""
+    return await service.retention.delete(job, who.name, labels=labels == "delete")
 
 
 @router.get(

@@ -135,6 +135,9 @@ class AttemptRow(BaseModel):
     confidence: float | None
     summary: str | None
     final: bool | None
+    lines_deleted: float | None
+    """when the compressed log was deleted, its time being over"""
+    raw_deleted: float | None
 
 
 class JobDetail(BaseModel):
@@ -171,6 +174,17 @@ class LinePage(BaseModel):
     lines: list[Line]
     next: int | None
     """give it as ``after`` for the next page"""
+
+
+class Deleted(BaseModel):
+    """What was deleted."""
+
+    job: str
+    attempts: int
+    lines: int
+    """kept ones"""
+    raw_bytes: int
+    """on disk"""
 
 
 class RawLine(BaseModel):

@@ -60,6 +60,8 @@ class Opened:
     sources: list[SourceState]
     labels: dict[str, str]
     workload: str | None = None
+    lines_deleted: float | None = None
+    """when, if its kept lines are gone: then it cannot go on"""
 
 
 class KeptRow(NamedTuple):
@@ -120,7 +122,8 @@ class Flush:
 
 def last_lsn(connection: Connection) -> int:
     """The last record of the journal that the database knows of."""
-    return int(connection.execute(select(func.max(t.attempts.c.lsn))).scalar() or 0)
+    attempts = connection.execute(select(func.max(t.attempts.c.lsn))).scalar() or 0
+    return max(int(attempts), int(connection.execute(select(func.max(t.deletions.c.lsn))).scalar() or 0))
 
 
 def latest_attempt(connection: Connection, job: str) -> int | None:
@@ -153,6 +156,7 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         [SourceState(s.number, s.name, s.rank, s.node, s.received, s.head or b"", s.keys or b"", s.last_seen) for s in sources],
         found.labels,
         row.workload,
+        row.lines_deleted,
     )
 
 

@@ -87,6 +87,8 @@ attempts = Table(
     Column("loss", Double),
     Column("progress_at", Double),  # when the step last moved
     Column("workload", Text),  # the kind of job, as learned rules see it
+    Column("lines_deleted", Double),  # when the kept lines went, their time being over
+    Column("raw_deleted", Double),  # likewise the raw logs
     UniqueConstraint("job_id", "number"),
     Index(None, "state", "last_seen"),
     Index(None, "ended_at"),
@@ -398,6 +400,16 @@ incident_words = Table(  # by which they are found again
     Column("number", ForeignKey("incidents.number", ondelete="CASCADE"), primary_key=True),
     Index(None, "number"),
     sqlite_with_rowid=False,
+)
+
+deletions = Table(  # of jobs, as long as the journal may still have something of them
+    "deletions",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("lsn", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("done", Boolean, nullable=False),
+    Index(None, "lsn"),
 )
 
 audit = Table(

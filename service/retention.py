@@ -1,0 +1,266 @@
+"""What is kept for how long: raw logs, compressed logs, whole jobs; by age, by size, and because an administrator says so.
+
+A sweep now and then, in transactions of a few thousand rows between which others write. What is never swept, and what stays of
+a job, is in ``store.retention``. A deletion that was begun is finished, whoever is killed: it is written down before anything
+goes, with the place in the journal up to which the job is gone, so that what was deleted is not read again from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from service import archive as raw
+from service.archive import Archive
+from service.errors import Conflict, Unavailable, Unknown
+from service.events import Events
+from service.jobs import Jobs
+from service.journal import Journal
+from service.settings import Settings
+from service.store import Store, reading
+from service.store import retention as stored
+from service.telemetry import Telemetry
+
+log = logging.getLogger("diagnose.retention")
+
+_DAY = 86_400.0
+_AT_ONCE = 100
+_BREATH_S = 0.01
+_NAMED = 50
+"""of what a sweep deleted, so many are named in the audit trail"""
+_WHO = "retention"
+_CUT_OFF = {"why": "it had been cut off"}
+_AGAIN_S = 2.0
+
+
+class Retention:
+    """Deletes; on the event loop, but for ``finish``."""
+
+    def __init__(
+        self,
+        store: Store,
+        jobs: Jobs,
+        journal: Journal,
+        archive: Archive | None,
+        events: Events,
+        telemetry: Telemetry,
+        settings: Settings,
+    ) -> None:
+        self._store, self._jobs, self._journal, self._archive = store, jobs, journal, archive
+        self._events, self._telemetry, self._settings = events, telemetry, settings
+        self._sweeper: asyncio.Task[None] | None = None
+        self._deleting: set[asyncio.Task[dict[str, Any]]] = set()
+
+    def finish(self) -> None:
+        """Before the journal is read: finish the deletions that were cut off, and tell the archive of all."""
+        if self._archive is not None:
+            self._archive.forget(self._store.read(stored.deleted))
+        for job in self._store.read(stored.begun):
+            log.info("finishing the deletion of job %s", job)
+            found = self._store.read(lambda connection, job=job: stored.doomed(connection, job))  # type: ignore[misc]
+            if self._archive is not None:
+                self._archive.delete(job)
+            for attempt in found.attempts if found is not None else ():
+                while self._store.write(lambda connection, a=attempt: stored.delete_lines(connection, a, time.time())):  # type: ignore[misc]
+                    pass
+                self._store.write(lambda connection, a=attempt: stored.delete_attempt(connection, a))  # type: ignore[misc]
+            self._store.write(lambda connection, job=job: stored.finish(connection, job, _CUT_OFF, _WHO, time.time()))  # type: ignore[misc]
+
+    def start(self) -> None:
+        """Behind the journal's recovery."""
+        self._store.write(lambda connection: stored.forget(connection, self._journal.oldest))
+        self._sweeper = asyncio.create_task(self._sweep_for_ever())
+
+    async def stop(self) -> None:
+        """What is half done is finished at the next start."""
+        for task in (*self._deleting, *((self._sweeper,) if self._sweeper is not None else ())):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.sweep_s)
+            try:
+                await self.sweep(time.time())
+            except Exception as error:
+                log.error("what is too old was not deleted: %s", error)
+
+    async def sweep(self, now: float) -> None:
+        """Delete what is over its time or size at ``now``."""
+        s = self._settings
+        if s.keep_jobs_days is not None:
+            await self._sweep_jobs(now - s.keep_jobs_days * _DAY)
+        if s.keep_lines_days is not None:
+            await self._sweep_lines(now - s.keep_lines_days * _DAY)
+        if self._archive is not None:
+            if s.keep_raw_days is not None:
+                await self._sweep_raw(now - s.keep_raw_days * _DAY, self._archive)
+            if s.raw_limit is not None:
+                await self._sweep_size(s.raw_limit, self._archive)
+        self._telemetry.swept_at.set(now)
+
+    # --- by age --------------------------------------------------------------------------------------------------------------
+
+    async def _sweep_jobs(self, before: float) -> None:
+        busy: set[str] = set()
+        while True:
+            names = await self._store.aread(lambda connection: stored.old_jobs(connection, before, _AT_ONCE + len(busy)))
+            names = [name for name in names if name not in busy]
+            if not names:
+                return
+            for name in names:
+                try:
+                    await self._gone(name, _WHO, {"why": "age", "days": self._settings.keep_jobs_days})
+                except Unavailable:
+                    busy.add(name)  # the next sweep finds it again
+
+    async def _sweep_lines(self, before: float) -> None:
+        deleted: list[stored.Attempt] = []
+        busy: set[int] = set()
+        lines = 0
+        while True:
+            found = await self._store.aread(lambda connection: stored.old_lines(connection, before, _AT_ONCE + len(busy)))
+            found = [one for one in found if one.id not in busy]
+            if not found:
+                break
+            for one in found:
+                async with self._jobs.withdrawn(one.job, one.number) as out:
+                    if not out:
+                        busy.add(one.id)
+                        continue
+                    lines += await self._lines(one.id)
+                deleted.append(one)
+        await self._record("lines.deleted", deleted, {"days": self._settings.keep_lines_days, "lines": lines})
+
+    async def _sweep_raw(self, before: float, archive: Archive) -> None:
+        deleted: list[stored.Attempt] = []
+        freed = 0
+        while found := await self._store.aread(lambda connection: stored.old_raw(connection, before, _AT_ONCE)):
+            for one in found:
+                size = await asyncio.to_thread(archive.delete, one.job, one.number)
+                if size:
+                    freed += size
+                    deleted.append(one)
+            ids = [one.id for one in found]
+            await self._store.awrite(lambda connection, ids=ids: stored.raw_is_deleted(connection, ids, time.time()))  # type: ignore[misc]
+        self._telemetry.raw_deleted_bytes.labels("age").inc(freed)
+        await self._record("raw.deleted", deleted, {"why": "age", "days": self._settings.keep_raw_days, "bytes": freed})
+
+    async def _record(self, what: str, deleted: list[stored.Attempt], detail: dict[str, Any]) -> None:
+        """An entry in the audit trail of what a sweep deleted, if it did."""
+        if not deleted:
+            return
+        self._telemetry.deleted.labels(what.partition(".")[0]).inc(len(deleted))
+        log.info("%s: %d attempts", what, len(deleted))
+        named = [{"job": one.job, "attempt": one.number} for one in deleted[:_NAMED]]
+        told = {**detail, "attempts": len(deleted), "first": named}
+        await self._store.awrite(lambda connection: reading.record(connection, _WHO, what, "retention", told, time.time()))
+
+    # --- by size -------------------------------------------------------------------------------------------------------------
+
+    async def _sweep_size(self, most: int, archive: Archive) -> None:
+        """Raw logs of attempts that have ended go, the oldest first, until all are within ``most`` bytes."""
+        found = await asyncio.to_thread(lambda: sorted(_on_disk(archive.folder)))
+        total = sum(size for _, size, _ in found)
+        deleted: list[stored.Attempt] = []
+        freed = 0
+        for _, size, folder in found:
+            if total - freed <= most:
+                break
+            job = await asyncio.to_thread(_job_of, folder.parent)
+            if job is None:
+                continue
+            number = int(folder.name)
+            key = await self._store.aread(lambda connection, j=job, n=number: stored.ended(connection, j, n))  # type: ignore[misc]
+            if key is None:
+                continue  # it runs, or another database knows it
+            freed += size
+            await asyncio.to_thread(archive.delete, job, number)
+            await self._store.awrite(lambda connection, key=key: stored.raw_is_deleted(connection, [key], time.time()))  # type: ignore[misc]
+            deleted.append(stored.Attempt(key, job, number))
+        self._telemetry.raw_disk_bytes.set(total - freed)
+        self._telemetry.raw_deleted_bytes.labels("size").inc(freed)
+        await self._record("raw.deleted", deleted, {"why": "size", "limit": most, "bytes": freed})
+
+    # --- one job -------------------------------------------------------------------------------------------------------------
+
+    async def delete(self, job: str, who: str, *, labels: bool = False) -> dict[str, Any]:
+        """Because somebody says so. ``labels``: also if it was corrected."""
+        found = await self._store.aread(lambda connection: stored.doomed(connection, job))
+        if found is None:
+            raise Unknown("there is no such job", where=job, remedy="GET /v1/jobs lists what there is")
+        if found.state == "running":
+            raise Conflict("the job runs", where=job, remedy=f"end it first: POST /v1/jobs/{job}/end")
+        if found.actions:
+            raise Conflict("an action about it is under way", where=job, remedy="wait for its result: GET /v1/actions")
+        if found.corrections and not labels:
+            raise Conflict(
+                f"it was corrected by a person {found.corrections} times, and is a label",
+                where=job,
+                remedy="labels=delete deletes it with them",
+            )
+        # Whoever asked may go away meanwhile: it is done all the same.
+        task = asyncio.create_task(self._gone(job, who, {"why": "asked", "corrections": found.corrections}))
+        self._deleting.add(task)
+        task.add_done_callback(self._deleting.discard)
+        return await asyncio.shield(task)
+
+    async def _gone(self, job: str, who: str, detail: dict[str, Any]) -> dict[str, Any]:
+        async with self._jobs.withdrawn(job) as out:
+            found = await self._store.aread(lambda connection: stored.doomed(connection, job)) if out else None
+            if found is None or found.state == "running":
+                raise Unavailable("something of the job is being read or sent", where=job, remedy="try again", retry_after_s=5)
+            lsn = self._journal.lsn
+            await self._store.awrite(lambda connection: stored.begin(connection, job, lsn, time.time()))
+            freed = lines = 0
+            if self._archive is not None:
+                self._archive.forget({job: lsn})
+                freed = await asyncio.to_thread(self._archive.delete, job)
+            while True:
+                try:
+                    for attempt in found.attempts:
+                        lines += await self._lines(attempt)
+                        await self._store.awrite(lambda connection, a=attempt: stored.delete_attempt(connection, a))  # type: ignore[misc]
+                    told = {"attempts": len(found.attempts), "lines": lines, "raw_bytes": freed}
+                    whole = {**detail, **told}
+                    await self._store.awrite(lambda connection, w=whole: stored.finish(connection, job, w, who, time.time()))  # type: ignore[misc]
+                    break
+                except Unavailable:  # the database is away: nobody may add to what is half deleted
+                    await asyncio.sleep(_AGAIN_S)
+        self._telemetry.deleted.labels("jobs").inc()
+        self._telemetry.raw_deleted_bytes.labels(str(detail["why"])).inc(freed)
+        self._events.publish("job.deleted", job=job, who=who)
+        log.info("deleted job %s for %s", job, who)
+        return {"job": job, **told}
+
+    async def _lines(self, attempt: int) -> int:
+        """Delete an attempt's kept lines, part by part; how many there were."""
+        gone = 0
+        while some := await self._store.awrite(lambda connection: stored.delete_lines(connection, attempt, time.time())):
+            gone += some
+            await asyncio.sleep(_BREATH_S)
+        return gone
+
+
+def _on_disk(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """(when it was last written, bytes, folder) of each attempt's raw logs."""
+    for job in raw.jobs(folder):
+        for attempt in job.iterdir():
+            if attempt.name.isdecimal():
+                told = [part.stat() for part in attempt.rglob("*.zst")]
+                if told:
+                    yield max(one.st_mtime for one in told), sum(one.st_size for one in told), attempt
+
+
+def _job_of(folder: Path) -> str | None:
+    try:
+        return str(json.loads((folder / raw.JOB).read_text())["job"])
+    except (OSError, ValueError, KeyError):
+        return None

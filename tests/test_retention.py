@@ -1,0 +1,249 @@
+"""What is deleted, what never is, and that nothing of it comes back; on SQLite and on PostgreSQL, over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from service.store import Store, retention
+from service.store import tables as t
+from service.store.live import open_attempt, taking_in
+from tests.servers import Postgres, Server
+from tests.test_store import flush
+
+FAILED = b"step 1\nRuntimeError: CUDA error: an illegal memory access was encountered\nstep 2\n"
+SOON = str(1.0 / 86_400)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    cluster = Postgres()
+    if not cluster.here:
+        pytest.skip("PostgreSQL is not installed")
+    cluster.start()
+    yield cluster
+    cluster.stop()
+    cluster.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Server]:
+    """A server with raw logs that sweeps often."""
+    words = ["--raw-logs", str(tmp_path / "raw")]
+    if request.param == "postgresql":
+        words += ["--database", request.getfixturevalue("postgres").database(f"r{time.time_ns()}")]
+
+    def made(**settings: str) -> Server:
+        named = {f"DIAGNOSE_SERVE_{name.upper()}": value for name, value in {"sweep_s": "0.2", **settings}.items()}
+        return Server(tmp_path / "data", *words, **named)
+
+    return made
+
+
+def fill(server: Server, job: str, *, ended: bool = True, label: bool = False) -> None:
+    """What is to be seen of it is seen before it ends: from then on its time runs."""
+    server.push(job, FAILED, source="s", offset=0, node="gpu-1")
+    server.get(f"/v1/jobs/{job}/report")
+    assert server.client.get(f"/v1/jobs/{job}/raw/download").content == FAILED
+    if label:
+        word = {"category": "infrastructure", "reason": "cuda_error", "source": "s", "line": 2}
+        assert server.client.post(f"/v1/jobs/{job}/corrections", json=word).status_code == 201
+    if ended:
+        server.end(job, 1)
+
+
+def until(true: Callable[[], Any], within_s: float = 20.0) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (found := true()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def trail(server: Server, what: str) -> list[Any]:
+    """(who, about what, detail) of the audit trail's entries."""
+    words = server._words
+    store = Store(words[words.index("--database") + 1]) if "--database" in words else Store.in_folder(server.data)
+    a = t.audit.c
+    query = select(a.who, a.subject, a.detail).where(a.what == what).order_by(a.id)
+    try:
+        return [tuple(row) for row in store.read(lambda connection: connection.execute(query).all())]
+    finally:
+        store.close()
+
+
+def attempt(server: Server, job: str) -> Any:
+    return server.get(f"/v1/jobs/{job}")["attempts"][0]
+
+
+@pytest.mark.server
+def test_logs_go_by_age_and_what_was_found_out_stays(make: Callable[..., Server]) -> None:
+    with make(keep_raw_days=SOON, keep_lines_days=SOON) as server:
+        for job in ("old", "label"):
+            fill(server, job, label=job == "label")
+        fill(server, "runs", ended=False)
+        until(lambda: attempt(server, "old")["lines_deleted"] and attempt(server, "old")["raw_deleted"])
+        until(lambda: attempt(server, "label")["raw_deleted"])
+        assert server.lines("old") == []
+        assert server.get("/v1/jobs/old/raw")["lines"] == []
+        assert server.get("/v1/jobs/old/report")["diagnosis"]["reason"] == "cuda_error"
+        assert (attempt(server, "old")["lines_kept"], attempt(server, "old")["lines_in"]) == (3, 3)
+        (group,) = server.get("/v1/failures")["failures"]
+        assert group["count"] == 2
+        assert "was deleted" in server.client.get("/ui/jobs/old/log").text
+        # A label keeps its kept lines, and what runs keeps all.
+        assert len(server.lines("label")) == 3
+        assert attempt(server, "label")["lines_deleted"] is None
+        assert len(server.lines("runs")) == 3
+        assert server.client.get("/v1/jobs/runs/raw/download").content == FAILED
+        # What ended is not gone on with; another attempt is.
+        late = server.client.post("/v1/jobs/old/logs", params={"source": "s", "offset": str(len(FAILED))}, content=b"late\n")
+        assert (late.status_code, late.json()["error"]) == (409, "conflict")
+        server.push("old", b"ValueError: again\n", source="s", offset=0, attempt=2)
+        assert len(server.lines("old")) == 1
+        entries = trail(server, "lines.deleted")
+        assert [(who, subject, detail["first"]) for who, subject, detail in entries] == [
+            ("retention", "retention", [{"job": "old", "attempt": 1}])
+        ]
+        assert sum(detail["attempts"] for _, _, detail in trail(server, "raw.deleted")) == 2
+        metrics = server.client.get("/metrics").text
+        assert 'diagnose_deleted_total{what="lines"} 1.0' in metrics
+        assert 'diagnose_deleted_total{what="raw"} 2.0' in metrics
+
+
+@pytest.mark.server
+def test_jobs_go_by_age_and_do_not_come_back(make: Callable[..., Server]) -> None:
+    with make(keep_jobs_days=SOON) as server:
+        for job in ("old", "label"):
+            fill(server, job, label=job == "label")
+        fill(server, "runs", ended=False)
+        until(lambda: server.client.get("/v1/jobs/old").status_code == 404)
+        (group,) = server.get("/v1/failures")["failures"]
+        assert group["count"] == 2
+        assert [(who, subject) for who, subject, _ in trail(server, "job.deleted")] == [("retention", "job/old")]
+        server.kill()  # the journal has its bytes still
+        server.start()
+        assert {job["name"] for job in server.get("/v1/jobs")["jobs"]} == {"label", "runs"}
+        assert server.client.get("/v1/jobs/runs/raw/download").content == FAILED
+        names = {path.parents[2].name for path in (server.data.parent / "raw").rglob("*.zst")}
+        assert len(names) == 2, "the raw log of the deleted job is back"
+
+
+@pytest.mark.server
+def test_an_administrator_deletes_a_job(make: Callable[..., Server]) -> None:
+    with make() as server:
+        for job in ("one", "label", "other"):
+            fill(server, job, label=job == "label")
+            server.get(f"/v1/jobs/{job}/report")
+        fill(server, "runs", ended=False)
+
+        def delete(job: str, **params: str) -> Any:
+            return server.client.delete(f"/v1/jobs/{job}", params=params)
+
+        assert delete("nobody").status_code == 404
+        assert "POST /v1/jobs/runs/end" in delete("runs").json()["remedy"]
+        assert "labels=delete" in delete("label").json()["remedy"]
+        answer = delete("one")
+        assert answer.status_code == 200, answer.text
+        assert {**answer.json(), "raw_bytes": answer.json()["raw_bytes"] > 0} == {
+            "job": "one", "attempts": 1, "lines": 3, "raw_bytes": True,
+        }  # fmt: skip
+        assert server.client.get("/v1/jobs/one").status_code == 404
+        assert delete("label", labels="delete").status_code == 200
+        assert server.get("/v1/corrections")["corrections"] == []
+        said = [(who, subject, detail["why"], detail["corrections"]) for who, subject, detail in trail(server, "job.deleted")]
+        assert said == [("local", "job/one", "asked", 0), ("local", "job/label", "asked", 1)]
+        # The name is free again, and the new job's bytes are not mistaken for the old one's.
+        server.push("one", b"KeyError: 'new'\n", source="s", offset=0)
+        server.kill()
+        server.start()
+        assert [line["text"] for line in server.lines("one")] == ["KeyError: 'new'"]
+        assert server.client.get("/v1/jobs/one/raw/download").content == b"KeyError: 'new'\n"
+        assert {job["name"] for job in server.get("/v1/jobs")["jobs"]} == {"one", "other", "runs"}
+
+
+@pytest.mark.server
+def test_a_deletion_that_was_cut_off_is_finished_at_the_start(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--raw-logs", str(tmp_path / "raw")) as server:
+        for job in ("one", "other"):
+            fill(server, job)
+        server.kill()
+        store = Store.in_folder(server.data)
+        lsn = store.read(
+            lambda connection: connection.execute(select(t.attempts.c.lsn).order_by(t.attempts.c.lsn)).scalars().all()
+        )
+        store.write(lambda connection: retention.begin(connection, "one", lsn[-1], 1.0))
+        store.close()
+        server.start()
+        assert {job["name"] for job in server.get("/v1/jobs")["jobs"]} == {"other"}
+        assert server.client.get("/v1/jobs/other/raw/download").content == FAILED
+        assert [subject for _, subject, _ in trail(server, "job.deleted")] == ["job/one"]
+
+
+@pytest.mark.server
+def test_raw_logs_keep_within_a_size_and_the_oldest_go_first(make: Callable[..., Server]) -> None:
+    with make(raw_limit="250", sweep_s="0.5") as server:
+        fill(server, "runs", ended=False)
+        for job in ("a", "b", "c", "d"):
+            fill(server, job)
+            time.sleep(0.05)
+        raw = server.data.parent / "raw"
+        until(lambda: sum(path.stat().st_size for path in raw.rglob("*.zst")) <= 250)
+        gone = [attempt(server, job)["raw_deleted"] is not None for job in ("runs", "a", "b", "c", "d")]
+        assert gone[0] is False
+        assert gone[1:] == sorted(gone[1:], reverse=True)
+        assert gone[1]
+        assert server.client.get("/v1/jobs/runs/raw/download").content == FAILED
+        assert all(detail["why"] == "size" for _, _, detail in trail(server, "raw.deleted"))
+
+
+def test_it_is_deleted_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "A_PART", 10)
+    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    store.migrate()
+    opened = store.write(lambda connection: open_attempt(connection, "j", None, {}, 1.0))
+    store.write(taking_in([flush(opened, 1, rows=25)]))
+    parts = []
+    while some := store.write(lambda connection: retention.delete_lines(connection, opened.attempt_id, 7.0)):
+        parts.append(some)
+        # Cut off here, it is found again.
+        store.write(lambda connection: connection.execute(update(t.attempts).values(state="ended", ended_at=1.0)))
+        assert store.read(lambda connection: len(retention.old_lines(connection, 2.0, 9))) == 1
+    assert parts == [10, 10, 5]
+    assert store.read(lambda connection: retention.old_lines(connection, 2.0, 9)) == []
+    store.close()
+
+
+@pytest.mark.parametrize("held", ["running attempt", "correction", "action", "task"])
+def test_what_holds_a_job(tmp_path: Path, held: str) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    store.migrate()
+    opened = store.write(lambda connection: open_attempt(connection, "j", None, {}, 1.0))
+
+    mine = {"attempt_id": opened.attempt_id}
+    times = {"created": 1.0, "changed": 1.0}
+    told = {"at": 1.0, "who": "kim", "category": "script", "reason": "key_error", "was": {}}
+    holding = {
+        "running attempt": update(t.attempts).values(state="running"),
+        "correction": t.corrections.insert().values(**mine, **told),
+        "action": t.actions.insert().values(key="k", kind="restart", nodes=[], why="", state="approved", **mine, **times),
+        "task": t.tasks.insert().values(kind="ask", ref="", detail={}, state="waiting", **mine, **times),
+    }
+
+    def work(connection: Any) -> None:
+        connection.execute(update(t.attempts).values(state="ended", ended_at=1.0))
+        connection.execute(update(t.jobs).values(state="ended"))
+        connection.execute(holding[held])
+
+    store.write(work)
+    assert store.read(lambda connection: retention.old_jobs(connection, 2.0, 9)) == []
+    table = {"correction": t.corrections, "action": t.actions, "task": t.tasks}.get(held)
+    released = table.delete() if table is not None else update(t.attempts).values(state="ended")
+    store.write(lambda connection: connection.execute(released))
+    assert store.read(lambda connection: retention.old_jobs(connection, 2.0, 9)) == ["j"]
+    store.close()
