@@ -391,19 +391,14 @@ def test_the_new_job_is_the_old_one(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "way"),
     [
-        pytest.param(JOBS, job, ("suspend",), id="Job"),
         pytest.param(PYTORCH, pytorch, ("runPolicy", "suspend"), id="PyTorchJob"),
         pytest.param(JOBSETS, jobset, ("suspend",), id="JobSet"),
-        pytest.param(TRAINJOBS, trainjob, ("suspend",), id="TrainJob"),
     ],
 )
 def test_a_live_job_is_suspended_and_let_go(
     cluster: Cluster, path: str, body: Callable[[], Object], way: tuple[str, ...]
 ) -> None:
     before = cluster.make(path, body())
-    if path == JOBS and not cluster.server.suspends:
-        assert cluster.carry_out(restart()).what == "deleted Job ml/llama and made it anew"  # an old server: the other way
-        return
     cluster.status(f"{path}/llama", {"active": 2, "conditions": [{"type": "Suspended", "status": "False"}]})
     seen: list[Any] = []
 
@@ -422,8 +417,48 @@ def test_a_live_job_is_suspended_and_let_go(
     assert seen == [(True, KEY)] * 2
     assert (uid(after), of(after, way)) == (uid(before), False)
     assert by_us(after) == KEY
+    pods, were = templates(after["spec"]), templates(before["spec"])
+    assert [one["metadata"]["labels"] for one in pods] == [{"team": "a", "diagnose/attempt": "2"}] * len(were)
+    assert [one["spec"]["containers"] for one in pods] == [one["spec"]["containers"] for one in were]
     assert "diagnose/suspended-by" not in after["metadata"]["annotations"]
     assert cluster.carry_out(restart()).what == f"{body()['kind']} ml/llama was restarted by this order"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [pytest.param(JOBS, job, id="Job"), pytest.param(TRAINJOBS, trainjob, id="TrainJob")]
+)
+def test_a_live_job_whose_pods_cannot_learn_their_attempt_is_made_anew(
+    cluster: Cluster, path: str, body: Callable[[], Object]
+) -> None:
+    before = cluster.make(path, body())
+
+    outcome = cluster.carry_out(restart())
+
+    assert outcome.what == f"deleted {body()['kind']} ml/llama and made it anew"
+    assert uid(cluster.there(f"{path}/llama")) != uid(before)
+
+
+@pytest.mark.parametrize(("path", "body"), kinds())
+def test_pods_learn_their_attempt(cluster: Cluster, path: str, body: Callable[[], Object]) -> None:
+    cluster.make(path, body())
+    if path != VOLCANO:
+        cluster.end(f"{path}/llama")
+
+    cluster.carry_out(restart())
+    late = cluster.carry_out(Order("e" * 32, "restart", "ml.llama", 1))
+
+    after = cluster.there(f"{path}/llama")
+    assert {one["metadata"]["labels"].get("diagnose/attempt") for one in templates(after["spec"])} == {"2"}
+    assert late.what == f"{body()['kind']} ml/llama was restarted since: it is at attempt 2"
+    assert uid(cluster.there(f"{path}/llama")) == uid(after)
+
+
+def templates(thing: Any) -> list[Object]:
+    """Of pods, wherever they are."""
+    inner = list(thing.values()) if isinstance(thing, dict) else thing if isinstance(thing, list) else []
+    if isinstance(thing, dict) and "labels" in thing.get("metadata", {}):
+        return [thing]
+    return [one for part in inner for one in templates(part)]
 
 
 def of(thing: Object, way: tuple[str, ...]) -> Any:
@@ -801,15 +836,23 @@ def test_a_job_whose_pods_told_of_its_end_runs_again_and_the_node_is_out(cluster
     labels = {"batch.kubernetes.io/job-name": "llama", "batch.kubernetes.io/controller-uid": uid(before)}
     pod = {"namespace_name": "ml", "pod_name": "llama-x7k2p", "host": "gpu-1", "labels": labels}
     with Server(tmp_path / "data", *words) as service:
-        for line in (b"step 1 loss 2.0", CANCELLED.strip()):
-            record = {"log": line.decode(), "kubernetes": pod}
+
+        def says(line: bytes) -> None:
+            record = {"log": line.decode().strip(), "kubernetes": pod}
             assert service.client.post("/v1/records", json=[record]).status_code < 300
+
+        says(b"step 1 loss 2.0")
+        says(CANCELLED)
         service.end("ml.llama", 143)
         wait(lambda: uid(cluster.get(f"{JOBS}/llama") or before) != uid(before), service)
         isolated = service.client.post("/v1/nodes/gpu-1/isolate", json={"why": "ECC"})
         assert isolated.status_code == 201, isolated.text
         wait(lambda: tainted(cluster, "gpu-1"), service)
         wait(lambda: {one["state"] for one in service.get("/v1/actions")["actions"]} == {"succeeded"}, service)
+        (template,) = templates(cluster.there(f"{JOBS}/llama")["spec"])
+        pod |= {"pod_name": "llama-q8w4e", "labels": {**labels, **template["metadata"]["labels"]}}
+        says(b"step 1 loss 2.0")
+        assert service.get("/v1/jobs/ml.llama")["attempt"] == 2
         said = [one["result"]["said"] for one in service.get("/v1/actions")["actions"]]
 
     assert sorted(said) == ["cordoned and tainted gpu-1", "deleted Job ml/llama and made it anew"]
@@ -1042,12 +1085,12 @@ def test_a_server_that_is_away_or_slow(fake: tuple[Cluster, Fake]) -> None:
     assert "does not answer" in asyncio.run(cluster.executor().check())[0]
 
 
-def test_an_old_server_that_cannot_suspend_gets_it_the_other_way(fake: tuple[Cluster, Fake]) -> None:
+def test_an_old_operator_that_cannot_suspend_gets_it_the_other_way(fake: tuple[Cluster, Fake]) -> None:
     cluster, server = fake
     server.suspends = False
-    cluster.make(JOBS, job())
+    cluster.make(PYTORCH, pytorch())
 
-    assert cluster.carry_out(restart()).what == "deleted Job ml/llama and made it anew"
+    assert cluster.carry_out(restart()).what == "deleted PyTorchJob ml/llama and made it anew"
 
 
 def test_every_change_says_what_it_was_decided_on(fake: tuple[Cluster, Fake]) -> None:

@@ -252,10 +252,14 @@ class Kubernetes:
         if not begun and count is not None and order.attempt is not None and count >= order.attempt and not jobs.ended(seen):
             done.append(f"{job.shown} was restarted since: {count} restarts")
             return
+        number = jobs.attempt(seen)
+        if number is not None and order.attempt is not None and number > order.attempt:
+            done.append(f"{job.shown} was restarted since: it is at attempt {number}")
+            return
         if not begun and jobs.waits(job.kind, seen) and not hosts:
             done.append(f"{job.shown} is suspended or queued already: it begins when it is let go")
             return
-        live = job.kind.suspend is not None and not jobs.ended(seen) and (begun or not jobs.waits(job.kind, seen))
+        live = job.kind.relabels and not jobs.ended(seen) and (begun or not jobs.waits(job.kind, seen))
         if live and not hosts and await self._resume(order, job, done, dry_run):
             return
         await self._remake(order, job, hosts, done, dry_run)
@@ -274,8 +278,10 @@ class Kubernetes:
 
         def on(seen: Object) -> Object | None:
             self._same(job, seen, mine)
-            notes = {jobs.SUSPENDED_BY: None, jobs.RESTARTED_BY: order.key, jobs.RESTARTED_WHY: order.reason}
-            return _noting(jobs.patch(way, False), notes)
+            notes: dict[str, Any] = {jobs.SUSPENDED_BY: None, jobs.RESTARTED_BY: order.key, jobs.RESTARTED_WHY: order.reason}
+            if (number := _next(order)) is not None:
+                notes[jobs.ATTEMPT] = str(number)
+            return _noting(jobs.resumed(job.kind, seen, number), notes)
 
         tried = await self._change(job.place, job.shown, off, dry_run=True)
         if at(tried, *way) is not True:
@@ -334,8 +340,8 @@ class Kubernetes:
 
     async def _accepted(self, order: Order, job: _Job, seen: Object, hosts: Sequence[str]) -> Object:
         """What it is made from, which the server would take."""
-        fresh = jobs.renewed(job.kind, seen, order.key, order.reason)
-        ways = jobs.without(job.kind, fresh, hosts, job.children) if hosts else [fresh]
+        fresh = jobs.renewed(job.kind, seen, order.key, order.reason, _next(order))
+        ways = jobs.ways(job.kind, fresh, hosts, job.children)
         if not ways:
             raise Problem(f"{job.shown} has no place to say which nodes it must avoid: isolate them instead")
         for number, way in enumerate(ways, 1):
@@ -452,6 +458,10 @@ class Kubernetes:
         }
         said = await self._api.create(Place("authorization.k8s.io", "v1", "selfsubjectaccessreviews"), review)
         return [] if at(said, "status", "allowed") is True else [place.rule(verb)]
+
+
+def _next(order: Order) -> int | None:
+    return order.attempt + 1 if order.attempt is not None else None
 
 
 def _node(name: str) -> Place:

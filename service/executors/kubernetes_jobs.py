@@ -16,6 +16,8 @@ from service.executors.kubernetes_api import Object, Place
 RESTARTED_BY: Final = "diagnose/restarted-by"
 RESTARTED_WHY: Final = "diagnose/restarted-why"
 SUSPENDED_BY: Final = "diagnose/suspended-by"
+ATTEMPT: Final = "diagnose/attempt"
+"""on the job, and a label of its pods, by which what they print is known for the next attempt's (rules/identity.yaml)"""
 _OURS: Final = (RESTARTED_BY, RESTARTED_WHY, SUSPENDED_BY)
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -54,6 +56,8 @@ class Kind:
     """the way to its pods' templates; * is every one"""
     suspend: tuple[str, ...] | None = None
     """the way to the switch that ends its pods and keeps it"""
+    relabels: bool = False
+    """while it is suspended its templates may be changed, so that the pods after it can tell their attempt"""
 
     def place(self, version: str, namespace: str, name: str) -> Place:
         return Place(self.group, version, self.plural, namespace, name)
@@ -67,6 +71,7 @@ def _kubeflow(name: str, replicas: str, versions: tuple[str, ...] = ("v1",)) -> 
         versions,
         ("spec", replicas, "*", "template"),
         ("spec", "runPolicy", "suspend"),
+        relabels=True,
     )
 
 
@@ -79,6 +84,7 @@ KINDS: Final = (
         ("v1alpha2",),
         ("spec", "replicatedJobs", "*", "template", "spec", "template"),
         ("spec", "suspend"),
+        relabels=True,
     ),
     _kubeflow("PyTorchJob", "pytorchReplicaSpecs"),
     _kubeflow("TFJob", "tfReplicaSpecs"),
@@ -150,6 +156,12 @@ def restarts(thing: Object) -> int | None:
     return found if isinstance(found, int) else None
 
 
+def attempt(thing: Object) -> int | None:
+    """Which one it is, where we have begun it."""
+    told = annotation(thing, ATTEMPT) or ""
+    return int(told) if told.isascii() and told.isdecimal() and len(told) < 7 else None
+
+
 def controller(thing: Object) -> Object | None:
     """Whoever made it and answers for it."""
     owners = at(thing, "metadata", "ownerReferences")
@@ -159,7 +171,7 @@ def controller(thing: Object) -> Object | None:
 # --- what it is made from
 
 
-def renewed(kind: Kind, seen: Object, key: str, why: str) -> Object:
+def renewed(kind: Kind, seen: Object, key: str, why: str, number: int | None) -> Object:
     """The manifest of the same job, to be made once more: what the server and controllers wrote into it is left out."""
     fresh: Object = copy.deepcopy({name: seen[name] for name in ("apiVersion", "kind", "metadata", "spec") if name in seen})
     metadata = fresh["metadata"]
@@ -168,6 +180,9 @@ def renewed(kind: Kind, seen: Object, key: str, why: str) -> Object:
     notes = {name: text for name, text in mapping(metadata, "annotations").items() if name not in _OURS}
     notes.pop("batch.kubernetes.io/job-tracking", None)
     metadata["annotations"] = {**notes, RESTARTED_BY: key, RESTARTED_WHY: why}
+    if number is not None:
+        metadata["annotations"][ATTEMPT] = str(number)
+        _number(kind, fresh, number)
     if kind.group == "batch" and at(fresh, "spec", "manualSelector") is not True:
         fresh["spec"].pop("selector", None)
         for labels in (mapping(metadata, "labels"), mapping(fresh, "spec", "template", "metadata", "labels")):
@@ -193,39 +208,53 @@ def patch(way: Sequence[str], value: Any) -> Object:
     return change
 
 
-def without(kind: Kind, fresh: Object, hosts: Sequence[str], children: Sequence[str] = ()) -> list[Object]:
+def resumed(kind: Kind, seen: Object, number: int | None) -> Object:
+    """The patch that lets it go, with pods that know their attempt."""
+    assert kind.suspend is not None
+    changed = copy.deepcopy({"spec": seen["spec"]})
+    put(changed, kind.suspend, False)
+    if number is not None:
+        _number(kind, changed, number)
+    return {"spec": {name: changed["spec"][name] for name in {kind.suspend[1], kind.templates[1]}}}
+
+
+def _number(kind: Kind, thing: Object, number: int) -> None:
+    for template in _each(thing, kind.templates) if kind.templates else ():
+        metadata = template.get("metadata") or {}
+        template["metadata"] = {**metadata, "labels": {**(metadata.get("labels") or {}), ATTEMPT: str(number)}}
+
+
+def ways(kind: Kind, fresh: Object, hosts: Sequence[str], children: Sequence[str] = ()) -> list[Object]:
     """The same job, kept off ``hosts``; several where versions of a kind say it in several ways. None: it cannot be said."""
-    if kind.templates:
-        changed = copy.deepcopy(fresh)
-        found = 0
-        for template in _each(changed, kind.templates):
-            avoid(template.setdefault("spec", {}), hosts)
-            found += 1
-        return [changed] if found else []
-    if not children:
-        return []
+    if not kind.templates:
+        return _trainjobs(fresh, hosts, children)
+    if not hosts:
+        return [fresh]
+    changed = copy.deepcopy(fresh)
+    templates = list(_each(changed, kind.templates))
+    for template in templates:
+        avoid(template.setdefault("spec", {}), hosts)
+    return [changed] if templates else []
+
+
+def _trainjobs(fresh: Object, hosts: Sequence[str], parts: Sequence[str]) -> list[Object]:
+    """A TrainJob has no templates: it patches those of its runtime, part by part."""
     pods: Object = {}
-    avoid(pods, hosts)
-    patched = copy.deepcopy(fresh)
-    ours = {
-        "manager": "diagnose/executor",
-        "trainingRuntimeSpec": {
-            "template": {
-                "spec": {
-                    "replicatedJobs": [
-                        {"name": child, "template": {"spec": {"template": {"spec": pods}}}} for child in children
-                    ]
-                }
-            }
-        },
-    }
-    others = [one for one in patched["spec"].get("runtimePatches") or [] if at(one, "manager") != ours["manager"]]
-    patched["spec"]["runtimePatches"] = [*others, ours]
-    overridden = copy.deepcopy(fresh)  # Kubeflow Trainer 2.1
-    overridden["spec"].setdefault("podTemplateOverrides", []).append(
-        {"targetJobs": [{"name": child} for child in children], "spec": pods}
-    )
-    return [patched, overridden]
+    if number := attempt(fresh):
+        pods["metadata"] = {"labels": {ATTEMPT: str(number)}}
+    if hosts:
+        avoid(pods.setdefault("spec", {}), hosts)
+    if not pods:
+        return [fresh]
+    ours = "diagnose/executor"
+    jobs = [{"name": part, "template": {"spec": {"template": pods}}} for part in parts]
+    patch = {"manager": ours, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+    patched, overridden = copy.deepcopy(fresh), copy.deepcopy(fresh)
+    others = [one for one in patched["spec"].get("runtimePatches") or [] if at(one, "manager") != ours]
+    patched["spec"]["runtimePatches"] = [*others, patch]
+    overrides = overridden["spec"].setdefault("podTemplateOverrides", [])  # Kubeflow Trainer 2.1
+    overrides.append({"targetJobs": [{"name": part} for part in parts], **pods})
+    return [patched, overridden] if hosts else [patched, overridden, fresh]
 
 
 def avoid(spec: Object, hosts: Sequence[str]) -> None:
