@@ -25,6 +25,7 @@ from diagnose.errors import DiagnoseError
 from diagnose.fingerprint import HEAD as FINGERPRINTED
 from diagnose.fingerprint import KEYS
 from diagnose.job import Job
+from diagnose.metrics import Series
 from diagnose.prefixes import Origin, speaker
 from diagnose.scan import KEPT, Scan
 from diagnose.snapshot import NOTABLE_ID
@@ -53,6 +54,8 @@ _BEHIND_S = 5.0
 _WELL = 12.0
 """times the settling time, after words that all went well"""
 _ROW_WEIGHT = 300
+_COURSE = 64
+"""points of a sparkline"""
 _MOST_UNLEARNED = 500
 """blocks that wait until it is known what kind of job it is"""
 
@@ -201,6 +204,8 @@ class Attempt:
         self._wall_of_last_data = opened.last_seen
         self._times = _Times()
         self.phase: str | None = None
+        self.course: tuple[float | None, ...] = ()
+        """the loss so far, in few points: whoever looks on reads it whole, for it is replaced and not changed"""
         self.read_bytes = 0
         self.scheduled = self.working = self.closed = False
         self.scanner: Scanner
@@ -542,6 +547,7 @@ class Attempt:
         if self._verdict is None:  # else they were just asked
             self._look_for_anomalies(job)
         loss = log_.series("loss")
+        self.course = _course(loss[1]) if loss is not None else ()
         figures: dict[str, Any] = {
             "last_seen": self.last_seen,
             "state": "running" if self.end is None else "ended",
@@ -603,6 +609,14 @@ class Attempt:
         self.stored_lsn = flush.lsn
         self.stored_judged_lsn = max(self.stored_judged_lsn, flush.judged_lsn)
         self.flushing = None
+
+
+def _course(series: Series) -> tuple[float | None, ...]:
+    """The means of a series, in at most ``_COURSE`` points."""
+    totals, finite = series.column("total"), series.column("finite")
+    width = -(-len(totals) // _COURSE) or 1
+    parts = ((sum(totals[at : at + width]), sum(finite[at : at + width])) for at in range(0, len(totals), width))
+    return tuple(_finite(total / count) if count else None for total, count in parts)
 
 
 def _finite(value: float | None) -> float | None:

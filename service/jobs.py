@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -233,6 +233,11 @@ class Jobs:
     def live(self, job: str, number: int | None) -> Attempt | None:
         """The attempt if it is in memory."""
         return self._live(job, number)
+
+    def courses(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[float | None, ...]]:
+        """The loss so far of those that are in memory: a job that goes well has no report that would tell it."""
+        found = {owner: self._attempts[owner].course for owner in wanted if owner in self._attempts}
+        return {owner: course for owner, course in found.items() if course}
 
     def _live(self, job: str, number: int | None) -> Attempt | None:
         wanted = self._latest.get(job) if number is None else number

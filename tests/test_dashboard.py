@@ -363,8 +363,8 @@ def test_who_may_read_sees_no_button_and_who_is_unknown_signs_in(chromium: Any, 
         page.fill("[name=token]", secrets["operate"])
         page.click("main button")
         page.goto("failures/1")
-        assert page.locator("main form[method=post]").count() == 1
-        word = page.input_value("[name=csrf]")
+        assert page.locator("main form[method=post]").count() == 2  # state and note, and what is wrong about the diagnosis
+        word = page.locator("main [name=csrf]").first.input_value()
         jar = {"Cookie": f"diagnose={secrets['operate']}"}
         form = {"state": "ignored", "note": ""}
         for given, status in (({}, 403), ({"csrf": "0" * 40}, 403), ({"csrf": word}, 303)):

@@ -41,7 +41,8 @@ async def events(
     job: Annotated[str | None, Query(max_length=200, description="Only of this job")] = None,
 ) -> StreamingResponse:
     """`job.started`, `job.progress`, `job.diagnosed`, `job.alarm`, `job.ended`, `failure.regressed`, `failure.changed`,
-    `action.proposed`, `diagnosis.corrected`; `reset` says that events were missed, and what is shown is to be loaded anew.
+    `action.proposed`, `action.changed`, `diagnosis.corrected`, `diagnosis.learned`, `nodes.checked`, `rule.active`,
+    `rule.promoted`, `rule.retired`; `reset` says that events were missed, and what is shown is to be loaded anew.
     """
     said = last_event_id or after
     start = int(said) if said is not None and said.isascii() and said.isdecimal() and len(said) < 19 else None

@@ -12,7 +12,7 @@ from service.dashboard import session
 from service.dashboard.page import PAGE, Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.store import actions as stored
-from service.store import overview, reading
+from service.store import overview
 
 log = logging.getLogger("diagnose.dashboard")
 
@@ -21,7 +21,7 @@ async def show(request: Request) -> Response:
     """The queue, the latest first."""
     page = Page.of(request)
     state, before = page.asked("state"), page.number("before")
-    rows = await page.read(lambda connection: reading.actions(connection, limit=PAGE, state=state, before=before))
+    rows = await page.read(lambda connection: overview.some_actions(connection, limit=PAGE, state=state, before=before))
     return await page.show(
         "actions.html",
         "actions",
@@ -40,11 +40,29 @@ async def one(request: Request) -> Response:
         found = overview.action(connection, action_id)
         if found is None:
             raise Unknown("there is no such action", where=str(action_id), remedy="see the list of actions")
-        decision = stored.decision_of(connection, found["attempt_id"]) if found["attempt_id"] is not None else None
-        return {"action": found, "decision": decision, "audit": overview.trail(connection, f"action/{action_id}")}
+        if found["attempt_id"] is not None:
+            decision = stored.decision_of(connection, found["attempt_id"])
+        else:
+            decision = _about_node(connection, found)
+        return {
+            "action": found,
+            "decision": decision,
+            "evidence": decision.get("evidence") if decision is not None else None,
+            "audit": overview.trail(connection, f"action/{action_id}"),
+        }
 
     found = await page.read(work)
     return await page.show("action.html", "actions", **found)
+
+
+def _about_node(connection: Any, action: dict[str, Any]) -> dict[str, Any] | None:
+    """The decision behind an action on a node alone: it stands in the node's record. A person's wish has none."""
+    for node in action["nodes"][:1]:
+        for entry in overview.trail(connection, f"node/{node}"):
+            if entry["what"] == f"decided.{action['kind']}" and entry["at"] == action["created"]:
+                found: dict[str, Any] = entry["detail"]
+                return found
+    return None
 
 
 async def decide(request: Request) -> Response:

@@ -102,6 +102,47 @@ def bar(value: float, most: float, name: str, width: int = 240) -> Markup:
     ).format(width, name, length)
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Something that happened at one place of a lane."""
+
+    at: float
+    name: str
+    """its class"""
+    said: str
+
+
+def lane(
+    first: float, last: float, points: Sequence[Point], least: float, most: float, name: str, what: str, height: int = 22
+) -> Markup:
+    """One stretch of steps on an axis from ``least`` to ``most``, with what happened on it. It may be drawn at any width."""
+    width = 1000
+    reach = (most - least) or 1.0
+
+    def x(value: float) -> float:
+        return width * min(1.0, max(0.0, (value - least) / reach))
+
+    begin, end = x(first), x(last)
+    parts = [
+        Markup('<svg class="lane" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">').format(
+            width, height, what
+        ),
+        Markup('<rect class="rail" y="{}" width="{}" height="2"/>').format(height / 2 - 1, width),
+        Markup('<rect class="fill-{}" x="{:.1f}" y="{}" width="{:.1f}" height="6"/>').format(
+            name, begin, height / 2 - 3, max(2.0, end - begin)
+        ),
+    ]
+    for point in points:
+        # A line keeps its width however far the picture is stretched.
+        parts.append(
+            Markup('<g><title>{}</title><line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}"/></g>').format(
+                point.said, point.name, x(point.at), x(point.at), 3, height - 3
+            )
+        )
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)
+
+
 def sparkline(values: Sequence[float | None], what: str, width: int = 120, height: int = 26) -> Markup:
     """A small line; gaps where values are missing."""
     known = [value for value in values if value is not None and math.isfinite(value)]

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from service.api.common import place_of, storable
 from service.dashboard import charts, session
 from service.dashboard.overview import course
-from service.dashboard.page import PAGE, Page
+from service.dashboard.page import PAGE, Page, taxonomy
 from service.errors import Forbidden, Unknown
 from service.store import groups as states
 from service.store import overview, reading
@@ -26,6 +26,7 @@ async def show(request: Request) -> Response:
     page = Page.of(request)
     name, seconds, _ = page.range()
     words = {key: page.asked(key) for key in ("state", "category", "reason")}
+    where = {key: page.asked(key) for key in ("cluster", "user", "node")}
     search, before = page.asked("q"), page.place()
 
     def work(connection: Any) -> list[dict[str, Any]]:
@@ -36,12 +37,14 @@ async def show(request: Request) -> Response:
             since=page.now - seconds,
             equal={key: value for key, value in words.items() if value},
             search=search,
+            **where,
         )
         trends = overview.by_group(connection, Asked(page.now - _TREND_S, page.now + 1), [row["id"] for row in rows], _TREND)
         nodes = overview.nodes_of(connection, [row["id"] for row in rows])
+        jobs = overview.jobs_of(connection, [row["id"] for row in rows])
         return [
             {**row, "spark": charts.sparkline([float(count) for count in trends[row["id"]]], "failures a day"),
-             "nodes": nodes.get(row["id"], 0)}
+             "nodes": nodes.get(row["id"], 0), "jobs": jobs.get(row["id"], 0)}
             for row in rows
         ]  # fmt: skip
 
@@ -49,7 +52,7 @@ async def show(request: Request) -> Response:
     return await page.show(
         "failures.html",
         "failures",
-        asked={"range": name, "q": search, **words},
+        asked={"range": name, "q": search, **words, **where},
         options=await page.options(page.now - seconds),
         groups=rows,
         pages=page.pages(rows, place_of(rows[-1]) if len(rows) == PAGE else None),
@@ -91,6 +94,8 @@ async def one(request: Request) -> Response:
         chart=course(found["counts"], asked, (asked.until - asked.since) / 30, "How often it occurred", height=160),
         samples=samples,
         nodes=[(row["node"], row["count"]) for row in group["nodes"][:40]],
+        latest=rows[0] if rows and at is None else None,
+        taxonomy=taxonomy(),
         occurrences=[{**row, "nodes": found["nodes_of"].get((row["job"], row["attempt"]), [])} for row in rows],
         pages=page.pages(rows, repr(rows[-1]["at"]) if len(rows) == PAGE else None),
     )

@@ -21,11 +21,14 @@ from service.api.raw import place as raw_place
 from service.api.raw import text as raw_text
 from service.batch import check_job
 from service.dashboard import charts, session
+from service.dashboard.charts import Point
 from service.dashboard.overview import liveness
-from service.dashboard.page import PAGE, Page
+from service.dashboard.page import PAGE, Page, taxonomy
+from service.dashboard.words import printable
 from service.errors import BadName, Forbidden, Refused, Unknown
 from service.store import actions as stored
-from service.store import overview, reading
+from service.store import overview, reading, timeline
+from service.store.timeline import Lane
 
 _AROUND = 12
 _LINES = 500
@@ -79,29 +82,33 @@ async def one(request: Request) -> Response:
             "series": reading.series(connection, attempt["id"]),
             "actions": [one for one in reading.actions(connection, limit=50, job=name) if one["attempt"] == attempt["number"]],
             "last": _shown(last, below=below),
+            "lanes": timeline.lanes(connection, job["attempts"]),
         }
 
     found = await page.read(work)
     diagnosis: Diagnosis | None = found.pop("diagnosis")
     dropped = sorted((attempt["dropped"] or {}).items(), key=lambda pair: -pair[1])
     evidence = diagnosis.evidence if diagnosis is not None else []
-    failed = attempt["outcome"] == "failed"
+    lanes: list[Lane] = found.pop("lanes")
+    own = next((lane for lane in lanes if lane.number == attempt["number"]), None)
     return await page.show(
         "job.html",
         "jobs",
+        events=f"events?{urlencode({'job': name})}",
         job=job,
         attempt=attempt,
-        attempts=job["attempts"],
+        timeline=_timeline(job["attempts"], lanes),
+        checkpoints=list(reversed(own.marks)) if own is not None else [],
         diagnosis=diagnosis,
         live=liveness({**attempt, "outcome": attempt["outcome"]}, page.now, page.service.settings.hang_s),
         ran_s=(attempt["ended_at"] or (page.now if attempt["state"] == "running" else attempt["last_seen"]))
         - attempt["started_at"],
         consequences=[line for line in evidence if line.role == "consequence"],
         others=diagnosis.others if diagnosis is not None else [],
-        plots=_plots(found.pop("series"), diagnosis.step if diagnosis is not None and failed else None),
+        plots=_plots(found.pop("series"), own),
         dropped=dropped,
         bars=[charts.bar(count, dropped[0][1], "accent") for _, count in dropped],
-        taxonomy=_taxonomy(),
+        taxonomy=taxonomy(),
         **found,
     )
 
@@ -275,8 +282,42 @@ def _shown(
     return shown
 
 
-def _plots(series: Sequence[dict[str, Any]], onset: float | None) -> list[dict[str, Any]]:
-    """The job's numbers over its steps: mean, and the least and greatest where points stand for many values."""
+def _timeline(attempts: Sequence[dict[str, Any]], lanes: Sequence[Lane]) -> dict[str, Any]:
+    """The attempts on one axis of steps, so that one sees what was lost and where the next went on."""
+    ends = [
+        value for lane in lanes for value in (lane.first, lane.last, *(mark.step for mark in lane.marks)) if value is not None
+    ]
+    least, most = (min(ends), max(ends)) if ends else (0.0, 0.0)
+    known = {lane.number: lane for lane in lanes}
+    rows = []
+    for attempt in attempts:
+        lane = known.get(attempt["number"])
+        if lane is None:
+            break
+        points = [
+            Point(mark.step, mark.state, f"step {mark.step:,}: checkpoint {mark.state} {printable(mark.path or '', 120)}")
+            for mark in lane.marks
+        ]
+        if lane.onset is not None:
+            points.append(Point(lane.onset, "onset", f"step {lane.onset:,.0f}: it went wrong"))
+        last = lane.last if lane.last is not None else least
+        first = lane.first if lane.first is not None else min((least, last))
+        colour = {"healthy": "none", "running": "accent"}.get(attempt["outcome"], attempt["category"] or "unknown")
+        what = f"attempt {attempt['number']}: steps {first:,.0f} to {last:,.0f}, {len(lane.marks)} checkpoints"
+        rows.append(
+            {
+                **attempt,
+                "phase": lane.phase,
+                "saved": len(lane.marks),
+                "lane": charts.lane(first, last, points, least, most, colour, what) if ends else None,
+            }
+        )
+    return {"rows": rows, "least": least, "most": most, "more": len(attempts) - len(rows), "steps": bool(ends)}
+
+
+def _plots(series: Sequence[dict[str, Any]], lane: Lane | None) -> list[dict[str, Any]]:
+    """The job's numbers over its steps: mean, and the least and greatest where points stand for many values; with the
+    checkpoints, and where it went wrong."""
     known = {one["name"]: one for one in series if one["count"] > 1}
     chosen = [name for name in _SHOWN_FIRST if name in known][:_PLOTS]
     plots = []
@@ -296,17 +337,11 @@ def _plots(series: Sequence[dict[str, Any]], onset: float | None) -> list[dict[s
             "x": "step",
             "xs": [point[0] for point in points],
             "series": lines,
-            "mark": onset,
+            "mark": lane.onset if lane is not None else None,
+            "saved": [[mark.step, mark.state] for mark in lane.marks] if lane is not None else [],
         }
         # Nothing in it can end the element: names are ours and values are numbers; the escape makes it certain.
         text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
         still = charts.sparkline([point[1] for point in points], name, 560, 120)
         plots.append({"data": Markup(text), "still": still, "name": name})  # noqa: S704 - see above
     return plots
-
-
-def _taxonomy() -> list[tuple[str, list[str]]]:
-    found: dict[str, list[str]] = {}
-    for reason, category in shipped_taxonomy().category_of.items():
-        found.setdefault(category, []).append(reason)
-    return list(found.items())

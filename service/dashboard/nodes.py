@@ -12,7 +12,7 @@ from service.api.common import storable
 from service.dashboard import session
 from service.dashboard.page import Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
-from service.store import overview, reading
+from service.store import nodechecks, overview, reading
 
 _MOST = 2000
 
@@ -20,18 +20,19 @@ _MOST = 2000
 async def show(request: Request) -> Response:
     """The grid, those to look at first."""
     page = Page.of(request)
-    search, state = page.asked("q"), page.asked("state")
-    rows, counts = await page.read(
+    asked = {key: page.asked(key) for key in ("q", "state", "check")}
+    rows, counts, checks = await page.read(
         lambda connection: (
-            overview.some_nodes(connection, limit=_MOST, name=search, state=state),
+            overview.some_nodes(connection, limit=_MOST, name=asked["q"], state=asked["state"], check=asked["check"]),
             overview.node_states(connection),
+            nodechecks.latest(connection),
         )
     )
-    return await page.show("nodes.html", "nodes", nodes=rows, counts=counts, asked={"q": search, "state": state})
+    return await page.show("nodes.html", "nodes", nodes=rows, counts=counts, checks=checks, asked=asked)
 
 
 async def one(request: Request) -> Response:
-    """A node, what it is suspected of, and what was done with it."""
+    """A node: what it is suspected of, what tests say of it, and what was done with it."""
     page = Page.of(request)
     name = request.path_params["node"]
 
@@ -41,7 +42,12 @@ async def one(request: Request) -> Response:
             raise Unknown("there is no such node", where=name[:80], remedy="see the nodes")
         titles = overview.titles(connection, [row["group_id"] for row in node["history"]])
         history = [{**row, "title": titles.get(row["group_id"], "?")} for row in node["history"]]
-        return {"node": node, "history": history, "audit": overview.trail(connection, f"node/{name}")}
+        return {
+            "node": node,
+            "history": history,
+            "checks": nodechecks.of_node(connection, name),
+            "audit": overview.trail(connection, f"node/{name}"),
+        }
 
     return await page.show("node.html", "nodes", **await page.read(work))
 

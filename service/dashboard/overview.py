@@ -25,30 +25,30 @@ async def show(request: Request) -> Response:
 
     def work(connection: Any) -> dict[str, Any]:
         running = reading.jobs(
-            connection, limit=_RUNNING, equal=_given(state="running", cluster=asked.cluster, user=asked.user)
+            connection, limit=_RUNNING, node=asked.node, equal=_given(state="running", cluster=asked.cluster, user=asked.user)
         )
         losses = overview.losses(connection, [job["attempt_id"] for job in running])
         return {
             "figures": overview.figures(connection, asked, page.now - page.service.settings.hang_s),
             "over_time": overview.over_time(connection, asked, bars),
             "costs": overview.by_reason(connection, asked),
-            "incidents": reading.groups(
-                connection, limit=_INCIDENTS, equal=_given(state="open", category=asked.category, reason=asked.reason),
-                node=asked.node, user=asked.user,
-            ),
-            "running": [
-                {
-                    **job,
-                    "live": liveness(job, page.now, page.service.settings.hang_s),
-                    "spark": charts.sparkline(losses.get(job["attempt_id"], []), "loss"),
-                }
-                for job in running
-            ],
-            "actions": overview.to_approve(connection, _WAITING),
-        }  # fmt: skip
+            "incidents": overview.incidents(connection, asked, _INCIDENTS),
+            "running": [{**job, "losses": losses.get(job["attempt_id"], [])} for job in running],
+            "actions": overview.to_approve(connection, asked, _WAITING),
+        }
 
     found = await page.read(work)
     figures = found.pop("figures")
+    # A job that goes well has no report yet that would tell its loss: what is in memory does.
+    courses = page.service.jobs.courses((job["name"], job["attempt"]) for job in found["running"])
+    running = [
+        {
+            **job,
+            "live": liveness(job, page.now, page.service.settings.hang_s),
+            "spark": charts.sparkline(courses.get((job["name"], job["attempt"])) or job["losses"], "loss"),
+        }
+        for job in found.pop("running")
+    ]
     return await page.show(
         "overview.html",
         "",
@@ -67,6 +67,7 @@ async def show(request: Request) -> Response:
         },
         chart=course(found.pop("over_time"), asked, seconds / bars, height=540),
         pareto=pareto(found.pop("costs")),
+        running=running,
         **found,
     )
 

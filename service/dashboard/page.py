@@ -34,7 +34,8 @@ RANGES = {
 PAGE = 50
 _LONGEST = 500
 _KINDS = (
-    "job.started job.progress job.diagnosed job.ended failure.changed failure.regressed action.proposed action.changed reset"
+    "job.started job.progress job.diagnosed job.alarm job.ended failure.changed failure.regressed diagnosis.corrected"
+    " diagnosis.learned action.proposed action.changed nodes.checked rule.active rule.promoted rule.retired reset"
 )
 
 
@@ -121,6 +122,14 @@ class Page:
         # Rendering is work for a processor: not on the event loop.
         text = await asyncio.to_thread(frame.rendered, template, self.prefix, {**common, **values})
         return HTMLResponse(text, status_code=status)
+
+
+def taxonomy() -> list[tuple[str, list[str]]]:
+    """(category, its reasons), for a form."""
+    found: dict[str, list[str]] = {}
+    for reason, category in shipped_taxonomy().category_of.items():
+        found.setdefault(category, []).append(reason)
+    return list(found.items())
 
 
 def common_values(request: Request) -> Mapping[str, Any]:

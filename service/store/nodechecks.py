@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,13 +116,10 @@ def of_node(connection: Connection, node: str, most: int = 50) -> list[dict[str,
     return [dict(row._mapping) for row in rows]
 
 
-def latest(connection: Connection, names: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
+def latest(connection: Connection) -> dict[str, dict[str, Any]]:
     """The last check of each node that was tested."""
     c = t.node_checks.c
-    last = select(c.node, func.max(c.at).label("at")).group_by(c.node)
-    if names is not None:
-        last = last.where(c.node.in_(names))
-    found = last.subquery()
+    found = select(c.node, func.max(c.at).label("at")).group_by(c.node).subquery()
     rows = connection.execute(
         select(c.node, c.at, c.result, c.why).join(found, and_(found.c.node == c.node, found.c.at == c.at))
     )

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, Select, and_, case, cast, distinct, exists, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    distinct,
+    exists,
+    func,
+    or_,
+    select,
+)
 
 from service.store.live import unpacked
 from service.store.tables import (
     actions,
     attempts,
     audit,
+    corrections,
     diagnoses,
     groups,
     jobs,
     kept_lines,
+    node_checks,
     nodes,
     occurrence_nodes,
     occurrences,
@@ -27,7 +44,11 @@ from service.store.tables import (
 _MOST_OPTIONS = 100
 ACTS = ("restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release")
 """actions that something carries out; the others say what a person should do"""
-_WAITS = (actions.c.state == "proposed", actions.c.kind.in_(ACTS))
+_WAITS = (
+    actions.c.state == "proposed",
+    actions.c.kind.in_(ACTS),
+    func.coalesce(actions.c.mode, "approve") != "observe",  # what a policy only observes nobody can approve
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,33 +161,88 @@ def figures(connection: Connection, asked: Asked, silent_before: float) -> Figur
     length = asked.until - asked.since
     earlier = Asked(asked.since - length, asked.since, asked.cluster, asked.user, asked.category, asked.reason, asked.node)
     before = connection.execute(select(func.count()).select_from(occurrences).where(*earlier.clauses())).scalar_one()
-    running = select(func.count()).select_from(jobs).where(jobs.c.state == "running")
+    running = select(func.count()).select_from(jobs).where(jobs.c.state == "running", *_of_jobs(asked))
     kept = select(func.coalesce(func.sum(attempts.c.bytes_in), 0), func.coalesce(func.sum(attempts.c.bytes_kept), 0)).where(
         attempts.c.last_seen >= asked.since
     )
+    if asked.cluster or asked.user or asked.node:
+        kept = kept.join(jobs, jobs.c.id == attempts.c.job_id).where(*_of_jobs(asked))
+    open_ = select(func.count()).select_from(groups).where(groups.c.state == "open", groups.c.count > 0, *_of_groups(asked))
     bytes_in, bytes_kept = connection.execute(kept).one()
     return Figures(
         failures=count,
         before=before,
         gpu_seconds=lost,
-        open=connection.execute(select(func.count()).select_from(groups).where(groups.c.state == "open")).scalar_one(),
+        open=connection.execute(open_).scalar_one(),
         running=connection.execute(running).scalar_one(),
         silent=connection.execute(running.where(jobs.c.last_seen < silent_before)).scalar_one(),
-        waiting=waiting(connection),
+        waiting=waiting(connection, asked),
         bytes_in=int(bytes_in),
         bytes_kept=int(bytes_kept),
     )
 
 
-def waiting(connection: Connection) -> int:
+def _of_jobs(asked: Asked) -> list[ColumnElement[bool]]:
+    """Jobs that ``asked`` speaks of; what failed is not known of those that run."""
+    found: list[ColumnElement[bool]] = []
+    if asked.cluster is not None:
+        found.append(jobs.c.cluster == asked.cluster)
+    if asked.user is not None:
+        found.append(jobs.c.user == asked.user)
+    if asked.node is not None:
+        ran = select(attempts.c.job_id).join(sources, sources.c.attempt_id == attempts.c.id)
+        found.append(jobs.c.id.in_(ran.where(sources.c.node == asked.node)))
+    return found
+
+
+def _of_groups(asked: Asked) -> list[ColumnElement[bool]]:
+    """Groups that ``asked`` speaks of, whenever they occurred."""
+    found: list[ColumnElement[bool]] = []
+    for column, wanted in ((groups.c.category, asked.category), (groups.c.reason, asked.reason)):
+        if wanted is not None:
+            found.append(column == wanted)
+    for column, wanted in ((occurrences.c.cluster, asked.cluster), (occurrences.c.user, asked.user)):
+        if wanted is not None:
+            found.append(groups.c.id.in_(select(occurrences.c.group_id).where(column == wanted)))
+    if asked.node is not None:
+        found.append(groups.c.id.in_(select(occurrence_nodes.c.group_id).where(occurrence_nodes.c.node == asked.node)))
+    return found
+
+
+def incidents(connection: Connection, asked: Asked, most: int) -> list[dict[str, Any]]:
+    """Open groups, the latest first."""
+    g = groups.c
+    query = select(groups).where(g.state == "open", g.count > 0, *_of_groups(asked)).order_by(g.last_seen.desc(), g.id.desc())
+    return [dict(row._mapping) for row in connection.execute(query.limit(most))]
+
+
+def waiting(connection: Connection, asked: Asked | None = None) -> int:
     """Actions that a person must decide about."""
-    return connection.execute(select(func.count()).select_from(actions).where(*_WAITS)).scalar_one()
+    query = select(func.count()).select_from(actions).where(*_WAITS)
+    return int(connection.execute(_of_actions(query, asked) if asked is not None else query).scalar_one())
 
 
-def to_approve(connection: Connection, most: int) -> list[dict[str, Any]]:
+def to_approve(connection: Connection, asked: Asked, most: int) -> list[dict[str, Any]]:
     """They, the oldest first: it has waited longest."""
-    rows = connection.execute(_actions().where(*_WAITS).order_by(actions.c.created, actions.c.id).limit(most))
-    return [dict(row._mapping) for row in rows]
+    query = _actions().where(*_WAITS).order_by(actions.c.created, actions.c.id).limit(most)
+    return [dict(row._mapping) for row in connection.execute(_of_actions(query, asked))]
+
+
+def _of_actions(query: Select[Any], asked: Asked) -> Select[Any]:
+    a, o = actions.c, occurrences.c
+    for column, wanted in (
+        (o.cluster, asked.cluster),
+        (o.user, asked.user),
+        (o.category, asked.category),
+        (o.reason, asked.reason),
+    ):
+        if wanted is not None:
+            query = query.where(a.attempt_id.in_(select(o.attempt_id).where(column == wanted)))
+    if asked.node is not None:
+        blamed = select(occurrence_nodes.c.attempt_id).where(occurrence_nodes.c.node == asked.node)
+        alone = cast(a.nodes, Text).contains(json.dumps(asked.node), autoescape=True)
+        query = query.where(or_(a.attempt_id.in_(blamed), alone))
+    return query
 
 
 def options(connection: Connection, since: float) -> dict[str, list[str]]:
@@ -194,6 +270,15 @@ def nodes_of(connection: Connection, group_ids: Sequence[int]) -> dict[int, int]
     n = occurrence_nodes.c
     rows = connection.execute(
         select(n.group_id, func.count(distinct(n.node))).where(n.group_id.in_(group_ids)).group_by(n.group_id)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def jobs_of(connection: Connection, group_ids: Sequence[int]) -> dict[int, int]:
+    """How many jobs each group touched: a job that fails again is one."""
+    o = occurrences.c
+    rows = connection.execute(
+        select(o.group_id, func.count(distinct(o.job_id))).where(o.group_id.in_(group_ids)).group_by(o.group_id)
     )
     return {row[0]: row[1] for row in rows}
 
@@ -292,6 +377,20 @@ def kept(
     return [dict(row._mapping) for row in connection.execute(query)]
 
 
+def explained(connection: Connection) -> dict[str, tuple[int, int]]:
+    """Rule -> how many failures it explained, and how many of those a person said were something else."""
+    d, c = diagnoses.c, corrections.c
+    counts = connection.execute(select(d.rule, func.count()).where(d.rule.is_not(None)).group_by(d.rule))
+    wrong = connection.execute(
+        select(d.rule, func.count(distinct(c.attempt_id)))
+        .join(corrections, c.attempt_id == d.attempt_id)
+        .where(d.rule.is_not(None), c.reason != d.reason)
+        .group_by(d.rule)
+    )
+    corrected = {rule: count for rule, count in wrong}  # noqa: C416 - dict() of rows is not typed
+    return {rule.rpartition(":")[2]: (count, corrected.get(rule, 0)) for rule, count in counts}
+
+
 def group_of(connection: Connection, attempt_id: int) -> dict[str, Any] | None:
     """The failure group that an attempt belongs to."""
     found = connection.execute(
@@ -308,8 +407,10 @@ def node_states(connection: Connection) -> dict[str, int]:
     return {"ok": 0, "suspect": 0, "isolated": 0} | {row.state: row[1] for row in rows}
 
 
-def some_nodes(connection: Connection, *, limit: int, name: str | None, state: str | None) -> list[dict[str, Any]]:
-    """Nodes, those that failed most first."""
+def some_nodes(
+    connection: Connection, *, limit: int, name: str | None, state: str | None, check: str | None = None
+) -> list[dict[str, Any]]:
+    """Nodes, those that failed most first. ``check``: the result of the last node check, or none."""
     n = nodes.c
     order = case((n.state == "isolated", 0), (n.state == "suspect", 1), else_=2)
     query = select(nodes).order_by(order, n.failures.desc(), n.name).limit(limit)
@@ -317,6 +418,12 @@ def some_nodes(connection: Connection, *, limit: int, name: str | None, state: s
         query = query.where(n.name.icontains(name, autoescape=True))
     if state:
         query = query.where(n.state == state)
+    if check == "none":
+        query = query.where(n.name.not_in(select(node_checks.c.node)))
+    elif check:
+        last = select(node_checks.c.node, func.max(node_checks.c.at).label("at")).group_by(node_checks.c.node).subquery()
+        said = select(node_checks.c.node).join(last, and_(last.c.node == node_checks.c.node, last.c.at == node_checks.c.at))
+        query = query.where(n.name.in_(said.where(node_checks.c.result == check)))
     return [dict(row._mapping) for row in connection.execute(query)]
 
 
@@ -343,9 +450,20 @@ def action(connection: Connection, action_id: int) -> dict[str, Any] | None:
     return dict(found._mapping) if found is not None else None
 
 
+def some_actions(connection: Connection, *, limit: int, state: str | None, before: int | None) -> list[dict[str, Any]]:
+    """Actions with what they are about, the latest first."""
+    query = _actions().order_by(actions.c.id.desc()).limit(limit)
+    if state is not None:
+        query = query.where(actions.c.state == state)
+    if before is not None:
+        query = query.where(actions.c.id < before)
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
 def _actions() -> Select[Any]:
     return (
-        select(actions, jobs.c.name.label("job"), attempts.c.number.label("attempt"))
+        select(actions, jobs.c.name.label("job"), attempts.c.number.label("attempt"), groups.c.title, groups.c.root_text)
         .outerjoin(attempts, attempts.c.id == actions.c.attempt_id)
         .outerjoin(jobs, jobs.c.id == attempts.c.job_id)
+        .outerjoin(groups, groups.c.id == actions.c.group_id)
     )

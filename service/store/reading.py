@@ -29,11 +29,13 @@ def jobs(
     node: str | None = None,
 ) -> Rows:
     """Jobs, newest first. ``equal``: column -> value; ``name``: a part of the job's name; ``node``: one it ran on."""
-    j, a = t.jobs.c, t.attempts.c
+    j, a, p = t.jobs.c, t.attempts.c, t.progress.c
     query = (
-        select(t.jobs, a.id.label("attempt_id"), a.step, a.loss, a.phase, a.started_at, a.ended_at, a.exit_code,
+        select(t.jobs, a.id.label("attempt_id"), func.coalesce(a.step, p.step).label("step"),
+               func.coalesce(a.loss, p.loss).label("loss"), a.phase, a.started_at, a.ended_at, a.exit_code,
                a.lines_in, a.bytes_in, a.lines_kept, a.bytes_kept)
         .join(t.attempts, and_(a.job_id == j.id, a.number == j.attempt))
+        .outerjoin(t.progress, p.attempt_id == a.id)
         .order_by(j.last_seen.desc(), j.id.desc())
         .limit(limit)
     )  # fmt: skip
@@ -56,11 +58,15 @@ def job(connection: Connection, name: str) -> dict[str, Any] | None:
     found = connection.execute(select(t.jobs).where(t.jobs.c.name == name)).first()
     if found is None:
         return None
-    a = t.attempts.c
+    a, p = t.attempts.c, t.progress.c
     attempts = connection.execute(
-        select(*[column for column in a if column.name not in ("snapshot", "job_id", "lsn")], t.diagnoses.c.category,
-               t.diagnoses.c.reason, t.diagnoses.c.confidence, t.diagnoses.c.summary, t.diagnoses.c.final)
+        select(*[column for column in a if column.name not in ("snapshot", "job_id", "lsn", "step", "loss")],
+               # what the log does not say, the training may have told
+               func.coalesce(a.step, p.step).label("step"), func.coalesce(a.loss, p.loss).label("loss"),
+               t.diagnoses.c.category, t.diagnoses.c.reason, t.diagnoses.c.confidence, t.diagnoses.c.summary,
+               t.diagnoses.c.final)
         .outerjoin(t.diagnoses, t.diagnoses.c.attempt_id == a.id)
+        .outerjoin(t.progress, p.attempt_id == a.id)
         .where(a.job_id == found.id)
         .order_by(a.number.desc())
         .limit(200)
@@ -160,6 +166,7 @@ def groups(
     equal: dict[str, str] | None = None,
     node: str | None = None,
     user: str | None = None,
+    cluster: str | None = None,
     since: float | None = None,
     search: str | None = None,
 ) -> Rows:
@@ -178,6 +185,8 @@ def groups(
         query = query.where(g.id.in_(select(t.occurrence_nodes.c.group_id).where(t.occurrence_nodes.c.node == node)))
     if user:
         query = query.where(g.id.in_(select(t.occurrences.c.group_id).where(t.occurrences.c.user == user)))
+    if cluster:
+        query = query.where(g.id.in_(select(t.occurrences.c.group_id).where(t.occurrences.c.cluster == cluster)))
     return [_dict(row) for row in connection.execute(query)]
 
 

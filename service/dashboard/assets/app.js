@@ -152,15 +152,27 @@ function plot(where) {
     hooks: {
       draw: [
         (u) => {
-          if (data.mark === null || data.mark === undefined) return;
-          const x = u.valToPos(data.mark, "x", true);
+          const { top, height, left, width } = u.bbox;
+          const flag = 5 * devicePixelRatio;
+          const mark = (step, ink, whole) => {
+            const x = u.valToPos(step, "x", true);
+            if (x < left || x > left + width) return;
+            u.ctx.strokeStyle = u.ctx.fillStyle = colour(ink);
+            u.ctx.beginPath();
+            u.ctx.moveTo(x, top);
+            u.ctx.lineTo(x, top + (whole ? height : flag));
+            u.ctx.stroke();
+            if (whole) return;
+            u.ctx.beginPath(); // a small flag at the top: the curve stays free
+            u.ctx.moveTo(x - flag, top);
+            u.ctx.lineTo(x + flag, top);
+            u.ctx.lineTo(x, top + flag * 1.6);
+            u.ctx.fill();
+          };
           u.ctx.save();
-          u.ctx.strokeStyle = colour("bad");
+          for (const [step, state] of data.saved) mark(step, { spoilt: "bad", begun: "soft" }[state] || "good", false);
           u.ctx.setLineDash([4, 4]);
-          u.ctx.beginPath();
-          u.ctx.moveTo(x, u.bbox.top);
-          u.ctx.lineTo(x, u.bbox.top + u.bbox.height);
-          u.ctx.stroke();
+          if (data.mark !== null && data.mark !== undefined) mark(data.mark, "bad", true);
           u.ctx.restore();
         },
       ],
@@ -180,17 +192,31 @@ function plots(where = document) {
 plots();
 
 // --- what lives: fragments are fetched again when the service says that something changed
-let wanted = false;
-async function renew() {
-  if (wanted) return;
-  wanted = true;
-  await new Promise((resolve) => setTimeout(resolve, 400)); // a burst of events is one renewal
-  wanted = false;
+// A burst of events is one renewal. With a thousand jobs somebody makes progress at any moment: pages of all jobs follow that
+// every few seconds, and what is rare at once.
+const SOON_MS = 400;
+const OFTEN_MS = 4000;
+const live = $("#live");
+const OFTEN = live?.dataset.events.includes("?job=") ? [] : ["job.progress", "job.started"];
+let due = Infinity;
+let timer = 0;
+let renewed = 0;
+function renew(event) {
+  const wait = OFTEN.includes(event?.type) ? Math.max(SOON_MS, renewed + OFTEN_MS - Date.now()) : SOON_MS;
+  if (Date.now() + wait >= due) return;
+  due = Date.now() + wait;
+  clearTimeout(timer);
+  timer = setTimeout(fetchParts, wait);
+}
+async function fetchParts() {
+  due = Infinity;
+  renewed = Date.now();
   const parts = $$("[data-renew]");
   if (!parts.length) return;
   try {
     const answer = await fetch(location.href, { headers: { "X-Fragment": "1" }, credentials: "same-origin" });
-    if (answer.redirected || !answer.ok) return;
+    if (answer.redirected) return signedOut();
+    if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of parts) {
       if ($("a[data-fold][aria-expanded=true]", part)) continue; // somebody reads there
@@ -198,6 +224,7 @@ async function renew() {
       const other = fresh.getElementById(part.id);
       if (other && other.innerHTML !== part.dataset.was) {
         part.dataset.was = other.innerHTML;
+        for (const one of $$("details[data-keep][open]", part)) $(`details[data-keep="${one.dataset.keep}"]`, other)?.setAttribute("open", "");
         part.replaceChildren(...other.childNodes);
         localTimes(part);
         plots(part);
@@ -207,12 +234,29 @@ async function renew() {
     // the service is away: the stream below says so and comes back by itself
   }
 }
-const live = $("#live");
-if (live && window.EventSource) {
-  const source = new EventSource(`${base}/${live.dataset.events}`);
+let source = null;
+let comingBack = 0;
+function connect() {
+  source = new EventSource(`${base}/${live.dataset.events}`);
   source.onopen = () => { live.classList.remove("lost"); live.textContent = "live"; renew(); };
-  source.onerror = () => { live.classList.add("lost"); live.textContent = "reconnecting"; };
+  source.onerror = () => {
+    live.classList.add("lost");
+    live.textContent = "reconnecting";
+    if (source.readyState !== EventSource.CLOSED) return; // the browser comes back by itself
+    fetchParts(); // it was refused: by a service that starts, a proxy before it, or because we are not known any more
+    comingBack = setTimeout(connect, 3000);
+  };
   const kinds = (live.dataset.kinds || "").split(" ").filter(Boolean);
   for (const kind of kinds) source.addEventListener(kind, renew);
   source.onmessage = renew;
 }
+function signedOut() {
+  source?.close();
+  clearTimeout(comingBack);
+  live?.classList.add("lost");
+  const again = document.createElement("a");
+  again.href = location.href;
+  again.textContent = "signed out: sign in again";
+  live?.replaceChildren(again);
+}
+if (live && window.EventSource) connect();

@@ -1,0 +1,97 @@
+"""How the attempts of a job went, step by step: from where to where, what was saved on the way, and where it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from service.store import tables as t
+from service.store.live import unpacked
+
+MOST = 12
+"""attempts that are drawn: the latest"""
+_MOST_MARKS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A checkpoint."""
+
+    step: int
+    path: str | None = None
+    told_by: str = "log"
+    complete: bool = True
+    healthy: bool | None = None
+    at: float | None = None
+
+    @property
+    def state(self) -> str:
+        """spoilt, begun (whether it was finished nobody said), saved"""
+        return "spoilt" if self.healthy is False else "saved" if self.complete else "begun"
+
+
+@dataclass(slots=True)
+class Lane:
+    """One attempt."""
+
+    number: int
+    first: float | None
+    """the first step that it told of"""
+    last: float | None
+    onset: float | None
+    """the step at which it went wrong"""
+    phase: str | None
+    marks: list[Mark] = field(default_factory=list)
+
+
+def lanes(connection: Connection, attempts: Sequence[dict[str, Any]]) -> list[Lane]:
+    """Of these rows of ``reading.job``, the latest first; all of one job."""
+    shown = list(attempts[:MOST])
+    ids = [row["id"] for row in shown]
+    reports = _reports(connection, ids)
+    firsts = _firsts(connection, ids)
+    told = _told(connection, ids)
+    return [_lane(row, reports.get(row["id"]), firsts.get(row["id"]), told.get(row["id"], [])) for row in shown]
+
+
+def _lane(row: dict[str, Any], report: dict[str, Any] | None, first: float | None, told: list[Mark]) -> Lane:
+    diagnosis = report["diagnosis"] if report is not None else {}
+    failed = row["outcome"] == "failed"
+    seen = [
+        Mark(one["step"], one["path"], complete=one["complete"])
+        for one in (report.get("checkpoints") or [] if report is not None else [])
+    ]
+    # The training side's word counts more than what was read in a log.
+    marks = {mark.step: mark for mark in [*seen, *told]}
+    ordered = sorted(marks.values(), key=lambda mark: mark.step)[-_MOST_MARKS:]
+    affected = diagnosis.get("affected") or {}
+    onset = affected.get("first") if affected else diagnosis.get("step") if failed else None
+    return Lane(row["number"], first, row["step"], onset, diagnosis.get("phase") or row["phase"], ordered)
+
+
+def _reports(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+    d = t.diagnoses.c
+    rows = connection.execute(select(d.attempt_id, d.report).where(d.attempt_id.in_(ids)))
+    return {attempt: unpacked(report) for attempt, report in rows}
+
+
+def _firsts(connection: Connection, ids: Sequence[int]) -> dict[int, float]:
+    """The first step of each that a number was told for."""
+    s = t.series.c
+    rows = connection.execute(select(s.attempt_id, s.points).where(s.attempt_id.in_(ids), s.name == "loss"))
+    found = {attempt: next((point[0] for point in unpacked(points) if point[0] is not None), None) for attempt, points in rows}
+    return {attempt: first for attempt, first in found.items() if first is not None}
+
+
+def _told(connection: Connection, ids: Sequence[int]) -> dict[int, list[Mark]]:
+    c = t.checkpoints.c
+    rows = connection.execute(
+        select(c.attempt_id, c.step, c.path, c.healthy, c.at).where(c.attempt_id.in_(ids)).order_by(c.step)
+    )
+    found: dict[int, list[Mark]] = {}
+    for row in rows:
+        found.setdefault(row.attempt_id, []).append(Mark(row.step, row.path, "api", True, row.healthy, row.at))
+    return found
