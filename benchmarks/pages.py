@@ -66,8 +66,9 @@ def fill(store: Store, jobs: int, failures: int, lines: int, groups: int, nodes:
             failed = number > jobs - failures
             # Half of all failures are of one kind.
             group = known[0 if dice.random() < 0.5 else dice.randrange(groups)] if failed else None
-            at = now - dice.random() * 4 * _WEEK
             running = not failed and number <= 60
+            # What runs has just said something: else the service would end it as silent while it is measured.
+            at = now - dice.random() * (60 if running else 4 * _WEEK)
             found["jobs"].append(_job(number, at, group, running))
             found["attempts"].append(_attempt(number, at, failed, running, each))
             found["sources"].append(
@@ -287,8 +288,15 @@ def _action(number: int, at: float, group: dict[str, Any], node: str) -> dict[st
 
 def _decision(number: int, at: float) -> dict[str, Any]:
     """Without it the service would decide about all of them while it is measured."""
-    action = {"kind": "restart", "nodes": [], "why": "It may pass.", "restart_from": None, "skip_batches": None}
-    evidence = {"diagnosis": None, "root_cause": None, "signals": [], "incident": None, "isolated": None, "nodes": 1000}
+    action: dict[str, Any] = {"kind": "restart", "nodes": [], "why": "It may pass.", "restart_from": None, "skip_batches": None}
+    evidence: dict[str, Any] = {
+        "diagnosis": None,
+        "root_cause": None,
+        "signals": [],
+        "incident": None,
+        "isolated": None,
+        "nodes": 1000,
+    }
     decision = {"action": action, "mode": "approve", "reasons": [], "limits": [], "evidence": evidence}
     return {"attempt_id": number, "about": at, "made_at": at, "decision": decision}
 

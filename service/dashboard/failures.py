@@ -76,9 +76,10 @@ async def one(request: Request) -> Response:
         return {
             "group": {**group, **overview.reach(connection, group_id)},
             "occurrences": rows,
-            "nodes_of": overview.nodes_of_jobs(connection, group_id, [(row["job"], row["attempt"]) for row in rows]),
+            "suspects": overview.suspects_of(connection, [row["attempt_id"] for row in rows]),
             "samples": overview.root_lines(connection, group_id, _SAMPLES),
-            "counts": overview.over_time(connection, asked, 30),
+            # All of one category: so the counts come from an index alone.
+            "counts": [{group["category"]: count} for count in overview.by_group(connection, asked, [group_id], 30)[group_id]],
             "asked": asked,
         }
 
@@ -96,7 +97,7 @@ async def one(request: Request) -> Response:
         nodes=[(row["node"], row["count"]) for row in group["nodes"][:40]],
         latest=rows[0] if rows and at is None else None,
         taxonomy=taxonomy(),
-        occurrences=[{**row, "nodes": found["nodes_of"].get((row["job"], row["attempt"]), [])} for row in rows],
+        occurrences=[{**row, "nodes": found["suspects"].get(row["attempt_id"], [])} for row in rows],
         pages=page.pages(rows, repr(rows[-1]["at"]) if len(rows) == PAGE else None),
     )
 

@@ -286,25 +286,22 @@ def jobs_of(connection: Connection, group_ids: Sequence[int]) -> dict[int, int]:
 def reach(connection: Connection, group_id: int) -> dict[str, int]:
     """How many jobs and users a group touched. (Its nodes are listed beside.)"""
     o = occurrences.c
-    found, users = connection.execute(
-        select(func.count(distinct(o.job_id)), func.count(distinct(o.user))).where(o.group_id == group_id)
-    ).one()
-    return {"job_count": found, "user_count": users, "node_count": nodes_of(connection, [group_id]).get(group_id, 0)}
+    users = select(func.count(distinct(o.user))).where(o.group_id == group_id)  # each count has an index of its own
+    return {
+        "job_count": jobs_of(connection, [group_id]).get(group_id, 0),
+        "user_count": connection.execute(users).scalar_one(),
+        "node_count": nodes_of(connection, [group_id]).get(group_id, 0),
+    }
 
 
-def nodes_of_jobs(connection: Connection, group_id: int, wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[str]]:
-    """The suspects of each (job, attempt) of a group."""
+def suspects_of(connection: Connection, attempt_ids: Sequence[int]) -> dict[int, list[str]]:
+    """The nodes under suspicion for each of these attempts."""
     n = occurrence_nodes.c
-    rows = connection.execute(
-        select(jobs.c.name, attempts.c.number, n.node)
-        .join(attempts, attempts.c.id == n.attempt_id)
-        .join(jobs, jobs.c.id == attempts.c.job_id)
-        .where(n.group_id == group_id, jobs.c.name.in_([job for job, _ in wanted]))
-        .order_by(n.node)
-    )
-    found: dict[tuple[str, int], list[str]] = {}
-    for job, number, node in rows:
-        found.setdefault((job, number), []).append(node)
+    found: dict[int, list[str]] = {}
+    for attempt, node in connection.execute(
+        select(n.attempt_id, n.node).where(n.attempt_id.in_(attempt_ids)).order_by(n.attempt_id, n.node)
+    ):
+        found.setdefault(attempt, []).append(node)
     return found
 
 

@@ -222,13 +222,14 @@ def occurrences(connection: Connection, group_id: int, *, limit: int, before: fl
     """The jobs that failed so, the latest first."""
     o = t.occurrences.c
     query = (
-        select(t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), o.at, o.user, o.cluster, o.gpu_seconds)
+        select(t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), o.attempt_id, o.at, o.user, o.cluster,
+               o.gpu_seconds)
         .join(t.jobs, t.jobs.c.id == o.job_id)
         .join(t.attempts, t.attempts.c.id == o.attempt_id)
         .where(o.group_id == group_id)
         .order_by(o.at.desc())
         .limit(limit)
-    )
+    )  # fmt: skip
     if before is not None:
         query = query.where(o.at < before)
     return [_dict(row) for row in connection.execute(query)]

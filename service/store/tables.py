@@ -200,6 +200,8 @@ occurrences = Table(
     Column("cluster", Text),
     Column("gpu_seconds", Double, nullable=False, default=0.0),
     Index(None, "group_id", "at"),
+    Index("ix_occurrences_group_id_job_id", "group_id", "job_id"),
+    Index("ix_occurrences_group_id_user", "group_id", "user"),
     Index(None, "at"),
     Index(None, "job_id"),
 )
@@ -212,7 +214,7 @@ occurrence_nodes = Table(
     Column("group_id", ForeignKey("groups.id", ondelete="CASCADE"), nullable=False),
     Column("at", Double, nullable=False),
     Index(None, "node", "at"),
-    Index(None, "group_id"),
+    Index("ix_occurrence_nodes_group_id_node", "group_id", "node", "at"),
     sqlite_with_rowid=False,
 )
 
