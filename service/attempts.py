@@ -207,6 +207,8 @@ class Attempt:
         self.course: tuple[float | None, ...] = ()
         """the loss so far, in few points: whoever looks on reads it whole, for it is replaced and not changed"""
         self.read_bytes = 0
+        self.counted_lines = 0
+        """that our own numbers have"""
         self.scheduled = self.working = self.closed = False
         self.scanner: Scanner
         """set by who registers it"""
@@ -302,6 +304,7 @@ class Attempt:
                 job = Job(self.job, job.sources, matcher)
                 self._anew = True
         self.analysis = job
+        self.counted_lines = job.compression.counts.lines_in
         self._next_ord = job.compression.kept.lines
         self._step = job.compression.last_step
         return True

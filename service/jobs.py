@@ -383,6 +383,8 @@ class Jobs:
     def _flushed(self, attempt: Attempt, flush: Flush) -> None:
         self.weigh(-flush.weight)
         self.telemetry.kept_lines.inc(len(flush.rows))
+        self.telemetry.read_lines.inc(max(0, flush.figures["lines_in"] - attempt.counted_lines))
+        attempt.counted_lines = flush.figures["lines_in"]
         attempt.flushed(flush)
         self.journal.stored(attempt.owner, flush.lsn)
         attempt.scanner.schedule(attempt)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 def test_no_request_makes_the_service_fail(tmp_path: Path) -> None:
     examples = os.environ.get("DIAGNOSE_EXAMPLES", "25")
-    with Server(tmp_path / "data") as server:
+    with Server(tmp_path / "data", "--raw-logs", str(tmp_path / "raw")) as server:
         server.push("known", b"KeyError: 'x'\n", source="log", offset=0)
         server.end("known", 1)
         done = subprocess.run(
