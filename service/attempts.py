@@ -288,7 +288,8 @@ class Attempt:
 
     def _load(self, matcher: Matcher, now: float) -> bool:
         try:
-            snapshot, kept = self._desk.state_of(self.id)
+            # A new one has nothing stored, and thousands may begin at once.
+            snapshot, kept = self._desk.state_of(self.id) if self.lsn else (None, [])
         except Exception as error:
             self._desk.database_failed(error)
             self._times.retry = now + 1.0

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from diagnose.fingerprint import Fingerprint
@@ -30,7 +30,7 @@ from service.settings import Settings
 from service.store import Store, retention
 from service.store import live as stored
 from service.store.book import StoreBook
-from service.store.live import Flush
+from service.store.live import Asked, Flush
 from service.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -45,15 +45,6 @@ _FLUSHES_S = 40.0
 _MOST_INTERVAL_S = 60.0
 _OPENED_AT_ONCE = 64
 _RELEASED_S = 3.0
-
-
-class Wanted(NamedTuple):
-    """An attempt that is to be opened."""
-
-    job: str
-    number: int | None
-    labels: dict[str, str]
-    at: float
 
 
 class Jobs:
@@ -72,7 +63,7 @@ class Jobs:
         self.settings = settings
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._latest: dict[str, int] = {}
-        self._wanted: list[tuple[Wanted, asyncio.Future[stored.Opened | None]]] = []
+        self._wanted: list[tuple[Asked, asyncio.Future[stored.Opened | None]]] = []
         self._opener: asyncio.Task[None] | None = None
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.rules = rules if rules is not None else load()
@@ -177,7 +168,7 @@ class Jobs:
                 attempt = self._live(job, number)
                 if attempt is None:
                     self._check_leaving(job, number)
-                    opened = await self._opened(Wanted(job, number, labels or {}, time.time()))
+                    opened = await self._opened(Asked(job, number, labels or {}, time.time()))
                     self._check_leaving(job, opened.number)
                     if opened.lines_deleted is not None:
                         raise Conflict(
@@ -243,7 +234,7 @@ class Jobs:
         wanted = self._latest.get(job) if number is None else number
         return self._attempts.get((job, wanted)) if wanted is not None else None
 
-    async def _opened(self, wanted: Wanted) -> stored.Opened:
+    async def _opened(self, wanted: Asked) -> stored.Opened:
         """The attempt as the database has it, made if it is new: with all that are wanted meanwhile in one transaction, for
         a thousand jobs may begin in one second, and each commit waits for the disk."""
         found: asyncio.Future[stored.Opened | None] = asyncio.get_running_loop().create_future()
@@ -261,7 +252,7 @@ class Jobs:
             opened: list[stored.Opened] | list[None] = [None] * len(some)
             with contextlib.suppress(Exception):  # then each meets it again, and tells
                 opened = await self.store.awrite(
-                    lambda connection, some=some: [stored.open_attempt(connection, *one) for one, _ in some]  # type: ignore[misc]
+                    lambda connection, some=some: stored.open_attempts(connection, [one for one, _ in some])  # type: ignore[misc]
                 )
             for (_, found), one in zip(some, opened, strict=True):
                 if not found.done():
@@ -290,7 +281,7 @@ class Jobs:
             self.end_attempt(attempt, End("superseded", max(attempt.last_seen, attempt.started_at)))
 
     async def _reopen(self, job: str, number: int) -> Attempt:
-        opened = await self._opened(Wanted(job, number, {}, time.time()))
+        opened = await self._opened(Asked(job, number, {}, time.time()))
         return self._attempts.get((job, number)) or self._register(job, opened)
 
     def stream(self, attempt: Attempt, definition: Definition) -> Stream:

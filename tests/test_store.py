@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,18 @@ from diagnose.rules import Rule
 from service.store import Store, reading
 from service.store import tables as t
 from service.store.book import StoreBook
-from service.store.live import Flush, KeptRow, SourceState, Verdict, find_attempt, open_attempt, state_of, taking_in
+from service.store.live import (
+    Asked,
+    Flush,
+    KeptRow,
+    SourceState,
+    Verdict,
+    find_attempt,
+    open_attempt,
+    open_attempts,
+    state_of,
+    taking_in,
+)
 from service.store.tokens import create, listed, revoke
 from tests.servers import Postgres
 
@@ -100,6 +112,25 @@ def test_what_is_taken_in_comes_back(store: Store) -> None:
     assert again is not None
     assert (again.lsn, again.sources[0].received, again.sources[0].head) == (7, 70, b"head")
     assert store.read(lambda connection: reading.job(connection, "j"))["user"] == "kim"  # type: ignore[index]
+
+
+def test_many_are_opened_as_each_would_be(store: Store) -> None:
+    begin(store, "known", 2)
+    asked = [
+        Asked("new", None, {"user": "kim", "gpus": "8"}, 3.0),
+        Asked("known", None, {}, 3.0),
+        Asked("known", 3, {}, 3.0),
+        Asked("fifth", 5, {}, 4.0),
+        Asked("new", 2, {}, 5.0),
+    ]
+    opened = store.write(lambda connection: open_attempts(connection, asked))
+    assert [one.number for one in opened] == [1, 2, 3, 5, 2]
+    assert [one.latest for one in opened] == [1, 2, 3, 5, 2]
+    for one in (0, 3):  # as the database has them, but for what is the latest by now
+        found = store.read(lambda connection, one=one: find_attempt(connection, asked[one].job, opened[one].number))  # type: ignore[misc]
+        assert found is not None
+        assert replace(found, latest=opened[one].latest) == opened[one]
+    assert store.read(lambda connection: reading.job(connection, "new"))["user"] == "kim"  # type: ignore[index]
 
 
 def test_a_flush_whose_answer_was_lost_is_not_taken_in_twice(store: Store) -> None:

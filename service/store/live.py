@@ -192,6 +192,60 @@ def open_attempt(connection: Connection, job: str, number: int | None, labels: d
     return opened
 
 
+class Asked(NamedTuple):
+    """An attempt that is to be opened."""
+
+    job: str
+    number: int | None
+    labels: dict[str, str]
+    at: float
+
+
+def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened]:
+    """As ``open_attempt``, for many; new jobs in three statements: each costs more in the interpreter than in the database."""
+    j, a = t.jobs.c, t.attempts.c
+    known = set(connection.execute(select(j.name).where(j.name.in_({one.job for one in asked}))).scalars())
+    new: dict[str, Asked] = {}
+    for one in asked:
+        if one.job not in known:
+            new.setdefault(one.job, one)
+    opened: dict[int, Opened] = {}
+    if new:
+        common = {"state": "running", "outcome": "running"}
+        jobs = [
+            {
+                "name": one.job,
+                "attempt": one.number if one.number is not None else 1,
+                "first_seen": one.at,
+                "last_seen": one.at,
+                "labels": one.labels,
+                **_named(one.labels),
+                **common,
+            }
+            for one in new.values()
+        ]
+        job_ids = {name: number for number, name in connection.execute(insert(t.jobs).returning(j.id, j.name), jobs)}
+        attempts = [
+            {
+                "job_id": job_ids[job["name"]],
+                "number": job["attempt"],
+                "started_at": job["first_seen"],
+                "last_seen": job["first_seen"],
+                "lsn": 0,
+                **common,
+            }
+            for job in jobs
+        ]
+        made = connection.execute(insert(t.attempts).returning(a.job_id, a.id), attempts)
+        attempt_ids = {job_id: attempt_id for job_id, attempt_id in made}  # noqa: C416 - dict() of rows is not typed
+        for one, row in zip(new.values(), attempts, strict=True):
+            number, job_id, at = row["number"], row["job_id"], one.at
+            opened[id(one)] = Opened(
+                job_id, attempt_ids[job_id], number, number, 0, "running", None, None, None, None, at, at, [], dict(one.labels)
+            )
+    return [opened.get(id(one)) or open_attempt(connection, *one) for one in asked]
+
+
 def state_of(connection: Connection, attempt_id: int) -> tuple[bytes | None, list[StoredLine]]:
     """(snapshot, kept lines) of an attempt: what it goes on from."""
     snapshot = connection.execute(select(t.attempts.c.snapshot).where(t.attempts.c.id == attempt_id)).scalar()
