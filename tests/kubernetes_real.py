@@ -1,5 +1,5 @@
 """A real kube-apiserver for tests, where somebody has built one: DIAGNOSE_KUBERNETES names a folder with kube-apiserver and
-kube-controller-manager; etcd is in it or installed. docs/executors.md says how they are built from Debian's source package.
+kube-controller-manager; etcd is in it or installed. docs/kubernetes.md says how they are built from Debian's source package.
 
 There are no nodes and no operators: the controllers of Jobs and of garbage are real, what pods do is written into status.
 """

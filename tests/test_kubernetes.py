@@ -644,6 +644,8 @@ def test_a_jobset_that_restarted_itself_is_left_alone(cluster: Cluster) -> None:
 
     assert first.what == second.what == "JobSet ml/llama was restarted since: 1 restarts"
     assert uid(cluster.there(f"{JOBSETS}/llama")) == uid(made)
+    cluster.patch(f"{JOBSETS}/llama", {"metadata": {"annotations": {"diagnose/attempt": "1"}}})
+    assert cluster.carry_out(restart(avoid=("gpu-1",))).what.startswith("deleted JobSet ml/llama")  # its own count says nothing
 
 
 @pytest.mark.parametrize(

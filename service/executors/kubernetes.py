@@ -248,13 +248,9 @@ class Kubernetes:
         begun = annotation(seen, jobs.SUSPENDED_BY) is not None  # by this order, or by one that was cut off
         if at(seen, "metadata", "deletionTimestamp") is not None:
             raise Problem(f"{job.shown} is being deleted by somebody: not started again")
-        count = jobs.restarts(seen)
-        if not begun and count is not None and order.attempt is not None and count >= order.attempt and not jobs.ended(seen):
-            done.append(f"{job.shown} was restarted since: {count} restarts")
-            return
-        number = jobs.attempt(seen)
-        if number is not None and order.attempt is not None and number > order.attempt:
-            done.append(f"{job.shown} was restarted since: it is at attempt {number}")
+        since = None if begun or order.attempt is None else _since(seen, order.attempt)
+        if since is not None:
+            done.append(f"{job.shown} was restarted since: {since}")
             return
         if not begun and jobs.waits(job.kind, seen) and not hosts:
             done.append(f"{job.shown} is suspended or queued already: it begins when it is let go")
@@ -462,6 +458,14 @@ class Kubernetes:
 
 def _next(order: Order) -> int | None:
     return order.attempt + 1 if order.attempt is not None else None
+
+
+def _since(seen: Object, attempt: int) -> str | None:
+    """What tells that this attempt is over. Where we have given its pods a number, its controller's own count says nothing."""
+    number, count = jobs.attempt(seen), jobs.restarts(seen)
+    if number is not None:
+        return f"it is at attempt {number}" if number > attempt else None
+    return f"{count} restarts" if count is not None and count >= attempt and not jobs.ended(seen) else None
 
 
 def _node(name: str) -> Place:
