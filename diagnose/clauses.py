@@ -123,6 +123,12 @@ class Clauses:
         self.wrong(at, f"{found!r} is no mode", "use observe, approve or auto")
         return None
 
+    def flag(self, at: str) -> bool:
+        found = self.get(at)
+        if found not in (None, "true", "false"):
+            self.wrong(at, f"{found!r} is neither true nor false", "write   true   or   false")
+        return bool(found == "true")
+
     def whole(self, at: str, least: int, default: int | None = None) -> int:
         found = self.get(at)
         if found is None and default is not None:

@@ -86,6 +86,8 @@ class Decision:
     """nodes to leave out of the restart, without isolating them"""
     check: tuple[str, ...] = ()
     """nodes to test: the restart does not wait for those that it avoids"""
+    check_first: tuple[str, ...] = ()
+    """nodes that are tested against each other before the restart, which goes without those that are found faulty"""
     release: tuple[str, ...] = ()
     """nodes that were isolated on a diagnosis that does not hold any more"""
     supersedes: tuple[str, ...] = ()
@@ -126,6 +128,7 @@ class Decision:
             "not_before": self.not_before,
             "avoid": list(self.avoid),
             "check": list(self.check),
+            "check_first": list(self.check_first),
             "release": list(self.release),
             "supersedes": list(self.supersedes),
             "tell": self.tell,
@@ -156,6 +159,7 @@ class _Case:
         self.nodes: list[str] = []
         self.avoid: list[str] = []
         self.check: list[str] = []
+        self.check_first: list[str] = []
         self.restart_from: RestartFrom | None = None
         self.skip: tuple[int, int] | None = None
         self.not_before: float | None = None
@@ -212,6 +216,7 @@ class _Case:
             not_before=self.not_before,
             avoid=tuple(self.avoid),
             check=tuple(self.check),
+            check_first=tuple(self.check_first),
             release=self.release,
             supersedes=self.supersedes,
             tell=self.tell,
@@ -500,6 +505,20 @@ def _cool_down(case: _Case) -> None:
         )
 
 
+def _test_first(case: _Case) -> None:
+    """Are the job's nodes to be tested before it starts again?"""
+    remedy = case.policy.remedy(case.diagnosis.reason, case.job_class)
+    if case.settled or case.incident is not None or case.kind not in RESTARTS or not remedy.check_nodes:
+        return
+    away = set(case.nodes) | (case.cluster.isolated() if case.cluster is not None else set())
+    nodes = [node for node in case.history.nodes if node not in away]
+    if len(nodes) < 2:
+        case.note("test-first", "there are no two nodes to test against each other", remedy.where)
+        return
+    case.check_first = nodes
+    case.note("test-first", f"{len(nodes)} nodes are tested against each other first", remedy.where)
+
+
 def _on_whose_word(case: _Case) -> None:
     """Who says yes?"""
     chosen = case.policy.mode_for(case.diagnosis.reason, case.kind, case.job_class)
@@ -541,6 +560,7 @@ LOOKS: tuple[Callable[[_Case], None], ...] = (
     _radius,
     _budget,
     _cool_down,
+    _test_first,
     _on_whose_word,
 )
 

@@ -31,6 +31,8 @@ class Remedy:
     kind: str
     why: str
     where: str = ""
+    check_nodes: bool = False
+    """the job's nodes are tested against each other before it starts again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,13 +395,13 @@ def _remedies(c: Clauses, at: str, taxonomy: Taxonomy) -> dict[str, Remedy]:
         if reason not in taxonomy.category_of:
             c.wrong(f"{at}.{reason}", f"unknown reason {reason!r}", "use one of rules/taxonomy.yaml")
             continue
-        c.only(f"{at}.{reason}", ("kind", "why"))
+        c.only(f"{at}.{reason}", ("kind", "why", "check_nodes"))
         kind, why = c.text(f"{at}.{reason}.kind"), c.text(f"{at}.{reason}.why")
         if not kind or not why or kind not in taxonomy.actions:
             remedy = f"add   {reason}: {{kind: …, why: …}}   with a kind of: {', '.join(taxonomy.actions)}"
             c.wrong(f"{at}.{reason}", f"no action for the reason {reason}", remedy)
             continue
-        found[reason] = Remedy(kind, why, c.where(f"{at}.{reason}"))
+        found[reason] = Remedy(kind, why, c.where(f"{at}.{reason}"), c.flag(f"{at}.{reason}.check_nodes"))
     return found
 
 

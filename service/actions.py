@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from diagnose import action as life
@@ -22,6 +23,8 @@ from diagnose.action import Record, key_of
 from diagnose.decision import Decision, decide, decide_node
 from diagnose.history import latest_check
 from diagnose.policy import ISOLATE, RELEASE, Policy
+from service.api.shapes import CheckVerdict
+from service.checks import check_of
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.events import Events
 from service.store import Store, nodechecks, reading
@@ -159,6 +162,18 @@ class Actions:
             return self._decide_nodes(connection, [*bad, *nodechecks.isolated(connection, check.named("good"))], now)
 
         self._tell(await self._store.awrite(work))
+
+    async def checked(self, verdict: dict[str, Any], who: str) -> None:
+        """What a node check said that an executor had made."""
+        try:
+            told = CheckVerdict.model_validate(verdict)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise Refused(
+                f"no verdict: {place}: {first['msg']}", remedy="let the program print that of diagnose nodes check"
+            ) from None
+        await self.take_check(check_of(told, self._clock()), who)
 
     async def decide_nodes(self) -> None:
         """Nodes that passed a check and were not due to come back yet: their time may have come."""

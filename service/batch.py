@@ -96,3 +96,10 @@ def check_source(source: str) -> str:
     if not (0 < len(source) <= LONGEST_NAME * 5) or not source.isprintable():
         raise BadName("not the name of a source", where=source[:80], remedy="use up to 1,000 printable characters")
     return source
+
+
+def storable(text: str | None, where: str) -> str | None:
+    """``text`` if a database can hold it."""
+    if text is not None and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
+        raise BadName("it holds a character that cannot be stored", where=where, remedy="send valid text without NUL")
+    return text

@@ -19,7 +19,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ from service.errors import Conflict, Unknown
 from service.events import Events
 from service.executors.configuration import Configured, choose
 from service.executors.executor import Order, Outcome
+from service.executors.nodecheck import Finding
 
 log = logging.getLogger("diagnose.dispatch")
 _GONE = (Conflict, Unknown)
@@ -54,6 +55,9 @@ class Desk(Protocol):
     async def renew(self, action_id: int, who: str, fence: int) -> object: ...
 
     async def finish(self, action_id: int, who: str, fence: int, succeeded: bool, said: str) -> object: ...
+
+    async def checked(self, verdict: dict[str, Any], who: str) -> object:
+        """What a node check said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +198,38 @@ class Dispatch:
 
     # --- one order
 
-    async def _carry_out(self, taken: Taken, by: Configured) -> None:
+    async def _carry_out(self, taken: Taken, by: Configured, first: bool = True) -> None:
+        """``first``: nobody has begun it, so the job cannot run on its nodes yet and they may be tested."""
         async with self._kept(taken, by) as lost:
             if not await self._told(lambda: self._desk.begin(taken.id, self._who(by), taken.fence), taken, "begun"):
                 return
-            outcome = await self._outcome(Order.of(taken.order), by, lost)
+            order = Order.of(taken.order)
+            tested = await self._tested(order, by, taken) if order.check and first else None
+            if tested is not None and lost.is_set():
+                outcome = Outcome("failed", f"not begun, its lease lapsed meanwhile: {tested.said}")
+            else:
+                if tested is not None:
+                    avoid = dict.fromkeys((*order.avoid, *(node for node in tested.faulty if node not in order.nodes)))
+                    order = replace(order, avoid=tuple(avoid), check=())
+                outcome = await self._outcome(order, by, lost)
+                if tested is not None:
+                    outcome = replace(outcome, what=f"{outcome.what}; {tested.said}")
             await self._report(taken, by, outcome)
+
+    async def _tested(self, order: Order, by: Configured, taken: Taken) -> Finding | None:
+        """The nodes are tested first, if this executor knows how; the service hears of it."""
+        if by.check is None:
+            return None
+        if by.dry_run:
+            return Finding(f"would have tested {', '.join(order.check)}")
+        tested = await by.check.test(order.check)
+        log.info("action %d: %s", taken.id, tested.said)
+        if tested.verdict is not None:
+            try:
+                await self._desk.checked(tested.verdict, self._who(by))
+            except DiagnoseError as refused:  # the order goes on: it knows what was found
+                log.warning("action %d: the node check was not taken: %s", taken.id, refused)
+        return tested
 
     async def _go_on(self, taken: Taken, by: Configured, begun: bool) -> None:
         """What was cut off."""
@@ -208,7 +238,7 @@ class Dispatch:
             await self._report(taken, by, Outcome("unknown", what))
             return
         log.info("action %d: %s goes on with it", taken.id, by.name)
-        await self._carry_out(taken, by)
+        await self._carry_out(taken, by, first=not begun)
 
     async def _outcome(self, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
         """What came of it, after as many tries as patience allows."""

@@ -60,11 +60,14 @@ class Remote:
     async def finish(self, action_id: int, who: str, fence: int, succeeded: bool, said: str) -> None:
         await self._ask("POST", f"/{action_id}/result", executor=who, fence=fence, succeeded=succeeded, said=said)
 
-    async def _ask(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+    async def checked(self, verdict: dict[str, Any], who: str) -> None:
+        await self._ask("POST", "/checks", "nodes", **verdict)
+
+    async def _ask(self, method: str, path: str, what: str = "actions", /, **body: Any) -> dict[str, Any]:
         content = json.dumps(body).encode() if body else None
         headers = self._headers | ({"Content-Type": "application/json"} if body else {})
         try:
-            answer = await self._server.ask(method, f"/v1/actions{path}", headers=headers, body=content)
+            answer = await self._server.ask(method, f"/v1/{what}{path}", headers=headers, body=content)
         except Problem as problem:
             raise Unavailable(problem.what) from None
         said = answer.json()

@@ -11,8 +11,10 @@ import pytest
 
 from diagnose.clauses import MODES
 from diagnose.decision import LOOKS, RESTARTS, Decision, decide, decide_node
+from diagnose.errors import RuleError
 from diagnose.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, NodeCheck
 from diagnose.policy import shipped_policy
+from diagnose.report import Report
 from diagnose.taxonomy import shipped_taxonomy
 from tests.cases import HOUR, NODES, NOW, cluster, done, elsewhere, failed, policy, ran_on, report, xid
 
@@ -749,3 +751,32 @@ def test_the_questions_are_asked_in_the_order_of_the_page() -> None:
     order = [page.index(f"`{look.__name__.strip('_').replace('_', '-')}`") for look in LOOKS]
     assert order == sorted(order)
     assert set(shipped_taxonomy().actions) >= RESTARTS
+
+
+# --- tested before it starts again ---------------------------------------------------------------------------------------------
+
+TEST_FIRST = "actions: {nccl_timeout: {check_nodes: true}, ecc_error: {check_nodes: true}, import_error: {check_nodes: true}}\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "on", "isolated", "tested"),
+    [
+        pytest.param(report("nccl_timeout"), (A, B, C), (), (A, B, C), id="the-jobs-nodes"),
+        pytest.param(report("nccl_timeout"), (A, B, C), (B,), (A, C), id="not-those-out-of-service"),
+        pytest.param(report("ecc_error", nodes=(A,), root=xid(48, A)), (A, B, C), (), (B, C), id="not-those-to-be-isolated"),
+        pytest.param(report("nccl_timeout"), (A,), (), (), id="one-has-no-other"),
+        pytest.param(report("hang"), (A, B, C), (), (), id="not-wanted-for-this-reason"),
+        pytest.param(report("import_error"), (A, B, C), (), (), id="what-is-not-started-again"),
+    ],
+)
+def test_nodes_that_are_tested_first(
+    tmp_path: Path, given: Report, on: tuple[str, ...], isolated: tuple[str, ...], tested: tuple[str, ...]
+) -> None:
+    decision = decide(given, ran_on(*on), cluster(*isolated), policy(tmp_path, TEST_FIRST), NOW)
+    assert decision.check_first == tested
+    assert decision.as_dict()["check_first"] == list(tested)
+
+
+def test_whether_nodes_are_tested_is_yes_or_no(tmp_path: Path) -> None:
+    with pytest.raises(RuleError, match=r"check_nodes: 'perhaps' is neither true nor false"):
+        policy(tmp_path, "actions: {nccl_timeout: {check_nodes: perhaps}}")

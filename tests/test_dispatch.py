@@ -20,10 +20,12 @@ from service.errors import Conflict, Unavailable
 from service.events import Events
 from service.executors.configuration import Configured, Which
 from service.executors.executor import KINDS, Order, Outcome
+from service.executors.nodecheck import NodeCheck
 from service.store import Store
+from service.store.live import SourceState, Verdict, taking_in
 from tests.servers import Server
 from tests.test_actions import OPERATOR, Desk, failed, node, policy
-from tests.test_store import begin, judge, postgres, report, store  # noqa: F401 - the fixtures
+from tests.test_store import begin, flush, judge, postgres, report, store  # noqa: F401 - the fixtures
 
 FAST = Pace(sweep_s=0.05, first_pause_s=0.02, most_pause_s=0.1, leave_s=0.2)
 
@@ -36,6 +38,7 @@ class Cluster:
     says: list[Outcome | BaseException] = field(default_factory=list)
     """answers in the place of deeds, the next first"""
     asked: list[tuple[str, bool]] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     looks: bool = True
     slow_s: float = 0.0
     at_once: int = 0
@@ -45,6 +48,7 @@ class Cluster:
 
     async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
         self.asked.append((order.key, dry_run))
+        self.orders.append(order)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -494,6 +498,107 @@ def test_the_name_stays(tmp_path: Path) -> None:
     assert name_in(tmp_path, "service") == name
     (tmp_path / "executor-name").write_bytes(b"\xff\x00")
     assert name_in(tmp_path, "service") != name
+
+
+# --- nodes that are tested first
+
+VERDICT = {"schema": "diagnose.nodecheck/1", "kind": "verdict", "good": ["n1", "n3"], "faulty": ["n2"], "rounds": 2}
+WANTED = "actions: {preempted: {check_nodes: true}}\nlimits: {isolated_share: 40%}\n"
+
+
+def ran_on_three_nodes(desk: Desk) -> int:
+    opened = begin(desk.store, "j0")
+    made = flush(opened, 1, verdict=Verdict(report("preempted"), True, desk.clock.now, 60.0))
+    sources = [SourceState(n, f"s{n}", n, f"n{n + 1}", 10, b"", b"", 5.0) for n in range(3)]
+    desk.store.write(taking_in([replace(made, sources=sources)]))
+    desk.decide()
+    desk.clock.now += 600
+    return int(desk.rows()[0]["id"])
+
+
+def a_check(folder: Path, more: str = "") -> NodeCheck:
+    script = f"echo \"$1\" >> {folder}/tested; {more} echo '{json.dumps(VERDICT)}'"
+    return NodeCheck(["/bin/sh", "-c", script, "check", "{nodes}"])
+
+
+def test_the_restart_goes_without_the_node_that_a_test_found_faulty(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, WANTED)), Cluster()
+    action = ran_on_three_nodes(desk)
+
+    async def go() -> None:
+        async with dispatching(desk.actions, by(cluster, kinds=frozenset({"restart"}), check=a_check(tmp_path))):
+            await until(lambda: state(desk, action) == "succeeded")
+
+    asyncio.run(go())
+    assert (tmp_path / "tested").read_text() == "n1,n2,n3\n"
+    assert (cluster.orders[-1].avoid, cluster.orders[-1].check) == (("n2",), ())
+    assert desk.record(action).result == "drained; requeued; 3 nodes were tested: faulty: n2"
+    isolation = next(row for row in desk.rows() if row["kind"] == "isolate")
+    assert (isolation["nodes"], isolation["state"]) == (["n2"], "approved")
+
+
+def test_a_test_that_cannot_be_made_holds_nothing_up(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, WANTED)), Cluster()
+    action = ran_on_three_nodes(desk)
+
+    async def go() -> None:
+        async with dispatching(desk.actions, by(cluster, check=a_check(tmp_path, "exit 9;"))):
+            await until(lambda: state(desk, action) == "succeeded")
+
+    asyncio.run(go())
+    assert cluster.orders[-1].avoid == ()
+    assert "not tested: /bin/sh ended with 9 and no verdict" in str(desk.record(action).result)
+
+
+@pytest.mark.parametrize(
+    ("text", "configured", "dry_run"),
+    [
+        pytest.param("", True, False, id="the-policy-does-not-want-it"),
+        pytest.param(WANTED, False, False, id="nobody-knows-how"),
+        pytest.param(WANTED, True, True, id="dry-run"),
+    ],
+)
+def test_when_nothing_is_tested(base: Store, tmp_path: Path, text: str, configured: bool, dry_run: bool) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, text)), Cluster()
+    action = ran_on_three_nodes(desk)
+    executor = by(cluster, check=a_check(tmp_path) if configured else None, dry_run=dry_run)
+
+    async def go() -> None:
+        async with dispatching(desk.actions, executor):
+            await until(lambda: state(desk, action) in ("succeeded", "failed"))
+
+    asyncio.run(go())
+    assert not (tmp_path / "tested").exists()
+    assert ("would have tested n1, n2, n3" in str(desk.record(action).result)) == dry_run
+
+
+def test_after_a_crash_nodes_are_not_tested_under_a_job_that_may_run(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, WANTED)), Cluster()
+    action = ran_on_three_nodes(desk)
+    executor = by(cluster, kinds=frozenset({"restart"}), check=a_check(tmp_path))
+    assert asyncio.run(cut_off_at(6, desk, cluster, executor))
+
+    async def again() -> None:
+        async with dispatching(desk.actions, executor):
+            await until(lambda: state(desk, action) == "succeeded")
+
+    asyncio.run(again())
+    assert (tmp_path / "tested").read_text() == "n1,n2,n3\n"
+    assert len(cluster.deeds) == 2
+
+
+def test_whose_lease_lapsed_during_the_test_does_nothing(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, WANTED + "life: {lease: 1s}\n")), Cluster()
+    action = ran_on_three_nodes(desk)
+    odd = Odd(desk.actions, renew=[Conflict("not yours")])
+
+    async def go() -> None:
+        async with dispatching(odd, by(cluster, kinds=frozenset({"restart"}), check=a_check(tmp_path, "sleep 1;"))):
+            await until(lambda: state(desk, action) == "failed")
+
+    asyncio.run(go())
+    assert cluster.asked == []
+    assert "not begun, its lease lapsed meanwhile" in str(desk.record(action).result)
 
 
 # --- the real service, killed

@@ -15,6 +15,7 @@ from diagnose.errors import DiagnoseError
 from service.executors.command import Command
 from service.executors.configuration import TYPES, choose, load, objections
 from service.executors.executor import KINDS, Order, Outcome
+from service.executors.nodecheck import Finding, NodeCheck
 from service.executors.slurm import Slurm
 from service.outgoing import networks
 from service.settings import Settings
@@ -129,6 +130,10 @@ NAMED = "executors:\n  - name: a\n    "
             5, "10.0.0.0/99", id="networks",
         ),
         pytest.param(NAMED + "type: command\n", 2, "there is none", id="no-command"),
+        pytest.param(
+            NAMED + "type: slurm\n    commands: true\n    check: {command: [check, --all]}\n",
+            5, "no nodes are given", id="check",
+        ),
         pytest.param(NAMED + "type: command\n    command: /bin/true\n", 4, "no list of words", id="command-of-a-shell"),
         pytest.param(WHOLE.replace("name: ops", "name: alps"), 15, "two executors alps", id="twice"),
         pytest.param("executors: {\n", 2, "not valid YAML", id="no-yaml"),
@@ -262,3 +267,54 @@ def test_what_is_cut_off_is_ended_with_its_children(tmp_path: Path) -> None:
         time.sleep(0.05)
     os.kill(pid, 9)
     raise AssertionError("it went on")
+
+
+# --- nodes that are tested first
+
+VERDICT = {
+    "schema": "diagnose.nodecheck/1",
+    "kind": "verdict",
+    "good": ["n1"],
+    "faulty": ["n2"],
+    "slow": [],
+    "suspects": ["n3"],
+}
+
+
+def check(script: str, nodes: tuple[str, ...] = ("n1", "n2", "n3"), timeout_s: float = 10.0) -> Finding:
+    return asyncio.run(NodeCheck(["/bin/sh", "-c", script, "check", "{nodes}"], timeout_s).test(nodes))
+
+
+def says(**changes: Any) -> str:
+    return f"""echo 'srun: job 7 queued'; echo '{{"kind": "test"}}'; echo '{json.dumps(VERDICT | changes)}'; """
+
+
+@pytest.mark.parametrize(
+    ("script", "faulty", "said"),
+    [
+        pytest.param(says() + "exit 1", ("n2",), "3 nodes were tested: faulty: n2; suspects n3", id="one"),
+        pytest.param(says(faulty=[], suspects=[]), (), "3 nodes were tested: none is faulty", id="none"),
+        pytest.param(says(good=[], faulty=["n1", "n2", "n3"]), (), "none is faulty", id="nobody-passed"),
+        pytest.param(says(faulty=["login-1", 3, None]), (), "none is faulty", id="who-was-not-asked-about"),
+        pytest.param(says(faulty="n2"), (), "none is faulty", id="no-list"),
+        pytest.param("echo salloc: error: busy >&2; exit 1", (), "ended with 1 and no verdict: salloc: error: busy", id="busy"),
+        pytest.param('echo \'{"kind": "verdict"}\'', (), "no verdict", id="anothers-verdict"),
+        pytest.param("sleep 60", (), "did not end in 1 s", id="slow"),
+    ],
+)
+def test_what_a_test_of_nodes_says(script: str, faulty: tuple[str, ...], said: str) -> None:
+    tested = check(script, timeout_s=1.0 if script == "sleep 60" else 10.0)
+    assert tested.faulty == faulty
+    assert said in tested.said
+    assert (tested.verdict is None) == tested.said.startswith("not tested: ")
+
+
+def test_the_nodes_are_one_word_and_their_names_are_names(tmp_path: Path) -> None:
+    tested = check(f'echo "$#:$1" > {tmp_path}/words')
+    assert (tmp_path / "words").read_text() == "1:n1,n2,n3\n"
+    assert tested.verdict is None
+    hostile = check(f"touch {tmp_path}/ran", ("n1", "--reservation=x"))
+    assert "is not the name of a node" in hostile.said
+    assert not (tmp_path / "ran").exists()
+    absent = asyncio.run(NodeCheck(["/nowhere", "{nodes}"]).test(["n1"]))
+    assert absent.said == "not tested: /nowhere is no program here"

@@ -357,9 +357,9 @@ echo "training finished"
 
 
 @contextlib.contextmanager
-def recovering(cluster: real.Slurm, folder: Path, **executor: str) -> Iterator[Service]:
+def recovering(cluster: real.Slurm, folder: Path, policy: str = POLICY, **executor: str) -> Iterator[Service]:
     """A service that acts on ``cluster``."""
-    (folder / "policy.yaml").write_text(POLICY)
+    (folder / "policy.yaml").write_text(policy)
     (folder / "slurm.jwt").write_text(cluster.token())
     more = "".join(f"    {name}: {value}\n" for name, value in executor.items())
     (folder / "executors.yaml").write_text(
@@ -371,7 +371,7 @@ def recovering(cluster: real.Slurm, folder: Path, **executor: str) -> Iterator[S
         f"    commands: {{configuration: {cluster.configuration}}}\n{more}"
     )
     words = "--policy", str(folder / "policy.yaml"), "--executors", str(folder / "executors.yaml")
-    with Service(folder / "data", *words) as service:
+    with Service(folder / "data", *words, SLURM_CONF=str(cluster.configuration)) as service:
         for node in cluster.nodes:  # it has heard of them: shares are of what is known
             service.push("earlier", b"hello\n", source=node, node=node)
         until(lambda: len(service.get("/v1/nodes")["nodes"]) == len(cluster.nodes), service)
@@ -437,3 +437,38 @@ def test_a_dry_run_of_the_whole_path_changes_nothing(cluster: real.Slurm, tmp_pa
         assert "DRAIN" not in cluster.node("gpu-1")["State"]
         assert (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("FAILED", "0")
         assert service.get("/v1/nodes/gpu-1")["state"] != "isolated"
+
+
+STALLED = (
+    "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, "
+    "OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
+)
+# What diagnose nodes check says, from inside an allocation of exactly these nodes, without torch: gpu-1 does not do its part.
+PROBE = """\
+for node in gpu-1 gpu-2; do
+    srun --overlap --nodes=1 --ntasks=1 --nodelist=$node sh -c '[ "$SLURMD_NODENAME" != gpu-1 ]' && good=$node || faulty=$node
+done
+echo "{\\"schema\\": \\"diagnose.nodecheck/1\\", \\"kind\\": \\"verdict\\", \\"rounds\\": 2,"\
+ "\\"good\\": [\\"$good\\"], \\"faulty\\": [\\"$faulty\\"], \\"allocated\\": \\"$SLURM_JOB_NODELIST\\"}"
+"""
+
+
+def test_nodes_are_tested_in_an_allocation_before_the_job_starts_again(cluster: real.Slurm, tmp_path: Path) -> None:
+    (cluster.folder / "probe.sh").write_text(PROBE)
+    command = f"[salloc, --immediate=20, --exclusive, '--nodelist={{nodes}}', --time=5, sh, {cluster.folder}/probe.sh]"
+    policy = POLICY + "actions: {nccl_timeout: {check_nodes: true}}\n"
+    policy = policy.replace("gpu_fell_off_bus", "nccl_timeout")
+    with recovering(cluster, tmp_path, policy, check=f"{{command: {command}}}") as service:
+        job = cluster.submit('[ "${SLURM_RESTART_COUNT:-0}" = 0 ] && exit 3; exit 0', "--nodes=2")
+        assert cluster.wait(job, "FAILED")["NodeList"] == "gpu-[1-2]"
+        for rank in (0, 1):
+            service.push(job, STALLED.format(rank=rank).encode(), source=f"rank{rank}", rank=rank, node=f"gpu-{rank + 1}")
+        service.end(job, 3)
+        action = until(lambda: ended(service, job), service)
+
+        assert (action["kind"], action["state"], action["nodes"]) == ("restart", "succeeded", [])
+        assert action["result"]["said"].endswith("it goes without gpu-1; 2 nodes were tested: faulty: gpu-1")
+        assert cluster.wait(job, "COMPLETED")["NodeList"] == "gpu-[2-3]"
+        until(lambda: service.get("/v1/nodes/gpu-1")["state"] == "isolated", service)
+        assert service.get("/v1/nodes/gpu-1")["checks"][0]["result"] == "faulty"
+        assert "DRAIN" in cluster.node("gpu-1")["State"]

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from service.api.shapes import Problem
 from service.auth import Who, holder, needs
 from service.batch import LONGEST_NAME, check_job
+from service.batch import storable as storable
 from service.errors import BadName
 from service.service import Service
 
@@ -107,10 +108,3 @@ def place(text: str | None) -> tuple[float, int] | None:
     if not 0 <= found[0] < 1e12 or not 0 <= found[1] < 1 << 62:
         raise BadName("not a place in this list", where=text[:60], remedy="give `next` of the page before, unchanged")
     return found
-
-
-def storable(text: str | None, where: str) -> str | None:
-    """``text`` if a database can hold it."""
-    if text is not None and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
-        raise BadName("it holds a character that cannot be stored", where=where, remedy="send valid text without NUL")
-    return text

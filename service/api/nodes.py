@@ -8,18 +8,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query
 from sqlalchemy import Connection
 
-from diagnose.agent.redaction import redact
-from diagnose.history import CheckResult
 from diagnose.policy import ISOLATE, RELEASE
 from service.api import shapes
 from service.api.common import REFUSALS, Here, Limit, Operator, Reader, storable
-from service.errors import Refused, Unknown
+from service.checks import check_of
+from service.errors import Unknown
 from service.service import Service
 from service.store import nodechecks, overview, reading
-from service.store.nodechecks import Check, Checked
 
 router = APIRouter(tags=["nodes"], responses=REFUSALS)
-_LONGEST = 2000
 
 
 @router.get("/v1/nodes", response_model=shapes.NodePage, summary="Nodes by name")
@@ -41,46 +38,11 @@ async def checks(service: Here, who: Operator, verdict: Annotated[shapes.CheckVe
     policy says. Sent again with the same time it counts once.
     """
     now = time.time()
-    check = _check(verdict, now)
+    check = check_of(verdict, now)
     await service.actions.take_check(check, who.name)
     named = {kind: check.named(kind) for kind in ("slow", "suspect", "faulty")}
     service.events.publish("nodes.checked", who=who.name, tested=len(check.nodes), **named)
     return {"at": check.at, "good": len(check.named("good")), **named}
-
-
-def _check(verdict: shapes.CheckVerdict, now: float) -> Check:
-    """The verdict, node by node. A clock that goes ahead is not believed: what is to come clears nobody."""
-    links: dict[str, list[str]] = {}
-    for link in verdict.links:
-        for one in link:
-            links.setdefault(one, []).extend(other for other in link if other != one)
-    found: dict[str, Checked] = {}
-    lists: tuple[tuple[CheckResult, list[str]], ...] = (
-        ("good", verdict.good),
-        ("faulty", verdict.faulty),
-        ("slow", verdict.slow),
-        ("suspect", verdict.suspects),
-    )
-    for result, nodes in lists:
-        for node in nodes:
-            storable(node, "node")
-            if node in found:
-                raise Refused("it is named twice", where=node, remedy="send the verdict as `diagnose nodes check` prints it")
-            why = verdict.why.get(node)
-            if why is None and node in links:
-                others = ", ".join(sorted(set(links[node]))[:8])
-                why = f"passed, but not together with {others}: look at the way between"
-            found[node] = Checked(node, result, _storable_words(why))
-    if not found:
-        raise Refused("no node was tested", where="verdict", remedy="send the line whose kind is verdict")
-    return Check(min(verdict.time if verdict.time is not None else now, now), tuple(found.values()), verdict.rounds)
-
-
-def _storable_words(text: str | None) -> str | None:
-    """What a broken node said, as far as a database holds it: better with a mark than not at all."""
-    if text is None:
-        return None
-    return redact(text[:_LONGEST].replace("\0", "\ufffd")).text
 
 
 @router.get("/v1/nodes/{node}", response_model=shapes.NodeDetail, summary="A node and the failures it is suspected of")

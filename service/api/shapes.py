@@ -494,6 +494,8 @@ class Order(BaseModel):
     labels: dict[str, str]
     nodes: list[str]
     avoid: list[str]
+    check: list[str]
+    """nodes to be tested against each other before the restart"""
     restart_from: dict[str, Any] | None
     skip_batches: list[int] | None
     why: str

@@ -19,6 +19,7 @@ from diagnose.errors import DiagnoseError, RuleError
 from service.executors.command import Command
 from service.executors.executor import Executor, Order
 from service.executors.kubernetes import Kubernetes, Settings
+from service.executors.nodecheck import NodeCheck
 from service.executors.options import SERVER, Options, Type
 from service.executors.slurm import Door, Slurm
 from service.executors.slurm_commands import Commands
@@ -26,7 +27,7 @@ from service.executors.slurm_rest import Rest
 from service.executors.webhook import Webhook
 from service.outgoing import Network, networks
 
-_SHARED: Final = ("name", "type", "jobs", "nodes", "kinds", "dry_run", "patience", "at_once")
+_SHARED: Final = ("name", "type", "jobs", "nodes", "kinds", "dry_run", "patience", "at_once", "check")
 _PATIENCE_S = 600.0
 _AT_ONCE = 4
 
@@ -65,6 +66,8 @@ class Configured:
     patience_s: float = _PATIENCE_S
     """for so long it is tried again"""
     at_once: int = _AT_ONCE
+    check: NodeCheck | None = None
+    """how nodes are tested before a restart, where the policy wants it"""
 
     def is_for(self, order: Order) -> bool:
         """Whether it takes this order."""
@@ -131,6 +134,8 @@ def _executor(options: Options) -> Configured | None:
     patience_s, at_once = options.seconds("patience", _PATIENCE_S), options.whole("at_once", 1, _AT_ONCE)
     dry_run, wanted = options.flag("dry_run"), options.words("kinds")
     repeatable = options.flag("repeatable", kind.repeatable) if "repeatable" in kind.options else kind.repeatable
+    test = options.table("check", ("command", "timeout"))
+    check = _check(test) if test is not None else None
     try:
         executor = kind.build(options) if len(options.clauses.errors) == before else None
     except DiagnoseError as error:
@@ -143,7 +148,14 @@ def _executor(options: Options) -> Configured | None:
         if word not in executor.kinds:
             options.wrong("kinds", f"{word!r} is nothing that it does", f"use {', '.join(sorted(executor.kinds))}")
     kinds = frozenset(wanted) if wanted else executor.kinds
-    return Configured(name, options.text("type") or "", executor, kinds, which, dry_run, repeatable, patience_s, at_once)
+    return Configured(name, options.text("type") or "", executor, kinds, which, dry_run, repeatable, patience_s, at_once, check)
+
+
+def _check(options: Options) -> NodeCheck:
+    words = options.words("command")
+    if not words or not any("{nodes}" in word for word in words[1:]):
+        options.wrong("command", "no nodes are given to it", "write   command: [PROGRAM, --nodes, '{nodes}', --json]")
+    return NodeCheck(words, options.seconds("timeout", 900.0))
 
 
 def _slurm(options: Options) -> Executor:

@@ -37,6 +37,8 @@ class Order:
     nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     """nodes that the restart goes without; they stay in service"""
+    check: tuple[str, ...] = ()
+    """nodes that are to be tested against each other before the restart; who dispatches the order sees to it"""
     restart_from: Mapping[str, Any] | None = None
     skip_batches: tuple[int, int] | None = None
     why: str = ""
@@ -53,6 +55,7 @@ class Order:
             labels={str(name): str(value) for name, value in (order.get("labels") or {}).items()},
             nodes=tuple(order.get("nodes") or ()),
             avoid=tuple(order.get("avoid") or ()),
+            check=tuple(order.get("check") or ()),
             restart_from=order.get("restart_from"),
             skip_batches=(skip[0], skip[1]) if skip else None,
             why=order.get("why") or "",
@@ -68,6 +71,7 @@ class Order:
             "labels": dict(self.labels),
             "nodes": list(self.nodes),
             "avoid": list(self.avoid),
+            "check": list(self.check),
             "restart_from": dict(self.restart_from) if self.restart_from else None,
             "skip_batches": list(self.skip_batches) if self.skip_batches else None,
             "why": self.why,
@@ -124,10 +128,10 @@ def mark(key: str) -> str:
     return f"diagnose {key[:32]}"
 
 
-def node_names(names: tuple[str, ...]) -> tuple[str, ...]:
+def node_names(names: tuple[str, ...], most: int = _MOST_NODES) -> tuple[str, ...]:
     """``names`` if each has the shape of one: no list expression, no option, no path. The cluster says whether they exist."""
-    if len(names) > _MOST_NODES:
-        raise Problem(f"{len(names)} nodes in one order: more than {_MOST_NODES} are never one decision")
+    if len(names) > most:
+        raise Problem(f"{len(names)} nodes in one order: more than {most} are never one decision")
     for name in names:
         if not _NODE.fullmatch(name) or name.upper() == "ALL":  # to Slurm ALL is every node there is
             raise Problem(f"{name[:80]!r} is not the name of a node")

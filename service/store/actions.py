@@ -78,13 +78,13 @@ def ids_of(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
 
 def order(connection: Connection, action_id: int) -> dict[str, Any]:
     """What an executor is told."""
-    return _order(connection.execute(_records().add_columns(t.jobs.c.labels).where(t.actions.c.id == action_id)).one())
+    return _order(connection.execute(_orders().where(t.actions.c.id == action_id)).one())
 
 
 def orders(connection: Connection, now: float) -> list[dict[str, Any]]:
     """What executors may take."""
     x = t.actions.c
-    query = _records().add_columns(t.jobs.c.labels).where(x.state == "approved", x.not_before <= now)
+    query = _orders().where(x.state == "approved", x.not_before <= now)
     return [_order(row) for row in connection.execute(query.order_by(x.created, x.id).limit(_A_ROUND))]
 
 
@@ -97,7 +97,13 @@ def in_hand(connection: Connection, whose: str) -> list[tuple[int, str, bool]]:
     return [(row.id, row.claimed_by, row.state == "running") for row in connection.execute(query.order_by(x.id))]
 
 
+def _orders() -> Any:
+    x = t.decisions.c
+    return _records().add_columns(t.jobs.c.labels, x.decision).outerjoin(t.decisions, x.attempt_id == t.actions.c.attempt_id)
+
+
 def _order(row: Row[Any]) -> dict[str, Any]:
+    decided = row.decision or {}
     return {
         "id": row.id,
         "key": row.key,
@@ -107,6 +113,7 @@ def _order(row: Row[Any]) -> dict[str, Any]:
         "labels": row.labels or {},
         "nodes": row.nodes,
         "avoid": row.avoid or [],
+        "check": decided.get("check_first", []) if decided.get("key") == row.key else [],
         "restart_from": row.restart_from,
         "skip_batches": row.skip_batches,
         "why": row.why,
