@@ -23,6 +23,7 @@ PAGES = {
     "nodes": "nodes",
     "node": "nodes/{node}",
     "actions": "actions",
+    "action": "actions/{action}",
     "rules": "rules?line=NVRM%3A+Xid+%28PCI%3A0000%3A3b%3A00%29%3A+79%2C+GPU+has+fallen+off+the+bus.",
     "rule": "rules/xid-ecc",
     "sign-in": "sign-in",
@@ -73,6 +74,8 @@ def _ids(browser: object, base: str) -> dict[str, str]:
     found["job"] = page.locator("section:has(h2:text('Jobs')) [data-row] a").first.get_attribute("href").rpartition("/")[2]
     page.goto(f"{base}nodes")
     found["node"] = page.locator("[data-row] a").first.get_attribute("href").rpartition("/")[2]
+    page.goto(f"{base}actions?state=proposed")
+    found["action"] = page.locator("[data-row] a[href*='/actions/']").last.get_attribute("href").rpartition("/")[2]
     page.close()
     return found
 

@@ -30,6 +30,8 @@ _USERS = "amara bo chen dmitri elif farah goro hana ines".split()
 _CLUSTERS = ("alps", "delta")
 _MODELS = ("llama-8b", "llama-70b", "moe-8x22b", "vit-g", "sft-7b", "rlhf-13b", "mamba-3b")
 _NODE = re.compile(rb"\b(gpu-)(\d\d)\b")
+_STEP = re.compile(rb"(?i)\b(?:step|iteration)[ =:]{1,3}(\d{1,7})\b")
+_SAVES = 6
 _NODES = 48
 _SICK = (7, 23)
 """nodes that hardware failures come back to"""
@@ -133,9 +135,15 @@ class Client:
             until = content.rfind(b"\n", 0, int(len(content) * share)) + 1 if share < 1 else len(content)
             for start in range(0, until, _PIECE):
                 self.push(planned, name, content[start : min(until, start + _PIECE)], start)
+        for report in _checkpoints(planned):
+            self._post(f"/v1/jobs/{quote(planned.job)}/checkpoints", json.dumps(report).encode(), "application/json")
         if planned.ended is not None:
             end = {"exit_code": planned.exit_code, "attempt": planned.attempt}
             self._post(f"/v1/jobs/{quote(planned.job)}/end", json.dumps(end).encode(), "application/json")
+
+    def check(self, verdict: Mapping[str, Any]) -> None:
+        """What a node check found."""
+        self._post("/v1/nodes/checks", json.dumps(verdict).encode(), "application/json")
 
     def push(self, planned: Planned, source: str, data: bytes, offset: int) -> None:
         query = {"source": source, "attempt": planned.attempt, "offset": offset}
@@ -148,6 +156,44 @@ class Client:
         said = answer.read()
         if answer.status >= 300:
             raise DiagnoseError(f"the service answered {answer.status}: {said[:300]!r}", where=path, remedy="see its log")
+
+
+def _checkpoints(planned: Planned) -> list[dict[str, Any]]:
+    """What the training would have told by ``diagnose.client``: a checkpoint now and then, up to its last step but one."""
+    steps = [int(found[1]) for content in planned.sources.values() for found in _STEP.finditer(content)]
+    first, last = min(steps, default=0), max(steps, default=0)
+    every = (last - first) // _SAVES
+    if every < 1:
+        return []
+    lasted = (planned.ended or time.time()) - planned.started
+    return [
+        {
+            "attempt": planned.attempt,
+            "step": step,
+            "path": f"/ckpt/{planned.job}/step_{step}",
+            "time": planned.started + lasted * (step - first) / (last - first),
+        }
+        for step in range(first + every, last, every)
+    ]
+
+
+def verdict(now: float) -> dict[str, Any]:
+    """A node check of some of the nodes, this morning: one of the sick ones fails, the other is slow."""
+    bad, slow = (f"gpu-{number:02d}" for number in _SICK)
+    names = [f"gpu-{number:02d}" for number in range(32)]
+    return {
+        "schema": "diagnose.nodecheck/1",
+        "kind": "verdict",
+        "rounds": 2,
+        "good": [name for name in names if name not in (bad, slow)],
+        "faulty": [bad],
+        "slow": [slow],
+        "why": {
+            bad: "failed with gpu-06 and gpu-12, which passed with others: the matmul gave wrong numbers",
+            slow: "its matmul took 0.91 s, the median is 0.38 s; again with gpu-30",
+        },
+        "time": now - 2 * 3600,
+    }
 
 
 def live(planned: Planned, share: float, client: Client, pause: Callable[[], bool]) -> None:

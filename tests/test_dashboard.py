@@ -273,6 +273,20 @@ def test_without_script_pages_read_and_forms_work(chromium: Any, server: Server)
     context.close()
 
 
+def test_without_script_every_page_reads(chromium: Any, server: Server) -> None:
+    context = chromium.new_context(base_url=f"{server.url}/ui/", java_script_enabled=False)
+    page = context.new_page()
+    for path in ("", *PAGES):
+        assert page.goto(path).status == 200
+        assert page.locator("h1").inner_text()
+        assert len(page.inner_text("main")) > 40
+        assert page.inner_text("#live") == "no script"
+    page.goto("jobs/job123")
+    assert page.locator("noscript svg.spark").count() >= 2  # the plots, drawn by the service
+    assert page.locator("#timeline svg.lane").count() == 1
+    context.close()
+
+
 def test_a_diagnosis_is_corrected(page: Any, server: Server) -> None:
     page.goto("jobs/unknown")
     page.select_option("select[name=reason]", "storage_error")

@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress.at(number + 1)
         progress.done()
         _age(data, plans)
+        client.check(demo.verdict(time.time()))
         print(f"{url}/ui/", flush=True)
         if not arguments.no_browser and sys.stdout.isatty():
             webbrowser.open(f"{url}/ui/")

@@ -48,10 +48,17 @@ async def one(request: Request) -> Response:
             "node": node,
             "history": history,
             "checks": nodechecks.of_node(connection, name),
-            "audit": overview.trail(connection, f"node/{name}"),
+            "audit": [{**row, "why": _why(row["detail"])} for row in overview.trail(connection, f"node/{name}")],
         }
 
     return await page.show("node.html", "nodes", **await page.read(work))
+
+
+def _why(detail: dict[str, Any]) -> str | None:
+    """The sentence of an entry in the trail; a decision has it with its action."""
+    action = detail.get("action")
+    found = detail.get("why") or (action.get("why") if isinstance(action, dict) else None)
+    return str(found) if found else None
 
 
 async def ask(request: Request) -> Response:

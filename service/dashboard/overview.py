@@ -65,7 +65,7 @@ async def show(request: Request) -> Response:
             "bytes_in": figures.bytes_in,
             "kept": figures.bytes_kept / figures.bytes_in if figures.bytes_in else None,
         },
-        chart=course(found.pop("over_time"), asked, seconds / bars, height=540),
+        chart=course(found.pop("over_time"), asked, seconds / bars, height=660),
         pareto=pareto(found.pop("costs")),
         running=running,
         **found,

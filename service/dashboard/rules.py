@@ -78,7 +78,9 @@ async def decide(request: Request) -> Response:
 def _chosen(known: list[Learned], rules: RuleSet, asked: dict[str, str | None], explained: Explained) -> list[dict[str, Any]]:
     learned = {one.rule.id for one in known}
     rows = [_row(one.rule, one, explained) for one in known]
-    rows += [_row(rule, None, explained) for rule in rules if rule.id not in learned]
+    shipped = [_row(rule, None, explained) for rule in rules if rule.id not in learned]
+    # Those that explained most come first, the others in their order of precedence.
+    rows += sorted(shipped, key=lambda row: -(row["hits"] or 0))
     if asked["family"]:
         rows = [row for row in rows if row["family"] == asked["family"]]
     if asked["state"]:
