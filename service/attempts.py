@@ -51,6 +51,9 @@ _COSTS = 20.0
 """a job that fails on and on may have this part of a thread for its diagnoses: one twentieth"""
 _CALM_S = 20.0
 _BEHIND_S = 5.0
+_BEGAN = time.monotonic()
+_GRACE_S = 1.0
+"""who is loaded because bytes come for it is not silent"""
 _WELL = 12.0
 """times the settling time, after words that all went well"""
 _ROW_WEIGHT = 300
@@ -195,12 +198,13 @@ class Attempt:
         self._last_hit = 0.0
         self._last_judged = time.monotonic()
         self._anomaly: str | None = None
-        self._hung = False
+        self._hung = opened.hangs
         self._step: float | None = None
         self._progress_at = opened.last_seen
         self._cost = 0.0
         """seconds that the last report took"""
-        self._last_data = time.monotonic()
+        # Since we listen: while we did not, nobody could tell us anything.
+        self._last_data = max(_BEGAN, time.monotonic() - max(0.0, time.time() - opened.last_seen))
         self._wall_of_last_data = opened.last_seen
         self._times = _Times()
         self.phase: str | None = None
@@ -214,7 +218,7 @@ class Attempt:
         """set by who registers it"""
         self.due = 0.0
         if self.end is None:
-            self._times.hang = self._last_data + settings.hang_s
+            self._times.hang = max(self._last_data + settings.hang_s, time.monotonic() + _GRACE_S)
 
     # --- on the event loop ---------------------------------------------------------------------------------------------------
 
@@ -231,6 +235,11 @@ class Attempt:
             or self.scheduled
             or self.working
         )
+
+    @property
+    def awaited(self) -> bool:
+        """It is looked at again by itself, though nothing comes: its end or a hang is to be noticed."""
+        return bool(self._times.end) or (self.end is None and not self._hung and self._step is not None)
 
     @property
     def queued(self) -> int:
@@ -512,6 +521,8 @@ class Attempt:
         elif quiet >= self._settings.silence_s:
             self._times.hang = 0.0
             self._desk.ended(self, End("silence", self._wall_of_last_data))
+        elif not self._hung and quiet < (patience := self._patience()):
+            self._times.hang = self._last_data + patience
         else:
             if not self._hung and self._step is not None:
                 self._hung = True

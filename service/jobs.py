@@ -476,6 +476,10 @@ class Jobs:
             if attempt is None:
                 attempt = await self._reopen(job, number)
                 self._end_if_still(attempt, End("silence", attempt.last_seen))
+        quiet = time.time() - self.settings.hang_s
+        for job, number in await self.store.aread(lambda connection: stored.quiet(connection, quiet)):
+            if self._live(job, number) is None:  # since a restart: in memory it notices by itself that it hangs
+                await self._reopen(job, number)
 
     def evict(self) -> int:
         """Let go of what has ended, and of the least used where there are too many; what is stored can be loaded again."""
@@ -486,7 +490,7 @@ class Jobs:
         oldest = {attempt.owner for attempt in by_age[: max(0, excess)]}
         for owner, attempt in list(self._attempts.items()):
             over = attempt.end is not None and now - attempt.touched > _ENDED_STAYS_S
-            quiet = now - attempt.touched > 2 * self.settings.hang_s
+            quiet = now - attempt.touched > 2 * self.settings.hang_s and not attempt.awaited
             if (over or quiet or owner in oldest) and attempt.scanner.release(attempt):
                 self._drop(attempt)
                 gone += 1

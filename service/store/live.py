@@ -60,6 +60,8 @@ class Opened:
     sources: list[SourceState]
     labels: dict[str, str]
     workload: str | None = None
+    hangs: bool = False
+    """it was last said that it hangs"""
     lines_deleted: float | None = None
     """when, if its kept lines are gone: then it cannot go on"""
 
@@ -132,7 +134,8 @@ def latest_attempt(connection: Connection, job: str) -> int | None:
 
 def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
     """The attempt if it is known; ``number`` None means the latest."""
-    found = connection.execute(select(t.jobs.c.id, t.jobs.c.attempt, t.jobs.c.labels).where(t.jobs.c.name == job)).first()
+    j = t.jobs.c
+    found = connection.execute(select(j.id, j.attempt, j.labels, j.reason).where(j.name == job)).first()
     if found is None:
         return None
     wanted = found.attempt if number is None else number
@@ -156,6 +159,7 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         [SourceState(s.number, s.name, s.rank, s.node, s.received, s.head or b"", s.keys or b"", s.last_seen) for s in sources],
         found.labels,
         row.workload,
+        row.state == "running" and wanted == found.attempt and found.reason == "hang",
         row.lines_deleted,
     )
 
@@ -262,6 +266,19 @@ def silent(connection: Connection, before: float) -> list[tuple[str, int]]:
         select(t.jobs.c.name, t.attempts.c.number)
         .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(t.attempts.c.state == "running", t.attempts.c.last_seen < before)
+        .limit(100)
+    )
+    return [(name, number) for name, number in rows]
+
+
+def quiet(connection: Connection, before: float) -> list[tuple[str, int]]:
+    """(job, attempt) of those that made steps and have said nothing since ``before``, and of which nothing is known yet."""
+    j, a = t.jobs.c, t.attempts.c
+    rows = connection.execute(
+        select(j.name, a.number)
+        .join(t.jobs, j.id == a.job_id)
+        .where(a.state == "running", a.last_seen < before, a.step.is_not(None), j.reason.is_(None), j.attempt == a.number)
+        .order_by(a.last_seen.desc())
         .limit(100)
     )
     return [(name, number) for name, number in rows]
