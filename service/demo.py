@@ -248,6 +248,7 @@ def _age_attempt(connection: Connection, attempt: int, job: int, planned: Planne
 def forget_decisions(connection: Connection) -> None:
     """All came within seconds, which looked like one great incident: they are decided anew, each in its place in the week."""
     connection.execute(delete(t.actions))
+    connection.execute(delete(t.audit).where(t.audit.c.subject.like("action/%")))
     connection.execute(delete(t.decisions))
 
 

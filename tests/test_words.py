@@ -40,3 +40,9 @@ def test_the_middle_of_a_long_line_is_left_out() -> None:
     assert shown.startswith("aaa")
     assert shown.endswith("end")
     assert "9,703 characters" in shown
+
+
+def test_an_entry_of_the_trail_in_words() -> None:
+    entry = {"from": "proposed", "to": "approved", "fence": 2, "result": None, "nodes": [], "was": {"a": 1}, "not_before": 1.5}
+    assert words.detail(entry) == 'from proposed, to approved, fence 2, was {"a": 1}, not before 1.5'
+    assert words.detail({}) == "–"

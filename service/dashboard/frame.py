@@ -36,6 +36,7 @@ def environment() -> jinja2.Environment:
         "span": words.span,
         "ago": words.ago,
         "moment": words.moment,
+        "detail": words.detail,
         "printable": words.printable,
         "prose": lambda text: "\n".join(words.printable(line) for line in text.splitlines()),
         "path": lambda text: quote(str(text), safe=""),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from markupsafe import Markup
 
@@ -78,6 +81,17 @@ def ago(seconds: float | None, now: float) -> Markup:
     return Markup('<time data-ago datetime="{}" title="{}">{}</time>').format(
         when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime("%Y-%m-%d %H:%M:%S UTC"), words
     )
+
+
+def detail(values: Mapping[str, Any]) -> str:
+    """An entry of the audit trail in words: ``from proposed, to approved, fence 2``; what is not known is left out."""
+    parts = []
+    for name, value in values.items():
+        if value is None or value == [] or value == {}:
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        parts.append(f"{name.replace('_', ' ')} {text}")
+    return ", ".join(parts) or "–"
 
 
 # Written as escapes: what turns text around, hides in it, or moves a terminal's cursor must be seen and not obeyed.
