@@ -162,6 +162,8 @@ class Actions:
             return self._decide_nodes(connection, [*bad, *nodechecks.isolated(connection, check.named("good"))], now)
 
         self._tell(await self._store.awrite(work))
+        named = {kind: check.named(kind) for kind in ("faulty", "slow", "suspect")}
+        self._events.publish("nodes.checked", who=who, tested=len(check.nodes), **named)
 
     async def checked(self, verdict: dict[str, Any], who: str) -> None:
         """What a node check said that an executor had made."""

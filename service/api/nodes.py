@@ -41,7 +41,6 @@ async def checks(service: Here, who: Operator, verdict: Annotated[shapes.CheckVe
     check = check_of(verdict, now)
     await service.actions.take_check(check, who.name)
     named = {kind: check.named(kind) for kind in ("slow", "suspect", "faulty")}
-    service.events.publish("nodes.checked", who=who.name, tested=len(check.nodes), **named)
     return {"at": check.at, "good": len(check.named("good")), **named}
 
 

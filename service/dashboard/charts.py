@@ -30,7 +30,7 @@ def stacked(
     bars: Sequence[Bar], classes: Sequence[str], what: str, width: int = 960, height: int = 220, every: int = 0
 ) -> Markup:
     """Stacked bars over time, with an axis; each segment says its value on hover and to a screen reader."""
-    left, bottom, top = 44, 22, 8
+    left, bottom, top = 44, 30, 8
     inner = height - bottom - top
     most = max((sum(bar.values.values()) for bar in bars), default=0)
     ticks = nice_ticks(most)
@@ -67,7 +67,7 @@ def stacked(
         if index % every == 0:
             parts.append(
                 Markup('<text class="label" x="{:.1f}" y="{}"{}>{}</text>').format(
-                    x + step / 2, height - 6, _when(bar), bar.label
+                    x + step / 2, height - 8, _when(bar), bar.label
                 )
             )
     parts.append(Markup("</svg>"))
