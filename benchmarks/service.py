@@ -74,6 +74,31 @@ def _cpu_s(server: Server) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+class Neighbours:
+    """What the rest of the machine used meanwhile: a share of all cores, beside what server and client did."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._before = self._now()
+        self._client = time.process_time()
+        self._began = time.monotonic()
+
+    def told(self) -> dict[str, float]:
+        took = time.monotonic() - self._began
+        all_, ours = (after - before for after, before in zip(self._now(), self._before, strict=True))
+        client = time.process_time() - self._client
+        cores = os.cpu_count() or 1
+        return {
+            "server_cpu_s": round(ours, 2),
+            "client_cpu_s": round(client, 2),
+            "neighbours_share": round(max(0.0, all_ - ours - client) / took / cores, 2),
+        }
+
+    def _now(self) -> tuple[float, float]:
+        user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:])
+        return (user + nice + system + sum(rest[:2])) / os.sysconf("SC_CLK_TCK"), _cpu_s(self._server)
+
+
 class Bench:
     """Where things lie, and the database that was asked for."""
 
@@ -187,10 +212,11 @@ def in_process(path: str) -> None:
 def latency(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     """Pushes of many jobs at a steady rate."""
     with bench.server() as server:
+        neighbours = Neighbours(server)
         found = asyncio.run(_steady(server, options))
+        found |= neighbours.told()
         found["resident_mb"] = resident_mb(server.pid)
         found["peak_mb"] = peak_mb(server.pid)
-        found["cpu_s"] = _cpu_s(server)
     return found
 
 
