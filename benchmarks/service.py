@@ -1,9 +1,10 @@
-"""What the service can carry: ``python -m benchmarks.service throughput | latency | failing | storage``.
+"""What the service can carry: ``python -m benchmarks.service throughput | latency | failing | storage | learning``.
 
 Server, client and PostgreSQL share this machine's cores; every ratio is of one run. ``throughput`` sends a log over HTTP and
 reads the same log in process, in turns. ``latency`` has many jobs push at a steady rate. ``failing`` lets jobs fail in the same
 second, and takes the time from a job's last byte to the event that its diagnosis is stored. ``storage`` puts the healthy logs
-of a corpus in, and weighs the database.
+of a corpus in, and weighs the database. ``learning`` sends the same log to services with the model's side off, with a model
+that takes 30 s an answer, and with one that is down, in turns.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import asyncio
 import gzip
 import json
 import os
+import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from benchmarks import log as mixed
+from benchmarks.learning import Slow
 from benchmarks.measure import ROOT, run
 from tests.servers import Postgres, Server
 
@@ -128,10 +133,7 @@ class Bench:
 
 def throughput(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     """Bytes a second, over HTTP until all is durable, until all is read and stored; and of ``diagnose replay``'s own loop."""
-    path = options.log or _CACHE / f"service-{options.mb}.log"
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        mixed.make(path, options.mb, 7)
+    path = _log(options)
     data = path.read_bytes()
     rounds = []
     for number in range(options.repeat):
@@ -154,6 +156,14 @@ def throughput(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
         )
     middle = sorted(rounds, key=lambda one: one["stored_share"])[len(rounds) // 2]
     return {"bytes": len(data), "jobs": options.jobs, "rounds": rounds, "median": middle}
+
+
+def _log(options: argparse.Namespace) -> Path:
+    path: Path = options.log or _CACHE / f"service-{options.mb}.log"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        mixed.make(path, options.mb, 7)
+    return path
 
 
 async def _send_all(server: Server, data: bytes, job: str, jobs: int) -> tuple[float, float]:
@@ -340,6 +350,46 @@ async def _fail(server: Server, jobs: int, tail: bytes) -> dict[str, Any]:
     }
 
 
+# --- learning
+
+
+def learning(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """What the model's side costs ingestion: the service's own processor time, and time on the clock, to those without it."""
+    model = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    model.daemon_threads = True
+    threading.Thread(target=model.serve_forever, daemon=True).start()
+    on = {"DIAGNOSE_SERVE_LEARN": "1", "DIAGNOSE_SERVE_AGENT_TIMEOUT_S": "120"}
+    ways = {
+        "off": {},
+        "30 s an answer": {**on, "DIAGNOSE_SERVE_LLM": f"http://127.0.0.1:{model.server_port}/v1"},
+        "down": {**on, "DIAGNOSE_SERVE_LLM": "http://127.0.0.1:9/v1"},
+    }
+    data = _log(options).read_bytes()
+    rounds: list[dict[str, tuple[float, ...]]] = []
+    fed: dict[str, list[str]] = {}
+    for number in range(options.repeat):
+        names = list(ways)
+        rounds.append({})
+        for way in names[number % 3 :] + names[: number % 3]:
+            with bench.server(**ways[way]) as server:
+                asyncio.run(_send_all(server, data[: len(data) // 20], "first", options.jobs))  # its process has started
+                before = _cpu_s(server)
+                durable, stored = asyncio.run(_send_all(server, data, "job", options.jobs))
+                rounds[-1][way] = durable, stored, _cpu_s(server) - before
+                text = server.client.get("/metrics").text
+                fed[way] = [line for line in text.splitlines() if line.startswith("diagnose_learning_lines_total")]
+    model.shutdown()
+    told = ("durable", "stored", "own_work")
+    shares = {
+        way: {
+            name: round(statistics.median(one[way][place] / one["off"][place] for one in rounds), 3)
+            for place, name in enumerate(told)
+        }
+        for way in ways
+    }
+    return {"bytes": len(data), "rounds": rounds, "fed": fed, "to_off": shares}
+
+
 # --- storage
 
 
@@ -392,7 +442,7 @@ def _size(server: Server) -> int:
     return int((pages - free) * size)
 
 
-PARTS = {"throughput": throughput, "latency": latency, "failing": failing, "storage": storage}
+PARTS = {"throughput": throughput, "latency": latency, "failing": failing, "storage": storage, "learning": learning}
 
 
 def main() -> int:
@@ -414,7 +464,7 @@ def main() -> int:
         return 0
     if options.part is None or (options.part == "storage" and options.corpus is None):
         parser.error("name a part; storage needs --corpus")
-    options.jobs = options.jobs or {"throughput": 4, "latency": 200}.get(options.part, 100)
+    options.jobs = options.jobs or {"throughput": 4, "learning": 4, "latency": 200}.get(options.part, 100)
     bench = Bench(options.database)
     try:
         print(json.dumps({"part": options.part, "database": options.database, **PARTS[options.part](bench, options)}, indent=2))
