@@ -119,6 +119,31 @@ def test_cut_off_while_it_was_held_it_is_let_go(cluster: real.Slurm) -> None:
     assert cluster.job(job)["Restarts"] == "1"
 
 
+class Late(Commands):
+    """By the time that it marks a job the job has ended."""
+
+    cluster: real.Slurm
+    late = True
+
+    async def note(self, job_id: str, comment: str) -> None:
+        if self.late:
+            await asyncio.to_thread(self.cluster.wait, job_id, "FAILED")
+            self.late = False
+        await super().note(job_id, comment)
+
+
+def test_a_job_that_ends_between_the_look_and_the_deed(cluster: real.Slurm) -> None:
+    job = cluster.submit("sleep 2; exit 3")
+    cluster.wait(job, "RUNNING")
+    late = Late(configuration=cluster.configuration)
+    late.cluster = cluster
+
+    outcome = carry_out(Slurm([late]), Order(KEY, "isolate_and_restart", job, 1, nodes=("gpu-1",)))
+
+    assert outcome.details == {"done": ["drained gpu-1", f"requeued job {job}"]}, outcome
+    assert cluster.job(job)["Restarts"] == "1"
+
+
 def test_nodes_to_avoid_are_added_to_those_that_the_user_excluded(cluster: real.Slurm) -> None:
     job = cluster.submit("sleep 60", "--exclude=gpu-1")
     assert cluster.wait(job, "RUNNING")["NodeList"] == "gpu-2"

@@ -8,6 +8,7 @@ The orders go through a door: ``slurm_rest`` (slurmrestd), ``slurm_commands`` (s
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ T = TypeVar("T")
 _JOB = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
 _LABELS = ("slurm.job_id", "slurm_job_id", "SLURM_JOB_ID")
 _OURS = "diagnose "
+_LOOKS = 3
+_ANOTHER_LOOK_S = 0.5
 _QUEUED: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
 _ON: Final = frozenset({"RUNNING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"})
 _OVER: Final = frozenset(
@@ -62,6 +65,13 @@ class Job:
 
 class Unsupported(Exception):
     """This door cannot do that; another may."""
+
+
+class Moved(Problem):
+    """The job is not any more as it was when it was looked at: nothing was done, another look tells what to do."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, may_retry=True)
 
 
 class Door(Protocol):
@@ -138,7 +148,7 @@ class Slurm:
                 for node in nodes:
                     await self._turn(order, node, done, dry_run)
             if job is not None:
-                await self._restart(order, job, [node.name for node in avoid], done, dry_run)
+                await self._restart_as_it_is(order, job, [node.name for node in avoid], done, dry_run)
         except Problem as problem:
             return problem.outcome(done)
         return Outcome("succeeded", ("would have: " if dry_run else "") + "; ".join(done), details={"done": done})
@@ -182,6 +192,17 @@ class Slurm:
         if "CANCELLED" in job.states:
             raise Problem(f"job {name} was cancelled by somebody: not started again")
         return job
+
+    async def _restart_as_it_is(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:
+        """A job whose log says that it failed is often just about to end."""
+        for _ in range(_LOOKS - 1):
+            try:
+                await self._restart(order, job, avoid, done, dry_run)
+                return
+            except Moved:
+                await asyncio.sleep(_ANOTHER_LOOK_S)
+                job = await self._known_job(order)
+        await self._restart(order, job, avoid, done, dry_run)
 
     async def _restart(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:
         marks = job.comment.split("; ")

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from service.executors import processes
 from service.executors.executor import Problem
-from service.executors.slurm import Job, Node
+from service.executors.slurm import Job, Moved, Node
 
 _LARGEST = 1 << 20
 _UNKNOWN = ("Invalid job id specified", "Invalid node name specified", " not found")
+_MOVED = ("Job has already finished", "Job/step already completing or completed")
 _WAITS_ALREADY = "Job is pending execution"
 _NODE_STATE = re.compile(r"^ +State=([A-Z_+*~#%$@!^-]+)", re.MULTILINE)
 _NODE_REASON = re.compile(r"^ +Reason=(.*?)(?: \[[^\]\n]*\])?$", re.MULTILINE)
@@ -131,6 +132,8 @@ class Commands:
         text = ended.out.decode("utf-8", "replace")
         if ended.code:
             said = " ".join((ended.problems or ended.out).decode("utf-8", "replace").split())[:300]
+            if any(part in said for part in _MOVED):
+                raise Moved(f"{name} {words[0]}: {said}")
             raise Problem(
                 f"{name} {words[0]}: {said or f'ended by signal {-ended.code}'}",
                 state="unknown" if ended.code < 0 else "failed",
