@@ -301,14 +301,26 @@ def test_a_diagnosis_is_corrected(page: Any, server: Server) -> None:
     assert ("confirm", f"correction/{found['id']}") in [tuple(row) for row in wanted]  # the agent learns from it
 
 
+ORIGIN = {"by": "model", "model": "llama-3.1-8b", "prompt": "filter@5f3c", "votes": [6, 7], "job": "train-<b>1</b>"}
+
+
 def test_a_learned_rule_is_promoted_and_the_record_says_by_whom(page: Any, server: Server) -> None:
     store = Store.in_folder(server.data)
     rule = Rule(id="r1", family="filters", pattern="^one two [0-9]+", kind="debug", file="learned")
-    StoreBook(store).add(Learned(rule, "shadow", provenance={"by": "miner"}, lines=("one two 3",), created=1.0, changed=1.0))
+    StoreBook(store).add(Learned(rule, "shadow", provenance=ORIGIN, lines=("one two 3",), created=1.0, changed=1.0))
     page.on("dialog", lambda dialog: dialog.accept())
+    listed = page.context.new_page()
+    listed.goto("rules?state=&q=r1")
+    listed.wait_for_selector("#live:not(.lost)")
+    row = listed.locator("#rules [data-row]", has=listed.locator("a:text-is('r1')"))
+    assert row.locator(".tag").inner_text() == "shadow"
     page.goto("rules/r1")
+    facts = page.inner_text("#facts")
+    for value in ("llama-3.1-8b", "filter@5f3c", "[6, 7]", "train-<b>1</b>"):
+        assert value in facts
     page.click("button:text('Promote')")
     page.wait_for_selector("text=rule.promoted")
+    row.locator(".tag.active").wait_for()  # the list heard of it by itself
     page.click("button:text('Retire')")
     page.wait_for_selector("text=rule.retired")
     trail = store.read(lambda connection: overview.trail(connection, "rule/r1"))

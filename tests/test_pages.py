@@ -80,6 +80,12 @@ def links(page: Any, part: str) -> set[str]:
     return {text.strip() for text in page.locator(f"#{part} [data-row] td:first-child a").all_inner_texts()}
 
 
+def accessible(page: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")] == []
+
+
 @pytest.mark.parametrize(
     ("asked", "failures", "reasons", "running"),
     [
@@ -216,9 +222,15 @@ def test_node_checks_are_on_the_grid_and_lead_to_an_action(page: Any, server: Se
     page.click("#queue a:text-is('isolate')")
     assert "the node check found it faulty" in page.inner_text("#evidence")
     assert "no job" in page.inner_text("#facts")
+    accessible(page)
     page.click("button:text('Approve')")
     page.wait_for_selector("text=Approved: it will be carried out.")
     assert "action.approved" in page.inner_text("#record")
+    for path in ("nodes", "nodes/n99"):
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.goto(path)
+            accessible(page)
 
 
 def test_an_action_shows_what_it_rests_on(page: Any) -> None:
