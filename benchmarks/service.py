@@ -194,7 +194,7 @@ async def _send_all(server: Server, data: bytes, job: str, jobs: int) -> tuple[f
                 found = server.get(f"/v1/jobs/{job}-{number}")["attempts"][0]["bytes_in"]
                 if found == len(data) * (number + 1) // jobs - len(data) * number // jobs:
                     break
-                time.sleep(0.2)
+                time.sleep(0.1)
 
     await asyncio.to_thread(settled)
     return durable, time.monotonic() - began

@@ -178,8 +178,12 @@ class _Case:
         for fault in faults:
             fault.recovered = fault.recovered or self._recovered(fault)
         # What this job, or one like it, went on from before is not what stopped it now.
-        survived = {_kind(fault) for fault in faults if fault.recovered}
+        # (To say what kind a fault is of takes long: first it is asked whether two can be of one.)
+        open_ = {_sort(fault) for fault in faults if not fault.recovered and not fault.fatal}
+        survived = {_kind(fault) for fault in faults if fault.recovered and _sort(fault) in open_}
         for fault in faults:
+            if fault.recovered:
+                continue
             seen_well = self.known and fault.traceback is None and normal(fault.event.body) in self.known
             if seen_well or (not fault.fatal and _kind(fault) in survived):
                 fault.recovered = True
@@ -640,8 +644,12 @@ def _by_kernel(fault: Fault) -> bool:
     return _KERNEL.search(fault.event.text[:120]) is not None
 
 
+def _sort(fault: Fault) -> tuple[str, str]:
+    return fault.reason, fault.rule.id if fault.rule else ""
+
+
 def _kind(fault: Fault) -> tuple[str, str, str]:
-    return fault.reason, fault.rule.id if fault.rule else "", normal(fault.event.body)[:200]
+    return *_sort(fault), normal(fault.event.body)[:200]
 
 
 def _phase(root: Fault, step: float | None) -> str:

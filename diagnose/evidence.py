@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from diagnose.compression import KeptLine, KeptLog
+from diagnose.compression import KeptLog
 from diagnose.prefixes import body_start, origin
 from diagnose.rules import Rule
 from diagnose.sources import Source
@@ -94,7 +94,7 @@ def gather(kept: KeptLog, rules: Sequence[Rule], sources: Sequence[Source]) -> E
     """The events of a kept log."""
     count = kept.lines
     if count <= MOST:
-        return Evidence([_event(order, line) for order, line in enumerate(kept)], rules, sources)
+        return Evidence([_event(order, *row) for order, row in enumerate(kept.rows())], rules, sources)
     seen: Counter[tuple[int, int]] = Counter()
     room = MOST - _HEAD - _TAIL
     following = 0
@@ -114,17 +114,18 @@ def gather(kept: KeptLog, rules: Sequence[Rule], sources: Sequence[Source]) -> E
         room -= 1
         return True
 
-    events = [_event(order, line) for order, line in kept.chosen(choose)]
+    events = [_event(order, *line) for order, line in kept.chosen(choose)]
     return Evidence(events, rules, sources, count - len(events))
 
 
 _LONGEST = 4000
 
 
-def _event(order: int, line: KeptLine) -> Event:
-    text = line.text[:_LONGEST] if len(line.text) > _LONGEST else line.text
-    cut = line.cut + len(line.text) - len(text)
-    return Event(order, line.source, line.line, text.decode("utf-8", "replace"), line.rule, body_start(text), cut)
+def _event(order: int, source: int, line: int, text: bytes, rule: int, cut: int) -> Event:
+    if len(text) > _LONGEST:
+        cut += len(text) - _LONGEST
+        text = text[:_LONGEST]
+    return Event(order, source, line, text.decode("utf-8", "replace"), rule, body_start(text), cut)
 
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+")

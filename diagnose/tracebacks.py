@@ -125,25 +125,27 @@ class _Assembly:
     def run(self, events: Iterable[Event]) -> list[Traceback]:
         for event in events:
             text = event.text
-            if not self._open and "raceback" not in text and 'File "' not in text and "xception" not in text:
-                continue
-            self._take(event, event.text[: event.start])
+            telling = "raceback" in text or "xception" in text or 'File "' in text
+            if telling or self._open:
+                self._take(event, text[: event.start], telling=telling)
         for entry in self._open:
             self._close(entry)
         return self._done
 
-    def _take(self, event: Event, prefix: str) -> None:
+    def _take(self, event: Event, prefix: str, *, telling: bool) -> None:
+        """``telling``: a word that tracebacks have stands there; else the line can only go on with one."""
         body = event.body
         speaker = _TIME.sub("", prefix).strip() if prefix else ""
-        if "Traceback" in body and (found := _HEADER.search(body)) is not None:
-            self.claimed.add(event.order)
-            self._begin(event, body[: found.start()], speaker, original=bool(found["original"]))
-            return
-        for phrase, link in _LINKS:
-            if phrase in body:
-                self._pending[speaker] = link
+        if telling:
+            if "Traceback" in body and (found := _HEADER.search(body)) is not None:
+                self.claimed.add(event.order)
+                self._begin(event, body[: found.start()], speaker, original=bool(found["original"]))
                 return
-        if body.startswith("Exception in thread") or "Exception in thread" in body[:80]:
+            for phrase, link in _LINKS:
+                if phrase in body:
+                    self._pending[speaker] = link
+                    return
+        if telling and "Exception in thread" in body[:80]:
             self._where[speaker] = "thread"
         elif body.startswith(("Exception ignored", "Error in atexit")):
             self._where[speaker] = "ignored"
