@@ -166,6 +166,27 @@ def _log(options: argparse.Namespace) -> Path:
     return path
 
 
+def raw_logs(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """What keeping raw logs costs: the same log with and without, by turns; and what they take on disk."""
+    data = _log(options).read_bytes()
+    rounds = []
+    for number in range(options.repeat):
+        told: dict[str, Any] = {}
+        for name in ("without", "with"):
+            raw = bench.folder / f"raw{number}"
+            with bench.server(**({"DIAGNOSE_SERVE_RAW_LOGS": str(raw)} if name == "with" else {})) as server:
+                before = _cpu_s(server)
+                durable, stored = asyncio.run(_send_all(server, data, f"job{number}", options.jobs))
+                if name == "with":
+                    for job in range(options.jobs):  # all of it is there when this is answered
+                        server.get(f"/v1/jobs/job{number}-{job}/raw/sources")
+                    told["on_disk"] = sum(part.stat().st_size for part in raw.rglob("*.zst")) / len(data)
+                told[name] = {"durable_s": durable, "stored_s": stored, "cpu_s": _cpu_s(server) - before}
+        told |= {f"{what}_ratio": told["with"][what] / told["without"][what] for what in ("durable_s", "stored_s", "cpu_s")}
+        rounds.append(told)
+    return {"bytes": len(data), "jobs": options.jobs, "rounds": rounds}
+
+
 async def _send_all(server: Server, data: bytes, job: str, jobs: int) -> tuple[float, float]:
     """(seconds until all is on disk, until all is scanned and in the database)"""
     began = time.monotonic()
@@ -442,7 +463,14 @@ def _size(server: Server) -> int:
     return int((pages - free) * size)
 
 
-PARTS = {"throughput": throughput, "latency": latency, "failing": failing, "storage": storage, "learning": learning}
+PARTS = {
+    "throughput": throughput,
+    "latency": latency,
+    "failing": failing,
+    "storage": storage,
+    "learning": learning,
+    "raw": raw_logs,
+}
 
 
 def main() -> int:
@@ -464,7 +492,7 @@ def main() -> int:
         return 0
     if options.part is None or (options.part == "storage" and options.corpus is None):
         parser.error("name a part; storage needs --corpus")
-    options.jobs = options.jobs or {"throughput": 4, "learning": 4, "latency": 200}.get(options.part, 100)
+    options.jobs = options.jobs or {"throughput": 4, "raw": 4, "learning": 4, "latency": 200}.get(options.part, 100)
     bench = Bench(options.database)
     try:
         print(json.dumps({"part": options.part, "database": options.database, **PARTS[options.part](bench, options)}, indent=2))

@@ -121,6 +121,8 @@ class Archive:
         self._reader: Reader | None = None
         self._read = ""
         """the last segment that was read to its end"""
+        self._behind = 0
+        """bytes of the journal that were not read yet"""
         self.problem: str | None = None
         """why nothing is archived at present"""
         self._paused_until = 0.0
@@ -252,11 +254,11 @@ class Archive:
 
     def _read_on(self, asked: set[Owner]) -> bool:
         """What the journal has got since; True if there is more than memory may hold."""
+        there = [one for one in self._journal.durable() if one[0].name > self._read]
+        self._behind = sum(size for _, size, _ in there) - (self._reader.end if self._reader is not None else 0)
         if self._size >= _MOST:
             return True
-        for path, size, grows in self._journal.durable():
-            if path.name <= self._read:
-                continue
+        for path, size, grows in there:
             if self._reader is None or self._reader.path != path:
                 if self._reader is not None:
                     self._reader.close()
@@ -331,7 +333,7 @@ class Archive:
             return
         if free := self._too_little():
             self._fail(free)
-            self._give_up_where_need_be()
+        if self._give_up_where_need_be() or free:
             return
         wait = max(self._wait_s, sum(len(attempt.sources) for attempt in self._attempts.values()) / _SOURCES_A_SECOND)
         due, rest = [], []
@@ -426,10 +428,10 @@ class Archive:
         free = _free(self.folder)
         return f"{free:,} bytes are free, and {self._leave_free:,} are to stay free" if free < self._leave_free else None
 
-    def _give_up_where_need_be(self) -> None:
-        """The disk has no room for long: better a gap in these logs than a service that takes nothing any more."""
-        if self._journal.size < self._journal_limit // 2 and _free(self.folder) > self._leave_free // 2:
-            return
+    def _give_up_where_need_be(self) -> bool:
+        """No room for long, or too slow: better a gap in these logs than a journal that is full, and takes nothing any more."""
+        if self._behind < self._journal_limit // 2 and _free(self.folder) > self._leave_free // 2:
+            return False
         lost = self._size
         for owner, attempt in self._attempts.items():
             for source, waiting in attempt.sources.items():
@@ -438,9 +440,10 @@ class Archive:
             attempt.sources.clear()
         self._size = 0
         if lost:
-            log.error("gave up %d bytes of raw logs: %s", lost, self.problem)
+            log.error("gave up %d bytes of raw logs: %s", lost, self.problem or "they come quicker than they can be written")
             self._telemetry.raw_lost_bytes.inc(lost)
         self._tell()
+        return True
 
     def _weigh(self, job: str, new: int) -> None:
         """Beyond what a job's raw logs may take its oldest parts go, each source's first and last after the others."""

@@ -60,6 +60,7 @@ class Service:
                     wait_s=settings.raw_wait_s,
                     job_limit=settings.raw_job_limit,
                     leave_free=settings.raw_leave_free,
+                    journal_limit=settings.journal_limit,
                 )
                 if settings.raw_logs is not None
                 else None

@@ -345,6 +345,35 @@ def test_what_was_given_up_is_a_gap_and_lines_keep_their_numbers(tmp_path: Path)
     asyncio.run(run())
 
 
+def test_who_is_far_behind_gives_up_what_the_journal_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.archive._MOST", 100_000)
+    stream = Definition("a", 1, "s")
+    pieces = [f"{number:09d}\n".encode() * 1000 for number in range(100)]
+
+    async def run() -> None:
+        here = InProcess(tmp_path, journal_limit=1_000_000)
+        here.journal.start()
+        for piece in pieces:
+            await here.put(stream, piece)
+        here.archive.start()  # as after a long pause: a megabyte waits, and half of that is what may
+        await here.archive.fresh("a", 1)
+        deadline = time.monotonic() + 20
+        while b"000000099" not in here.text(stream) and time.monotonic() < deadline:
+            await here.archive.fresh("a", 1)
+        gap, *rest = rawlog.raw(here.archive.source("a", 1, "s"))
+        lost = here.telemetry.raw_lost_bytes._value.get()
+        assert isinstance(gap, rawlog.Gap)
+        assert 400_000 < lost < 700_000
+        assert (gap.offset, gap.end) == (0, lost)
+        assert b"".join(one[1] for one in rest) == b"".join(pieces)[gap.end :]
+        (last, *_) = rawlog.read(here.archive.source("a", 1, "s"), line=100_000)
+        assert last.text == b"000000099"
+        await asyncio.to_thread(here.archive.close)
+        here.journal.close()
+
+    asyncio.run(run())
+
+
 def test_a_job_keeps_to_its_limit_and_its_first_and_last_lines_stay(tmp_path: Path) -> None:
     stream, other = Definition("a", 1, "s"), Definition("b", 1, "s")
     chance = random.Random(2)

@@ -491,6 +491,9 @@ def test_roles(tmp_path: Path, diagnose: Any) -> None:
         assert status("read", "GET", "/v1/jobs") == 200
         assert status("read", "POST", "/v1/jobs/j/logs", content=b"x\n") == 403
         assert status("read", "PATCH", "/v1/failures/1", json={"note": "x"}) == 403
+        assert status("ingest", "GET", "/v1/jobs/j/raw") == 403
+        assert status("operate", "DELETE", "/v1/jobs/j") == 403
+        assert status("admin", "DELETE", "/v1/jobs/j") == 409  # it runs
         assert status("operate", "PATCH", "/v1/failures/1", json={"note": "x"}) in (200, 404)
         assert status("admin", "POST", "/v1/jobs/j/logs", content=b"x\n") == 200
         refused(running.client.get("/v1/jobs"), 401, "unauthorised")
