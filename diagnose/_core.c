@@ -8,7 +8,7 @@
  * line for the few rules that only Python can decide).
  *
  * Twins that tests hold to their Python definitions: clean (lines.py), body_start (prefixes.py), shape (shapes.py),
- * number (metrics.py), and the scan as a whole (matcher.py). A shape that is found is compared byte by byte: two shapes
+ * number and readings (metrics.py), and the scan as a whole (matcher.py). A shape that is found is compared byte by byte: two shapes
  * with one hash never share a verdict.
  */
 #define Py_LIMITED_API 0x030B0000
@@ -1155,6 +1155,62 @@ static PyObject *twin_number(PyObject *self, PyObject *args) {
     return Py_BuildValue("(nd)", (Py_ssize_t)length, value);
 }
 
+/* nan, inf or infinity, signed or not: the whole of the text */
+static int not_a_number(const u8 *s, size_t n, double *value) {
+    static const struct { const char *word; double value; } words[] = {{"nan", NAN}, {"inf", INFINITY}, {"infinity", INFINITY}};
+    int negative = n && s[0] == '-';
+    if (n && (s[0] == '-' || s[0] == '+')) { s++; n--; }
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
+        size_t same = 0;
+        while (same < n && words[k].word[same] && (s[same] | 32) == words[k].word[same]) same++;
+        if (same != n || words[k].word[same]) continue;
+        *value = negative ? -words[k].value : words[k].value;
+        return 1;
+    }
+    return 0;
+}
+
+/* readings(body, [(series, scale, start, end), ...]) -> packed Fields, or None; see metrics.readings */
+static PyObject *twin_readings(PyObject *self, PyObject *args) {
+    const char *data;
+    Py_ssize_t size;
+    PyObject *captures, *result = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y#O!", &data, &size, &PyList_Type, &captures)) return NULL;
+    const u8 *body = (const u8 *)data;
+    Py_ssize_t count = PyList_Size(captures), made = 0;
+    Field *fields = calloc((size_t)count + 1, sizeof *fields);
+    if (!fields) return PyErr_NoMemory();
+    for (Py_ssize_t k = 0; k < count; k++) {
+        unsigned series;
+        double scale, value;
+        Py_ssize_t start, end, at;
+        if (!PyArg_ParseTuple(PyList_GetItem(captures, k), "Idnn", &series, &scale, &start, &end)) goto done;
+        if (start < 0 || end < start || end > size) {
+            PyErr_SetString(PyExc_IndexError, "a capture is outside of the body");
+            goto done;
+        }
+        if (not_a_number(body + start, (size_t)(end - start), &value)) {
+            fields[made++] = (Field){(uint16_t)series, 0xffff, 0, 0, 0, scale, value};
+            continue;
+        }
+        size_t length = number(body + start, (size_t)(size - start), &value);
+        for (at = start; at < end && !digit(body[at]);) at++;
+        if (!length || at == end) continue; /* captured text without a number */
+        u32 run = 0;
+        for (Py_ssize_t i = 0; i < at; i++) run += digit(body[i]) && !digit(body[i + 1]);
+        if (start + (Py_ssize_t)length != end || (at && digit(body[at - 1])) || run >= MOST_RUNS || at - start > 2) {
+            result = Py_BuildValue("");
+            goto done;
+        }
+        fields[made++] = (Field){(uint16_t)series, (uint16_t)run, (int8_t)(at - start), 0, 0, scale, NAN};
+    }
+    result = PyBytes_FromStringAndSize((const char *)fields, made * (Py_ssize_t)sizeof *fields);
+done:
+    free(fields);
+    return result;
+}
+
 /* summary(doubles, from, to) -> (finite, sum, least, at, most, at): one pass over a slice of numbers */
 static PyObject *summary(PyObject *self, PyObject *args) {
     PyObject *source;
@@ -1307,6 +1363,7 @@ static PyMethodDef module_methods[] = {
     {"shape_scalar", twin_shape_scalar, METH_VARARGS, "see shapes.shape"},
     {"body_start", twin_body_start, METH_VARARGS, "see prefixes.body_start"},
     {"number", twin_number, METH_VARARGS, "see metrics.NUMBER"},
+    {"readings", twin_readings, METH_VARARGS, "see metrics.readings"},
     {"summary", summary, METH_VARARGS, "see metrics.summary"},
     {"rows", rows, METH_VARARGS, "see metrics.rows"},
     {"stand_out", stand_out, METH_VARARGS, "see watch.stand_out"},

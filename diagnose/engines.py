@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any, Protocol
 
 from diagnose import shapes
 from diagnose.databases import RELAXED, Databases, Wheel, core
 from diagnose.lines import LONGEST
-from diagnose.metrics import Column, packed
+from diagnose.metrics import Column
 from diagnose.prefixes import PREFIXES, body_start
 from diagnose.scan import UNKNOWN, Bench, Cursor, Scan, Tally
 
@@ -117,14 +116,16 @@ class WheelEngine(PlainEngine):
         self._known.clear()
         self._dropped = [action == "D" and number not in self._sensitive for number, action in enumerate(self._bench.actions)]
 
-    def _keys(self, block: bytes) -> list[bytes]:
-        """The shape of each line of ``block``, prefix and all: masked, and of each run the first byte."""
+    def _keys(self, block: bytes) -> tuple[list[bytes], list[int]]:
+        """Of each line of ``block`` the shape, prefix and all (masked, and of each run the first byte), and where it begins."""
         numpy = self._numpy
         masked = numpy.frombuffer(block.translate(_MASK), numpy.uint8)
         keep = masked < _DIGIT
         keep[:1] = True
         keep[1:] |= masked[1:] != masked[:-1]
-        return masked.compress(keep).tobytes().split(b"\n")  # type: ignore[no-any-return]
+        starts = numpy.flatnonzero(masked == 10)
+        starts += 1
+        return masked.compress(keep).tobytes().split(b"\n"), [0, *starts.tolist()]
 
     def scan(self, block: bytes | memoryview, cursor: Cursor) -> Scan:
         tally = Tally(self._bench, cursor)
@@ -142,43 +143,38 @@ class WheelEngine(PlainEngine):
 
     def _scan_piece(self, tally: Tally, piece: bytes, at: int) -> None:
         """The lines of ``piece``, which stands at ``at`` in the block."""
-        *lines, rest = piece.split(b"\n")
-        rest_at = at + len(piece) - len(rest)
-        keys = self._keys(piece)
-        if tally.content and lines:  # this line began in the block before
-            self._segments(tally, lines[0], keys[0], at)
+        keys, starts = self._keys(piece)
+        rest, rest_key = piece[starts[-1] :], keys.pop()
+        if tally.content and keys:  # this line began in the block before
+            self._segments(tally, piece[: starts[1] - 1], keys[0], at)
             tally.end_line()
-            at += len(lines[0]) + 1
-            del lines[0], keys[0]
-        verdicts: list[Any] = list(map(self._known.get, keys[: len(lines)]))
+            del starts[0], keys[0]
+        verdicts: list[Any] = list(map(self._known.get, keys))
         if None in verdicts:
-            self._learn(lines, keys, verdicts)
+            self._learn(piece, starts, keys, verdicts)
         plain = Counter({verdict: count for verdict, count in Counter(verdicts).items() if verdict < _MORE})
         first = tally.line
         if plain.total() - plain.pop(UNKNOWN, 0) < len(verdicts):
-            self._special(tally, lines, keys, verdicts, at)
+            self._special(tally, piece, starts, keys, verdicts, at)
         tally.line = first + len(verdicts)
         tally.lines += plain.total()
         tally.blank += plain.pop(_BLANK, 0)
         tally.dropped.update(plain)
-        self._segments(tally, rest, keys[-1], rest_at)
+        self._segments(tally, rest, rest_key, at + starts[-1])
 
-    def _learn(self, lines: list[bytes], keys: list[bytes], verdicts: list[Any]) -> None:
+    def _learn(self, piece: bytes, starts: list[int], keys: list[bytes], verdicts: list[Any]) -> None:
         """Judge the first line of each shape that is not known. This is the hot loop: one scan and little else a turn."""
         known, prefixes, hits, on_hit = self._known, PREFIXES.match, self._hits, self._on_hit
         scans, dropped, most = self._scans, self._dropped, len(self._dropped)
-        for index, verdict in enumerate(verdicts):
-            if verdict is not None:
-                continue
+        for index in [index for index, verdict in enumerate(verdicts) if verdict is None]:
             key = keys[index]
             verdict = known.get(key)  # a line before it may have been the first of its kind
             if verdict is None:
-                raw = lines[index]
-                if _ODD in key or len(raw) > LONGEST:
+                start, end = starts[index], starts[index + 1] - 1
+                if _ODD in key or end - start > LONGEST:
                     verdict = _ODD_LINE
                 else:
-                    start = prefixes(raw).end()  # type: ignore[union-attr]
-                    body = raw[start:] if start else raw
+                    body = piece[prefixes(piece, start, end).end() : end]  # type: ignore[union-attr]
                     hits.clear()
                     for scan in scans:
                         scan(body, on_hit)
@@ -232,14 +228,12 @@ class WheelEngine(PlainEngine):
                     tally.keep(piece, UNKNOWN, 0, start, start + len(piece))
             start += len(piece) + 1
 
-    def _special(self, tally: Tally, lines: list[bytes], keys: list[bytes], verdicts: list[int], at: int) -> None:
+    def _special(self, tally: Tally, piece: bytes, starts: list[int], keys: list[bytes], verdicts: list[int], at: int) -> None:
         """The lines that are not simply dropped."""
         first = tally.line
-        starts = list(accumulate(map(len, lines), initial=at))
-        for index, verdict in enumerate(verdicts):
-            if 0 <= verdict < _MORE or verdict == _BLANK:
-                continue
-            raw, start = lines[index], starts[index] + index
+        for index in [index for index, verdict in enumerate(verdicts) if verdict == UNKNOWN or verdict >= _MORE]:
+            verdict, start = verdicts[index], starts[index] + at
+            raw = piece[starts[index] : starts[index + 1] - 1]
             tally.line = first + index
             if verdict == _ODD_LINE:
                 self._segments(tally, raw, keys[index], start)
@@ -310,8 +304,7 @@ class CoreEngine:
         return self._judge.judge(body) if self._judge is not None else self._bench.judge(body)
 
     def fields(self, rule: int, body: bytes) -> bytes | None:
-        found = self._bench.readings(rule, body)
-        return None if found is None else packed(found)
+        return self._bench.fields(rule, body)
 
 
 ENGINES: dict[str, Callable[[Bench], Engine]] = {

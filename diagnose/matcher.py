@@ -32,7 +32,7 @@ from diagnose.databases import Databases, Libhs, Library, Wheel, books, compiled
 from diagnose.engines import ENGINES, PlainEngine
 from diagnose.errors import RuleError
 from diagnose.lines import Block
-from diagnose.metrics import UNITS, Reading, readings
+from diagnose.metrics import UNITS
 from diagnose.rules import Rule, RuleSet
 from diagnose.scan import KEPT, Cursor, Kept, Scan
 
@@ -84,8 +84,11 @@ class Matcher:
         self._placed: set[int] = set()
         """reserved numbers that were given away and are not in the base yet"""
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
+        self._steady: dict[int, bool] = {}
+        self._by_hand: set[int] = set()
+        """metric rules whose numbers may stand anywhere: see ``fields``"""
         self._confirmations: dict[int, Any] = {}
-        shapes.analyse(pattern for rule in self.rules for _, pattern in rule.metrics)  # all at once: see readings
+        shapes.analyse(pattern for rule in self.rules for _, pattern in rule.metrics)  # all at once: see fields
         self._library: Library = Libhs() if self.engine == "core" else Wheel()
         self._databases = Databases(self._compile(list(enumerate(self.rules))), self._compile([]), len(self.rules))
         self._engine = ENGINES[self.engine](self)
@@ -228,8 +231,8 @@ class Matcher:
                 found = search(body)
             except TimeoutError:
                 continue
-            if found is not None and found.start(1) >= 0:
-                result.append((series, scale, found.start(1), found.end(1)))
+            if found is not None and (span := found.span(1))[0] >= 0:
+                result.append((series, scale, *span))
         return result
 
     def _metrics_of(self, number: int) -> list[tuple[int, float, Any]]:
@@ -251,25 +254,25 @@ class Matcher:
             self._metric_patterns[number] = entries
         return self._metric_patterns[number]
 
-    def readings(self, number: int, body: bytes) -> list[Reading] | None:
-        """Where the numbers stand in every body of ``body``'s shape; None where only ``captures`` can tell, line by line.
+    def fields(self, number: int, body: bytes) -> bytes | None:
+        """Where the numbers stand in all bodies of ``body``'s shape, packed; None where only ``captures`` can tell, line by line.
 
         Where the expressions do not prove that they stand in the same places for the whole shape (``shapes.steady``), it is
         checked on two more bodies of it, with runs of one digit and of three: a capture that depends on the length of a
         number moves.
         """
-        patterns = [pattern for _, pattern in self.rules[number].metrics]
-        known = shapes.analyse(patterns)
-        found = readings(body, self.captures(number, body))
-        if all(known[pattern].steady for pattern in patterns):
-            return found
-        if any(known[pattern].sensitivity for pattern in patterns):
+        steady = self._steady.get(number)
+        if steady is None:
+            patterns = [pattern for _, pattern in self.rules[number].metrics]
+            known = shapes.analyse(patterns)
+            steady = self._steady[number] = all(known[pattern].steady for pattern in patterns)
+            if not steady and any(known[pattern].sensitivity for pattern in patterns):
+                self._by_hand.add(number)
+        if number in self._by_hand:
             return None
-        for digits in (b"7", b"777"):
-            other = _DIGITS.sub(digits, body)
-            if found is None or readings(other, self.captures(number, other)) != found:
-                return None
-        return found
+        bodies = [body] if steady else [body, *(_DIGITS.sub(digits, body) for digits in (b"7", b"777"))]
+        found: set[bytes | None] = {core.readings(one, self.captures(number, one)) for one in bodies}
+        return found.pop() if len(found) == 1 else None
 
     def _compile(self, numbered: list[tuple[int, Rule]], gone: Collection[int] | None = None) -> tuple[bytes | None, ...]:
         left_out = self._gone if gone is None else gone

@@ -50,7 +50,8 @@ def readings(body: bytes, captures: Iterable[tuple[int, float, int, int]]) -> li
     """How to read the numbers captured in ``body`` out of every body of its shape, or None where that is not certain.
 
     ``captures`` are (series, scale, start, end). A number is certain when it begins at a digit run, or a sign or point
-    before one, and reading greedily from there ends where the capture ends: both then hold for the whole shape.
+    before one, and reading greedily from there ends where the capture ends: both then hold for the whole shape. The native
+    core has a twin of it, which packs what it finds.
     """
     starts = {found.start(): number for number, found in enumerate(_RUN.finditer(body))}
     result = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from diagnose.lines import LONGEST, clean
-from diagnose.metrics import Column, Reading, value_of
+from diagnose.metrics import Column, value_of
 from diagnose.prefixes import body_start
 from diagnose.rules import Rule
 
@@ -81,7 +81,7 @@ class Bench(Protocol):
     def key(self, number: int) -> tuple[bool, int]: ...
     def confirms(self, number: int, body: bytes) -> bool: ...
     def captures(self, number: int, body: bytes) -> list[tuple[int, float, int, int]]: ...
-    def readings(self, number: int, body: bytes) -> list[Reading] | None: ...
+    def fields(self, number: int, body: bytes) -> bytes | None: ...
 
 
 class Tally:

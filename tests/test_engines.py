@@ -209,6 +209,34 @@ def test_native_numbers_are_pythons(text: str) -> None:
         assert value == float(found[0])
 
 
+_captured = st.lists(
+    st.sampled_from([b"nan", b"-inf", b"Infinity", b"+1", b".5", b"-.5", b"12", b"1e-5", b"e", b"a", b" ", b"."]), max_size=9
+)
+
+
+@needs_core
+@given(_captured.map(b"".join), st.data())
+def test_native_readings_are_pythons(body: bytes, data: st.DataObject) -> None:
+    from diagnose.metrics import packed, readings
+
+    places = st.tuples(st.integers(0, len(body)), st.integers(0, len(body))).map(sorted)
+    captures = [(series, 0.5, *place) for series, place in enumerate(data.draw(st.lists(places, max_size=4)))]
+    found = readings(body, captures)
+    assert core.readings(body, captures) == (None if found is None else packed(found))
+
+
+@needs_core
+def test_native_readings_count_no_further_than_they_can() -> None:
+    from diagnose.metrics import packed, readings
+
+    for runs in (255, 256, 257):
+        body = b"1 " * runs
+        captures = [(3, 1.0, len(body) - 2, len(body) - 1)]
+        found = readings(body, captures)
+        assert core.readings(body, captures) == (None if found is None else packed(found))
+    assert found is None
+
+
 def test_the_package_works_without_the_native_core(tmp_path: Path) -> None:
     """Where no compiler was, ``diagnose._core`` does not exist."""
     code = (
