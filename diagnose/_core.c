@@ -8,7 +8,7 @@
  * line for the few rules that only Python can decide).
  *
  * Twins that tests hold to their Python definitions: clean (lines.py), body_start (prefixes.py), shape (shapes.py),
- * number and readings (metrics.py), and the scan as a whole (matcher.py). A shape that is found is compared byte by byte: two shapes
+ * number and readings (metrics.py), sketch (fingerprint.py), and the scan as a whole (matcher.py). A shape that is found is compared byte by byte: two shapes
  * with one hash never share a verdict.
  */
 #define Py_LIMITED_API 0x030B0000
@@ -1286,6 +1286,30 @@ no_steps:
     return result;
 }
 
+/* sketch(factors, features) -> of each pair of factors the least (a * feature + b) % (2^61 - 1), its lower half; see fingerprint */
+static PyObject *sketch(PyObject *self, PyObject *args) {
+    const char *factors, *features;
+    Py_ssize_t pairs, count;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y#y#", &factors, &pairs, &features, &count)) return NULL;
+    pairs /= 2 * (Py_ssize_t)sizeof(u64);
+    count /= (Py_ssize_t)sizeof(u32);
+    PyObject *result = PyTuple_New(pairs);
+    for (Py_ssize_t p = 0; result && p < pairs; p++) {
+        u64 pair[2], least = UINT64_MAX;
+        memcpy(pair, factors + p * (Py_ssize_t)sizeof pair, sizeof pair);
+        for (Py_ssize_t k = 0; k < count; k++) {
+            u32 feature;
+            memcpy(&feature, features + k * (Py_ssize_t)sizeof feature, sizeof feature);
+            u64 value = (u64)(((__uint128_t)pair[0] * feature + pair[1]) % ((1ull << 61) - 1));
+            if (value < least) least = value;
+        }
+        PyObject *number = PyLong_FromUnsignedLong((u32)least);
+        if (!number || PyTuple_SetItem(result, p, number)) Py_CLEAR(result);
+    }
+    return result;
+}
+
 #define HISTORY 32
 #define GROUP 8
 
@@ -1367,6 +1391,7 @@ static PyMethodDef module_methods[] = {
     {"summary", summary, METH_VARARGS, "see metrics.summary"},
     {"rows", rows, METH_VARARGS, "see metrics.rows"},
     {"stand_out", stand_out, METH_VARARGS, "see watch.stand_out"},
+    {"sketch", sketch, METH_VARARGS, "see fingerprint.sketch"},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "diagnose._core", NULL, -1, module_methods, NULL, NULL, NULL, NULL};

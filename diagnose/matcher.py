@@ -255,7 +255,7 @@ class Matcher:
         return self._metric_patterns[number]
 
     def fields(self, number: int, body: bytes) -> bytes | None:
-        """Where the numbers stand in all bodies of ``body``'s shape, packed; None where only ``captures`` can tell, line by line.
+        """Where the numbers stand in all bodies of ``body``'s shape, packed; None where ``captures`` is asked line by line.
 
         Where the expressions do not prove that they stand in the same places for the whole shape (``shapes.steady``), it is
         checked on two more bodies of it, with runs of one digit and of three: a capture that depends on the length of a

@@ -237,6 +237,14 @@ def test_native_readings_count_no_further_than_they_can() -> None:
     assert found is None
 
 
+@needs_core
+@given(st.sets(st.integers(0, 0xFFFFFFFF), min_size=1, max_size=40))
+def test_native_sketches_are_pythons(features: set[int]) -> None:
+    from diagnose.fingerprint import _sketch, sketch
+
+    assert _sketch(features) == sketch(features)
+
+
 def test_the_package_works_without_the_native_core(tmp_path: Path) -> None:
     """Where no compiler was, ``diagnose._core`` does not exist."""
     code = (
