@@ -8,8 +8,8 @@
  * line for the few rules that only Python can decide).
  *
  * Twins that tests hold to their Python definitions: clean (lines.py), body_start (prefixes.py), shape (shapes.py),
- * number and readings (metrics.py), sketch (fingerprint.py), and the scan as a whole (matcher.py). A shape that is found is compared byte by byte: two shapes
- * with one hash never share a verdict.
+ * number and readings (metrics.py), sketch (fingerprint.py), and the scan as a whole (matcher.py). A shape that is found is
+ * compared byte by byte: two shapes with one hash never share a verdict.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN

@@ -20,6 +20,8 @@ try:
     from diagnose import _core as core
 except ImportError:  # built without a compiler, or a checkout that was not installed
     core = None
+if not hasattr(core, "sketch"):  # the youngest of what is called: a checkout whose core was built before it
+    core = None
 
 SINGLEMATCH, ALLOWEMPTY, PREFILTER = 8, 16, 128
 
