@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from diagnose.cli import nodes as command
 from diagnose.errors import DiagnoseError
 from diagnose.policy import ISOLATE, RELEASE
-from service.store import Store, nodechecks, overview, reading
+from service.store import Store, nodechecks, overview, reading, timeline, training
 from service.store.nodechecks import Check, Checked
 from service.store.situation import cluster
 from tests.servers import Server
@@ -148,6 +150,54 @@ def test_a_check_clears_a_suspicion_that_is_older(desk: Desk) -> None:
     desk.clock.now += 60
     checked(desk, *good("n00", "n01"))
     assert state(desk, "n01") == "ok"
+
+
+def test_what_the_pages_ask_both_databases_answer_alike(desk: Desk) -> None:
+    opened = failed(desk, "first", made=report("ecc_error", nodes=("n01",)))
+    desk.decide()
+    checked(desk, *many(), Checked("bad", "faulty", "failed twice"))
+    now = desk.clock.now
+    values = {"step": 10, "path": "/c/10", "healthy": False, "at": now}
+    desk.store.write(lambda connection: training.checkpoint(connection, opened.attempt_id, **values))
+    whole = overview.Asked(now - HOUR, now + 1)
+    every = [
+        whole,
+        *(replace(whole, **{name: value}) for name, value in (
+            ("user", "kim"), ("category", "infrastructure"), ("reason", "ecc_error"), ("node", "n01"))),
+    ]  # fmt: skip
+    none = [replace(whole, **{name: "other"}) for name in ("cluster", "user", "category", "reason", "node")]
+
+    def read(connection: Connection) -> list[Any]:
+        job = reading.job(connection, "first")
+        assert job is not None
+        (lane,) = timeline.lanes(connection, job["attempts"])
+        return [
+            [_shown(connection, asked) for asked in every],
+            [_shown(connection, asked) for asked in none],
+            [row["name"] for row in overview.some_nodes(connection, limit=9, name=None, state=None, check="faulty")],
+            len(overview.some_nodes(connection, limit=99, name=None, state=None, check="none")),
+            nodechecks.latest(connection)["bad"]["result"],
+            [(mark.step, mark.state, mark.told_by) for mark in lane.marks],
+            [(row["kind"], row["title"]) for row in overview.some_actions(connection, limit=9, state="proposed", before=None)],
+            overview.reach(connection, 1),
+            overview.suspects_of(connection, [opened.attempt_id]),
+            overview.explained(connection),
+        ]
+
+    found = desk.store.read(read)
+    assert found[0] == [(1, 1, 2, 2, 1)] + [(1, 1, 1, 1, 1)] * 4
+    assert found[1] == [(0, 0, 0, 0, 0)] * 5
+    assert found[2:6] == [["bad"], 1, "faulty", [(10, "spoilt", "api")]]
+    assert [kind for kind, _ in found[6]] == [ISOLATE, "restart"]  # one word against n01 is too few
+    assert found[7:] == [{"job_count": 1, "user_count": 1, "node_count": 1}, {opened.attempt_id: ["n01"]}, {}]
+
+
+def _shown(connection: Connection, asked: overview.Asked) -> tuple[int, ...]:
+    """(failures, open groups, actions that wait by figure and by list, reasons) of the overview."""
+    figures = overview.figures(connection, asked, 0.0)
+    waiting = overview.to_approve(connection, asked, 9)
+    assert len(overview.incidents(connection, asked, 9)) == figures.open
+    return figures.failures, figures.open, figures.waiting, len(waiting), len(overview.by_reason(connection, asked))
 
 
 @pytest.mark.server

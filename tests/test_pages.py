@@ -58,10 +58,14 @@ def page(chromium: Any, server: Server) -> Iterator[Any]:  # noqa: F811
     opened.set_default_timeout(20_000)
     wrong: list[str] = []
     opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("dialog", lambda dialog: dialog.accept())
+    opened.on("dialog", accept)
     yield opened
     context.close()
     assert wrong == []
+
+
+def accept(dialog: Any) -> None:
+    dialog.accept()
 
 
 def eventually(ready: Any, within_s: float = 20.0) -> None:
@@ -231,6 +235,31 @@ def test_node_checks_are_on_the_grid_and_lead_to_an_action(page: Any, server: Se
             page.emulate_media(color_scheme=scheme)
             page.goto(path)
             accessible(page)
+
+
+def test_a_node_is_taken_out_and_given_back_after_a_question(page: Any, server: Server) -> None:
+    asked: list[str] = []
+    page.remove_listener("dialog", accept)
+    page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    page.goto("nodes/gpu-2")
+    page.click("button:text('Isolate')")
+    assert asked == ["Isolate gpu-2? Jobs will no longer be placed on it."]
+    assert not [one for one in server.get("/v1/actions")["actions"] if one["nodes"] == ["gpu-2"]]
+    page.on("dialog", accept)
+    page.fill("[name=why]", "its fan is loud")
+    page.click("button:text('Isolate')")
+    page.wait_for_selector("text=Asked for: the node will be isolated.")
+    action = server.get("/v1/actions")["actions"][0]
+    there, executor = f"/v1/actions/{action['id']}", {"executor": "slurm"}
+    held = {**executor, "fence": server.client.post(f"{there}/claim", json=executor).json()["fence"]}
+    assert server.client.post(f"{there}/start", json=held).status_code == 200
+    assert server.client.post(f"{there}/result", json={**held, "succeeded": True, "said": "drained"}).status_code == 200
+    page.wait_for_selector("#record >> text=node.isolated")
+    page.reload()
+    page.click("button:text('Return to service')")
+    page.wait_for_selector("text=Asked for: the node will be returned to service.")
+    released = server.get("/v1/actions")["actions"][0]
+    assert (released["kind"], released["nodes"], released["state"]) == ("release", ["gpu-2"], "approved")
 
 
 def test_an_action_shows_what_it_rests_on(page: Any) -> None:
