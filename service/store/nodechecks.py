@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
 
 from diagnose.history import CheckResult, NodeCheck
 from service.store import tables as t
@@ -116,11 +116,17 @@ def of_node(connection: Connection, node: str, most: int = 50) -> list[dict[str,
     return [dict(row._mapping) for row in rows]
 
 
+def last_of(name: ColumnElement[str]) -> ColumnElement[bool]:
+    """Joins a node with its last check: two looks into the key a node, however many checks there were."""
+    earlier = t.node_checks.alias()
+    last = select(func.max(earlier.c.at)).where(earlier.c.node == name).scalar_subquery()
+    return and_(t.node_checks.c.node == name, t.node_checks.c.at == last)
+
+
 def latest(connection: Connection) -> dict[str, dict[str, Any]]:
     """The last check of each node that was tested."""
     c = t.node_checks.c
-    found = select(c.node, func.max(c.at).label("at")).group_by(c.node).subquery()
     rows = connection.execute(
-        select(c.node, c.at, c.result, c.why).join(found, and_(found.c.node == c.node, found.c.at == c.at))
+        select(c.node, c.at, c.result, c.why).select_from(t.nodes).join(t.node_checks, last_of(t.nodes.c.name))
     )
     return {row.node: dict(row._mapping) for row in rows}

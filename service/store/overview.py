@@ -23,6 +23,7 @@ from sqlalchemy import (
     select,
 )
 
+from service.store import nodechecks
 from service.store.live import unpacked
 from service.store.tables import (
     actions,
@@ -418,9 +419,7 @@ def some_nodes(
     if check == "none":
         query = query.where(n.name.not_in(select(node_checks.c.node)))
     elif check:
-        last = select(node_checks.c.node, func.max(node_checks.c.at).label("at")).group_by(node_checks.c.node).subquery()
-        said = select(node_checks.c.node).join(last, and_(last.c.node == node_checks.c.node, last.c.at == node_checks.c.at))
-        query = query.where(n.name.in_(said.where(node_checks.c.result == check)))
+        query = query.select_from(nodes.join(node_checks, nodechecks.last_of(n.name))).where(node_checks.c.result == check)
     return [dict(row._mapping) for row in connection.execute(query)]
 
 
