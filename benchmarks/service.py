@@ -1,4 +1,4 @@
-"""What the service can carry: ``python -m benchmarks.service throughput | latency | failing | storage | learning``.
+"""What the service can carry: ``python -m benchmarks.service throughput | latency | failing | storage | learning | raw``.
 
 Server, client and PostgreSQL share this machine's cores; every ratio is of one run. ``throughput`` sends a log over HTTP and
 reads the same log in process, in turns. ``latency`` has many jobs push at a steady rate. ``failing`` lets jobs fail in the same

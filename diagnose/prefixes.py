@@ -120,12 +120,11 @@ def _said(line: bytes) -> tuple[int | None, str | None, str | None, str | None, 
             node, gpu = node or _text(found["node"]), _text(found["gpu"])
         elif (found := _UCX.match(body)) is not None:
             node = node or _text(found["node"])
-    if rank is None:
-        words = [at for word in (b"ank", b"RANK", b"default") if (at := body.find(word)) >= 0]
-        if words:
-            start = 0 if body.startswith(b"[") else max(0, min(words) - _BEFORE_RANK)
-            if (found := _RANK_IN_BODY.search(body, start)) is not None:
-                rank = int(found["rank"] or found["named"] or found["logger"])
+    if rank is None and (b"ank" in body or b"RANK" in body or b"default" in body):
+        first = min(at for word in (b"ank", b"RANK", b"default") if (at := body.find(word)) >= 0)
+        start = 0 if body.startswith(b"[") else max(0, first - _BEFORE_RANK)
+        if (found := _RANK_IN_BODY.search(body, start)) is not None:
+            rank = int(found["rank"] or found["named"] or found["logger"])
     return rank, node, gpu, time, body
 
 

@@ -387,12 +387,13 @@ class Attempt:
         definition = stream.definition
         named = self.analysis.sources[stream.number].origin
         told = definition.node or named.node
+        redacts, rows = self._settings.redact, self._rows
         hit, weight, order = False, 0, self._next_ord
         ascii_ = scan.text.decode("ascii") if scan.text.isascii() else None  # nearly always, and at once
         for line, at, length, number, cut, _, _ in KEPT.iter_unpack(scan.kept):
             raw = scan.text[at : at + length]
             text = ascii_[at : at + length] if ascii_ is not None else raw.decode("utf-8", "replace")
-            if self._settings.redact:
+            if redacts:
                 text = redact(text).text
                 raw = text.encode()
             exact = None if ascii_ is not None or text.encode() == raw else raw
@@ -409,7 +410,7 @@ class Attempt:
                     if found.layer == "scheduler":
                         self._ends(self._settings.settle_s, "scheduler")
             rank, node = speaker(raw)
-            self._rows.append(
+            rows.append(
                 KeptRow(
                     order,
                     stream.number,
