@@ -188,7 +188,7 @@ class Slurm:
             raise Problem(f"{name[:80]!r} is not the id of a Slurm job")
         job = await self._ask("show jobs", lambda door: door.job(name))
         if job is None:
-            raise Problem(f"Slurm knows no job {name} any more; submit it again")
+            raise Problem(f"Slurm knows no job {name} any more: submit it again, and see MinJobAge in slurm.conf")
         if "CANCELLED" in job.states:
             raise Problem(f"job {name} was cancelled by somebody: not started again")
         return job
