@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -85,7 +86,8 @@ def ripgrep(patterns: Sequence[ours.Pattern], label: str) -> Contender:
     if program is None:
         raise Failed("rg is not installed (apt-get install ripgrep)")
     path = CACHE / f"{label}.rg"
-    wanted = [each.text for each in patterns if each.filter]
+    # Two rules may give one name to a group each; rg reads all patterns as one.
+    wanted = [re.sub(r"\(\?P<\w+>", "(?:", each.text) for each in patterns if each.filter]
     empty = CACHE / "empty.log"
     empty.write_bytes(b"")
     base = (program, "--no-config", "--no-unicode", "-a", "-v", "-c", "-f", str(path))
