@@ -48,6 +48,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 running.end(job, exit_code)
                 running.get(f"/v1/jobs/{job}/report")
         eventually(lambda: len(running.get("/v1/actions")["actions"]) >= 1)
+        for job in ("runs-a", "runs-b"):  # what the filters ask for is stored
+            eventually(lambda job=job: running.get(f"/v1/jobs/{job}")["attempts"][0]["step"] == 39)
         yield running
 
 
