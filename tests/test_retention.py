@@ -219,6 +219,18 @@ def test_it_is_deleted_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store.close()
 
 
+def test_raw_logs_of_late_lines_are_found_again(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    store.migrate()
+    opened = store.write(lambda connection: open_attempt(connection, "j", None, {}, 1.0))
+    ended = update(t.attempts).values(state="ended", ended_at=1.0)
+    for last_seen, expected in ((1.0, []), (6.0, [(opened.attempt_id, "j", 1)])):
+        store.write(lambda connection, at=last_seen: connection.execute(ended.values(last_seen=at)))
+        store.write(lambda connection: retention.raw_is_deleted(connection, [opened.attempt_id], 5.0))
+        assert store.read(lambda connection: retention.old_raw(connection, 2.0, 9)) == expected
+    store.close()
+
+
 @pytest.mark.parametrize("held", ["running attempt", "correction", "action", "task"])
 def test_what_holds_a_job(tmp_path: Path, held: str) -> None:
     store = Store(f"sqlite:///{tmp_path / 'x.db'}")

@@ -47,8 +47,9 @@ def old_lines(connection: Connection, before: float, limit: int) -> list[Attempt
 
 
 def old_raw(connection: Connection, before: float, limit: int) -> list[Attempt]:
-    """Attempts that ended before then, whose raw logs may be there."""
-    return _attempts(connection, before, limit, t.attempts.c.raw_deleted.is_(None))
+    """Attempts that ended before then, whose raw logs may be there: also of what came after they were deleted."""
+    a = t.attempts.c
+    return _attempts(connection, before, limit, or_(a.raw_deleted.is_(None), a.raw_deleted < a.last_seen))
 
 
 def _attempts(connection: Connection, before: float, limit: int, *conditions: ColumnElement[bool]) -> list[Attempt]:
