@@ -13,17 +13,35 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from model_server.run import MODEL, Server, default_folder
 
+if TYPE_CHECKING:
+    from tests.servers import Postgres
+
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """A cluster of a module's own."""
+    from tests.servers import Postgres
+
+    cluster = Postgres()
+    if not cluster.here:
+        pytest.skip("PostgreSQL is not installed")
+    cluster.start()
+    yield cluster
+    cluster.stop()
+    cluster.remove()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,7 @@ from service.events import Events
 from service.store import Store, overview, reading
 from service.store import actions as stored
 from tests.servers import Server
-from tests.test_store import begin, flush, judge, postgres, report, store  # noqa: F401 - the fixtures
+from tests.test_store import begin, flush, judge, report, store  # noqa: F401 - the fixtures
 
 T = TypeVar("T")
 MONDAY = 1_800_000_000.0

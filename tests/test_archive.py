@@ -22,21 +22,10 @@ from service.archive import Archive
 from service.journal import DATA, Definition, Entry, Journal
 from service.telemetry import Telemetry
 from tests.conftest import ROOT
-from tests.servers import Postgres, Server
+from tests.servers import Server
 
 LOG = (ROOT / "fixtures" / "logs" / "job123" / "gpu-13.log").read_bytes()
 HOSTILE = b"<script>alert(1)</script>\n\x1b[2J\0\xff\xfe\r\nlast, without end"
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    cluster = Postgres()
-    if not cluster.here:
-        pytest.skip("PostgreSQL is not installed")
-    cluster.start()
-    yield cluster
-    cluster.stop()
-    cluster.remove()
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])

@@ -25,7 +25,7 @@ from service.store import Store
 from service.store.live import SourceState, Verdict, taking_in
 from tests.servers import Server
 from tests.test_actions import OPERATOR, Desk, failed, node, policy
-from tests.test_store import begin, flush, judge, postgres, report, store  # noqa: F401 - the fixtures
+from tests.test_store import begin, flush, judge, report, store  # noqa: F401 - the fixtures
 
 FAST = Pace(sweep_s=0.05, first_pause_s=0.02, most_pause_s=0.1, leave_s=0.2)
 

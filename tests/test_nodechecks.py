@@ -20,7 +20,7 @@ from service.store.nodechecks import Check, Checked
 from service.store.situation import cluster
 from tests.servers import Server
 from tests.test_actions import OPERATOR, Desk, failed, policy
-from tests.test_store import postgres, report, store  # noqa: F401 - the fixtures
+from tests.test_store import report, store  # noqa: F401 - the fixtures
 
 HOUR = 3600.0
 VERDICT: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,11 @@ from sqlalchemy import select, update
 from service.store import Store, retention
 from service.store import tables as t
 from service.store.live import open_attempt, taking_in
-from tests.servers import Postgres, Server
+from tests.servers import Server
 from tests.test_store import flush
 
 FAILED = b"step 1\nRuntimeError: CUDA error: an illegal memory access was encountered\nstep 2\n"
 SOON = str(1.0 / 86_400)
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    cluster = Postgres()
-    if not cluster.here:
-        pytest.skip("PostgreSQL is not installed")
-    cluster.start()
-    yield cluster
-    cluster.stop()
-    cluster.remove()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

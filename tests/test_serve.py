@@ -16,22 +16,11 @@ import pytest
 import zstandard
 
 from tests.conftest import ROOT
-from tests.servers import Postgres, Server
+from tests.servers import Server
 
 pytestmark = pytest.mark.server
 LOGS = ROOT / "fixtures" / "logs"
 GPU13 = (LOGS / "job123" / "gpu-13.log").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    cluster = Postgres()
-    if not cluster.here:
-        pytest.skip("PostgreSQL is not installed")
-    cluster.start()
-    yield cluster
-    cluster.stop()
-    cluster.remove()
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])

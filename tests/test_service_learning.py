@@ -6,7 +6,7 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,11 @@ from diagnose.rules import Example, Rule
 from service.store import Store
 from service.store.book import StoreBook
 from tests.conftest import Run
-from tests.servers import Postgres, Server
+from tests.servers import Server
 from tests.test_failure_agent import LAUNCHER, NOTHING_MORE, STALE, UNEXPLAINED, asked, cause
 from tests.test_model import Endpoint, Fault, endpoint  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    cluster = Postgres()
-    if not cluster.here:
-        pytest.skip("PostgreSQL is not installed")
-    cluster.start()
-    yield cluster
-    cluster.stop()
-    cluster.remove()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

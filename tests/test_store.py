@@ -34,18 +34,6 @@ from service.store.live import (
     taking_in,
 )
 from service.store.tokens import create, listed, revoke
-from tests.servers import Postgres
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    cluster = Postgres()
-    if not cluster.here:
-        pytest.skip("PostgreSQL is not installed")
-    cluster.start()
-    yield cluster
-    cluster.stop()
-    cluster.remove()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
