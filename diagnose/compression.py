@@ -278,6 +278,10 @@ class Compression:
             kinds["blank"] += self.counts.blank
         return dict(kinds.most_common())
 
+    def dropped_by_rule(self) -> dict[str, int]:
+        """Lines dropped, by the rule that dropped them."""
+        return {self.matcher.rules[rule].id: lines for rule, lines in self.counts.dropped.most_common()}
+
     def _stream(self, source: int) -> Stream:
         stream = self.streams.get(source)
         if stream is None:

@@ -576,6 +576,7 @@ class Attempt:
             "lines_kept": counts.lines_kept,
             "bytes_kept": counts.bytes_kept,
             "dropped": log_.dropped_by_kind(),
+            "hits": log_.dropped_by_rule(),
             "phase": self.phase,
             "step": _finite(step),
             "loss": _finite(loss[1].last) if loss is not None else None,

@@ -400,3 +400,18 @@ def test_a_token_that_expires_while_a_page_is_open(chromium: Any, tmp_path: Path
         page.wait_for_url("**/ui/jobs/one")
         page.wait_for_selector("#tail >> text=something new")
         context.close()
+
+
+def test_a_filters_hits_are_the_lines_that_it_dropped(page: Any, server: Server) -> None:
+    page.goto("rules?q=megatron-step-marks")
+    hits = page.locator("#rules [data-row] [data-name=hits]")
+    before = int(hits.inner_text())
+    lines = b" > building train, validation, and test datasets for GPT ...\n" * 40
+    server.push("forty-marks", lines, source="log", offset=0)
+    server.end("forty-marks", 0)
+    page.wait_for_selector("#live:not(.lost)")
+    deadline = time.monotonic() + 30
+    while int(hits.inner_text()) == before and time.monotonic() < deadline:
+        time.sleep(0.2)
+        page.reload()
+    assert int(hits.inner_text()) == before + 40

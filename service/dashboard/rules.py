@@ -24,14 +24,18 @@ from service.store.book import StoreBook, selected
 _SHOWN = 10
 Explained = dict[str, tuple[int, int]]
 """rule -> failures that it explained, and how many of them a person corrected"""
+Dropped = dict[str, int]
+"""filter -> lines that it dropped of the latest attempts"""
 
 
 async def show(request: Request) -> Response:
     """The rules that are asked for, and what becomes of a line."""
     page = Page.of(request)
     asked = {name: page.asked(name) for name in ("q", "family", "state", "line")}
-    known, explained = await page.read(lambda connection: (selected(connection), overview.explained(connection)))
-    rows = await asyncio.to_thread(_chosen, known, page.service.jobs.rules, asked, explained)
+    known, explained, dropped = await page.read(
+        lambda connection: (selected(connection), overview.explained(connection), overview.dropped(connection))
+    )
+    rows = await asyncio.to_thread(_chosen, known, page.service.jobs.rules, asked, explained, dropped)
     after = page.asked("before")
     start = next((number + 1 for number, row in enumerate(rows) if row["id"] == after), 0)
     part = rows[start : start + PAGE]
@@ -51,8 +55,12 @@ async def one(request: Request) -> Response:
     page = Page.of(request)
     name = request.path_params["rule"]
     found = await asyncio.to_thread(StoreBook(page.service.store).find, name)
-    explained = await page.read(overview.explained)
-    row = _row(found.rule, found, explained) if found is not None else await asyncio.to_thread(_shipped, name, explained)
+    explained, dropped = await page.read(lambda connection: (overview.explained(connection), overview.dropped(connection)))
+    row = (
+        _row(found.rule, found, explained, dropped)
+        if found is not None
+        else await asyncio.to_thread(_shipped, name, explained, dropped)
+    )
     if row is None:
         raise Unknown("there is no such rule", where=name[:80], remedy="see the list of rules")
     audit = await page.read(lambda connection: overview.trail(connection, f"rule/{name}")) if found is not None else []
@@ -75,12 +83,14 @@ async def decide(request: Request) -> Response:
     return RedirectResponse(session.inside(request, f"rules/{name}?said={said}"), status_code=303)
 
 
-def _chosen(known: list[Learned], rules: RuleSet, asked: dict[str, str | None], explained: Explained) -> list[dict[str, Any]]:
+def _chosen(
+    known: list[Learned], rules: RuleSet, asked: dict[str, str | None], explained: Explained, dropped: Dropped
+) -> list[dict[str, Any]]:
     learned = {one.rule.id for one in known}
-    rows = [_row(one.rule, one, explained) for one in known]
-    shipped = [_row(rule, None, explained) for rule in rules if rule.id not in learned]
-    # Those that explained most come first, the others in their order of precedence.
-    rows += sorted(shipped, key=lambda row: -(row["hits"] or 0))
+    rows = [_row(one.rule, one, explained, dropped) for one in known]
+    shipped = [_row(rule, None, explained, dropped) for rule in rules if rule.id not in learned]
+    # Those that explained most come first, then those that dropped most.
+    rows += sorted(shipped, key=lambda row: (row["family"] != "failures" or not row["hits"], -(row["hits"] or 0)))
     if asked["family"]:
         rows = [row for row in rows if row["family"] == asked["family"]]
     if asked["state"]:
@@ -91,9 +101,8 @@ def _chosen(known: list[Learned], rules: RuleSet, asked: dict[str, str | None], 
     return rows
 
 
-def _row(rule: Rule, known: Learned | None, explained: Explained) -> dict[str, Any]:
-    """A rule and how it does. Lines that shipped filters drop are counted a kind and job, not a rule: of those nothing is
-    known here."""
+def _row(rule: Rule, known: Learned | None, explained: Explained, dropped: Dropped) -> dict[str, Any]:
+    """A rule and how it does."""
     failures, wrong = explained.get(rule.id, (0, 0))
     matched, dirty = (known.matched, known.dirty) if known is not None else (None, None)
     by_lines = 1 - dirty / matched if matched and dirty is not None else None
@@ -112,7 +121,7 @@ def _row(rule: Rule, known: Learned | None, explained: Explained) -> dict[str, A
         "matches": [example.line for example in rule.matches[:_SHOWN]],
         "misses": [example.line for example in rule.misses[:_SHOWN]],
         "state": known.state if known is not None else "shipped",
-        "hits": matched if known is not None else failures if is_failure else None,
+        "hits": matched if known is not None else failures if is_failure else dropped.get(rule.id, 0),
         "precision": by_failures if is_failure and failures else by_lines,
         "matched": matched,
         "dirty": dirty,
@@ -129,9 +138,9 @@ def _with_examples() -> dict[str, Rule]:
     return {rule.id: rule for rule in load(examples=True)}
 
 
-def _shipped(name: str, explained: Explained) -> dict[str, Any] | None:
+def _shipped(name: str, explained: Explained, dropped: Dropped) -> dict[str, Any] | None:
     rule = _with_examples().get(name)
-    return _row(rule, None, explained) if rule is not None else None
+    return _row(rule, None, explained, dropped) if rule is not None else None
 
 
 @lru_cache(maxsize=2)
@@ -144,7 +153,7 @@ def _tried(rules: RuleSet, line: str) -> list[dict[str, Any]]:
     body = body_of(line)
     found = [rule for rule, expression in _expressions(rules) if _matches(expression, body)]
     found.sort(key=lambda rule: rule.family != "failures" and not rule.facts)
-    return [{**_row(rule, None, {}), "verdict": _verdict(rule)} for rule in found]
+    return [{**_row(rule, None, {}, {}), "verdict": _verdict(rule)} for rule in found]
 
 
 def _matches(expression: Any, body: bytes) -> bool:

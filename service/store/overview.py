@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -387,6 +388,19 @@ def explained(connection: Connection) -> dict[str, tuple[int, int]]:
     )
     corrected = {rule: count for rule, count in wrong}  # noqa: C416 - dict() of rows is not typed
     return {rule.rpartition(":")[2]: (count, corrected.get(rule, 0)) for rule, count in counts}
+
+
+LATEST = 200
+"""attempts that tell how much filters drop"""
+
+
+def dropped(connection: Connection) -> dict[str, int]:
+    """Filter -> lines that it dropped of the latest attempts."""
+    a = attempts.c
+    total: Counter[str] = Counter()
+    for hits in connection.scalars(select(a.hits).order_by(a.id.desc()).limit(LATEST)):
+        total.update(hits or {})
+    return dict(total)
 
 
 def group_of(connection: Connection, attempt_id: int) -> dict[str, Any] | None:

@@ -82,6 +82,7 @@ attempts = Table(
     Column("lines_kept", BigInteger, nullable=False, default=0),
     Column("bytes_kept", BigInteger, nullable=False, default=0),
     Column("dropped", JSON),  # kind -> lines
+    Column("hits", JSON),  # filter -> lines
     Column("phase", Text),
     Column("step", Double),
     Column("loss", Double),
