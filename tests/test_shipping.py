@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diagnose.errors import DiagnoseError
@@ -209,6 +209,7 @@ def test_a_file_that_was_replaced_and_is_gone_is_said_to_be_lost(tmp_path: Path)
 
 
 @settings(max_examples=60)
+@example([("write", 2), ("copytruncate", 1), ("write", 1), ("rotate", 1), ("reopen", 1)])
 @given(
     st.lists(st.tuples(st.sampled_from(["write", "rotate", "copytruncate", "read", "reopen"]), st.integers(1, 40)), max_size=25)
 )

@@ -175,7 +175,8 @@ class Tail:
         return min(found)[1] if found else None
 
     def _rotated_while_away(self) -> Path | None:
-        """The file that we were reading, if it now has another name beside its old one."""
+        """The file that we were reading, if it now has another name beside its old one. Whether it was cut back before that, or
+        is a later one with the number of a file that is gone, shows when it is read."""
         state = self.state
         with contextlib.suppress(OSError):
             status = os.stat(state.path)
@@ -185,10 +186,8 @@ class Tail:
         for sibling in _siblings(path):
             with contextlib.suppress(OSError):
                 status = os.stat(sibling)
-                if (status.st_dev, status.st_ino) == (state.device, state.inode) and status.st_size >= state.position:
-                    with open(sibling, "rb") as file:
-                        if file.read(len(state.head)) == state.head:
-                            return sibling
+                if (status.st_dev, status.st_ino) == (state.device, state.inode):
+                    return sibling
         return None
 
 
