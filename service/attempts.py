@@ -201,6 +201,7 @@ class Attempt:
         self._hung = opened.hangs
         self._step: float | None = None
         self._progress_at = opened.last_seen
+        self._training_at = opened.training_at
         self._cost = 0.0
         """seconds that the last report took"""
         # Since we listen: while we did not, nobody could tell us anything.
@@ -559,6 +560,8 @@ class Attempt:
         log_, counts = job.compression, job.compression.counts
         step = log_.last_step
         if step is not None and step != self._step:
+            if self._step is None:
+                self._training_at = self.last_seen
             self._step, self._progress_at = step, self.last_seen
         if self._verdict is None:  # else they were just asked
             self._look_for_anomalies(job)
@@ -580,6 +583,7 @@ class Attempt:
             "phase": self.phase,
             "step": _finite(step),
             "loss": _finite(loss[1].last) if loss is not None else None,
+            "training_at": self._training_at,
             "progress_at": self._progress_at,
             "workload": self.workload,
         }

@@ -415,3 +415,17 @@ def test_a_filters_hits_are_the_lines_that_it_dropped(page: Any, server: Server)
         time.sleep(0.2)
         page.reload()
     assert int(hits.inner_text()) == before + 40
+
+
+def test_the_timeline_tells_how_long_an_attempt_took_to_its_first_step(page: Any, server: Server) -> None:
+    server.push("slow-start", b"loading the model\n", source="log", offset=0)
+    time.sleep(1.5)
+    server.push("slow-start", b" iteration 1/ 500 | lm loss: 7.1E+00 |\n", source="log", offset=18)
+    server.end("slow-start", 0)
+    page.goto("jobs/slow-start")
+    page.wait_for_selector("#live:not(.lost)")
+    page.wait_for_selector("#timeline [data-name=startup]")
+    told = page.inner_text("#timeline [data-name=startup]")
+    seconds = float(told.partition("\u00a0")[0].partition(" ")[0])
+    assert "to its first step" in told
+    assert 1 <= seconds < 60

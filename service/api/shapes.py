@@ -129,6 +129,8 @@ class AttemptRow(BaseModel):
     phase: str | None
     step: float | None
     loss: float | None
+    training_at: float | None
+    """when its first step was seen"""
     progress_at: float | None
     category: str | None
     reason: str | None

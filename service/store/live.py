@@ -64,6 +64,8 @@ class Opened:
     """it was last said that it hangs"""
     lines_deleted: float | None = None
     """when, if its kept lines are gone: then it cannot go on"""
+    training_at: float | None = None
+    """when its first step was seen"""
 
 
 class KeptRow(NamedTuple):
@@ -161,6 +163,7 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         row.workload,
         row.state == "running" and wanted == found.attempt and found.reason == "hang",
         row.lines_deleted,
+        row.training_at,
     )
 
 

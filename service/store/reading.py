@@ -60,7 +60,7 @@ def job(connection: Connection, name: str) -> dict[str, Any] | None:
         return None
     a, p = t.attempts.c, t.progress.c
     attempts = connection.execute(
-        select(*[column for column in a if column.name not in ("snapshot", "job_id", "lsn", "step", "loss")],
+        select(*[column for column in a if column.name not in ("snapshot", "hits", "job_id", "lsn", "step", "loss")],
                # what the log does not say, the training may have told
                func.coalesce(a.step, p.step).label("step"), func.coalesce(a.loss, p.loss).label("loss"),
                t.diagnoses.c.category, t.diagnoses.c.reason, t.diagnoses.c.confidence, t.diagnoses.c.summary,

@@ -86,6 +86,7 @@ attempts = Table(
     Column("phase", Text),
     Column("step", Double),
     Column("loss", Double),
+    Column("training_at", Double),  # when its first step was seen
     Column("progress_at", Double),  # when the step last moved
     Column("workload", Text),  # the kind of job, as learned rules see it
     Column("lines_deleted", Double),  # when the kept lines went, their time being over
