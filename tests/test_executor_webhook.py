@@ -24,7 +24,18 @@ from service.outgoing import networks
 KEY = "0123456789abcdef0123456789abcdef"
 SECRET = signing.new_secret()
 LOOPBACK = networks("127.0.0.0/8")
-ORDER = Order(KEY, "isolate_and_restart", "8812", 1, {"cluster": "alps"}, ("gpu-1",), ("gpu-2",), {"step": 7}, (3, 9), "Xid 79")
+ORDER = Order(
+    key=KEY,
+    kind="isolate_and_restart",
+    job="8812",
+    attempt=1,
+    labels={"cluster": "alps"},
+    nodes=("gpu-1",),
+    avoid=("gpu-2",),
+    restart_from={"step": 7},
+    skip_batches=(3, 9),
+    why="Xid 79",
+)
 
 
 @contextmanager
