@@ -141,6 +141,9 @@ def test_a_link_that_is_put_in_the_way_later_is_not_followed(server: Server, sha
     path = shared / "swapped.log"
     path.write_bytes(b"harmless\n")
     assert submit(server, path, analysis_intent="progressive", job_id="swapped")[0] == 200
+    deadline = time.monotonic() + 30
+    while server.client.get("/v1/jobs/swapped").status_code != 200 and time.monotonic() < deadline:
+        time.sleep(0.1)
     (tmp_path / "secret").write_text("secret\n" * 100)
     path.unlink()
     path.symlink_to(tmp_path / "secret")

@@ -138,6 +138,23 @@ def test_records_a_long_body_comes_in_parts_with_their_own_keys() -> None:
     assert len(batches) == len({batch.key for batch in batches}) >= 4
 
 
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "kim", "li"]), st.integers(0, 99)), max_size=12))
+def test_records_of_one_source_stay_together_whatever_labels_they_know(said: list[tuple[str, str, int]]) -> None:
+    """Two batches of a body under one key would count as one that was sent twice."""
+    body = [
+        {"log": f"line {n}", "source": source, "job": "run7", **({"user": user} if user else {})} for source, user, n in said
+    ]
+    batches, decoded = records(json.dumps(body).encode())
+    assert decoded.rejected == 0
+    assert len({batch.key for batch in batches}) == len(batches)
+    assert {batch.source: batch.data for batch in batches} == {
+        source: b"".join(b"line %d\n" % n for one, _, n in said if one == source) for source in {one for one, _, _ in said}
+    }
+    for batch in batches:
+        users = [user for source, user, _ in said if source == batch.source and user]
+        assert batch.labels.get("user") == (users[0] if users else None)
+
+
 def test_records_url_and_record_say_whose_they_are() -> None:
     ((batch,), _) = records(b'{"message":"a","rank":3,"job":"other"}', job="run7", node="n1")
     assert (batch.job, batch.rank, batch.node) == ("run7", 3, "n1")

@@ -6,8 +6,10 @@ has sent makes the same key; a line that is logged twice comes with two times, s
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+from typing import NamedTuple
 
 from service.batch import Batch, checked
 from service.errors import Refused
@@ -16,6 +18,16 @@ from service.protocols.requests import Decoded, Head
 
 LARGEST = 1 << 20
 _MOST_OWNERS = 10_000
+
+
+class Place(NamedTuple):
+    """Whose lines they are."""
+
+    job: str
+    attempt: int | None
+    source: str
+    rank: int | None
+    node: str | None
 
 
 class Gathering:
@@ -28,29 +40,43 @@ class Gathering:
         self._source = head.said("source")
         self._rank = head.number("rank")
         self._node = head.said("node")
-        self._batch_of: dict[Identity, Batch | str] = {}
-        self._piles: dict[Identity, bytearray] = {}
+        self._place_of: dict[Identity, Place | str] = {}
+        self._owners: dict[Place, Batch] = {}
+        self._piles: dict[Place, bytearray] = {}
         self._ended = 0
         self.decoded = Decoded([])
 
     def add(self, identity: Identity, text: bytes, *, partial: bool = False) -> None:
         """One line; a partial one gets no newline."""
         self.decoded.lines += 1
-        owner = self._batch_of.get(identity)
-        if owner is None:
-            if len(self._batch_of) >= _MOST_OWNERS:
+        place = self._place_of.get(identity)
+        if place is None:
+            if len(self._place_of) >= _MOST_OWNERS:
                 self.decoded.reject(f"more than {_MOST_OWNERS:,} sources in one body")
                 return
-            owner = self._batch_of[identity] = self._owner(identity)
-        if isinstance(owner, str):
-            self.decoded.reject(owner)
+            place = self._place_of[identity] = self._placed(identity)
+        if isinstance(place, str):
+            self.decoded.reject(place)
             return
-        pile = self._piles.get(identity)
+        pile = self._piles.get(place)
         if pile is None:
-            pile = self._piles[identity] = bytearray()
+            pile = self._piles[place] = bytearray()
         pile += text
         if not partial and not text.endswith(b"\n"):
             pile += b"\n"
+
+    def _placed(self, identity: Identity) -> Place | str:
+        """Where lines of this identity belong, or why nowhere. Records of one source may know more or fewer labels: their lines
+        stay together, in order, and what each knows is put together."""
+        owner = self._owner(identity)
+        if isinstance(owner, str):
+            return owner
+        place = Place(owner.job, owner.attempt, owner.source, owner.rank, owner.node)
+        known = self._owners.setdefault(place, owner)
+        if owner.labels.items() - known.labels.items():
+            with contextlib.suppress(Refused):  # too many together: those of the first will do
+                self._owners[place] = checked(dataclasses.replace(known, labels={**owner.labels, **known.labels}))
+        return place
 
     def _owner(self, identity: Identity) -> Batch | str:
         """What all batches of an owner have in common, or why there can be none."""
@@ -77,12 +103,11 @@ class Gathering:
     def end(self, stamp: bytes) -> Decoded:
         """All that was added since the last time. ``stamp`` is a digest of the bytes that said so."""
         batches = self.decoded.batches
-        for identity, pile in self._piles.items():
-            owner = self._batch_of[identity]
-            assert isinstance(owner, Batch)
-            key = hashlib.blake2b(
-                f"{owner.source}\0{owner.rank}\0{self._ended}".encode(), key=stamp, digest_size=16
-            ).hexdigest()
+        for place, pile in self._piles.items():
+            owner = self._owners[place]
+            # A key for each pile: two of one body with the same would count as one sent twice.
+            said = "\0".join(map(str, (*place, self._ended)))
+            key = hashlib.blake2b(said.encode("utf-8", "surrogateescape"), key=stamp, digest_size=16).hexdigest()
             for number, start in enumerate(range(0, len(pile), LARGEST)):
                 data = bytes(pile[start : start + LARGEST])
                 batches.append(dataclasses.replace(owner, data=data, key=f"{key}.{number}"))
