@@ -10,6 +10,8 @@ Needs nothing but the standard library, and torch in the workers.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import glob
 import json
 import os
@@ -25,6 +27,8 @@ _LINE_LIMIT = 1 << 16
 _SPAN = 16
 """matrices hold whole numbers below this, so that float32 is exact and every wrong bit shows"""
 _MATMULS, _GATHERS = 10, 5
+_LEAVE_S = 5.0
+"""for leaving the group, once all is said"""
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -40,13 +44,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--matrix", type=int, default=0, help="rows; 0: 4096 on a GPU, 512 without")
     parser.add_argument("--mib", type=int, default=0, help="that each process gives; 0: 64 on a GPU, 4 without")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--supervisor", type=int, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
     if arguments.worker is not None:
-        _say(work(arguments))
+        _end_with(arguments.supervisor)
+        work(arguments)
     else:
         _say(supervise(arguments, list(sys.argv[1:] if argv is None else argv)))
     return 0
@@ -76,7 +82,7 @@ def supervise(arguments: argparse.Namespace, words: list[str]) -> dict[str, Any]
     began = time.monotonic()
     workers = [
         subprocess.Popen(  # noqa: S603  # this interpreter, and the words it was started with
-            [sys.executable, "-m", "diagnose.probe", *words, "--worker", str(number)],
+            [sys.executable, "-m", "diagnose.probe", *words, "--worker", str(number), "--supervisor", str(os.getpid())],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -120,10 +126,12 @@ def _answers(workers: Sequence[subprocess.Popen[bytes]], deadline: float) -> lis
                     del key.data[:-_LINE_LIMIT]
                 else:
                     selector.unregister(key.fileobj)
+            if all(_said(one) is not None for one in out):
+                deadline = min(deadline, time.monotonic() + _LEAVE_S)
     return [_answer(worker, out[number], err[number], deadline) for number, worker in enumerate(workers)]
 
 
-def _answer(worker: subprocess.Popen[bytes], out: bytearray, err: bytearray, deadline: float) -> dict[str, Any]:
+def _said(out: bytearray) -> dict[str, Any] | None:
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         try:
             answer = json.loads(line)
@@ -131,6 +139,13 @@ def _answer(worker: subprocess.Popen[bytes], out: bytearray, err: bytearray, dea
             continue
         if isinstance(answer, dict) and isinstance(answer.get("ok"), bool):
             return answer
+    return None
+
+
+def _answer(worker: subprocess.Popen[bytes], out: bytearray, err: bytearray, deadline: float) -> dict[str, Any]:
+    answer = _said(out)
+    if answer is not None:
+        return answer
     try:
         status = worker.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -151,13 +166,23 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
 # A worker
 
 
-def work(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Both tests in this process."""
+def _end_with(supervisor: int | None) -> None:
+    """Whoever kills the supervisor ends its workers too. One that is left waits for its group on, and would be taken for a member
+    of the next group that meets at that port: a good node would hang there."""
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if supervisor is not None and os.getppid() != supervisor:  # it ended before that
+        sys.exit(1)
+
+
+def work(arguments: argparse.Namespace) -> None:
+    """Both tests in this process, and what is to be said of them."""
     try:
         import torch
         import torch.distributed as dist
     except ImportError as error:
-        return {"ok": False, "what": f"torch cannot be imported ({error}); pip install 'diagnose-train[check]'"}
+        _say({"ok": False, "what": f"torch cannot be imported ({error}); pip install 'diagnose-train[check]'"})
+        return
     from datetime import timedelta
 
     on_gpu = torch.cuda.is_available() and arguments.backend != "gloo"
@@ -179,12 +204,15 @@ def work(arguments: argparse.Namespace) -> dict[str, Any]:
         compute_s, compute_wrong = _matmul(torch, device, arguments.matrix or (4096 if on_gpu else 512))
         gather_s, gather_wrong = _gather(torch, dist, device, arguments.mib or (64 if on_gpu else 4))
         wrong = compute_wrong or gather_wrong
-        # All leave together: who leaves first takes the group's store with it, and its neighbour would fail.
+    except Exception as error:  # whatever torch, NCCL or the driver raises is the answer
+        _say({"ok": False, "what": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"})
+        return
+    _say({"ok": wrong is None, "what": wrong, "compute_s": compute_s, "gather_s": gather_s})
+    # All leave together: who leaves first takes the group's store with it, and its neighbour would fail. That leaving hangs now
+    # and then says nothing of a node: the tests are over.
+    with contextlib.suppress(Exception):
         dist.barrier()
         dist.destroy_process_group()
-    except Exception as error:  # whatever torch, NCCL or the driver raises is the answer
-        return {"ok": False, "what": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"}
-    return {"ok": wrong is None, "what": wrong, "compute_s": compute_s, "gather_s": gather_s}
 
 
 def _bracketed(address: str) -> str:

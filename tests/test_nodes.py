@@ -101,6 +101,13 @@ def test_broken_nodes_are_found(
 
 
 @pytest.mark.server
+def test_who_hangs_when_all_is_said_is_not_faulty(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    status, verdict, tests = on_nodes({"n1": "linger"}, ["n0", "n1"], 90, tmp_path)
+    assert (status, verdict["good"], verdict["faulty"]) == (0, ["n0", "n1"], []), json.dumps([verdict, tests])
+
+
+@pytest.mark.server
 @pytest.mark.parametrize("fault", ["hang", "frozen"])
 def test_a_hang_costs_its_time_out_and_stalls_nobody(fault: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -115,6 +122,26 @@ def test_a_hang_costs_its_time_out_and_stalls_nobody(fault: str, tmp_path: Path)
 
 
 # Without torch
+
+
+def test_a_worker_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
+    """It would join the next test that meets at its port."""
+    (tmp_path / "torch.py").write_text(
+        "import pathlib, os, time\npathlib.Path('worker').write_text(str(os.getpid()))\ntime.sleep(99)"
+    )
+    words = "--node n0 --rank 1 --size 2 --address 127.0.0.1 --port 1 --timeout 90".split()
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "CUDA_VISIBLE_DEVICES": ""}
+    supervisor = subprocess.Popen([sys.executable, "-m", "diagnose.probe", *words], cwd=tmp_path, env=environment)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "worker").exists() or not (tmp_path / "worker").read_text():
+        assert time.monotonic() < deadline, "no worker began"
+        time.sleep(0.05)
+    worker = Path("/proc", (tmp_path / "worker").read_text())
+    supervisor.kill()
+    supervisor.wait()
+    while worker.exists() and "Z" not in (worker / "stat").read_text().rpartition(")")[2].split()[0]:
+        assert time.monotonic() < deadline, "it lives on"
+        time.sleep(0.05)
 
 
 def test_probe_ends_what_does_not_answer(tmp_path: Path) -> None:

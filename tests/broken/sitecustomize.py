@@ -15,7 +15,7 @@ _fault = os.environ.get("NODE_FAULT", "")
 _is_probe = "diagnose.probe" in sys.orig_argv
 _is_worker = _is_probe and "--worker" in sys.orig_argv
 
-if _is_worker and _fault in ("hang", "slow", "wrong", "corrupt"):
+if _is_worker and _fault in ("hang", "slow", "wrong", "corrupt", "linger"):
     import torch
     import torch.distributed as dist
 
@@ -42,6 +42,8 @@ if _is_worker and _fault in ("hang", "slow", "wrong", "corrupt"):
         dist.all_gather = _hang
     elif _fault == "corrupt":
         dist.all_gather = _corrupt
+    elif _fault == "linger":
+        dist.destroy_process_group = _hang
     else:
         torch.matmul = {"slow": _slow, "wrong": _wrong}[_fault]
 elif _is_worker and _fault == "exit":
