@@ -167,8 +167,8 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with(supervisor: int | None) -> None:
-    """Whoever kills the supervisor ends its workers too. One that is left waits for its group on, and would be taken for a member
-    of the next group that meets at that port: a good node would hang there."""
+    """Whoever kills the supervisor ends its workers too. One that is left waits on for its group, and would be taken for a
+    member of the next group that meets at that port: a good node would hang there."""
     with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if supervisor is not None and os.getppid() != supervisor:  # it ended before that
