@@ -130,14 +130,14 @@ _LOOKUPS = {
 """exceptions that programs use to ask a question; what the handler then does may fail by itself"""
 
 
-def explain(evidence: Evidence, log: Compression, known: Collection[str] = ()) -> Finding:
+def explain(evidence: Evidence, log: Compression, known: Collection[str] = (), *, running: bool = False) -> Finding:
     """Why the job failed, or that it did not. ``known``: lines (as ``normal`` gives them) of runs that went well."""
-    return _Case(evidence, log, known).explain()
+    return _Case(evidence, log, known, running).explain()
 
 
 class _Case:
-    def __init__(self, evidence: Evidence, log: Compression, known: Collection[str]) -> None:
-        self.evidence, self.log, self.known = evidence, log, known
+    def __init__(self, evidence: Evidence, log: Compression, known: Collection[str], running: bool) -> None:
+        self.evidence, self.log, self.known, self.running = evidence, log, known, running
         taxonomy = shipped_taxonomy()
         self.depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
         self.category_of = taxonomy.category_of
@@ -187,7 +187,8 @@ class _Case:
             seen_well = self.known and fault.traceback is None and normal(fault.event.body) in self.known
             if seen_well or (not fault.fatal and _kind(fault) in survived):
                 fault.recovered = True
-        course = Course({name: found for name in self.log.series_names if (found := self.log.series(name)) is not None})
+        series = {name: found for name in self.log.series_names if (found := self.log.series(name)) is not None}
+        course = Course(series, running=self.running)
         for anomaly in findings(course):
             fault = self._detected(anomaly)
             if fault is None:

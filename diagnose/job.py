@@ -105,7 +105,7 @@ class Job:
         from diagnose.checkpoints import saved
 
         evidence = self.evidence()
-        finding = explain(evidence, self.compression, self.known)
+        finding = explain(evidence, self.compression, self.known, running=running)
         outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
         counts = self.compression.counts
         checkpoints = saved(self.compression.facts, self.compression.matcher.rules)

@@ -619,7 +619,7 @@ class Attempt:
             return
         compression = job.compression
         known = {name: found for name in compression.series_names if (found := compression.series(name)) is not None}
-        alarm = next((one for one in findings(Course(known)) if one.reason is not None), None)
+        alarm = next((one for one in findings(Course(known, running=True)) if one.reason is not None), None)
         anomaly = f"{alarm.detector} {alarm.line}" if alarm is not None else None
         if anomaly != self._anomaly:
             self._anomaly = anomaly

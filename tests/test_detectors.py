@@ -21,8 +21,8 @@ def series(values: list[float], room: int = 512) -> Series:
     return result
 
 
-def found(**values: list[float]) -> list[Anomaly]:
-    return findings(Course({name: (0, series(numbers)) for name, numbers in values.items()}))
+def found(*, running: bool = False, **values: list[float]) -> list[Anomaly]:
+    return findings(Course({name: (0, series(numbers)) for name, numbers in values.items()}, running=running))
 
 
 def falling(count: int, noise: float = 0.02, seed: int = 1) -> list[float]:
@@ -30,8 +30,8 @@ def falling(count: int, noise: float = 0.02, seed: int = 1) -> list[float]:
     return [2 + 8 * math.exp(-n / (count / 4)) + chance.gauss(0, noise) for n in range(count)]
 
 
-def alarms(**values: list[float]) -> list[Anomaly]:
-    return [anomaly for anomaly in found(**values) if anomaly.reason is not None]
+def alarms(*, running: bool = False, **values: list[float]) -> list[Anomaly]:
+    return [anomaly for anomaly in found(running=running, **values) if anomaly.reason is not None]
 
 
 def test_a_loss_that_rises_and_stays() -> None:
@@ -78,6 +78,7 @@ def test_a_loss_scale_at_its_floor() -> None:
         [9.0, 10.5, 10.9, 10.2, 9.5, *falling(100)],
         [*falling(60), math.nan, *falling(60)[-20:]],
         [*falling(100), *falling(100)],
+        [*falling(120)[100:], *[0.0] * 40, *falling(200, noise=0.3)[120:]],
         [2.0] * 50,
         [0.0] * 50,
         [-1.0 - n / 50 for n in range(50)],
@@ -93,6 +94,7 @@ def test_a_loss_scale_at_its_floor() -> None:
         "warm-up",
         "one nan",
         "restart",
+        "batches left out",
         "flat",
         "zero",
         "negative",
@@ -103,6 +105,30 @@ def test_a_loss_scale_at_its_floor() -> None:
 )
 def test_no_alarm(loss: list[float]) -> None:
     assert alarms(loss=loss) == []
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.3])
+def test_a_job_that_runs_is_given_time_to_come_down(noise: float) -> None:
+    """A spike of twenty steps, seen at each of its steps: a roll-back would throw away what heals by itself."""
+    course = [*falling(100, noise), *[9.0] * 20, *falling(200, noise)[120:]]
+    for seen in range(len(course)):
+        assert alarms(running=True, loss=course[:seen]) == [], seen
+    (told,) = found(running=True, loss=course[:105])
+    assert told.sentence.endswith("to 9 at step 101; it has not come down yet.")
+    assert len(alarms(loss=course[:105])) == 1, "it ended there"
+
+
+def test_a_job_that_runs_and_does_not_come_down_is_an_alarm() -> None:
+    (anomaly,) = alarms(running=True, loss=falling(100) + [9.0] * 32)
+    assert (anomaly.step, anomaly.last_step) == (101, 132)
+
+
+def test_batches_left_out_are_no_level_to_rise_from() -> None:
+    """Seen at each step: what a trainer prints for batches that it skips after a roll-back."""
+    for seed in range(20):
+        course = [*falling(117, 0.3, seed)[100:], *[0.0] * 44, *falling(240, 0.3, seed)[161:]]
+        for seen in range(len(course)):
+            assert alarms(loss=course[:seen]) == [], (seed, seen)
 
 
 def test_a_spike_that_came_down_is_told() -> None:

@@ -45,6 +45,8 @@ class Course:
     series: dict[str, tuple[int, Series]] = field(default_factory=dict)
     """name -> (source, its fullest series)"""
     silence: Silence | None = None
+    running: bool = False
+    """the end is not the last word: what just rose may come down again"""
 
 
 def mean(bucket: Bucket) -> float:

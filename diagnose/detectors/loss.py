@@ -1,7 +1,8 @@
 """Loss: not a number, or far above where it was, and staying there; a loss scale that fell to its floor.
 
 A spike that comes down again is told, not alarmed about. What looks alike and is not: warm-up (the first values), a
-loss that was always noisy (its own steps are the measure), a new epoch or a restart (the base is the median of many values).
+loss that was always noisy (its own steps are the measure), a new epoch or a restart (the base is the median of many values),
+steps that were left out (trainers print exactly 0 for a batch that they skip: no level to rise from).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _JUMP, _STAYS = 0.3, 0.15
 """above the level, as a share of it: to begin an anomaly; to go on being one"""
 _SPREADS = 8.0
 _NANS = 3
+_PATIENCE = _BASE
+"""values that a job which runs is given to come down again: most spikes do, and a roll-back costs more than they"""
 
 
 def find(course: Course) -> Iterator[Anomaly]:
@@ -27,7 +30,7 @@ def find(course: Course) -> Iterator[Anomaly]:
         if name in course.series:
             source, series = course.series[name]
             found = _not_a_number(source, series)
-            level = _level(source, series) if name == "loss" else None
+            level = _level(source, series, course.running) if name == "loss" else None
             if found is None:
                 found = level
             elif level is not None and level.sustained and level.step == level.step:
@@ -68,9 +71,10 @@ def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | 
     return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)
 
 
-def _level(source: int, series: Series) -> Anomaly | None:
+def _level(source: int, series: Series, running: bool) -> Anomaly | None:
     """The loss leaves its level; the last time it did."""
-    places, values = means(series)
+    trained = [(place, value) for place, value in zip(*means(series), strict=True) if value]
+    places, values = [place for place, _ in trained], [value for _, value in trained]
     spike: Anomaly | None = None
     at = _FEWEST
     while at < len(values) - 1:
@@ -90,10 +94,12 @@ def _level(source: int, series: Series) -> Anomaly | None:
             buckets = series.buckets
             first, last = buckets[places[at]], buckets[places[end - 1]]
             sustained = end == len(values)
+            waits = running and sum(buckets[place].finite for place in places[at:end]) < _PATIENCE
             sentence = f"The loss rose from {base:.3g} to {max(values[at:end]):.3g}"
             sentence += f" at step {first.step:.0f}" if first.step == first.step else ""
-            sentence += " and stayed there." if sustained else ", and came down again."
-            reason = "loss_anomaly" if sustained and end - at >= _FEWEST else None
+            stays = "; it has not come down yet." if waits else " and stayed there."
+            sentence += stays if sustained else ", and came down again."
+            reason = "loss_anomaly" if sustained and not waits and end - at >= _FEWEST else None
             spike = Anomaly("loss", reason, source, first.line, sentence, first.step, last.step, sustained)
             at = end + _BASE // 2
         else:
