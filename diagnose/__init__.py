@@ -19,7 +19,7 @@ The map, in reading order; a module imports only what stands above it, and ``job
     rollback client                                     where training goes on after a spike; what its scripts call
     agent                                               the model's side; imported only where it is called
     learning learner                                    unknown lines -> learned rules: of logs, and beside a running job
-    shipping                                            logs on their way to a service
+    shipping guard                                      logs on their way to a service; a folder that one process has
     cli                                                 one module a command
 """
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -29,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from diagnose.errors import DiagnoseError
+from diagnose.guard import Guard
 from service import rawlog
 from service.concealment import conceal
 from service.journal import DATA, Journal, Owner, Reader, Record
@@ -133,20 +132,7 @@ class Archive:
         """deleted jobs: what the journal has of them up to an LSN is not wanted"""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
-        try:
-            rawlog.make_folder(folder)
-            self._guard = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise DiagnoseError(
-                f"cannot be written: {error.strerror}", where=str(folder), remedy="give another folder with --raw-logs"
-            ) from None
-        try:
-            fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._guard)
-            raise DiagnoseError(
-                "another service keeps its raw logs in this folder", where=str(folder), remedy="give each a folder of its own"
-            ) from None
+        self._guard = Guard(folder, "another service", "--raw-logs", rawlog.make_folder)
 
     def start(self) -> None:
         """Behind the journal's."""
@@ -159,7 +145,7 @@ class Archive:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join(30)
-        os.close(self._guard)
+        self._guard.close()
 
     # --- asked from elsewhere ------------------------------------------------------------------------------------------------
 

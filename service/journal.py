@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from diagnose.errors import DiagnoseError
+from diagnose.guard import Guard
 from service.errors import Busy, Unavailable
 
 log = logging.getLogger("diagnose.journal")
@@ -124,22 +124,7 @@ class Journal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.syncs = 0
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._guard = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise DiagnoseError(
-                f"cannot be written: {error.strerror}", where=str(folder), remedy="give another folder with --data"
-            ) from None
-        import fcntl
-
-        try:
-            fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._guard)
-            raise DiagnoseError(
-                "another service uses this folder", where=str(folder), remedy="stop it, or give another folder with --data"
-            ) from None
+        self._guard = Guard(folder, "another service", "--data")
 
     # --- what was there ------------------------------------------------------------------------------------------------------
 
@@ -371,7 +356,7 @@ class Journal:
             self._thread.join(30)
         if self._current is not None:
             self._close_segment()
-        os.close(self._guard)
+        self._guard.close()
 
 
 class Reader:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from diagnose.errors import DiagnoseError
+from diagnose.guard import Guard
 from service.actions import InHand, Taken
 from service.dispatch import Dispatch, Pace, name_in
 from service.errors import Busy, Conflict, Forbidden, Refused, Unauthorised, Unavailable, Unknown
@@ -94,18 +92,11 @@ def _taken(said: dict[str, Any]) -> Taken:
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[str]:
     """The runner's name; nobody else has the folder meanwhile."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    guard = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    guard = Guard(folder, "another runner", "--state")
     try:
-        try:
-            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DiagnoseError(
-                "another runner acts with this folder", where=str(folder), remedy="stop it, or give another with --state"
-            ) from None
         yield name_in(folder, "runner")
     finally:
-        os.close(guard)
+        guard.close()
 
 
 async def act(

@@ -175,7 +175,7 @@ def test_one_state_is_one_runners(server: Server, diagnose: Run, tmp_path: Path)
         until(lambda: "carries out orders" in (tmp_path / "runner.log").read_text(), tmp_path)
         done = diagnose("runner", "--to", server.url, "--act", "--state", "state", "--", "/bin/true")
     assert done.returncode == 2
-    assert "another runner acts with this folder" in done.stderr
+    assert "another runner uses this folder" in done.stderr
 
 
 def test_a_token_that_may_not_operate(server: Server, diagnose: Run) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
-from diagnose.cli import printable
+from diagnose.cli import database, printable
 from diagnose.cli.serve import settings_of
 
 
@@ -22,20 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     revoke = actions.add_parser("revoke", help="make a token invalid")
     revoke.add_argument("name")
     for one in (create, listing, revoke):
-        one.add_argument("--data", metavar="DIR", type=Path, help="the data folder of the service")
-        one.add_argument("--database", metavar="URL", help="its database, if it is not in the data folder")
+        database.options(one)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from service.store import Store
     from service.store import tokens as stored
 
-    settings = settings_of(arguments)
-    if settings.database is None:
-        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
-    try:
-        store.migrate()
+    with database.opened(settings_of(arguments)) as store:
         if arguments.action == "create":
             expires = time.time() + 86_400 * arguments.days if arguments.days is not None else None
             print(
@@ -52,6 +44,4 @@ def run(arguments: argparse.Namespace) -> int:
                 state = "valid" if token.valid(time.time()) else "revoked" if token.revoked else "expired"
                 made = datetime.fromtimestamp(token.created, UTC).date()
                 print(f"{printable(token.name)}\t{token.role}\t{state}\tcreated {made}")
-    finally:
-        store.close()
     return 0

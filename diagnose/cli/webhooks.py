@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnose.cli import printable
+from diagnose.cli import database, printable
 from diagnose.cli.destination import count
 from diagnose.cli.serve import settings_of
 from diagnose.errors import DiagnoseError
@@ -34,22 +34,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for one in (add, test):
         one.add_argument("--webhooks-to", metavar="NETWORKS", help="private networks that may be reached, as serve allows them")
     for one in (add, listing, remove, test):
-        one.add_argument("--data", metavar="DIR", type=Path, help="the data folder of the service")
-        one.add_argument("--database", metavar="URL", help="its database, if it is not in the data folder")
+        database.options(one)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from service.store import Store
-
     settings = settings_of(arguments)
-    if settings.database is None:
-        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
-    try:
-        store.migrate()
+    with database.opened(settings) as store:
         return asyncio.run(_ACTIONS[arguments.action](arguments, store, settings.webhooks_to))
-    finally:
-        store.close()
 
 
 async def _add(arguments: argparse.Namespace, store: Store, private: str) -> int:

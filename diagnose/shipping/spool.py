@@ -6,7 +6,6 @@ runner that is killed sends a piece again at most, which the service knows by it
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -18,6 +17,7 @@ from pathlib import Path
 import zstandard
 
 from diagnose.errors import DiagnoseError
+from diagnose.guard import Guard
 from diagnose.shipping.destination import Owner
 
 _TABLES = """
@@ -73,20 +73,7 @@ class Spool:
 
     def __init__(self, folder: Path, limit: int = 1 << 30) -> None:
         self.limit = limit
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = open(folder / "lock", "a")  # noqa: SIM115 - held as long as the spool is open
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DiagnoseError(
-                "another runner uses this state folder",
-                where=str(folder),
-                remedy="give each its own with --state, or stop the other",
-            ) from None
-        except OSError as error:
-            raise DiagnoseError(
-                f"the state cannot be kept here: {error.strerror}", where=str(folder), remedy="give a folder with --state"
-            ) from None
+        self._guard = Guard(folder, "another runner", "--state")
         try:
             self._database = sqlite3.connect(folder / "runner.db", isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -104,7 +91,7 @@ class Spool:
 
     def close(self) -> None:
         self._database.close()
-        self._lock.close()
+        self._guard.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -1,0 +1,33 @@
+"""The database of a service, for commands that change it beside the service itself."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+    from service.store import Store
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="DIR", type=Path, help="the data folder of the service")
+    parser.add_argument("--database", metavar="URL", help="its database, if it is not in the data folder")
+
+
+@contextlib.contextmanager
+def opened(settings: Settings) -> Iterator[Store]:
+    """Brought to this version's tables; made where there is none yet."""
+    from service.store import Store
+
+    if settings.database is None:
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
+    try:
+        store.migrate()
+        yield store
+    finally:
+        store.close()
