@@ -33,6 +33,7 @@ from service.store.live import (
     state_of,
     taking_in,
 )
+from service.store.migrate import upgrade
 from service.store.tokens import create, listed, revoke
 
 
@@ -54,6 +55,32 @@ def test_migrations_make_what_the_tables_say(store: Store) -> None:
         return list(compare_metadata(MigrationContext.configure(connection), t.metadata))
 
     assert store.read(differences) == []
+
+
+def test_no_key_is_given_twice(tmp_path: Path) -> None:
+    """Not even in a database whose tables were made when SQLite could: and what they hold is carried over."""
+    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    upgrade(store.engine, "0010")
+
+    def fill(connection: Connection) -> None:
+        for job in (1, 2):
+            opened = open_attempt(connection, f"job{job}", None, {}, 1.0)
+            columns = "(key, attempt_id, kind, nodes, why, state, fence, created, changed)"
+            values = f"('k{job}', {opened.attempt_id}, 'restart', '[]', 'because', 'proposed', 0, 1.0, 1.0)"
+            connection.exec_driver_sql(f"insert into actions {columns} values {values}")
+
+    def ids(connection: Connection) -> list[list[int]]:
+        return [sorted(connection.execute(select(table.c.id)).scalars()) for table in (t.jobs, t.attempts, t.actions)]
+
+    try:
+        store.write(fill)
+        store.migrate()
+        assert store.read(ids) == [[1, 2]] * 3
+        store.write(lambda connection: connection.exec_driver_sql("delete from jobs where id = 2"))
+        assert store.read(ids) == [[1]] * 3, "foreign keys are looked after again"
+        assert store.write(lambda connection: open_attempt(connection, "job3", None, {}, 1.0)).attempt_id == 3
+    finally:
+        store.close()
 
 
 def report(

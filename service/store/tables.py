@@ -31,7 +31,11 @@ metadata = MetaData(
     }
 )
 Big = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite counts up by itself only where a key is called INTEGER (which has 64 bits there)."""
+"""SQLite counts up by itself only where a key is called INTEGER (which has 64 bits there).
+
+Where people or programs hold on to a key (an action to approve, an attempt to read) a table says ``sqlite_autoincrement``: else
+SQLite gives the key of what was deleted to what comes next.
+"""
 
 jobs = Table(
     "jobs",
@@ -58,6 +62,7 @@ jobs = Table(
     Index(None, "reason", "last_seen"),
     Index(None, "user", "last_seen"),
     Index(None, "cluster", "last_seen"),
+    sqlite_autoincrement=True,
 )
 
 attempts = Table(
@@ -95,6 +100,7 @@ attempts = Table(
     Index(None, "state", "last_seen"),
     Index(None, "ended_at"),
     Index(None, "lsn"),
+    sqlite_autoincrement=True,
 )
 
 sources = Table(
@@ -320,6 +326,7 @@ actions = Table(
     Index(None, "state", "created"),
     Index(None, "attempt_id"),
     Index(None, "created"),
+    sqlite_autoincrement=True,
 )
 
 decisions = Table(  # the latest about each attempt; those before it stand in the audit trail
@@ -470,6 +477,7 @@ webhooks = Table(
     Column("created", Double, nullable=False),
     Column("cursor", BigInteger, nullable=False, server_default="0"),  # how far it has read the audit trail
     Column("off_because", Text),
+    sqlite_autoincrement=True,
 )
 
 deliveries = Table(
