@@ -195,7 +195,11 @@ class Jobs:
 
     @contextlib.asynccontextmanager
     async def withdrawn(self, job: str, number: int | None = None) -> AsyncIterator[bool]:
-        """An attempt that has ended, or all of a job, is out of memory and stays so meanwhile; False: it is busy, or runs."""
+        """An attempt that has ended, or all of a job, is out of memory and stays so meanwhile; False: it is busy, or runs, or
+        somebody else withdrew it: who came second would find, once they are done, what was made anew under its name."""
+        if any(name == job and (number is None or other in (None, number)) for name, other in self._leaving):
+            yield False
+            return
         lock = self._opening.get(job)
         if lock is None:
             lock = self._opening[job] = asyncio.Lock()

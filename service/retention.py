@@ -216,7 +216,8 @@ class Retention:
         async with self._jobs.withdrawn(job) as out:
             found = await self._store.aread(lambda connection: stored.doomed(connection, job)) if out else None
             if found is None or found.state == "running":
-                raise Unavailable("something of the job is being read or sent", where=job, remedy="try again", retry_after_s=5)
+                what = "something of the job is being read, sent or deleted"
+                raise Unavailable(what, where=job, remedy="try again", retry_after_s=5)
             lsn = self._journal.lsn
             await self._store.awrite(lambda connection: stored.begin(connection, job, lsn, time.time()))
             freed = lines = 0

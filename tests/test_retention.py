@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from diagnose.rules import Rule, RuleSet
+from service.attempts import End
+from service.batch import Batch
+from service.errors import Unavailable
+from service.service import Service
+from service.settings import Settings
 from service.store import Store, retention
 from service.store import tables as t
 from service.store.live import open_attempt, taking_in
@@ -248,3 +256,67 @@ def test_what_holds_a_job(tmp_path: Path, held: str) -> None:
     store.write(lambda connection: connection.execute(released))
     assert store.read(lambda connection: retention.old_jobs(connection, 2.0, 9)) == ["j"]
     store.close()
+
+
+class InProcess:
+    """A service without its HTTP face, so that what deletes can be held up where it would be unlucky."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        rules = RuleSet((Rule("e", "failures", "RuntimeError", reason="runtime_error", title="an error"),))
+        settings = {"raw_logs": folder / "raw", "sweep_s": 1e9, **settings}
+        self.service = Service(Settings(data=folder / "data", scanners=1, **settings), rules)
+        assert self.service.archive is not None
+        self.archive = self.service.archive
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    async def __aenter__(self) -> InProcess:
+        await self.service.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.go_on.set()
+        await self.service.stop()
+
+    async def send(self, job: str, data: bytes = FAILED, attempt: int | None = None, *, ended: bool = True) -> None:
+        await self.service.ingest.accept(Batch(job=job, attempt=attempt, source="s", offset=0, data=data))
+        if ended:
+            await self.service.ingest.finish(job, attempt, End("exit", time.time(), 1))
+        await self.service.jobs.fresh(job, attempt, report=True)
+        await self.archive.fresh(job, attempt or 1)
+
+    def hold_up(self) -> None:
+        """From here on raw logs are deleted when ``go_on`` says so."""
+        delete = self.archive.delete
+
+        def slow(job: str, attempt: int | None = None) -> int:
+            self.reached.set()
+            self.go_on.wait(20)
+            return delete(job, attempt)
+
+        self.archive.delete = slow  # type: ignore[method-assign]
+
+    async def lines(self, job: str) -> list[str]:
+        await self.service.jobs.fresh(job)
+        k, j = t.kept_lines.c, t.jobs.c
+        query = select(k.text).join(t.attempts, t.attempts.c.id == k.attempt_id).join(t.jobs, j.id == t.attempts.c.job_id)
+        return await self.service.store.aread(lambda connection: [*connection.execute(query.where(j.name == job)).scalars()])
+
+
+def test_two_who_delete_one_job_at_once_take_nothing_of_the_next_of_its_name(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with InProcess(tmp_path) as here:
+            await here.send("j")
+            here.hold_up()
+            first = asyncio.create_task(here.service.retention.delete("j", "ann"))
+            await asyncio.to_thread(here.reached.wait, 20)
+            second = asyncio.create_task(here.service.retention.delete("j", "bob"))
+            await asyncio.wait({second}, timeout=0.5)
+            here.go_on.set()
+            assert (await first)["lines"] == 3
+            await here.send("j", b"of the next\n", ended=False)
+            with pytest.raises(Unavailable, match="deleted"):
+                await second
+            assert await here.lines("j") == ["of the next"]
+            assert here.archive.source("j", 1, "s").is_dir()
+
+    asyncio.run(run())
