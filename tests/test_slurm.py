@@ -178,6 +178,18 @@ def test_a_job_that_somebody_requeued_is_left_alone(cluster: real.Slurm) -> None
     assert cluster.job(job)["Restarts"] == "1"
 
 
+def test_an_attempt_that_somebody_began_and_that_failed_too_is_left_alone(cluster: real.Slurm) -> None:
+    job = cluster.submit("exit 3")
+    cluster.wait(job, "FAILED")
+    cluster.run("scontrol", "requeue", job)
+    cluster.wait(job, "FAILED")
+
+    outcome = carry_out(executor(cluster), Order(KEY, "restart", job, 1))
+
+    assert "was restarted since" in outcome.what
+    assert (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("FAILED", "1")
+
+
 def test_a_cancelled_job_is_not_started_again(cluster: real.Slurm) -> None:
     job = cluster.submit("sleep 60")
     cluster.wait(job, "RUNNING")

@@ -238,11 +238,11 @@ class Slurm:
 
     @staticmethod
     def _went_on(order: Order, job: Job) -> bool:
-        """Somebody, or Slurm itself, was quicker. A job that is over is not: it waits for us."""
+        """Somebody, or Slurm itself, was quicker, whatever became of that attempt: it is answered by a decision of its own."""
         if job.states & _QUEUED:
             # Held, and as many restarts as one of ours would have made: we were cut off before we could mark it.
             return not (job.held and job.restarts == order.attempt)
-        return bool(job.states & _ON) and order.attempt is not None and job.restarts >= order.attempt
+        return order.attempt is not None and job.restarts >= order.attempt
 
 
 def _number(begun: str) -> int:
