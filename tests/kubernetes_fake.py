@@ -200,6 +200,11 @@ class Fault:
     then: Callable[[], Any] | None = None
     """something that others do in the moment before"""
     times: int = 1
+    body: str = ""
+    """what the request must hold"""
+
+    def meets(self, method: str, path: str, body: bytes) -> bool:
+        return self.method == method and re.search(self.path, path) is not None and self.body.encode() in body
 
 
 @dataclass
@@ -269,7 +274,7 @@ class Fake:
             fault = None
             if user != "admin":
                 self.requests.append(seen)
-                fault = next((one for one in self.faults if one.method == method and re.search(one.path, handler.path)), None)
+                fault = next((one for one in self.faults if one.meets(method, handler.path, content)), None)
             if fault is not None:
                 fault.times -= 1
                 if fault.times <= 0:

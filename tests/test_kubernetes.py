@@ -936,7 +936,7 @@ def test_done_and_the_answer_lost_it_is_not_done_twice(fake: tuple[Cluster, Fake
     server.faults = [
         Fault("PATCH", "nodes/gpu-1", busy(500), after=True),
         Fault("POST", r"configmaps\?", busy(500), after=True),
-        Fault("DELETE", "jobs/llama", busy(500), after=True, times=2),
+        Fault("DELETE", "jobs/llama", busy(500), after=True, body="preconditions"),
         Fault("POST", r"jobs\?field", busy(500), after=True),
     ]
     order = Order(KEY, "isolate_and_restart", "ml.llama", 1, nodes=("gpu-1",))
@@ -948,6 +948,41 @@ def test_done_and_the_answer_lost_it_is_not_done_twice(fake: tuple[Cluster, Fake
     assert [one.code for one in made].count(500) == 1  # which made it
     assert [one.code for one in made].count(201) == 0
     assert by_us(cluster.there(f"{JOBS}/llama")) == KEY
+
+
+@pytest.mark.parametrize("goes", [("GET", ""), ("DELETE", "dryRun"), ("never", "")], ids=["at-once", "later", "last"])
+def test_the_answer_to_its_deletion_lost_the_job_is_made_anew(fake: tuple[Cluster, Fake], goes: tuple[str, str]) -> None:
+    """Asked again, the server says that it is another version by now: by our own doing. It goes for good before the request."""
+    cluster, server = fake
+    before = cluster.make(JOBS, job())
+    cluster.end(f"{JOBS}/llama")
+
+    def lost() -> None:
+        gone = {"metadata": {"finalizers": None}}
+        server.faults.append(Fault(goes[0], "jobs/llama", body=goes[1], then=lambda: cluster.patch(f"{JOBS}/llama", gone)))
+
+    server.faults = [Fault("DELETE", "jobs/llama", busy(504), after=True, body="preconditions", then=lost)]
+
+    outcome = cluster.carry_out(restart())
+
+    deleted = [one.code for one in server.requests if one.method == "DELETE" and "preconditions" in one.body]
+    assert (outcome.state, outcome.what) == ("succeeded", "deleted Job ml/llama and made it anew")
+    assert deleted == [504, 409]
+    assert uid(cluster.there(f"{JOBS}/llama")) != uid(before)
+    assert [one for one in cluster._listed(NOTES) if one.startswith("restart-")] == []
+
+
+def test_a_change_that_was_refused_after_the_server_broke_off_may_have_been_done(fake: tuple[Cluster, Fake]) -> None:
+    cluster, server = fake
+    server.faults = [
+        Fault("PATCH", "nodes/gpu-1", busy(504), after=True),
+        Fault("PATCH", "nodes/gpu-1", Refused(403, "Forbidden", "not any more")),
+    ]
+
+    outcome = cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)))
+
+    assert (outcome.state, outcome.may_retry) == ("unknown", True)
+    assert tainted(cluster, "gpu-1")
 
 
 def test_a_node_that_changes_in_between_is_looked_at_again(fake: tuple[Cluster, Fake]) -> None:
@@ -1010,6 +1045,22 @@ def test_a_job_that_somebody_replaces_before_it_is_deleted_is_theirs(fake: tuple
     assert (outcome.state, outcome.may_retry) == ("failed", False)
     assert "deleted by somebody" in outcome.what
     assert uid(cluster.there(f"{JOBS}/llama")) == uid(theirs[0])
+    assert [one for one in cluster._listed(NOTES) if one.startswith("restart-")] == []
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+def test_a_job_that_somebody_deletes_before_we_do_is_not_started_again(fake: tuple[Cluster, Fake], policy: str) -> None:
+    cluster, server = fake
+    cluster.make(JOBS, job())
+    cluster.end(f"{JOBS}/llama")
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
+    server.faults = [Fault("POST", "configmaps", then=lambda: cluster.send("DELETE", f"{JOBS}/llama", options))]
+
+    outcome = cluster.carry_out(restart())
+
+    assert (outcome.state, outcome.may_retry) == ("failed", False)
+    assert "deleted by somebody" in outcome.what
+    assert [one.method for one in server.requests if one.path.endswith("/ml/jobs") and "dryRun" not in one.query] == []
     assert [one for one in cluster._listed(NOTES) if one.startswith("restart-")] == []
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 import time
@@ -229,16 +230,16 @@ class Kubernetes:
     # --- jobs: what
 
     async def _restart(self, order: Order, job: _Job, hosts: Sequence[str], done: list[str], dry_run: bool) -> None:
+        seen = job.seen
         if job.noted is not None:
             if dry_run:
                 done.append(f"gone on with the restart of {job.shown}")
                 return
-            if await self._finish(order, job, done):
+            seen = await self._finish(order, job, done)
+            if seen is None:
                 return
-            job = replace(job, seen=await self._api.get(job.place))
-        seen = job.seen
-        if seen is None:
-            raise Problem(f"{job.shown} is gone")
+            job = replace(job, seen=seen)
+        assert seen is not None  # a job is known by itself or by its note
         if annotation(seen, jobs.RESTARTED_BY) == order.key:
             done.append(f"{job.shown} was restarted by this order")
             return
@@ -307,32 +308,42 @@ class Kubernetes:
 
     async def _remake(self, order: Order, job: _Job, hosts: Sequence[str], done: list[str], dry_run: bool) -> None:
         """Delete it and make it again."""
-        noted = job.noted
-        for _ in range(_TRIES):
-            seen = await self._api.get(job.place)
-            if seen is None or uid(seen) != uid(job.seen or {}):
-                await self._drop_note(order)
-                raise Problem(f"{job.shown} was deleted by somebody: not started again")
+        noted, sent = job.noted, job.noted is not None  # once a deletion of ours may have come through, its end is ours too
+        for tries in itertools.count():
+            if sent:
+                seen = await self._finish(order, replace(job, noted=noted), done)
+                if seen is None:
+                    break
+            else:
+                seen = await self._standing(order, job, noted)
+            if tries == _TRIES:
+                raise Problem(f"{job.shown} changes faster than it can be deleted", may_retry=True)
             fresh = await self._accepted(order, job, seen, hosts)
-            await self._api.delete(job.place, dry_run=True)  # whether we may at all
+            if noted is None:
+                await self._api.delete(job.place, dry_run=True)  # whether we may at all
             if dry_run:
                 break
             noted = await self._write_note(order, job, seen, fresh, noted)
             try:
                 await self._api.delete(job.place, seen, last=True)
+                sent = True
             except Refusal as refusal:
-                if refusal.conflict:
-                    continue
-                if refusal.status != 404:  # gone: the answer to a first try was lost
+                if refusal.status != 404 and not refusal.conflict:
                     raise
-            if await self._finish(order, replace(job, noted=noted), done):
-                break
-        else:
-            raise Problem(f"{job.shown} changes faster than it can be deleted", may_retry=True)
+                sent = sent or refusal.unknown  # else others were quicker
         if dry_run:
             done.append(f"deleted {job.shown} and made it anew")
         if hosts:
             done.append(f"it goes without {', '.join(hosts)}")
+
+    async def _standing(self, order: Order, job: _Job, noted: Object | None) -> Object:
+        """As it is now, if nobody has deleted it."""
+        seen = await self._api.get(job.place)
+        if seen is None or uid(seen) != uid(job.seen or {}) or at(seen, "metadata", "deletionTimestamp") is not None:
+            if noted is not None:  # ours, not that of another executor
+                await self._drop_note(order)
+            raise Problem(f"{job.shown} was deleted by somebody: not started again")
+        return seen
 
     async def _accepted(self, order: Order, job: _Job, seen: Object, hosts: Sequence[str]) -> Object:
         """What it is made from, which the server would take."""
@@ -350,18 +361,19 @@ class Kubernetes:
                 return way
         raise AssertionError
 
-    async def _finish(self, order: Order, job: _Job, done: list[str]) -> bool:
-        """Wait until the old one is gone, and make the new one. False if the old one was never deleted."""
+    async def _finish(self, order: Order, job: _Job, done: list[str]) -> Object | None:
+        """Wait until the old one is gone, and make the new one. The old one if it was never deleted."""
         try:
             said = await self._remade(order, job)
         except Problem as problem:
             raise Problem(f"{job.shown} is not made anew yet: {problem.what}", state="unknown", may_retry=True) from None
-        if said is not None:
-            done.append(f"{'deleted ' if said == _ANEW else ''}{job.shown} {said}")
-            await self._drop_note(order)
-        return said is not None
+        if not isinstance(said, str):
+            return said
+        done.append(f"{'deleted ' if said == _ANEW else ''}{job.shown} {said}")
+        await self._drop_note(order)
+        return None
 
-    async def _remade(self, order: Order, job: _Job) -> str | None:
+    async def _remade(self, order: Order, job: _Job) -> str | Object:
         data = mapping(job.noted, "data")
         until = self._clock() + self._settings.patience_s
         while True:
@@ -370,7 +382,7 @@ class Kubernetes:
                 ours = annotation(seen, jobs.RESTARTED_BY) == order.key
                 return "was restarted by this order" if ours else "was made anew by others"
             if seen is not None and at(seen, "metadata", "deletionTimestamp") is None:
-                return None
+                return seen
             if seen is None:
                 try:
                     await self._api.create(job.place, json.loads(data["manifest"]))

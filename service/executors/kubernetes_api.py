@@ -102,6 +102,8 @@ class Refusal(Problem):
     def __init__(self, what: str, status: int, reason: str, *, may_retry: bool = False, unknown: bool = False) -> None:
         super().__init__(what, state="unknown" if unknown else "failed", may_retry=may_retry)
         self.status, self.reason = status, reason
+        self.unknown = unknown
+        """it may have been done: the server broke off, now or at a first try of the same request"""
 
     @property
     def conflict(self) -> bool:
@@ -137,7 +139,8 @@ class Api:
 
     async def read(self, path: str) -> Object:
         """What is no object: versions and groups."""
-        return self._understood(await self._answered("GET", path, None, None), "GET", path)
+        answer, _ = await self._answered("GET", path, None, False)
+        return self._understood(answer, "GET", path)
 
     async def create(self, place: Place, body: Object, *, dry_run: bool = False) -> Object:
         return await self._ask("POST", place.all, body, dry_run=dry_run)
@@ -167,23 +170,33 @@ class Api:
             query["fieldManager"] = "diagnose"
         path = place.path + (f"?{urlencode(query)}" if query else "")
         content = json.dumps(body).encode() if body is not None else None
-        answer = await self._answered(method, path, content, place)
-        return self._understood(answer, method, path, place, dry_run)
+        answer, unknown = await self._answered(method, path, content, method != "GET" and not dry_run)
+        return self._understood(answer, method, path, place, unknown)
 
-    async def _answered(self, method: str, path: str, content: bytes | None, place: Place | None) -> Answer:
-        """Asked again when the token was renewed, or the server was busy: within bounds."""
-        waited, renewed, tries = 0.0, False, 0
+    async def _answered(self, method: str, path: str, content: bytes | None, changes: bool) -> tuple[Answer, bool]:
+        """Asked again when the token was renewed, or the server was busy: within bounds.
+
+        And whether a try broke off that may have been carried out: what the last one says, gone or another version, may be our
+        own doing.
+        """
+        waited, renewed, tries, unknown = 0.0, False, 0, False
         while True:
-            answer = await self._server.ask(method, path, headers=self._headers(method, content), body=content)
+            try:
+                answer = await self._server.ask(method, path, headers=self._headers(method, content), body=content)
+            except Problem as problem:
+                if unknown:
+                    problem.state = "unknown"
+                raise
             tries += 1
+            unknown = unknown or (changes and answer.status >= 500)
             if answer.status == 401 and not renewed:
                 renewed, pause = True, 0.0
             elif answer.status == 429 or answer.status >= 500:
                 pause = answer.retry_after_s if answer.retry_after_s is not None else 0.25 * 2**tries
             else:
-                return answer
+                return answer, unknown
             if tries >= _TRIES or waited + pause > self._patience_s:
-                return answer
+                return answer, unknown
             waited += pause
             await self._sleep(pause)
 
@@ -196,7 +209,7 @@ class Api:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return headers
 
-    def _understood(self, answer: Answer, method: str, path: str, place: Place | None = None, dry_run: bool = False) -> Object:
+    def _understood(self, answer: Answer, method: str, path: str, place: Place | None = None, unknown: bool = False) -> Object:
         said = answer.json()
         if answer.status in (200, 201, 202) and isinstance(said, dict):
             return said
@@ -206,7 +219,7 @@ class Api:
         what = f"{self.shown}: {method} {path.partition('?')[0]}: "
         code = answer.status
         if code == 401:
-            raise Refusal(f"{what}the token is refused: see token_file", code, reason, may_retry=True)
+            raise Refusal(f"{what}the token is refused: see token_file", code, reason, may_retry=True, unknown=unknown)
         if code == 403 and place is not None and (" cannot " in why or not why):  # else a quota, or an admission's no
             rule = place.rule(_VERBS[method])
             raise Refusal(
@@ -214,11 +227,11 @@ class Api:
                 code,
                 reason,
                 may_retry=True,
+                unknown=unknown,
             )
         if code < 300:
             raise Refusal(f"{what}no JSON object in its answer: is it an API server?", code, reason, unknown=method != "GET")
         later = answer.may_go_better or code == 403 or code >= 500
-        unknown = code >= 500 and method != "GET" and not dry_run
         raise Refusal(f"{what}{why} ({code})", code, reason, may_retry=later, unknown=unknown)
 
 
