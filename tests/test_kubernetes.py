@@ -481,6 +481,33 @@ def test_cut_off_while_it_was_suspended_it_is_let_go(cluster: Cluster, key: str)
     assert cluster.there(f"{PYTORCH}/llama")["spec"]["runPolicy"]["suspend"] is False
 
 
+def test_cut_off_while_it_was_suspended_what_somebody_let_go_is_left_alone(cluster: Cluster) -> None:
+    body = pytorch()
+    body["metadata"]["annotations"] = {"diagnose/suspended-by": KEY}
+    body["spec"]["runPolicy"]["suspend"] = False
+    before = cluster.make(PYTORCH, body)
+
+    outcome = cluster.carry_out(restart())
+
+    assert (outcome.state, "somebody let it go" in outcome.what) == ("succeeded", True), outcome
+    assert cluster.there(f"{PYTORCH}/llama")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_what_was_let_go_once_can_be_restarted_by_the_next_order(cluster: Cluster) -> None:
+    """The mark of the order that was cut off is still on it, and says nothing of this one."""
+    body = pytorch()
+    body["metadata"]["annotations"] = {"diagnose/suspended-by": "f" * 32}
+    body["spec"]["runPolicy"]["suspend"] = False
+    before = cluster.make(PYTORCH, body)
+    cluster.hook = lambda: cluster.status(f"{PYTORCH}/llama", {"conditions": [{"type": "Suspended", "status": "True"}]})
+
+    outcome = cluster.carry_out(restart())
+
+    after = cluster.there(f"{PYTORCH}/llama")
+    assert outcome.what == "suspended PyTorchJob ml/llama and let it go"
+    assert (uid(after), by_us(after), after["spec"]["runPolicy"]["suspend"]) == (uid(before), KEY, False)
+
+
 def test_pods_that_do_not_end_leave_it_suspended_and_that_is_said(cluster: Cluster) -> None:
     cluster.make(PYTORCH, pytorch())
 

@@ -246,7 +246,11 @@ class Kubernetes:
         if job.anew:
             done.append(f"{job.shown} was made anew since: it is another than the one that failed")
             return
-        begun = annotation(seen, jobs.SUSPENDED_BY) is not None  # by this order, or by one that was cut off
+        suspended, off = annotation(seen, jobs.SUSPENDED_BY), jobs.off(job.kind, seen)
+        if suspended == order.key and not off:
+            done.append(f"{job.shown} was restarted since: this order had suspended it, and somebody let it go")
+            return
+        begun = suspended is not None and off  # by this order, or by one that was cut off; what was let go is nobody's
         if at(seen, "metadata", "deletionTimestamp") is not None:
             raise Problem(f"{job.shown} is being deleted by somebody: not started again")
         since = None if begun or order.attempt is None else _since(seen, order.attempt)
@@ -269,7 +273,7 @@ class Kubernetes:
 
         def off(seen: Object) -> Object | None:
             self._same(job, seen, mine)
-            if jobs.ended(seen) or annotation(seen, jobs.SUSPENDED_BY) is not None:
+            if jobs.ended(seen) or (annotation(seen, jobs.SUSPENDED_BY) is not None and jobs.off(job.kind, seen)):
                 return None
             return _noting(jobs.patch(way, True), {jobs.SUSPENDED_BY: order.key})
 

@@ -130,9 +130,14 @@ def ended(thing: Object) -> bool:
     return condition(thing, *_ENDS) or at(thing, "status", "state", "phase") in _VOLCANO_ENDS
 
 
+def off(kind: Kind, thing: Object) -> bool:
+    """It is switched off, by us, its user or a queue."""
+    return kind.suspend is not None and at(thing, *kind.suspend) is True
+
+
 def waits(kind: Kind, thing: Object) -> bool:
     """It is suspended, by its user or by a queue: none of its pods runs."""
-    return kind.suspend is not None and at(thing, *kind.suspend) is True and not ended(thing)
+    return off(kind, thing) and not ended(thing)
 
 
 def quiet(thing: Object) -> bool:
