@@ -119,6 +119,40 @@ def test_cut_off_while_it_was_held_it_is_let_go(cluster: real.Slurm) -> None:
     assert cluster.job(job)["Restarts"] == "1"
 
 
+def test_cut_off_while_it_was_held_it_goes_without_what_the_node_check_found(cluster: real.Slurm) -> None:
+    job = cluster.submit("sleep 60")
+    cluster.wait(job, "RUNNING")
+    cluster.run("scontrol", "update", f"JobId={job}", f"AdminComment=diagnose {KEY} @0 without gpu-1,gpu-2")
+    cluster.run("scontrol", "requeuehold", job)
+
+    outcome = carry_out(executor(cluster), Order(KEY, "restart", job, 1, check=("gpu-1", "gpu-2", "gpu-3")))
+
+    assert outcome.what == f"requeued job {job}; it goes without gpu-1, gpu-2"
+    assert cluster.job(job)["ExcNodeList"] == "gpu-1,gpu-2"
+    assert cluster.job(job)["Reason"] != "job_requeued_in_held_state"
+
+
+@pytest.mark.parametrize("doors", ["commands", "both"])
+def test_a_persons_hold_stays(cluster: real.Slurm, doors: str) -> None:
+    by = Slurm([commands(cluster)] if doors == "commands" else [rest(cluster), commands(cluster)])
+    theirs, ours = cluster.submit("exit 3"), cluster.submit("exit 3")
+    cluster.wait(theirs, "FAILED")
+    cluster.wait(ours, "FAILED")
+    cluster.run("scontrol", "requeuehold", theirs)
+    assert carry_out(by, Order(KEY, "restart", ours, 1, avoid=("gpu-3",))).state == "succeeded"
+    cluster.run("scontrol", "hold", ours)
+
+    waits = carry_out(by, Order(KEY, "restart", theirs, 1))
+    perhaps = carry_out(by, Order(KEY, "restart", theirs, 1, avoid=("gpu-3",)))
+    since = carry_out(by, Order(KEY, "restart", ours, 1, avoid=("gpu-3",)))
+
+    assert waits.what == f"job {theirs} was restarted since: it is pending+requeue_hold after 1 restarts"
+    assert (perhaps.state, perhaps.may_retry) == ("unknown", False)
+    assert since.what == f"job {ours} was requeued by this order, and is held by somebody"
+    assert cluster.job(theirs)["Reason"] == "job_requeued_in_held_state"
+    assert cluster.job(ours)["Reason"] == "JobHeldAdmin"
+
+
 class Late(Commands):
     """By the time that it marks a job the job has ended."""
 

@@ -22,6 +22,8 @@ KINDS: Final = RESTARTS | {"isolate", "release"}
 State = Literal["succeeded", "failed", "unknown"]
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _MOST_NODES = 64
+MOST_AVOIDED: Final = 4096
+"""nodes that a restart goes without: as many as a node check may find faulty"""
 _REASON = 200
 
 

@@ -2,7 +2,8 @@
 
 What is done, in this order: nodes out of service first, so that the job cannot come back to them; then the job is marked with
 the key of the order and its count of restarts, and requeued. A second look finds the mark and a higher count, and leaves it
-alone.
+alone. What is to go without nodes is requeued held: the mark names them, so that it is not let go without them by whoever goes
+on after a crash. Any other hold is a person's, and stays.
 The orders go through a door: ``slurm_rest`` (slurmrestd), ``slurm_commands`` (scontrol), or one before the other.
 """
 
@@ -14,12 +15,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from service.executors.executor import KINDS, RESTARTS, TAKES_OUT, Order, Outcome, Problem, mark, node_names
+from service.executors.executor import KINDS, MOST_AVOIDED, RESTARTS, TAKES_OUT, Order, Outcome, Problem, mark, node_names
 
 T = TypeVar("T")
 _JOB = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
 _LABELS = ("slurm.job_id", "slurm_job_id", "SLURM_JOB_ID")
 _OURS = "diagnose "
+_WITHOUT = " without "
 _LOOKS = 3
 _ANOTHER_LOOK_S = 0.5
 _QUEUED: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
@@ -55,8 +57,13 @@ class Job:
     """the administrators'"""
 
     @property
+    def requeued_held(self) -> bool:
+        """Held since it was requeued so, as we do it; a hold that came later is somebody's."""
+        return "REQUEUE_HOLD" in self.states
+
+    @property
     def held(self) -> bool:
-        return bool(self.states & {"REQUEUE_HOLD", "HELD"})
+        return self.requeued_held or "HELD" in self.states
 
     @property
     def over(self) -> bool:
@@ -108,6 +115,8 @@ class Slurm:
 
     def __init__(self, doors: Sequence[Door]) -> None:
         self._doors = tuple(doors)
+        self._unmarked: dict[str, str] = {}
+        """by key, the marks of jobs that we have requeued, and that Slurm did not let us mark yet"""
 
     async def check(self) -> list[str]:
         """All is well if one door can do everything; else what each lacks."""
@@ -150,7 +159,10 @@ class Slurm:
             if job is not None:
                 await self._restart_as_it_is(order, job, [node.name for node in avoid], done, dry_run)
         except Problem as problem:
+            if not problem.may_retry:
+                self._unmarked.pop(order.key, None)
             return problem.outcome(done)
+        self._unmarked.pop(order.key, None)
         return Outcome("succeeded", ("would have: " if dry_run else "") + "; ".join(done), details={"done": done})
 
     # --- nodes
@@ -206,49 +218,70 @@ class Slurm:
 
     async def _restart(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:
         marks = job.comment.split("; ")
-        begun = next((one for one in marks if one.startswith(mark(order.key) + " @")), None)
+        standing = next((one for one in marks if one.startswith(mark(order.key) + " @")), None)
+        begun = standing or self._unmarked.get(order.key)
         if begun is None and self._went_on(order, job):
+            if job.requeued_held and job.restarts == order.attempt and (avoid or order.check):
+                raise Problem(
+                    f"job {job.id} is held, by somebody or since this order was cut off before it could mark it: "
+                    f"not let go; to do so: scontrol release {job.id}",
+                    state="unknown",
+                )
             done.append(f"job {job.id} was restarted since: it is {_said(job)} after {job.restarts} restarts")
             return
-        queued_by_us = job.held if begun is None else job.restarts > _number(begun)
-        if queued_by_us and not job.held:
-            done.append(f"job {job.id} was requeued by this order")
+        ours = begun or _mark(order, job.restarts, avoid)
+        before, without = _read(ours)
+        without = list(dict.fromkeys([*without, *avoid]))  # of avoid, a cut-off forgets what a node check found
+        requeued = job.restarts > before
+        if requeued and not (without and job.requeued_held and job.restarts == before + 1):
+            done.append(f"job {job.id} was requeued by this order{', and is held by somebody' if job.held else ''}")
             return
         if not job.states & (_QUEUED | _ON | _OVER):
             raise Problem(f"job {job.id} is {_said(job)}: nothing to requeue", may_retry=True)
         if not dry_run:
-            ours = f"{mark(order.key)} @{job.restarts}"
             comment = "; ".join([*(one for one in marks if one and not one.startswith(_OURS)), ours])
-            # Slurm changes nothing about a job that is over, so that one is marked as soon as it waits again.
-            if begun is None and not job.over:
+            if standing is None and not job.over:
                 await self._ask("mark jobs", lambda door: door.note(job.id, comment))
-            if not queued_by_us:
-                await self._ask("requeue jobs", lambda door: door.requeue(job.id, hold=bool(avoid)))
-            if begun is None and job.over:
+            if not requeued:
+                await self._requeue(order, job, ours, hold=bool(without))
+            if standing is None and job.over:
                 await self._ask("mark jobs", lambda door: door.note(job.id, comment))
         done.append(f"requeued job {job.id}")
-        if (avoid or queued_by_us) and not dry_run:
+        if without and not dry_run:
             # It is held: it cannot start before its new exclusions stand.
-            without = ",".join(filter(None, [job.excluded, *avoid]))
-            if without:
-                await self._ask("exclude nodes", lambda door: door.exclude(job.id, without))
+            excluded = ",".join(filter(None, [job.excluded, *without]))
+            await self._ask("exclude nodes", lambda door: door.exclude(job.id, excluded))
             await self._ask("release jobs", lambda door: door.release(job.id))
-        if avoid:
-            done.append(f"it goes without {', '.join(avoid)}")
+        if without:
+            done.append(f"it goes without {', '.join(without)}")
+
+    async def _requeue(self, order: Order, job: Job, ours: str, *, hold: bool) -> None:
+        # Slurm changes nothing about a job that is over, so that one is marked as soon as it waits again.
+        if job.over:
+            self._unmarked[order.key] = ours
+        try:
+            await self._ask("requeue jobs", lambda door: door.requeue(job.id, hold=hold))
+        except Problem as problem:
+            if problem.state == "failed":  # not done: if it waits at the next look, that is another's doing
+                self._unmarked.pop(order.key, None)
+            raise
 
     @staticmethod
     def _went_on(order: Order, job: Job) -> bool:
         """Somebody, or Slurm itself, was quicker, whatever became of that attempt: it is answered by a decision of its own."""
-        if job.states & _QUEUED:
-            # Held, and as many restarts as one of ours would have made: we were cut off before we could mark it.
-            return not (job.held and job.restarts == order.attempt)
-        return order.attempt is not None and job.restarts >= order.attempt
+        return bool(job.states & _QUEUED) or (order.attempt is not None and job.restarts >= order.attempt)
 
 
-def _number(begun: str) -> int:
-    """The count of restarts in a mark. A mark that others spoilt is none."""
-    text = begun.rpartition("@")[2]
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+def _mark(order: Order, restarts: int, avoid: list[str]) -> str:
+    """What stands in the administrators' comment: whose deed it is, how often the job was restarted before, without whom."""
+    return f"{mark(order.key)} @{restarts}{_WITHOUT + ','.join(avoid) if avoid else ''}"
+
+
+def _read(ours: str) -> tuple[int, list[str]]:
+    """The count of restarts in a mark, and the nodes. A count that others spoilt is none."""
+    text, _, nodes = ours.rpartition("@")[2].partition(_WITHOUT)
+    count = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    return count, list(node_names(tuple(nodes.split(",")), MOST_AVOIDED)) if nodes else []
 
 
 def _said(job: Job) -> str:

@@ -25,7 +25,7 @@ _JOB_STATE = re.compile(r"^ +JobState=([A-Z_]+) Reason=(\S*)", re.MULTILINE)
 _RESTARTS = re.compile(r"^ +Requeue=\d+ Restarts=(\d+)", re.MULTILINE)
 _EXCLUDED = re.compile(r"^ +ReqNodeList=\S* ExcNodeList=(\S+)", re.MULTILINE)
 _COMMENT = re.compile(r"^ +AdminComment=(.*?) ?$", re.MULTILINE)
-_HELD = frozenset({"JobHeldAdmin", "JobHeldUser", "job_requeued_in_held_state"})
+_HELD = {"JobHeldAdmin": "HELD", "JobHeldUser": "HELD", "job_requeued_in_held_state": "REQUEUE_HOLD"}
 
 
 class Commands:
@@ -63,7 +63,7 @@ class Commands:
         state, restarts, excluded, comment = (one.search(said) for one in (_JOB_STATE, _RESTARTS, _EXCLUDED, _COMMENT))
         if state is None or restarts is None:
             raise Problem(f"scontrol shows no state for job {job_id}: {said[:80]!r}")
-        states = {state[1], *(["HELD"] if state[2] in _HELD else [])}
+        states = {state[1], *([_HELD[state[2]]] if state[2] in _HELD else [])}
         return Job(
             job_id,
             frozenset(states),
@@ -90,8 +90,8 @@ class Commands:
         except Problem as problem:
             if _WAITS_ALREADY not in problem.what:
                 raise
-            if hold:
-                await self._run("scontrol", "hold", job_id)
+            if hold:  # somebody was quicker
+                raise Moved(problem.what) from None
 
     async def release(self, job_id: str) -> None:
         await self._run("scontrol", "release", job_id)

@@ -21,6 +21,7 @@ from service.executors.slurm import Job, Node, Unsupported
 VERSIONS = ("v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38", "v0.0.37", "v0.0.36")
 """newest first"""
 _LARGEST_COUNT = 1 << 31
+_REQUEUED_HELD = "job requeued in held state"
 _UNKNOWN = ("Invalid job id specified", "Invalid node name specified")
 _UNKNOWN_NUMBERS = (2017, 2018)
 _DENIED = (
@@ -77,9 +78,9 @@ class Rest:
         found = self._first(await self._ask("GET", f"/job/{job_id}"), "jobs", f"job {job_id}")
         if found is None:
             return None
-        states = {*_words(found.get("job_state")), *(["HELD"] if found.get("hold") is True else [])}
-        if str(found.get("state_reason")) in ("JobHeldAdmin", "JobHeldUser"):
-            states.add("HELD")
+        states = {*_words(found.get("job_state"))}
+        if found.get("hold") is True or str(found.get("state_reason")) in ("JobHeldAdmin", "JobHeldUser"):
+            states.add("REQUEUE_HOLD" if found.get("state_description") == _REQUEUED_HELD else "HELD")
         return Job(
             job_id,
             frozenset(states),
