@@ -432,7 +432,7 @@ class Fake:
         key = (group, plural, namespace or "", name)
         if key in self._objects:
             raise Refused(409, "AlreadyExists", f'{plural}.{group} "{name}" already exists')
-        metadata |= {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": "2026-11-21T10:00:00Z"}
+        metadata |= {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now()}
         metadata["managedFields"] = [{"manager": "diagnose", "operation": "Update", "apiVersion": "v1"}]
         if "spec" in SERVED_SPEC.get(served.kind, ("spec",)):
             thing.pop("status", None)
@@ -513,7 +513,7 @@ class Fake:
         if options.get("dryRun") == ["All"]:
             return gone
         if held:
-            gone["metadata"] |= {"deletionTimestamp": "2026-11-21T10:01:00Z", "finalizers": held}
+            gone["metadata"] |= {"deletionTimestamp": _now(), "finalizers": held}
             self._store(key, gone)
             self._ending[key] = 2
             return gone
@@ -544,6 +544,10 @@ class Fake:
 
 SERVED_SPEC: dict[str, tuple[str, ...]] = {"Node": ("none",)}
 """a node keeps the status that it is made with"""
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _merged(target: Any, patch: Any) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from sqlalchemy import update
 
 from diagnose.action import Record
 from diagnose.policy import ISOLATE, RELEASE, Policy, over_shipped
@@ -15,7 +16,7 @@ from diagnose.report import Report
 from service.actions import Actions
 from service.errors import Conflict, Forbidden, Unknown
 from service.events import Events
-from service.store import Store, overview, reading
+from service.store import Store, overview, reading, tables
 from service.store import actions as stored
 from tests.servers import Server
 from tests.test_store import begin, flush, judge, report, store  # noqa: F401 - the fixtures
@@ -149,6 +150,26 @@ def test_from_yes_to_done(desk: Desk) -> None:
     trail = desk.store.read(lambda connection: overview.trail(connection, f"action/{action}"))
     said = [entry["what"].removeprefix("action.") for entry in reversed(trail)]
     assert said == ["proposed", "approved", "dispatched", "running", "succeeded"]
+
+
+def test_an_order_tells_when_its_attempt_was_last_heard_of(desk: Desk) -> None:
+    opened = failed(desk)
+    desk.decide()
+    action = desk.rows()[0]["id"]
+
+    def told() -> float:
+        found = desk.store.read(lambda connection: stored.order(connection, action)["last_seen"])
+        assert isinstance(found, float)
+        return found
+
+    def heard(at: float) -> None:
+        change = update(tables.attempts).where(tables.attempts.c.id == opened.attempt_id).values(last_seen=at)
+        desk.store.write(lambda connection: connection.execute(change))
+
+    heard(desk.clock.now - 90)
+    assert told() == desk.clock.now - 90
+    heard(desk.clock.now + 90)  # of a job that somebody has submitted again
+    assert told() == desk.clock.now
 
 
 def test_a_lapsed_lease_is_handed_out_anew_and_the_old_fence_is_refused(desk: Desk) -> None:

@@ -654,6 +654,25 @@ def test_a_job_that_is_not_the_one_that_failed_is_left_alone(cluster: Cluster) -
     assert uid(cluster.there(f"{JOBS}/llama")) == uid(made)
 
 
+@pytest.mark.parametrize("live", [True, False], ids=["live", "ended"])
+@pytest.mark.parametrize(("path", "body"), kinds())
+def test_a_job_that_was_submitted_again_is_not_the_one_that_failed(
+    cluster: Cluster, path: str, body: Callable[[], Object], live: bool
+) -> None:
+    """Most kinds have no uid that a log would tell: what was made after the last line is another."""
+    cluster.make(path, body())
+    if not live:
+        cluster.end(f"{path}/llama")
+    made = cluster.there(f"{path}/llama")
+
+    outcome = cluster.carry_out(restart(last_seen=time.time() - 60, avoid=("gpu-1",)))
+
+    after = cluster.there(f"{path}/llama")
+    assert (outcome.state, "was made anew since" in outcome.what) == ("succeeded", True), outcome
+    assert (uid(after), after["metadata"].get("annotations")) == (uid(made), made["metadata"].get("annotations"))
+    assert "made it anew" in cluster.carry_out(restart(last_seen=time.time(), avoid=("gpu-1",))).what  # the one that failed
+
+
 def test_the_uid_of_a_jobs_pods_is_none_of_its_owners(cluster: Cluster) -> None:
     cluster.make(JOBSETS, jobset())
     cluster.end(f"{JOBSETS}/llama")

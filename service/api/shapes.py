@@ -501,6 +501,8 @@ class Order(BaseModel):
     restart_from: dict[str, Any] | None
     skip_batches: list[int] | None
     why: str
+    last_seen: float | None
+    """when the attempt was last heard of before it was decided: a job begun after that is not the one that failed"""
 
 
 class InHand(BaseModel):

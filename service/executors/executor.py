@@ -44,6 +44,8 @@ class Order:
     restart_from: Mapping[str, Any] | None = None
     skip_batches: tuple[int, int] | None = None
     why: str = ""
+    last_seen: float | None = None
+    """when the attempt was last heard of before it was decided: what was begun after that is not what failed"""
 
     @classmethod
     def of(cls, order: Mapping[str, Any]) -> Order:
@@ -61,6 +63,7 @@ class Order:
             restart_from=order.get("restart_from"),
             skip_batches=(skip[0], skip[1]) if skip else None,
             why=order.get("why") or "",
+            last_seen=order.get("last_seen"),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,6 +80,7 @@ class Order:
             "restart_from": dict(self.restart_from) if self.restart_from else None,
             "skip_batches": list(self.skip_batches) if self.skip_batches else None,
             "why": self.why,
+            "last_seen": self.last_seen,
         }
 
     @property

@@ -180,8 +180,8 @@ class Kubernetes:
                     found.append(_Job(kind, place, seen))
         if not found:
             raise Problem(f"Kubernetes knows no job {name} in namespace {namespace} any more; submit it again")
-        anew = any(_made_anew(order, job) for job in found)
         top = [await self._topmost(job, served) for job in found]
+        anew = any(_made_anew(order, job) for job in [*found, *top])
         different = {uid(job.seen): job for job in top if job.seen is not None}
         if len(different) > 1:
             several = " and ".join(job.shown for job in different.values())
@@ -531,9 +531,14 @@ def _version(kind: Kind, served: dict[str, list[str]]) -> list[str]:
 
 
 def _made_anew(order: Order, job: _Job) -> bool:
-    """Pods tell the uid of their Job and JobSet: the one that failed need not be the one that has its name now."""
+    """The one that failed need not be the one that has its name now. Pods tell the uid of their Job and JobSet, and whatever
+    was made after the last that was heard of the attempt is another."""
+    assert job.seen is not None
     told = order.labels.get(_UIDS.get((job.kind.name, job.kind.group), ""))
-    return bool(told) and job.seen is not None and uid(job.seen) != told
+    if told and uid(job.seen) != told:
+        return True
+    made = jobs.made(job.seen)
+    return made is not None and order.last_seen is not None and made > order.last_seen
 
 
 def _noted(note: Object) -> _Job:

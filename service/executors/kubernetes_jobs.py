@@ -5,10 +5,12 @@ Nothing here speaks to a cluster.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from service.executors.kubernetes_api import Object, Place
@@ -114,6 +116,14 @@ def mapping(thing: Any, *way: str) -> dict[str, Any]:
 
 def uid(thing: Object) -> str:
     return str(at(thing, "metadata", "uid"))
+
+
+def made(thing: Object) -> float | None:
+    """When, by the cluster's clock, in whole seconds."""
+    told = at(thing, "metadata", "creationTimestamp")
+    with contextlib.suppress(TypeError, ValueError):
+        return datetime.fromisoformat(told).timestamp()
+    return None
 
 
 def annotation(thing: Object, name: str) -> str | None:

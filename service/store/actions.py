@@ -99,7 +99,8 @@ def in_hand(connection: Connection, whose: str) -> list[tuple[int, str, bool]]:
 
 def _orders() -> Any:
     x = t.decisions.c
-    return _records().add_columns(t.jobs.c.labels, x.decision).outerjoin(t.decisions, x.attempt_id == t.actions.c.attempt_id)
+    more = t.jobs.c.labels, t.attempts.c.last_seen, x.decision
+    return _records().add_columns(*more).outerjoin(t.decisions, x.attempt_id == t.actions.c.attempt_id)
 
 
 def _order(row: Row[Any]) -> dict[str, Any]:
@@ -117,6 +118,8 @@ def _order(row: Row[Any]) -> dict[str, Any]:
         "restart_from": row.restart_from,
         "skip_batches": row.skip_batches,
         "why": row.why,
+        # Of a job submitted again under its name more may come in later, and is none of this decision's.
+        "last_seen": min(row.last_seen, row.created) if row.last_seen is not None else None,
     }
 
 
