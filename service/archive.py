@@ -25,6 +25,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,7 @@ _A_PASS = 400
 """sources that are written and synced together"""
 _LOOK_S = 0.5
 _PAUSE_S = 5.0
+_DELETED_S = 60.0
 _SOURCES_A_SECOND = 50.0
 _PATIENCE = 10.0
 """times the usual wait, for the end of a line"""
@@ -180,24 +182,24 @@ class Archive:
         self._gone = {**self._gone, **gone}
 
     def delete(self, job: str, attempt: int | None = None) -> int:
-        """Delete an attempt's raw logs, or a job's: the bytes that were there. What writes them does it; from other threads."""
-        finished = threading.Event()
-        freed = 0
+        """Delete an attempt's raw logs, or a job's: the bytes that were there. What writes them does it; from other threads.
+
+        ``OSError`` where not all of it is gone: then it is to be asked for again.
+        """
+        deleted: Future[int] = Future()
 
         def work() -> None:
-            nonlocal freed
             try:
-                freed = self._delete(job, attempt)
-            finally:
-                finished.set()
+                deleted.set_result(self._delete(job, attempt))
+            except Exception as error:
+                deleted.set_exception(error)
 
         with self._wake:
             if not self._thread.is_alive():
                 return self._delete(job, attempt)
             self._work.append(work)
             self._wake.notify()
-        finished.wait(60)
-        return freed
+        return deleted.result(_DELETED_S)
 
     # --- the thread ----------------------------------------------------------------------------------------------------------
 
@@ -461,8 +463,6 @@ class Archive:
 
     def _delete(self, job: str, attempt: int | None) -> int:
         folder = self.job(job) if attempt is None else self.attempt(job, attempt)
-        freed = sum(one.stat().st_size for one in _parts(folder))
-        shutil.rmtree(folder, ignore_errors=True)
         for owner, waiting in self._attempts.items():
             if owner[0] == job and attempt in (None, owner[1]):
                 self._size -= sum(one.size for one in waiting.sources.values())
@@ -470,6 +470,9 @@ class Archive:
         for key in [key for key in self._logs if key[0] == job and attempt in (None, key[1])]:
             del self._logs[key]
         self._job_sizes.pop(job, None)
+        freed = size(folder)
+        if folder.exists():
+            shutil.rmtree(folder)
         return freed
 
 

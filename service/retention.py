@@ -35,12 +35,12 @@ _BREATH_S = 0.01
 _NAMED = 50
 """of what a sweep deleted, so many are named in the audit trail"""
 _WHO = "retention"
-_CUT_OFF = {"why": "it had been cut off"}
-_AGAIN_S = 2.0
+_CUT_OFF = {"why": "cut off"}
+_AGAIN_S, _LONGEST_S = 2.0, 60.0
 
 
 class Retention:
-    """Deletes; on the event loop, but for ``finish``."""
+    """Deletes; on the event loop, but for ``recover``."""
 
     def __init__(
         self,
@@ -57,24 +57,17 @@ class Retention:
         self._sweeper: asyncio.Task[None] | None = None
         self._deleting: set[asyncio.Task[dict[str, Any]]] = set()
 
-    def finish(self) -> None:
-        """Before the journal is read: finish the deletions that were cut off, and tell the archive of all."""
+    def recover(self) -> None:
+        """Before the journal is read: the archive learns what of it is deleted."""
         if self._archive is not None:
             self._archive.forget(self._store.read(stored.deleted))
-        for job in self._store.read(stored.begun):
-            log.info("finishing the deletion of job %s", job)
-            found = self._store.read(lambda connection, job=job: stored.doomed(connection, job))  # type: ignore[misc]
-            if self._archive is not None:
-                self._archive.delete(job)
-            for attempt in found.attempts if found is not None else ():
-                while self._store.write(lambda connection, a=attempt: stored.delete_lines(connection, a, time.time())):  # type: ignore[misc]
-                    pass
-                self._store.write(lambda connection, a=attempt: stored.delete_attempt(connection, a))  # type: ignore[misc]
-            self._store.write(lambda connection, job=job: stored.finish(connection, job, _CUT_OFF, _WHO, time.time()))  # type: ignore[misc]
 
     def start(self) -> None:
-        """Behind the journal's recovery."""
+        """Behind the journal's recovery. Before the first request, for that may be under the name of what is not gone yet."""
         self._store.write(lambda connection: stored.forget(connection, self._journal.oldest))
+        for job in self._store.read(stored.begun):
+            log.info("finishing the deletion of job %s", job)
+            self._begin(job, _WHO, _CUT_OFF)
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
     async def stop(self) -> None:
@@ -117,7 +110,7 @@ class Retention:
                 return
             for name in names:
                 try:
-                    await self._gone(name, _WHO, {"why": "age", "days": self._settings.keep_jobs_days})
+                    await self._delete(name, _WHO, {"why": "age", "days": self._settings.keep_jobs_days})
                 except Unavailable:
                     busy.add(name)  # the next sweep finds it again
 
@@ -141,17 +134,32 @@ class Retention:
 
     async def _sweep_raw(self, before: float, archive: Archive) -> None:
         deleted: list[stored.Attempt] = []
+        busy: set[int] = set()
         freed = 0
-        while found := await self._store.aread(lambda connection: stored.old_raw(connection, before, _AT_ONCE)):
+        while True:
+            found = await self._store.aread(lambda connection: stored.old_raw(connection, before, _AT_ONCE + len(busy)))
+            found = [one for one in found if one.id not in busy]
+            if not found:
+                break
             for one in found:
-                size = await asyncio.to_thread(archive.delete, one.job, one.number)
-                if size:
+                size = await self._raw(one, archive)
+                if size is None:
+                    busy.add(one.id)
+                elif size:
                     freed += size
                     deleted.append(one)
-            ids = [one.id for one in found]
-            await self._store.awrite(lambda connection, ids=ids: stored.raw_is_deleted(connection, ids, time.time()))  # type: ignore[misc]
         self._telemetry.raw_deleted_bytes.labels("age").inc(freed)
         await self._record("raw.deleted", deleted, {"why": "age", "days": self._settings.keep_raw_days, "bytes": freed})
+
+    async def _raw(self, one: stored.Attempt, archive: Archive) -> int | None:
+        """Delete an attempt's raw logs: the bytes that were there; None: the next sweep finds it again."""
+        try:
+            size = await asyncio.to_thread(archive.delete, one.job, one.number)
+        except OSError as error:
+            log.error("the raw logs of job %s, attempt %d, cannot be deleted: %s", one.job, one.number, _said(error))
+            return None
+        await self._store.awrite(lambda connection: stored.raw_is_deleted(connection, [one.id], time.time()))
+        return size
 
     async def _record(self, what: str, deleted: list[stored.Attempt], detail: dict[str, Any]) -> None:
         """An entry in the audit trail of what a sweep deleted, if it did."""
@@ -181,10 +189,10 @@ class Retention:
             key = await self._store.aread(lambda connection, j=job, n=number: stored.ended(connection, j, n))  # type: ignore[misc]
             if key is None:
                 continue  # it runs, or another database knows it
-            freed += size
-            await asyncio.to_thread(archive.delete, job, number)
-            await self._store.awrite(lambda connection, key=key: stored.raw_is_deleted(connection, [key], time.time()))  # type: ignore[misc]
-            deleted.append(stored.Attempt(key, job, number))
+            one = stored.Attempt(key, job, number)
+            if await self._raw(one, archive) is not None:
+                freed += size
+                deleted.append(one)
         self._telemetry.raw_disk_bytes.set(total - freed)
         self._telemetry.raw_deleted_bytes.labels("size").inc(freed)
         await self._record("raw.deleted", deleted, {"why": "size", "limit": most, "bytes": freed})
@@ -206,13 +214,30 @@ class Retention:
                 where=job,
                 remedy="labels=delete deletes it with them",
             )
-        # Whoever asked may go away meanwhile: it is done all the same.
-        task = asyncio.create_task(self._gone(job, who, {"why": "asked", "corrections": found.corrections}))
+        return await self._delete(job, who, {"why": "asked", "corrections": found.corrections})
+
+    async def _delete(self, job: str, who: str, detail: dict[str, Any]) -> dict[str, Any]:
+        """Until it is done, or something is in the way: then it goes on without who asked."""
+        task, hindered = self._begin(job, who, detail)
+        ends: set[asyncio.Future[Any]] = {task, hindered}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Unavailable(
+                f"it cannot be deleted yet: {hindered.result()}",
+                where=job,
+                remedy="this is tried again until all of it is gone; nothing is taken under its name meanwhile",
+            )
+        return task.result()
+
+    def _begin(self, job: str, who: str, detail: dict[str, Any]) -> tuple[asyncio.Task[dict[str, Any]], asyncio.Future[str]]:
+        """(the deletion, which is done also if whoever asked goes away meanwhile; what is in its way, if something is)."""
+        hindered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._gone(job, who, detail, hindered))
         self._deleting.add(task)
         task.add_done_callback(self._deleting.discard)
-        return await asyncio.shield(task)
+        return task, hindered
 
-    async def _gone(self, job: str, who: str, detail: dict[str, Any]) -> dict[str, Any]:
+    async def _gone(self, job: str, who: str, detail: dict[str, Any], hindered: asyncio.Future[str]) -> dict[str, Any]:
         async with self._jobs.withdrawn(job) as out:
             found = await self._store.aread(lambda connection: stored.doomed(connection, job)) if out else None
             if found is None or found.state == "running":
@@ -221,11 +246,13 @@ class Retention:
             lsn = self._journal.lsn
             await self._store.awrite(lambda connection: stored.begin(connection, job, lsn, time.time()))
             freed = lines = 0
+            pause = _AGAIN_S
             if self._archive is not None:
                 self._archive.forget({job: lsn})
-                freed = await asyncio.to_thread(self._archive.delete, job)
             while True:
                 try:
+                    if self._archive is not None:
+                        freed += await asyncio.to_thread(self._archive.delete, job)
                     for attempt in found.attempts:
                         lines += await self._lines(attempt)
                         await self._store.awrite(lambda connection, a=attempt: stored.delete_attempt(connection, a))  # type: ignore[misc]
@@ -233,8 +260,12 @@ class Retention:
                     whole = {**detail, **told}
                     await self._store.awrite(lambda connection, w=whole: stored.finish(connection, job, w, who, time.time()))  # type: ignore[misc]
                     break
-                except Unavailable:  # the database is away: nobody may add to what is half deleted
-                    await asyncio.sleep(_AGAIN_S)
+                except (Unavailable, OSError) as error:  # nobody may add to what is half deleted
+                    log.error("job %s is not deleted yet, and will be tried again: %s", job, _said(error))
+                    if not hindered.done():
+                        hindered.set_result(_said(error))
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_S)
         self._telemetry.deleted.labels("jobs").inc()
         self._telemetry.raw_deleted_bytes.labels(str(detail["why"])).inc(freed)
         self._events.publish("job.deleted", job=job, who=who)
@@ -248,6 +279,10 @@ class Retention:
             gone += some
             await asyncio.sleep(_BREATH_S)
         return gone
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _on_disk(folder: Path) -> Iterator[tuple[float, int, Path]]:

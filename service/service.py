@@ -97,7 +97,7 @@ class Service:
         """On the event loop, before the first request."""
         self.events.start()
         await self.tokens.refresh()
-        await asyncio.to_thread(self.retention.finish)
+        await asyncio.to_thread(self.retention.recover)
         await asyncio.to_thread(self.jobs.recover)
         known = await self.store.aread(last_lsn)
         self.journal.start(after=known)

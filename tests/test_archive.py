@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import random
 import re
@@ -383,6 +384,41 @@ def test_a_job_keeps_to_its_limit_and_its_first_and_last_lines_stay(tmp_path: Pa
             assert b"block 5\n" not in text
             await here.archive.fresh("b", 1)
             assert here.text(other) == blocks[0]
+
+    asyncio.run(run())
+
+
+def test_what_cannot_be_deleted_is_said_and_holds_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = Definition("bad", 1, "s"), Definition("good", 1, "s")
+
+    def failing(path: Any, **words: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    async def run() -> None:
+        async with InProcess(tmp_path) as here:
+            for stream in (bad, good):
+                await here.put(stream, b"secret\n")
+                await here.archive.fresh(stream.job, 1)
+            reached, go_on = threading.Event(), threading.Event()
+            here.archive._work.append(lambda: (reached.set(), go_on.wait(20))[0])
+            await asyncio.to_thread(reached.wait, 20)
+            # Both in one turn of the archive's thread; of the first it cannot even be said what there is.
+            monkeypatch.setattr("service.archive.size", lambda folder: failing(folder) if folder == first else 8)
+            first = here.archive.job("bad")
+            both = [asyncio.create_task(asyncio.to_thread(here.archive.delete, job)) for job in ("bad", "good")]
+            while len(here.archive._work) < 2:
+                await asyncio.sleep(0.01)
+            go_on.set()
+            assert [type(one) for one in await asyncio.gather(*both, return_exceptions=True)] == [OSError, int]
+            assert not here.archive.job("good").exists()
+            monkeypatch.undo()
+            with monkeypatch.context() as patched:
+                patched.setattr("os.unlink", failing)
+                with pytest.raises(OSError, match="Input/output"):
+                    await asyncio.to_thread(here.archive.delete, "bad")
+            assert here.text(bad) == b"secret\n"
+            assert await asyncio.to_thread(here.archive.delete, "bad") > 0
+            assert not here.archive.job("bad").exists()
 
     asyncio.run(run())
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from sqlalchemy import select, update
 
 from diagnose.rules import Rule, RuleSet
+from service import rawlog
 from service.attempts import End
 from service.batch import Batch
 from service.errors import Unavailable
@@ -177,7 +180,7 @@ def test_a_deletion_that_was_cut_off_is_finished_at_the_start(tmp_path: Path) ->
         store.write(lambda connection: retention.begin(connection, "one", lsn[-1], 1.0))
         store.close()
         server.start()
-        assert {job["name"] for job in server.get("/v1/jobs")["jobs"]} == {"other"}
+        until(lambda: {job["name"] for job in server.get("/v1/jobs")["jobs"]} == {"other"})
         assert server.client.get("/v1/jobs/other/raw/download").content == FAILED
         assert [subject for _, subject, _ in trail(server, "job.deleted")] == ["job/one"]
 
@@ -295,6 +298,9 @@ class InProcess:
 
         self.archive.delete = slow  # type: ignore[method-assign]
 
+    def raw(self, job: str) -> bytes:
+        return b"".join(one[1] for one in rawlog.raw(self.archive.source(job, 1, "s")) if not isinstance(one, rawlog.Gap))
+
     async def lines(self, job: str) -> list[str]:
         await self.service.jobs.fresh(job)
         k, j = t.kept_lines.c, t.jobs.c
@@ -320,3 +326,75 @@ def test_two_who_delete_one_job_at_once_take_nothing_of_the_next_of_its_name(tmp
             assert here.archive.source("j", 1, "s").is_dir()
 
     asyncio.run(run())
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
+    """Says whether the disk lets go of files."""
+    unlink = os.unlink
+    good = True
+
+    def fickle(path: Any, **words: Any) -> None:
+        if not good and str(path).endswith(".zst"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        unlink(path, **words)
+
+    def turn(to: bool) -> None:
+        nonlocal good
+        good = to
+
+    monkeypatch.setattr(os, "unlink", fickle)
+    monkeypatch.setattr("service.retention._AGAIN_S", 0.05)
+    yield turn
+    turn(True)
+
+
+def test_a_job_whose_raw_logs_cannot_be_deleted_holds_its_name_until_they_are(
+    tmp_path: Path, disk: Callable[[bool], None]
+) -> None:
+    async def refused(here: InProcess) -> None:
+        with pytest.raises(Unavailable, match="is being deleted"):
+            await here.send("j", b"new\n")
+
+    async def run() -> None:
+        async with InProcess(tmp_path) as here:
+            await here.send("j")
+            disk(False)
+            with pytest.raises(Unavailable, match="Input/output error"):
+                await here.service.retention.delete("j", "ann")
+            await refused(here)
+        async with InProcess(tmp_path) as here:  # the disk is no better after a restart
+            await asyncio.sleep(0.1)
+            await refused(here)
+            disk(True)
+            while "j" in here.service.store.read(retention.begun):
+                await asyncio.sleep(0.05)
+            await here.send("j", b"new\n")
+            assert await here.lines("j") == ["new"]
+            assert here.raw("j") == b"new\n"
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("why", ["age", "size"])
+def test_raw_logs_that_cannot_be_deleted_are_tried_again_by_the_next_sweep(
+    tmp_path: Path, disk: Callable[[bool], None], why: str
+) -> None:
+    async def run() -> None:
+        settings = {"keep_raw_days": 1.0} if why == "age" else {"raw_limit": 0}
+        async with InProcess(tmp_path, **settings) as here:
+            await here.send("j")
+            later = time.time() + 2 * 86_400
+            disk(False)
+            await here.service.retention.sweep(later)
+            assert here.raw("j") == FAILED
+            assert (
+                here.service.store.read(lambda connection: connection.execute(select(t.attempts.c.raw_deleted)).scalar())
+                is None
+            )
+            disk(True)
+            await here.service.retention.sweep(later)
+            assert here.raw("j") == b""
+            assert here.service.store.read(lambda connection: connection.execute(select(t.attempts.c.raw_deleted)).scalar())
+
+    asyncio.run(asyncio.wait_for(run(), 60))
