@@ -13,6 +13,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+KINDS = tuple(
+    "job.started job.progress job.diagnosed job.alarm job.ended job.deleted failure.changed failure.regressed"
+    " diagnosis.corrected diagnosis.learned action.proposed action.changed nodes.checked rule.active rule.promoted rule.retired"
+    " reset".split()
+)
+"""all that can happen: a browser hears only the kinds that it names"""
 _KEPT = 10_000
 _MOST_WAITING = 1_000
 _BEAT_S = 15.0
@@ -20,7 +26,7 @@ _BEAT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``kind`` is what happened (job.started, job.progress, job.diagnosed, job.ended, action.proposed, ...)."""
+    """``kind`` is what happened: one of ``KINDS``."""
 
     id: int
     kind: str
@@ -46,6 +52,7 @@ class Events:
         return len(self._listeners)
 
     def publish(self, kind: str, **data: Any) -> Event:
+        assert kind in KINDS, kind
         event = Event(self._next, kind, time.time(), data)
         self._next += 1
         self._recent.append(event)

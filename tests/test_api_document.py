@@ -15,12 +15,14 @@ from prometheus_client import Counter
 from prometheus_client.metrics import MetricWrapperBase
 
 from service.app import ROUTERS, create_app
+from service.events import KINDS
 from service.service import Service
 from service.settings import Settings
 from service.telemetry import Telemetry
 from tests.conftest import ROOT
 
 _ROW = re.compile(r"^\| `([A-Z]+ /\S*)` \| ([a-z]*) ?\|", re.MULTILINE)
+_EVENT = re.compile(r"`([a-z]+\.[a-z]+|reset)`")
 _METRIC = re.compile(r"^\| `(diagnose_\w+)` \| ([a-z ]*?) ?\|", re.MULTILINE)
 
 
@@ -54,6 +56,12 @@ def rights(dependant: Dependant) -> Iterator[str]:
         if one.call is not None and getattr(one.call, "__qualname__", "").startswith("needs."):
             yield inspect.getclosurevars(one.call).nonlocals["right"]
         yield from rights(one)
+
+
+def test_every_kind_of_event_is_told_in_both_documents(app: FastAPI) -> None:
+    said = (ROOT / "docs" / "api.md").read_text().partition("\nEvents: ")[2]
+    assert set(_EVENT.findall(said)) == set(KINDS)
+    assert set(_EVENT.findall(app.openapi()["paths"]["/v1/events"]["get"]["description"])) == set(KINDS)
 
 
 def test_every_route_is_named_once_with_its_right_and_no_other(app: FastAPI) -> None:

@@ -429,3 +429,15 @@ def test_the_timeline_tells_how_long_an_attempt_took_to_its_first_step(page: Any
     seconds = float(told.partition("\u00a0")[0].partition(" ")[0])
     assert "to its first step" in told
     assert 1 <= seconds < 60
+
+
+def test_a_job_that_is_deleted_leaves_an_open_page(page: Any, server: Server) -> None:
+    server.push("goes", STEPS)
+    server.end("goes", 0)
+    server.get("/v1/jobs/goes/report")
+    # Each page renews itself once when it is connected: behind that only an event does it.
+    with page.expect_response(lambda answer: answer.request.resource_type == "fetch"):
+        page.goto("jobs?q=goes")
+    assert page.locator("[data-row]").count() == 1
+    assert server.client.delete("/v1/jobs/goes").status_code == 200
+    page.wait_for_selector("[data-row]", state="detached", timeout=10_000)

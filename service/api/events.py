@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from service.api.common import REFUSALS, Here, Reader
 from service.errors import Busy
-from service.events import Event
+from service.events import KINDS, Event
 from service.service import Service
 
 router = APIRouter(tags=["events"], responses=REFUSALS)
@@ -22,6 +22,7 @@ _MOST = 500
     "/v1/events",
     response_class=StreamingResponse,
     summary="What happens, as it happens (Server-Sent Events)",
+    description=f"{', '.join(f'`{kind}`' for kind in KINDS)}; the last says that events were missed: load anew what is shown.",
     responses={
         200: {
             "content": {
@@ -40,10 +41,6 @@ async def events(
     after: Annotated[str | None, Query(max_length=20, description="The same, for who cannot set headers")] = None,
     job: Annotated[str | None, Query(max_length=200, description="Only of this job")] = None,
 ) -> StreamingResponse:
-    """`job.started`, `job.progress`, `job.diagnosed`, `job.alarm`, `job.ended`, `failure.regressed`, `failure.changed`,
-    `action.proposed`, `action.changed`, `diagnosis.corrected`, `diagnosis.learned`, `nodes.checked`, `rule.active`,
-    `rule.promoted`, `rule.retired`; `reset` says that events were missed, and what is shown is to be loaded anew.
-    """
     said = last_event_id or after
     start = int(said) if said is not None and said.isascii() and said.isdecimal() and len(said) < 19 else None
     return stream(service, start, job)

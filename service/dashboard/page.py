@@ -18,6 +18,7 @@ from diagnose.taxonomy import shipped_taxonomy
 from service.api.common import place, storable
 from service.auth import Who
 from service.dashboard import frame, session
+from service.events import KINDS
 from service.service import Service
 from service.store import overview
 from service.store.overview import Asked
@@ -33,10 +34,6 @@ RANGES = {
 """name -> seconds, bars of a chart"""
 PAGE = 50
 _LONGEST = 500
-_KINDS = (
-    "job.started job.progress job.diagnosed job.alarm job.ended failure.changed failure.regressed diagnosis.corrected"
-    " diagnosis.learned action.proposed action.changed nodes.checked rule.active rule.promoted rule.retired reset"
-)
 
 
 @dataclass(slots=True)
@@ -141,7 +138,7 @@ def common_values(request: Request) -> Mapping[str, Any]:
         "said": _said(request),
         "csrf": session.form_word(request),
         "events": "events",
-        "kinds": _KINDS,
+        "kinds": " ".join(KINDS),
         "who": None,
         "page": "",
         "waiting": 0,

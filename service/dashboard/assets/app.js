@@ -86,7 +86,7 @@ document.addEventListener("click", async (event) => {
   }
   unfolded.set(row, []);
   try {
-    const answer = await fetch(fold.href, { headers: { "X-Fragment": "1" }, credentials: "same-origin" });
+    const answer = await fetch(fold.href, { credentials: "same-origin" });
     if (answer.redirected || !answer.ok) throw new Error(answer.statusText);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("raw");
     if (!fresh) throw new Error("nothing is kept");
@@ -214,7 +214,7 @@ async function fetchParts() {
   const parts = $$("[data-renew]");
   if (!parts.length) return;
   try {
-    const answer = await fetch(location.href, { headers: { "X-Fragment": "1" }, credentials: "same-origin" });
+    const answer = await fetch(location.href, { credentials: "same-origin" });
     if (answer.redirected) return signedOut();
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
