@@ -441,3 +441,20 @@ def test_a_job_that_is_deleted_leaves_an_open_page(page: Any, server: Server) ->
     assert page.locator("[data-row]").count() == 1
     assert server.client.delete("/v1/jobs/goes").status_code == 200
     page.wait_for_selector("[data-row]", state="detached", timeout=10_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 7_700 + " {}", "x" * 600 + " {}", "    {}  "], ids=["long", "longer than a word", "indented"]
+)
+def test_a_line_is_tried_as_it_stands(server: Server, text: str) -> None:
+    line = text.format("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")
+    answer = server.client.get("/ui/rules", params={"line": line})
+    assert "kept, as evidence" in answer.text
+    assert f'value="{line}"' in answer.text
+
+
+def test_what_is_too_long_is_refused_and_not_cut(server: Server) -> None:
+    for path, name, most in (("rules", "line", 8_000), ("rules", "q", 500), ("jobs", "q", 500), ("jobs/runs-a/log", "q", 500)):
+        assert server.client.get(f"/ui/{path}", params={name: "x" * most}).status_code == 200
+        answer = server.client.get(f"/ui/{path}", params={name: "x" * (most + 1)})
+        assert (answer.status_code, f"{most:,} at most" in answer.text) == (413, True)

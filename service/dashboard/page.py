@@ -18,6 +18,7 @@ from diagnose.taxonomy import shipped_taxonomy
 from service.api.common import place, storable
 from service.auth import Who
 from service.dashboard import frame, session
+from service.errors import TooLarge
 from service.events import KINDS
 from service.service import Service
 from service.store import overview
@@ -56,10 +57,16 @@ class Page:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self.service.store.aread(work)
 
-    def asked(self, name: str) -> str | None:
-        """A parameter of the address; an empty one is none."""
-        value = self.request.query_params.get(name, "")[:_LONGEST].strip()
+    def given(self, name: str, longest: int = _LONGEST) -> str | None:
+        """A parameter of the address as it stands; an empty one is none. Cut short it would be another, so it is refused."""
+        value = self.request.query_params.get(name, "")
+        if len(value) > longest:
+            raise TooLarge(f"{len(value):,} characters were given", where=name, remedy=f"Give {longest:,} at most")
         return storable(value, name) or None
+
+    def asked(self, name: str) -> str | None:
+        """A word of the address."""
+        return (self.given(name) or "").strip() or None
 
     def number(self, name: str, most: int = 1 << 62) -> int | None:
         value = self.asked(name)

@@ -22,6 +22,7 @@ from service.store import overview
 from service.store.book import StoreBook, selected
 
 _SHOWN = 10
+_LONGEST_LINE = 8000
 Explained = dict[str, tuple[int, int]]
 """rule -> failures that it explained, and how many of them a person corrected"""
 Dropped = dict[str, int]
@@ -31,7 +32,7 @@ Dropped = dict[str, int]
 async def show(request: Request) -> Response:
     """The rules that are asked for, and what becomes of a line."""
     page = Page.of(request)
-    asked = {name: page.asked(name) for name in ("q", "family", "state", "line")}
+    asked = {name: page.asked(name) for name in ("q", "family", "state")} | {"line": page.given("line", _LONGEST_LINE)}
     known, explained, dropped = await page.read(
         lambda connection: (selected(connection), overview.explained(connection), overview.dropped(connection))
     )
