@@ -248,6 +248,31 @@ def test_secrets_are_not_on_disk_where_the_operator_says_so(tmp_path: Path) -> N
     assert secret[10:30].encode() not in b"".join(frame.data() for frame in rawlog.frames_of(part))
 
 
+@pytest.mark.server
+def test_secrets_on_disk_are_not_shown_by_who_redacts_now(tmp_path: Path) -> None:
+    key = b"-----BEGIN PRIVATE KEY-----\nMIIEvQ\naGVsbG8=\n-----END PRIVATE KEY-----\n"
+    text = b"step 1\npassword=Tr0ub4dorAndThree\n" + key + b"step 2\n"
+    raw = ["--raw-logs", str(tmp_path / "raw")]
+    with Server(tmp_path / "data", *raw) as running:
+        running.push("old", text, source="s", offset=0)
+        running.end("old", 0)
+        assert download(running, "old") == text
+        assert download(running, "old", offset=16) == text[16:]
+        running.stop()
+    with Server(tmp_path / "data", "--redact", *raw) as running:
+        shown = b"step 1\npassword=<token>\n" + b"<private_key>\n" * 4 + b"step 2\n"
+        assert download(running, "old") == shown
+        assert running.client.get("/ui/jobs/old/raw/download").content == shown
+        for offset in (1, 16, len(text) - 1):
+            assert running.client.get(f"/v1/jobs/old/raw/download?offset={offset}").status_code == 409
+        for line in range(1, 8):
+            page = running.get("/v1/jobs/old/raw", from_line=line, limit=1)
+            assert [one["text"] for one in page["lines"]] == shown.decode().split("\n")[line - 1 : line]
+        for secret in ("Tr0ub4dor", "MIIEvQ", "aGVsbG8"):
+            for path in ("/ui/jobs/old/raw", "/ui/jobs/old/raw?from=4", "/ui/jobs/old/raw?offset=60"):
+                assert secret not in running.client.get(path).text
+
+
 class InProcess:
     """An archive behind a journal, without a service."""
 

@@ -7,14 +7,16 @@ import random
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service import rawlog
-from service.concealment import conceal
+from service.api import raw as api
+from service.concealment import Concealer, conceal
 from service.rawlog import Gap, Line, RawLog
 from tests.strategies import cuts, logs
 
@@ -163,6 +165,73 @@ def test_what_is_concealed_keeps_its_lines(text: str) -> None:
     assert told.count("\n") == text.count("\n")
     for secret in ("hf_Ab", "MIIE", "hunter2"):
         assert secret not in told
+
+
+PIECES = st.sampled_from(
+    [
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "-----END RSA PRIVATE KEY-----",
+        "-----END CERTIFICATE----- -----BEGIN PRIVATE KEY-----",
+        "short==",
+        "",
+        "step 1 loss 2.0",
+        "HF_TOKEN=hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 was refused",
+        "password=Tr0ub4dorAndThree",
+        "\u00e9 " + "filler " * 1_000,
+        "filler " * 3_000,
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(PIECES, max_size=12).map(lambda lines: "\n".join(lines).encode()), st.data())
+def test_what_is_shown_of_a_log_is_what_the_whole_would_show(text: bytes, data: st.DataObject) -> None:
+    """Wherever it was cut when it was written, and from whatever line or byte on it is read."""
+    expected = conceal(text)
+    pieces = data.draw(cuts(text))
+    concealer = Concealer()
+    assert b"".join([*map(concealer.feed, pieces), concealer.rest()]) == expected
+    with tempfile.TemporaryDirectory() as name:
+        log = RawLog(Path(name))
+        put(log, *pieces)
+        assert b"".join(api._bytes(Path(name), 0, True)) == expected
+        known = [line.decode() for line in expected.split(b"\n")]
+        first = data.draw(st.integers(1, len(known)))
+        shown = api.page(Path(name), first, None, None, 1000, True)["lines"]
+        assert [line["text"] for line in shown] == known[first - 1 : None if known[-1] else -1]
+        at = data.draw(st.integers(0, max(0, len(text) - 1)))
+        shown = api.page(Path(name), None, None, at, 1000, True)["lines"]
+        assert [line["text"] for line in shown] == known[text.count(b"\n", 0, at) : None if known[-1] else -1]
+
+
+def test_a_key_is_hidden_also_where_lines_cannot_be_counted(tmp_path: Path) -> None:
+    log = RawLog(tmp_path)
+    log.skip(100, None)
+    put(log, b"half\npassword=", b"Tr0ub4dorAndThree\n", f"{KEY}\nafter\n".encode())
+    told = [line["text"] for line in api.page(tmp_path, None, None, 0, 1000, True)["lines"]]
+    assert told == ["half", "password=<token>", *["<private_key>"] * 7, "after"]
+    for at in range(100, log.end):
+        shown = api.page(tmp_path, None, None, at, 1000, True)["lines"]
+        assert [line["text"] for line in shown] == told[-len(shown) :]
+        assert shown[0]["offset"] <= at
+
+
+def test_a_line_that_never_ends_waits_in_bounds() -> None:
+    concealer = Concealer()
+    told = bytearray()
+    for number in range(100):
+        told += concealer.feed(b"%3d%% done, password=Tr0ub4dorAndThree \r" % number * 100)
+        assert len(told) > number * 3_000 - 2 * rawlog.LONGEST
+    told += concealer.rest()
+    assert told.count(b"\r") == 10_000
+    assert b"Tr0ub" not in told
+
+
+def test_many_beginnings_of_keys_are_looked_at_in_little_time() -> None:
+    text = b"-----BEGIN PRIVATE KEY-----\n" * 40_000
+    began = time.process_time()
+    assert conceal(text) == b"<private_key>\n" * 40_000
+    assert time.process_time() - began < 6
 
 
 def test_a_redacted_log_is_read_by_line(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from itertools import islice
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from service import rawlog
 from service.api import shapes
 from service.api.common import REFUSALS, Here, JobName, Limit, Number, Reader, storable
 from service.archive import Archive, size
-from service.concealment import conceal
+from service.concealment import REACH, Concealer
 from service.errors import Conflict, Refused, Unknown
 from service.service import Service
 from service.store import reading
@@ -24,6 +25,8 @@ router = APIRouter(tags=["jobs"], responses=REFUSALS)
 Source = Annotated[str | None, Query(max_length=1000, description="Whose lines; may be left out where there is one only")]
 _MOST = 4 << 20
 """bytes of text in one answer"""
+_BEFORE = REACH + rawlog.LONGEST
+"""bytes before a line that say whether it is one of a private key, and where it begins"""
 
 
 @router.get("/v1/jobs/{job}/raw", response_model=shapes.RawPage, summary="Lines of the raw log, where it is kept")
@@ -83,26 +86,29 @@ async def download(
     """Where bytes are not kept, a line says so."""
     number, name = await place(service, job, attempt, source)
     assert service.archive is not None
-    return text(service, service.archive.source(job, number, name), f"{job}-{number}", offset)
+    folder, redact = service.archive.source(job, number, name), service.settings.redact
+    if offset and (redact or _is_redacted(folder, offset)):
+        raise _redacted(folder, "ask for the whole, or for lines of it: /raw with from_line")
+    return text(folder, f"{job}-{number}", redact, offset)
 
 
-def text(service: Service, folder: Path, name: str, offset: int = 0) -> StreamingResponse:
+def text(folder: Path, name: str, redact: bool, offset: int = 0) -> StreamingResponse:
     """The whole, streamed. ``name``: of characters that a job's name may have."""
-    if offset:
-        _unredacted(folder, offset)
     told = {"Content-Disposition": f'attachment; filename="{name}.raw.log"'}
-    return StreamingResponse(
-        _bytes(folder, offset, service.settings.redact), media_type="text/plain; charset=utf-8", headers=told
-    )
+    return StreamingResponse(_bytes(folder, offset, redact), media_type="text/plain; charset=utf-8", headers=told)
 
 
 def _bytes(folder: Path, offset: int, redact: bool) -> Iterator[bytes]:
+    concealer = Concealer()
     for one in rawlog.raw(folder, offset):
         if isinstance(one, rawlog.Gap):
-            yield f"\n--- diagnose: bytes {one.offset} to {one.end} of this source are not kept ---\n".encode()
+            gap = f"\n--- diagnose: bytes {one.offset} to {one.end} of this source are not kept ---\n"
+            yield concealer.rest() + gap.encode()
+        elif redact and not one[0].redacted:
+            yield concealer.feed(one[1])
         else:
-            frame, data = one
-            yield conceal(data) if redact and not frame.redacted else data
+            yield concealer.rest() + one[1]
+    yield concealer.rest()
 
 
 async def place(service: Service, job: str, attempt: int | None, source: str | None) -> tuple[int, str]:
@@ -141,8 +147,8 @@ def page(
     if offset is not None:
         frame, line = rawlog.place(folder, offset)
         if frame is not None and frame.redacted:
-            raise _redacted(folder)
-    told = rawlog.read(folder, line=line) if line is not None else rawlog.read(folder, offset=offset or 0)
+            raise _redacted(folder, "ask by from_line")
+    told = (_concealed if redact else _read)(folder, line, offset or 0)
     lines: list[dict[str, Any]] = []
     gaps: list[dict[str, Any]] = []
     budget, more = _MOST, None
@@ -155,9 +161,8 @@ def page(
         if len(lines) >= limit or budget < 0:
             more = one
             break
-        shown = conceal(one.text) if redact else one.text
-        budget -= len(shown)
-        lines.append({**one._asdict(), "text": shown.decode("utf-8", "replace").removesuffix("\r")})
+        budget -= len(one.text)
+        lines.append({**one._asdict(), "text": one.text.decode("utf-8", "replace").removesuffix("\r")})
     if from_line is not None and not lines and next(_uncounted(folder), None):
         raise Conflict(
             "it is not known which lines these are: the raw log begins in the middle of the source",
@@ -177,16 +182,58 @@ def _uncounted(folder: Path) -> Iterator[rawlog.Frame]:
     return islice((frame for frame in rawlog.frames(folder) if not frame.counted), 1)
 
 
-def _unredacted(folder: Path, offset: int) -> None:
+def _read(folder: Path, line: int | None, offset: int) -> Iterator[rawlog.Line | rawlog.Gap]:
+    return rawlog.read(folder, line=line) if line is not None else rawlog.read(folder, offset=offset)
+
+
+def _concealed(folder: Path, line: int | None, offset: int) -> Iterator[rawlog.Line | rawlog.Gap]:
+    """The same without secrets: what stands before is read too, since a private key may have begun there."""
+
+    def before(one: rawlog.Line | rawlog.Gap) -> bool:
+        if isinstance(one, rawlog.Gap):
+            return True
+        if line is not None:
+            return one.line is not None and one.line < line
+        return one.offset is not None and one.offset + len(one.text) + one.cut < offset
+
+    first = next(_read(folder, line, offset), None)
+    if not isinstance(first, rawlog.Line) or first.offset is None:  # nothing stands before, or it is redacted on disk
+        return _without_secrets(_read(folder, line, offset))
+    start = max(0, first.offset - _BEFORE)
+    begin = rawlog.place(folder, start)[1] or line if line is not None else None
+    skipped = sum(1 for _ in takewhile(before, _read(folder, begin, start)))
+    return islice(_without_secrets(_read(folder, begin, start)), skipped, None)
+
+
+def _without_secrets(told: Iterable[rawlog.Line | rawlog.Gap]) -> Iterator[rawlog.Line | rawlog.Gap]:
+    concealer = Concealer()
+    waiting: deque[rawlog.Line] = deque()
+    tail = b""
+
+    def ready(clear: bytes) -> Iterator[rawlog.Line]:
+        nonlocal tail
+        *whole, tail = (tail + clear).split(b"\n")
+        for text in whole:
+            yield waiting.popleft()._replace(text=text)
+
+    for one in told:
+        if isinstance(one, rawlog.Line):
+            waiting.append(one)
+            yield from ready(concealer.feed(one.text + b"\n"))
+        else:
+            yield from ready(concealer.rest())
+            tail = b""
+            yield one
+    yield from ready(concealer.rest())
+
+
+def _is_redacted(folder: Path, offset: int) -> bool:
     frame, _ = rawlog.place(folder, offset)
-    if frame is not None and frame.redacted:
-        raise _redacted(folder)
+    return frame is not None and frame.redacted
 
 
-def _redacted(folder: Path) -> Conflict:
-    return Conflict(
-        "secrets were taken out of this log: its bytes are not where they were", where=folder.name, remedy="ask by from_line"
-    )
+def _redacted(folder: Path, remedy: str) -> Conflict:
+    return Conflict("secrets were taken out of this log: its bytes are not where they were", where=folder.name, remedy=remedy)
 
 
 def _told(folder: Path) -> dict[str, Any] | None:

@@ -180,7 +180,7 @@ async def raw_download(request: Request) -> Response:
     name = _name(request)
     number, source = await raw_place(page.service, name, page.number("attempt", 1_000_000), request.query_params.get("source"))
     assert page.service.archive is not None
-    return raw_text(page.service, page.service.archive.source(name, number, source), f"{name}-{number}")
+    return raw_text(page.service.archive.source(name, number, source), f"{name}-{number}", page.service.settings.redact)
 
 
 def _raw_below(page: Page, name: str, number: int) -> str | None:
