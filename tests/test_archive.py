@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import json
+import os
 import random
 import re
 import resource
@@ -271,6 +273,31 @@ def test_secrets_on_disk_are_not_shown_by_who_redacts_now(tmp_path: Path) -> Non
         for secret in ("Tr0ub4dor", "MIIEvQ", "aGVsbG8"):
             for path in ("/ui/jobs/old/raw", "/ui/jobs/old/raw?from=4", "/ui/jobs/old/raw?offset=60"):
                 assert secret not in running.client.get(path).text
+
+
+@pytest.mark.server
+def test_a_disk_that_hangs_keeps_only_those_waiting_who_read_from_it(server: Server) -> None:
+    server.push("hangs", b"one\ntwo\n", source="s", offset=0)
+    server.end("hangs", 0)
+    assert download(server, "hangs", offset=4) == b"two\n"
+    folder = Path(server.data.parent, "raw")
+    (told,) = [path for path in folder.rglob("job.json") if json.loads(path.read_text())["job"] == "hangs"]
+    (part,) = told.parent.rglob("*.zst")
+    part.unlink()
+    os.mkfifo(part)  # who opens it waits for one who writes
+    reader = threading.Thread(target=lambda: httpx.get(f"{server.url}/v1/jobs/hangs/raw/download?offset=4", timeout=60))
+    reader.start()
+    try:
+        for _ in range(20):
+            assert server.client.get("/healthz", timeout=10).status_code == 200
+            time.sleep(0.05)
+        writer = os.open(part, os.O_WRONLY | os.O_NONBLOCK)  # fails unless somebody waits
+    finally:
+        # Let it go, also where the test failed.
+        os.close(os.open(part, os.O_RDWR))
+        part.unlink()
+        reader.join()
+    os.close(writer)
 
 
 class InProcess:

@@ -87,7 +87,7 @@ async def download(
     number, name = await place(service, job, attempt, source)
     assert service.archive is not None
     folder, redact = service.archive.source(job, number, name), service.settings.redact
-    if offset and (redact or _is_redacted(folder, offset)):
+    if offset and (redact or await asyncio.to_thread(_is_redacted, folder, offset)):
         raise _redacted(folder, "ask for the whole, or for lines of it: /raw with from_line")
     return text(folder, f"{job}-{number}", redact, offset)
 
