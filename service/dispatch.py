@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from diagnose.errors import DiagnoseError
 from service.actions import InHand, Taken
-from service.errors import Conflict, Unknown
+from service.errors import Busy, Conflict, Unavailable, Unknown
 from service.events import Events
 from service.executors.configuration import Configured, choose
 from service.executors.executor import Order, Outcome
@@ -205,31 +205,38 @@ class Dispatch:
                 return
             order = Order.of(taken.order)
             tested = await self._tested(order, by, taken) if order.check and first else None
-            if tested is not None and lost.is_set():
-                outcome = Outcome("failed", f"not begun, its lease lapsed meanwhile: {tested.said}")
-            else:
-                if tested is not None:
-                    avoid = dict.fromkeys((*order.avoid, *(node for node in tested.faulty if node not in order.nodes)))
-                    order = replace(order, avoid=tuple(avoid), check=())
-                outcome = await self._outcome(order, by, lost)
-                if tested is not None:
-                    outcome = replace(outcome, what=f"{outcome.what}; {tested.said}")
+            async with asyncio.TaskGroup() as beside:
+                if tested is not None and tested.verdict is not None:  # the order does not wait: it knows what was found
+                    beside.create_task(self._told(lambda: self._checked(tested.verdict, by, taken), taken, "told of the check"))
+                if tested is not None and lost.is_set():
+                    outcome = Outcome("failed", f"not begun, its lease lapsed meanwhile: {tested.said}")
+                else:
+                    if tested is not None:
+                        avoid = dict.fromkeys((*order.avoid, *(node for node in tested.faulty if node not in order.nodes)))
+                        order = replace(order, avoid=tuple(avoid), check=())
+                    outcome = await self._outcome(order, by, lost)
+                    if tested is not None:
+                        outcome = replace(outcome, what=f"{outcome.what}; {tested.said}")
             await self._report(taken, by, outcome)
 
     async def _tested(self, order: Order, by: Configured, taken: Taken) -> Finding | None:
-        """The nodes are tested first, if this executor knows how; the service hears of it."""
+        """The nodes are tested first, if this executor knows how."""
         if by.check is None:
             return None
         if by.dry_run:
             return Finding(f"would have tested {', '.join(order.check)}")
         tested = await by.check.test(order.check)
         log.info("action %d: %s", taken.id, tested.said)
-        if tested.verdict is not None:
-            try:
-                await self._desk.checked(tested.verdict, self._who(by))
-            except DiagnoseError as refused:  # the order goes on: it knows what was found
-                log.warning("action %d: the node check was not taken: %s", taken.id, refused)
         return tested
+
+    async def _checked(self, verdict: Any, by: Configured, taken: Taken) -> None:
+        """The service hears of the check, unless it has no use for it."""
+        try:
+            await self._desk.checked(verdict, self._who(by))
+        except (Unavailable, Busy):
+            raise
+        except DiagnoseError as refused:
+            log.warning("action %d: the node check was not taken: %s", taken.id, refused)
 
     async def _go_on(self, taken: Taken, by: Configured, begun: bool) -> None:
         """What was cut off."""

@@ -163,6 +163,8 @@ def _public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return _public(inner)
+        if address.is_site_local:  # given up long ago, and still in use behind some walls
+            return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 

@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from diagnose.errors import DiagnoseError
 from diagnose.guard import Guard
 from service.actions import InHand, Taken
 from service.dispatch import Dispatch, Pace, name_in
@@ -31,9 +32,9 @@ _AWAY = frozenset({408, 425, 500, 502, 503, 504})
 class Remote:
     """The desk."""
 
-    def __init__(self, server: Server, token: str | None, name: str) -> None:
-        self._server, self._name = server, name
-        self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    def __init__(self, server: Server, token: Callable[[], str | None], name: str) -> None:
+        """``token`` is asked for at each request: it may be renewed meanwhile."""
+        self._server, self._token, self._name = server, token, name
 
     async def orders(self) -> list[dict[str, Any]]:
         said = await self._ask("GET", f"/orders?executor={self._name}")
@@ -63,11 +64,15 @@ class Remote:
 
     async def _ask(self, method: str, path: str, what: str = "actions", /, **body: Any) -> dict[str, Any]:
         content = json.dumps(body).encode() if body else None
-        headers = self._headers | ({"Content-Type": "application/json"} if body else {})
+        headers = {"Accept": "application/json"} | ({"Content-Type": "application/json"} if body else {})
         try:
+            if (token := self._token()) is not None:
+                headers["Authorization"] = f"Bearer {token}"
             answer = await self._server.ask(method, f"/v1/{what}{path}", headers=headers, body=content)
         except Problem as problem:
             raise Unavailable(problem.what) from None
+        except DiagnoseError as unreadable:
+            raise Unavailable(str(unreadable)) from None
         said = answer.json()
         if 200 <= answer.status < 300 and isinstance(said, dict):
             return said

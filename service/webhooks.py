@@ -116,7 +116,11 @@ class Courier:
 
     def _over(self, webhook: int, done: asyncio.Task[None]) -> None:
         del self._turns[webhook]
-        if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, Refused):
+        if done.cancelled() or (error := done.exception()) is None:
+            return
+        # What arrived may not have been noted: a receiver that is told again and again has done nothing to deserve it.
+        self._rest(webhook, self._clock())
+        if not isinstance(error, Refused):
             log.error("webhook %d: %s", webhook, error)
 
     async def _turn(self, webhook_id: int) -> None:
@@ -148,8 +152,8 @@ class Courier:
                 return False
         self._telemetry.deliveries.labels("delivered" if arrived else "failed").inc()
         if arrived:
-            self._rests.pop(webhook.id, None)
             await self._store.awrite(lambda connection: stored.delivered(connection, delivery, status))
+            self._rests.pop(webhook.id, None)
             return True
         if now - delivery.created > _GIVE_UP_S:
             log.error("webhook %d: notice %s is given up: %s", webhook.id, delivery.notice.id, status)
@@ -158,10 +162,13 @@ class Courier:
             after = now + max(self._delay(delivery.tries), min(wait or 0.0, _LONGEST_S))
             await self._store.awrite(lambda connection: stored.put_off(connection, delivery, status, after))
         if rests:
-            failures = self._rests.get(webhook.id, (0, 0.0))[0] + 1
-            self._rests[webhook.id] = failures, now + max(self._delay(failures - 1), min(wait or 0.0, _LONGEST_S))
+            self._rest(webhook.id, now, wait or 0.0)
             log.info("webhook %d does not take notices: %s", webhook.id, status)
         return not rests
+
+    def _rest(self, webhook: int, now: float, at_least: float = 0.0) -> None:
+        failures = self._rests.get(webhook, (0, 0.0))[0] + 1
+        self._rests[webhook] = failures, now + max(self._delay(failures - 1), min(at_least, _LONGEST_S))
 
     def _delay(self, tries: int) -> float:
         return float(min(self._retry_s * 3 ** min(tries, 12), _LONGEST_S) * random.uniform(0.8, 1.0))  # noqa: S311 - no secret

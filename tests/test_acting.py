@@ -187,3 +187,27 @@ def test_a_token_that_may_not_operate(server: Server, diagnose: Run) -> None:
     done = diagnose("runner", "--to", server.url, "--act", "--once", "--state", "s", "--", "/bin/true", DIAGNOSE_TOKEN=secret)
     assert done.returncode == 2
     assert "use a token that has the right to operate" in done.stderr
+
+
+def test_a_token_that_is_renewed_while_it_acts(tmp_path: Path, diagnose: Run) -> None:
+    data = tmp_path / "data"
+
+    def made(role: str) -> str:
+        return diagnose("tokens", "create", f"{role}{time.time_ns()}", "--role", role, "--data", str(data)).stdout.strip()
+
+    secret, file = made("admin"), tmp_path / "token"
+    file.write_text(made("operate"))
+    (tmp_path / "policy.yaml").write_text("mode: auto\nbudgets: {preempted: {backoff: 0s}}\n")
+    with Server(data, "--policy", str(tmp_path / "policy.yaml")) as server:
+        server.client.headers["authorization"] = f"Bearer {secret}"
+        with runner(server, tmp_path, "--token-file", str(file), "--", "/bin/true"):
+            until(lambda: "carries out orders" in (tmp_path / "runner.log").read_text(), tmp_path)
+            (old,) = [
+                line.split("\t")[0]
+                for line in diagnose("tokens", "list", "--data", str(data)).stdout.splitlines()
+                if "operate" in line
+            ]
+            diagnose("tokens", "revoke", old, "--data", str(data))
+            file.write_text(made("operate"))
+            preempted(server, "later")
+            until(lambda: action(server, "later")["state"] == "succeeded", tmp_path)

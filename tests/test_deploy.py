@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.box import Box
-from tests.conftest import ROOT, Run
+from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"
 SCRIPTS = sorted([*(DEPLOY / "slurm").glob("*.sh"), DEPLOY / "slurm" / "train.sbatch"])
@@ -40,33 +40,6 @@ def test_manifests_hold_to_the_schema(path: Path) -> None:
 
     for document in yaml.safe_load_all(path.read_text()):
         kubernetes_validate.validate(document, "1.30", strict=True)
-
-
-def test_a_pod_ships_under_the_name_of_its_node_and_its_own(diagnose: Run, tmp_path: Path) -> None:
-    """Two on one node; what follows from their logs is about a node that the cluster knows."""
-    (job,) = yaml.safe_load_all((DEPLOY / "kubernetes" / "training-job.yaml").read_text())
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    (tmp_path / "token").write_text("t")
-    pods = "llama-7b-0-x7k2p", "llama-7b-1-q8w4e"
-    box = Box().start()
-    for pod in pods:
-        fields = {
-            "metadata.name": pod,
-            "metadata.namespace": job["metadata"]["namespace"],
-            "metadata.labels['diagnose/attempt']": job["spec"]["template"]["metadata"]["labels"]["diagnose/attempt"],
-            "spec.nodeName": "gpu-17",
-        }
-        command = "\n".join(container["command"])  # as a kubelet puts variables into it
-        for one in container["env"]:
-            value = one.get("value") or fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
-            command = command.replace(f"$({one['name']})", value)
-        command = command.replace("/etc/diagnose", str(tmp_path)).replace("/spool", str(tmp_path / pod))
-        done = diagnose(*command.split("\n")[1:], "echo", "step 1", DIAGNOSE_URL=box.url)
-        assert done.returncode == 0, done.stderr
-    box.stop()
-
-    told = {source: (job, said["node"], said["attempt"]) for (job, source), said in box.said.items()}
-    assert told == dict.fromkeys(pods, ("ml.llama-7b", "gpu-17", "1"))
 
 
 @pytest.mark.parametrize(

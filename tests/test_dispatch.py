@@ -16,7 +16,7 @@ import pytest
 from diagnose.policy import ISOLATE, Policy
 from service.actions import Actions
 from service.dispatch import Dispatch, Pace, name_in
-from service.errors import Conflict, Unavailable
+from service.errors import Conflict, Refused, Unavailable
 from service.events import Events
 from service.executors.configuration import Configured, Which
 from service.executors.executor import KINDS, Order, Outcome
@@ -535,6 +535,32 @@ def test_the_restart_goes_without_the_node_that_a_test_found_faulty(base: Store,
     assert desk.record(action).result == "drained; requeued; 3 nodes were tested: faulty: n2"
     isolation = next(row for row in desk.rows() if row["kind"] == "isolate")
     assert (isolation["nodes"], isolation["state"]) == (["n2"], "approved")
+
+
+def test_a_service_that_is_away_hears_of_the_test_later(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, WANTED)), Cluster()
+    action = ran_on_three_nodes(desk)
+    odd = Odd(desk.actions, checked=[Unavailable("the database does not answer") for _ in range(3)])
+
+    async def go() -> None:
+        async with dispatching(odd, by(cluster, kinds=frozenset({"restart"}), check=a_check(tmp_path))):
+            await until(lambda: state(desk, action) == "succeeded")
+
+    asyncio.run(go())
+    assert [row["nodes"] for row in desk.rows() if row["kind"] == "isolate"] == [["n2"]]
+
+
+def test_a_verdict_that_nobody_wants_is_not_told_for_ever(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, WANTED)), Cluster()
+    action = ran_on_three_nodes(desk)
+    odd = Odd(desk.actions, checked=[Refused("no verdict")])
+
+    async def go() -> None:
+        async with dispatching(odd, by(cluster, kinds=frozenset({"restart"}), check=a_check(tmp_path))):
+            await until(lambda: state(desk, action) == "succeeded")
+
+    asyncio.run(go())
+    assert [row for row in desk.rows() if row["kind"] == "isolate"] == []
 
 
 def test_a_test_that_cannot_be_made_holds_nothing_up(base: Store, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ import pytest
 from diagnose.errors import DiagnoseError
 from service.executors.command import Command
 from service.executors.configuration import TYPES, choose, load, objections
-from service.executors.executor import KINDS, Order, Outcome
+from service.executors.executor import KINDS, Order, Outcome, Problem
+from service.executors.http import Server
 from service.executors.nodecheck import Finding, NodeCheck
 from service.executors.slurm import Slurm
 from service.outgoing import networks
 from service.settings import Settings
 from tests.conftest import ROOT, Run
+from tests.receivers import Receiver
 
 KEY = "0123456789abcdef0123456789abcdef"
 WHOLE = """\
@@ -279,6 +282,26 @@ VERDICT = {
     "slow": [],
     "suspects": ["n3"],
 }
+
+
+def test_a_request_that_was_given_up_before_it_was_sent_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow look-up outlasts the time that we wait: "failed" must stay true. No name server can be made slow here."""
+    lookup = socket.getaddrinfo
+
+    def slow(*words: Any, **more: Any) -> Any:
+        time.sleep(0.6)
+        return lookup(*words, **more)
+
+    receiver = Receiver()
+    try:
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+        with pytest.raises(Problem) as told:
+            asyncio.run(Server(f"http://127.0.0.1:{receiver.port}", timeout_s=0.2).ask("POST", "/drain", body=b"{}"))
+        assert told.value.state == "failed"
+        time.sleep(0.5)
+        assert receiver.got == []
+    finally:
+        receiver.close()
 
 
 def check(script: str, nodes: tuple[str, ...] = ("n1", "n2", "n3"), timeout_s: float = 10.0) -> Finding:

@@ -17,7 +17,7 @@ from tests.receivers import Receiver
     [
         "https://127.0.0.1/x", "https://127.1/x", "https://2130706433/", "https://0x7f000001/", "https://0/", "https://[::1]/",
         "https://10.0.0.1/", "https://192.168.1.1/", "https://172.16.0.1/", "https://169.254.169.254/latest/meta-data/",
-        "https://100.64.0.1/", "https://[fe80::1%25eth0]/", "https://[fd00::1]/", "https://[::ffff:127.0.0.1]/",
+        "https://100.64.0.1/", "https://[fe80::1%25eth0]/", "https://[fd00::1]/", "https://[fec0::1]/", "https://[::ffff:127.0.0.1]/",
         "https://[2002:7f00:1::]/", "https://[64:ff9b::7f00:1]/", "https://224.0.0.1/", "https://255.255.255.255/",
         "http://example.com/", "ftp://example.com/", "file:///etc/passwd", "gopher://127.0.0.1/", "HTTPS://example.com/",
         "//x/", "https://", "https:///x", "https://user:hunter2@example.com/", "https://example.com/#x",

@@ -672,7 +672,6 @@ def test_runner_a_command_never_waits_for_the_service(box: Box, tmp_path: Path) 
         (["/l/a.out"], b"does not tell the job"),
         (["/l/%j.out", "--", "true"], b"either files or a command"),
         (["--job", "j", "--", "/none/such"], b"cannot be run"),
-        (["--job", "j", "--source", "s", "/l/x.out"], b"files go by their paths"),
         (["--", "true"], b"which job?"),
     ],
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from service.store.live import (
 )
 from service.store.migrate import upgrade
 from service.store.tokens import create, listed, revoke
+from tests.servers import Postgres
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
@@ -155,6 +158,34 @@ def test_a_flush_whose_answer_was_lost_is_not_taken_in_twice(store: Store) -> No
     store.write(taking_in([one]))
     store.write(taking_in([flush(opened, 9, rows=2, first=3)]))
     assert store.read(lambda connection: connection.execute(select(func.count()).select_from(t.kept_lines)).scalar()) == 5
+
+
+@pytest.mark.server
+def test_services_that_share_a_database_write_one_after_the_other(postgres: Postgres) -> None:
+    """Webhooks read the audit trail on from where they were: an entry that came late with a lower id would never be told."""
+    url = postgres.database(f"t{time.time_ns()}")
+    first, second = Store(url), Store(url)
+    inside = threading.Event()
+
+    def slowly(connection: Connection) -> None:
+        reading.record(connection, "first", "x", "y", {}, 1.0)
+        inside.set()
+        time.sleep(0.3)
+
+    def seen(connection: Connection) -> list[str]:
+        reading.record(connection, "second", "x", "y", {}, 1.0)
+        return list(connection.execute(select(t.audit.c.who).order_by(t.audit.c.id)).scalars())
+
+    try:
+        first.migrate()
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(first.write, slowly)
+            assert inside.wait(10)
+            assert second.write(seen) == ["first", "second"]
+            writing.result(10)
+    finally:
+        first.close()
+        second.close()
 
 
 def test_what_fails_in_the_middle_leaves_nothing(store: Store) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import time
 from collections import Counter
@@ -11,8 +13,16 @@ from typing import Any
 
 import pytest
 from cloudevents.v1.http import from_http
+from sqlalchemy import Connection
 from standardwebhooks.webhooks import Webhook
 
+from service.errors import Unavailable
+from service.events import Events
+from service.outgoing import Outgoing, networks
+from service.store import Store, reading
+from service.store import webhooks as stored
+from service.telemetry import Telemetry
+from service.webhooks import Courier, settled_secret
 from tests.conftest import ROOT
 from tests.receivers import Receiver
 from tests.servers import Postgres, Server
@@ -170,6 +180,51 @@ def test_a_receiver_that_does_not_answer_holds_up_neither_others_nor_logs(tmp_pa
             assert server.get("/readyz")["ready"] is True
     finally:
         stuck.close()
+
+
+class Full(Store):
+    """A database that can be read and not written: a full disk, which cannot be had here."""
+
+    full = False
+
+    async def awrite(self, work: Any) -> Any:
+        if self.full:
+            raise Unavailable("the database does not answer")
+        return await super().awrite(work)
+
+
+def test_a_receiver_is_not_told_again_and_again_while_nothing_can_be_noted(tmp_path: Path, receiver: Receiver) -> None:
+    store, now = Full(f"sqlite:///{tmp_path / 'x.db'}"), [1000.0]
+
+    def told(connection: Connection) -> None:
+        stored.add(connection, receiver.url, "cloudevents", secret_for_tests, ("failures",), "kim", now[0])
+        reading.record(connection, "policy", "job.failed", "job/x", {"job": "x"}, now[0])
+
+    async def go() -> None:
+        outgoing = Outgoing(networks("127.0.0.0/8"))
+        courier = Courier(store, Events(), Telemetry(), outgoing, 5.0, clock=lambda: now[0])
+        for step in range(30):
+            if step == 1:
+                store.full = True
+            with contextlib.suppress(Unavailable):
+                await courier.round()
+            await asyncio.sleep(0.02)
+            now[0] += 2.0
+        assert 1 <= len(receiver.got) <= 4, "after 5, 15 and 45 seconds"
+        store.full = False
+        now[0] += 600.0
+        await courier.round()
+        await asyncio.sleep(0.3)
+        assert store.read(stored.standing)[1].get("waiting", 0) == 0
+        await courier.stop()
+
+    secret_for_tests = settled_secret(None)
+    try:
+        store.migrate()
+        store.write(told)
+        asyncio.run(go())
+    finally:
+        store.close()
 
 
 def test_the_receiver_says_when_to_come_back_and_when_never(tmp_path: Path) -> None:

@@ -44,7 +44,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rank", type=count, metavar="N", help="the process that prints (default: as names or SLURM_PROCID tell)"
     )
-    parser.add_argument("--source", metavar="NAME", help="what a command's log is called (default: by its node and rank)")
     parser.add_argument("--state", type=Path, metavar="FOLDER", help="where offsets and unsent logs are kept")
     parser.add_argument("--spool-limit", type=count, metavar="MB", default=1024, help="of unsent logs, packed (default: 1024)")
     parser.add_argument("--since", type=count, metavar="SECONDS", default=3600,
@@ -108,7 +107,7 @@ def _act(arguments: argparse.Namespace, command: list[str]) -> int:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        desk = remote.Remote(server, token(arguments), name)
+        desk = remote.Remote(server, lambda: token(arguments), name)
         await remote.act(desk, executors, name, stop, once=arguments.once)
 
     with remote.held(arguments.state or default_folder() / "acting") as name:
@@ -124,8 +123,6 @@ class _Tailing:
         self._patterns = [Pattern(os.path.abspath(path)) for path in arguments.paths]
         if not self._patterns and not arguments.once:
             raise DiagnoseError("nothing to ship", remedy="give files or patterns, or a command behind --")
-        if arguments.source:
-            raise DiagnoseError("--source names a command's log", remedy="leave it out: files go by their paths")
         self._job = arguments.job or os.environ.get("SLURM_JOB_ID")
         for pattern in self._patterns:
             if not pattern.names_jobs and not self._job:
@@ -196,7 +193,7 @@ class _Wrapping:
         if self._attempt is None and restarts is not None:
             self._attempt = restarts + 1
         node = arguments.node or environment.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
-        name = arguments.source or (node if self._rank is None else f"{node}/rank{self._rank}")
+        name = node if self._rank is None else f"{node}/rank{self._rank}"
         # Without an attempt a second run would begin the same source anew.
         run = "" if self._attempt is not None else time.strftime("@%Y%m%dT%H%M%S", time.gmtime()) + f".{os.getpid()}"
         self._owner = Owner(self._job, name + run, self._attempt, self._rank, node, dict(arguments.label))

@@ -92,34 +92,23 @@ class Server:
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
         """Raises Problem if there is no whole answer in time."""
-        sent = threading.Event()
-        open_now: list[socket.socket] = []
+        call = _Call()
         try:
             async with asyncio.timeout(self._timeout_s * 2):  # a server that drips bytes outlasts a socket's time-out
-                return await asyncio.to_thread(self._exchange, method, path, dict(headers or {}), body, sent, open_now)
+                return await asyncio.to_thread(self._exchange, method, path, dict(headers or {}), body, call)
         except (TimeoutError, asyncio.CancelledError) as error:
-            for one in open_now:  # so that the thread ends too
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+            call.give_up()
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise self._unanswered(method, sent, f"no answer in {self._timeout_s:g} s") from error
+            raise self._unanswered(method, call, f"no answer in {self._timeout_s:g} s") from error
         except (OSError, http.client.HTTPException) as error:
-            raise self._unanswered(method, sent, str(error) or type(error).__name__) from error
+            raise self._unanswered(method, call, str(error) or type(error).__name__) from error
 
-    def _unanswered(self, method: str, sent: threading.Event, what: str) -> Problem:
-        maybe = sent.is_set() and method != "GET"
+    def _unanswered(self, method: str, call: _Call, what: str) -> Problem:
+        maybe = call.sent and method != "GET"
         return Problem(f"{self.shown} does not answer: {what[:200]}", state="unknown" if maybe else "failed", may_retry=True)
 
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        headers: dict[str, str],
-        body: bytes | None,
-        sent: threading.Event,
-        open_now: list[socket.socket],
-    ) -> Answer:
+    def _exchange(self, method: str, path: str, headers: dict[str, str], body: bytes | None, call: _Call) -> Answer:
         if self._tls:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=self._timeout_s, context=self._tls
@@ -128,8 +117,7 @@ class Server:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
             connection.connect()
-            open_now.append(connection.sock)
-            sent.set()
+            call.begin(connection.sock)
             connection.request(method, self._path + path, body, {"User-Agent": f"diagnose/{__version__}", **headers})
             response = connection.getresponse()
             content = response.read(self._largest + 1)
@@ -140,6 +128,30 @@ class Server:
         if 300 <= response.status < 400:
             raise http.client.HTTPException(f"it points elsewhere ({response.status}): give that address")
         return Answer(response.status, content, _seconds(response.getheader("Retry-After")))
+
+
+class _Call:
+    """One request: given up before it was sent, it is not sent any more, however late its thread comes to it."""
+
+    def __init__(self) -> None:
+        self.sent = False
+        self._given_up = False
+        self._socket: socket.socket | None = None
+        self._deciding = threading.Lock()
+
+    def begin(self, connected: socket.socket) -> None:
+        """From here on the other side may have it."""
+        with self._deciding:
+            if self._given_up:
+                raise OSError("given up before it was sent")
+            self.sent, self._socket = True, connected
+
+    def give_up(self) -> None:
+        with self._deciding:
+            self._given_up = True
+            if self._socket is not None:  # so that the thread ends too
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -1,7 +1,7 @@
 """Where the service keeps what it knows: SQLite with no configuration, PostgreSQL by URL. All SQL is in this package.
 
 ``Store`` owns the engine. Writes go through one thread, one transaction after the other, so that SQLite never says that it is
-locked; reads go anywhere.
+locked, and one service's after another's; reads go anywhere.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from service.errors import Unavailable
 T = TypeVar("T")
 _READERS = 8
 _TIMEOUT_S = 10
+_LOCK = 7_304_118_226
+"""services that share a PostgreSQL take turns at writing"""
 
 
 class Store:
@@ -81,6 +83,8 @@ class Store:
         with self._writing, self.engine.begin() as connection:
             if self.is_sqlite:  # from the first read on: another process shall not change what this is about to
                 connection.exec_driver_sql("begin immediate")
+            else:  # another service's too: the ids of the audit trail, which webhooks read on from, come in order
+                connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
             return work(connection)
 
     def read(self, work: Callable[[Connection], T]) -> T:
