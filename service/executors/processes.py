@@ -1,6 +1,7 @@
 """Programs that act for us: started without a shell, bounded in time and output, ended with us.
 
-A program that is cut off may have done its work: the caller is told that nobody knows.
+If we are killed they end, with what they have started, unless that left their group: it shall not act after somebody else has
+looked. A program that is cut off may have done its work: the caller is told that nobody knows.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _BLOCK = 64 << 10
@@ -34,8 +36,7 @@ async def run(
 ) -> Ended:
     """The first ``largest`` bytes of what it prints. Raises OSError if it cannot be started."""
     keeper = shutil.which("setpriv")
-    # If we are killed the kernel ends it: it shall not act after somebody else has looked.
-    before = [keeper, "--pdeathsig", "KILL", "--"] if keeper else []
+    before = [keeper, "--pdeathsig", "KILL", "--"] if keeper else []  # by the kernel, until it is watched
     process = await asyncio.create_subprocess_exec(
         *before, *words, stdin=PIPE if stdin is not None else DEVNULL, stdout=PIPE, stderr=PIPE, env=dict(environment),
         start_new_session=True,
@@ -47,13 +48,14 @@ async def run(
         _tell(process.stdin, stdin), _read(process.stdout, out, largest), _read(process.stderr, problems, largest)
     )
     try:
-        async with asyncio.timeout(timeout_s):
-            while process.returncode is None:  # wait() waits for the pipes too, and what it started may hold them for ever
-                await asyncio.sleep(_LOOK_S)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER_S):
-                await pipes
-    except TimeoutError:
+        with _watched(process.pid):
+            async with asyncio.timeout(timeout_s):
+                while process.returncode is None:  # wait() waits for the pipes too, and what it started may hold them for ever
+                    await asyncio.sleep(_LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LINGER_S):
+                    await pipes
+    except OSError:  # no time is left, or it cannot be watched
         return Ended(None, bytes(out), bytes(problems))
     finally:
         pipes.cancel()
@@ -66,6 +68,19 @@ async def run(
                 await asyncio.sleep(_LOOK_S)
         process._transport.close()  # type: ignore[attr-defined]  # nothing public lets go of its pipes
     return Ended(process.returncode, bytes(out), bytes(problems))
+
+
+@contextlib.contextmanager
+def _watched(group: int) -> Iterator[None]:
+    """A shell ends the group when its input ends, as it does if we are killed."""
+    words = ["/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$0"', str(group)]
+    with subprocess.Popen(  # noqa: S603 - nothing in it is from outside
+        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, start_new_session=True
+    ) as watch:
+        try:
+            yield
+        finally:
+            watch.kill()  # before its input ends: what a program leaves behind is its own affair
 
 
 async def _tell(pipe: asyncio.StreamWriter | None, text: bytes | None) -> None:
