@@ -761,6 +761,7 @@ def test_the_manifest_is_kept_until_the_old_job_is_gone(cluster: Cluster) -> Non
 
     assert (cut_off.state, cut_off.may_retry, len(kept)) == ("unknown", True, 1)
     assert "test.example/hold" in cut_off.what
+    assert f"its manifest is kept in ConfigMap diagnose/{kept[0]}: " in cut_off.what
     assert (still.state, still.may_retry) == ("unknown", True)
     assert later.what == "deleted Job ml/llama and made it anew"
     after = cluster.there(f"{VOLCANO}/llama")

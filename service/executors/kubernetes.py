@@ -370,7 +370,9 @@ class Kubernetes:
         try:
             said = await self._remade(order, job)
         except Problem as problem:
-            raise Problem(f"{job.shown} is not made anew yet: {problem.what}", state="unknown", may_retry=True) from None
+            note = self._note(order)
+            what = f"{job.shown} is not made anew yet, its manifest is kept in ConfigMap {note.namespace}/{note.name}"
+            raise Problem(f"{what}: {problem.what}", state="unknown", may_retry=True) from None
         if not isinstance(said, str):
             return said
         done.append(f"{'deleted ' if said == _ANEW else ''}{job.shown} {said}")
