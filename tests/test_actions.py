@@ -16,6 +16,7 @@ from diagnose.report import Report
 from service.actions import Actions
 from service.errors import Conflict, Forbidden, Unknown
 from service.events import Events
+from service.executors.executor import Order
 from service.store import Store, overview, reading, tables
 from service.store import actions as stored
 from tests.servers import Server
@@ -157,10 +158,9 @@ def test_an_order_tells_when_its_attempt_was_last_heard_of(desk: Desk) -> None:
     desk.decide()
     action = desk.rows()[0]["id"]
 
-    def told() -> float:
-        found = desk.store.read(lambda connection: stored.order(connection, action)["last_seen"])
-        assert isinstance(found, float)
-        return found
+    def told() -> float | None:
+        here = Order.of(desk.store.read(lambda connection: stored.order(connection, action)))
+        return Order.of(here.as_dict()).last_seen  # as a program of the site has it
 
     def heard(at: float) -> None:
         change = update(tables.attempts).where(tables.attempts.c.id == opened.attempt_id).values(last_seen=at)
