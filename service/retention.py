@@ -12,13 +12,15 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Connection
+
 from service import archive as raw
 from service.archive import Archive
-from service.errors import Conflict, Unavailable, Unknown
+from service.errors import Conflict, Refused, Unavailable, Unknown
 from service.events import Events
 from service.jobs import Jobs
 from service.journal import Journal
@@ -37,6 +39,9 @@ _NAMED = 50
 _WHO = "retention"
 _CUT_OFF = {"why": "cut off"}
 _AGAIN_S, _LONGEST_S = 2.0, 60.0
+
+May = Callable[[Connection, str], stored.Doomed]
+"""what there is of a job that may be deleted; else ``Refused``. Asked where nothing of it can change any more"""
 
 
 class Retention:
@@ -67,7 +72,7 @@ class Retention:
         self._store.write(lambda connection: stored.forget(connection, self._journal.oldest))
         for job in self._store.read(stored.begun):
             log.info("finishing the deletion of job %s", job)
-            self._begin(job, _WHO, _CUT_OFF)
+            self._begin(job, _WHO, _there, _CUT_OFF)
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
     async def stop(self) -> None:
@@ -102,6 +107,12 @@ class Retention:
     # --- by age --------------------------------------------------------------------------------------------------------------
 
     async def _sweep_jobs(self, before: float) -> None:
+        def may(connection: Connection, job: str) -> stored.Doomed:
+            found = _there(connection, job)
+            if not stored.old_jobs(connection, before, 1, job):
+                raise Conflict("something came to it, or holds it by now", where=job)
+            return found
+
         busy: set[str] = set()
         while True:
             names = await self._store.aread(lambda connection: stored.old_jobs(connection, before, _AT_ONCE + len(busy)))
@@ -110,9 +121,9 @@ class Retention:
                 return
             for name in names:
                 try:
-                    await self._delete(name, _WHO, {"why": "age", "days": self._settings.keep_jobs_days})
-                except Unavailable:
-                    busy.add(name)  # the next sweep finds it again
+                    await self._delete(name, _WHO, may, {"why": "age", "days": self._settings.keep_jobs_days})
+                except Refused:
+                    busy.add(name)  # the next sweep finds it again, if it is old then
 
     async def _sweep_lines(self, before: float) -> None:
         deleted: list[stored.Attempt] = []
@@ -124,15 +135,27 @@ class Retention:
             if not found:
                 break
             for one in found:
-                async with self._jobs.withdrawn(one.job, one.number) as out:
-                    if not out:
-                        busy.add(one.id)
-                        continue
-                    lines += await self._lines(one.id)
+                gone = await self._old_lines(one, before)
+                if gone is None:
+                    busy.add(one.id)
+                    continue
+                lines += gone
                 deleted.append(one)
         await self._record("lines.deleted", deleted, {"days": self._settings.keep_lines_days, "lines": lines})
 
+    async def _old_lines(self, one: stored.Attempt, before: float) -> int | None:
+        """Delete an attempt's kept lines, if they still may go: how many there were; None: for the next sweep, perhaps."""
+        async with self._jobs.withdrawn(one.job, one.number) as out:
+            if not out or not await self._store.awrite(
+                lambda connection: stored.begin_lines(connection, one, before, time.time())
+            ):
+                return None
+            return await self._lines(one.id)
+
     async def _sweep_raw(self, before: float, archive: Archive) -> None:
+        def may(connection: Connection, one: stored.Attempt) -> bool:
+            return one in stored.old_raw(connection, before, 1, one.id)
+
         deleted: list[stored.Attempt] = []
         busy: set[int] = set()
         freed = 0
@@ -142,7 +165,7 @@ class Retention:
             if not found:
                 break
             for one in found:
-                size = await self._raw(one, archive)
+                size = await self._raw(one, archive, may)
                 if size is None:
                     busy.add(one.id)
                 elif size:
@@ -151,15 +174,20 @@ class Retention:
         self._telemetry.raw_deleted_bytes.labels("age").inc(freed)
         await self._record("raw.deleted", deleted, {"why": "age", "days": self._settings.keep_raw_days, "bytes": freed})
 
-    async def _raw(self, one: stored.Attempt, archive: Archive) -> int | None:
-        """Delete an attempt's raw logs: the bytes that were there; None: the next sweep finds it again."""
-        try:
-            size = await asyncio.to_thread(archive.delete, one.job, one.number)
-        except OSError as error:
-            log.error("the raw logs of job %s, attempt %d, cannot be deleted: %s", one.job, one.number, _said(error))
-            return None
-        await self._store.awrite(lambda connection: stored.raw_is_deleted(connection, [one.id], time.time()))
-        return size
+    async def _raw(
+        self, one: stored.Attempt, archive: Archive, may: Callable[[Connection, stored.Attempt], bool]
+    ) -> int | None:
+        """Delete an attempt's raw logs, if they still may go: the bytes that were there; None: for the next sweep, perhaps."""
+        async with self._jobs.withdrawn(one.job, one.number) as out:
+            if not out or not await self._store.aread(lambda connection: may(connection, one)):
+                return None
+            try:
+                size = await asyncio.to_thread(archive.delete, one.job, one.number)
+            except OSError as error:
+                log.error("the raw logs of job %s, attempt %d, cannot be deleted: %s", one.job, one.number, _said(error))
+                return None
+            await self._store.awrite(lambda connection: stored.raw_is_deleted(connection, [one.id], time.time()))
+            return size
 
     async def _record(self, what: str, deleted: list[stored.Attempt], detail: dict[str, Any]) -> None:
         """An entry in the audit trail of what a sweep deleted, if it did."""
@@ -190,7 +218,7 @@ class Retention:
             if key is None:
                 continue  # it runs, or another database knows it
             one = stored.Attempt(key, job, number)
-            if await self._raw(one, archive) is not None:
+            if await self._raw(one, archive, stored.has_ended) is not None:
                 freed += size
                 deleted.append(one)
         self._telemetry.raw_disk_bytes.set(total - freed)
@@ -201,24 +229,27 @@ class Retention:
 
     async def delete(self, job: str, who: str, *, labels: bool = False) -> dict[str, Any]:
         """Because somebody says so. ``labels``: also if it was corrected."""
-        found = await self._store.aread(lambda connection: stored.doomed(connection, job))
-        if found is None:
-            raise Unknown("there is no such job", where=job, remedy="GET /v1/jobs lists what there is")
-        if found.state == "running":
-            raise Conflict("the job runs", where=job, remedy=f"end it first: POST /v1/jobs/{job}/end")
-        if found.actions:
-            raise Conflict("an action about it is under way", where=job, remedy="wait for its result: GET /v1/actions")
-        if found.corrections and not labels:
-            raise Conflict(
-                f"it was corrected by a person {found.corrections} times, and is a label",
-                where=job,
-                remedy="labels=delete deletes it with them",
-            )
-        return await self._delete(job, who, {"why": "asked", "corrections": found.corrections})
 
-    async def _delete(self, job: str, who: str, detail: dict[str, Any]) -> dict[str, Any]:
+        def may(connection: Connection, job: str) -> stored.Doomed:
+            found = _there(connection, job)
+            if found.state == "running":
+                raise Conflict("the job runs", where=job, remedy=f"end it first: POST /v1/jobs/{job}/end")
+            if found.actions:
+                raise Conflict("an action about it is under way", where=job, remedy="wait for its result: GET /v1/actions")
+            if found.corrections and not labels:
+                raise Conflict(
+                    f"it was corrected by a person {found.corrections} times, and is a label",
+                    where=job,
+                    remedy="labels=delete deletes it with them",
+                )
+            return found
+
+        await self._store.aread(lambda connection: may(connection, job))
+        return await self._delete(job, who, may, {"why": "asked"})
+
+    async def _delete(self, job: str, who: str, may: May, detail: dict[str, Any]) -> dict[str, Any]:
         """Until it is done, or something is in the way: then it goes on without who asked."""
-        task, hindered = self._begin(job, who, detail)
+        task, hindered = self._begin(job, who, may, detail)
         ends: set[asyncio.Future[Any]] = {task, hindered}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -229,22 +260,31 @@ class Retention:
             )
         return task.result()
 
-    def _begin(self, job: str, who: str, detail: dict[str, Any]) -> tuple[asyncio.Task[dict[str, Any]], asyncio.Future[str]]:
+    def _begin(
+        self, job: str, who: str, may: May, detail: dict[str, Any]
+    ) -> tuple[asyncio.Task[dict[str, Any]], asyncio.Future[str]]:
         """(the deletion, which is done also if whoever asked goes away meanwhile; what is in its way, if something is)."""
         hindered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._gone(job, who, detail, hindered))
+        task = asyncio.create_task(self._gone(job, who, may, detail, hindered))
         self._deleting.add(task)
         task.add_done_callback(self._deleting.discard)
         return task, hindered
 
-    async def _gone(self, job: str, who: str, detail: dict[str, Any], hindered: asyncio.Future[str]) -> dict[str, Any]:
+    async def _gone(
+        self, job: str, who: str, may: May, detail: dict[str, Any], hindered: asyncio.Future[str]
+    ) -> dict[str, Any]:
         async with self._jobs.withdrawn(job) as out:
-            found = await self._store.aread(lambda connection: stored.doomed(connection, job)) if out else None
-            if found is None or found.state == "running":
+            if not out:
                 what = "something of the job is being read, sent or deleted"
                 raise Unavailable(what, where=job, remedy="try again", retry_after_s=5)
             lsn = self._journal.lsn
-            await self._store.awrite(lambda connection: stored.begin(connection, job, lsn, time.time()))
+
+            def begin(connection: Connection) -> stored.Doomed:
+                found = may(connection, job)  # what holds it may have come since it was found
+                stored.begin(connection, job, lsn, time.time())
+                return found
+
+            found = await self._store.awrite(begin)
             freed = lines = 0
             pause = _AGAIN_S
             if self._archive is not None:
@@ -257,7 +297,7 @@ class Retention:
                         lines += await self._lines(attempt)
                         await self._store.awrite(lambda connection, a=attempt: stored.delete_attempt(connection, a))  # type: ignore[misc]
                     told = {"attempts": len(found.attempts), "lines": lines, "raw_bytes": freed}
-                    whole = {**detail, **told}
+                    whole = {**detail, "corrections": found.corrections, **told}
                     await self._store.awrite(lambda connection, w=whole: stored.finish(connection, job, w, who, time.time()))  # type: ignore[misc]
                     break
                 except (Unavailable, OSError) as error:  # nobody may add to what is half deleted
@@ -279,6 +319,13 @@ class Retention:
             gone += some
             await asyncio.sleep(_BREATH_S)
         return gone
+
+
+def _there(connection: Connection, job: str) -> stored.Doomed:
+    found = stored.doomed(connection, job)
+    if found is None:
+        raise Unknown("there is no such job", where=job, remedy="GET /v1/jobs lists what there is")
+    return found
 
 
 def _said(error: Exception) -> str:

@@ -18,12 +18,12 @@ from diagnose.rules import Rule, RuleSet
 from service import rawlog
 from service.attempts import End
 from service.batch import Batch
-from service.errors import Unavailable
+from service.errors import Conflict, Unavailable
 from service.service import Service
 from service.settings import Settings
 from service.store import Store, retention
 from service.store import tables as t
-from service.store.live import open_attempt, taking_in
+from service.store.live import find_attempt, open_attempt, taking_in
 from tests.servers import Server
 from tests.test_store import flush
 
@@ -231,21 +231,25 @@ def test_raw_logs_of_late_lines_are_found_again(tmp_path: Path) -> None:
     store.close()
 
 
+def holds(attempt_id: int) -> dict[str, Any]:
+    """What a person, the policy or the agent may do about an attempt."""
+    mine = {"attempt_id": attempt_id}
+    times = {"created": 1.0, "changed": 1.0}
+    told = {"at": 1.0, "who": "kim", "category": "script", "reason": "key_error", "was": {}}
+    return {
+        "correction": t.corrections.insert().values(**mine, **told),
+        "action": t.actions.insert().values(key="k", kind="restart", nodes=[], why="", state="approved", **mine, **times),
+        "task": t.tasks.insert().values(kind="ask", ref="", detail={}, state="waiting", **mine, **times),
+    }
+
+
 @pytest.mark.parametrize("held", ["running attempt", "correction", "action", "task"])
 def test_what_holds_a_job(tmp_path: Path, held: str) -> None:
     store = Store(f"sqlite:///{tmp_path / 'x.db'}")
     store.migrate()
     opened = store.write(lambda connection: open_attempt(connection, "j", None, {}, 1.0))
 
-    mine = {"attempt_id": opened.attempt_id}
-    times = {"created": 1.0, "changed": 1.0}
-    told = {"at": 1.0, "who": "kim", "category": "script", "reason": "key_error", "was": {}}
-    holding = {
-        "running attempt": update(t.attempts).values(state="running"),
-        "correction": t.corrections.insert().values(**mine, **told),
-        "action": t.actions.insert().values(key="k", kind="restart", nodes=[], why="", state="approved", **mine, **times),
-        "task": t.tasks.insert().values(kind="ask", ref="", detail={}, state="waiting", **mine, **times),
-    }
+    holding = {"running attempt": update(t.attempts).values(state="running"), **holds(opened.attempt_id)}
 
     def work(connection: Any) -> None:
         connection.execute(update(t.attempts).values(state="ended", ended_at=1.0))
@@ -287,19 +291,29 @@ class InProcess:
         await self.service.jobs.fresh(job, attempt, report=True)
         await self.archive.fresh(job, attempt or 1)
 
-    def hold_up(self) -> None:
-        """From here on raw logs are deleted when ``go_on`` says so."""
+    def hold_up(self, held: str) -> None:
+        """From here on raw logs of this job are deleted when ``go_on`` says so."""
         delete = self.archive.delete
 
         def slow(job: str, attempt: int | None = None) -> int:
-            self.reached.set()
-            self.go_on.wait(20)
+            if job == held:
+                self.reached.set()
+                self.go_on.wait(20)
             return delete(job, attempt)
 
         self.archive.delete = slow  # type: ignore[method-assign]
 
     def raw(self, job: str) -> bytes:
         return b"".join(one[1] for one in rawlog.raw(self.archive.source(job, 1, "s")) if not isinstance(one, rawlog.Gap))
+
+    async def write(self, *statements: Any) -> None:
+        await self.service.store.awrite(lambda connection: [connection.execute(one) for one in statements])
+
+    def attempt(self, job: str) -> int:
+        """The key of its first."""
+        found = self.service.store.read(lambda connection: find_attempt(connection, job, 1))
+        assert found is not None
+        return found.attempt_id
 
     async def lines(self, job: str) -> list[str]:
         await self.service.jobs.fresh(job)
@@ -312,7 +326,7 @@ def test_two_who_delete_one_job_at_once_take_nothing_of_the_next_of_its_name(tmp
     async def run() -> None:
         async with InProcess(tmp_path) as here:
             await here.send("j")
-            here.hold_up()
+            here.hold_up("j")
             first = asyncio.create_task(here.service.retention.delete("j", "ann"))
             await asyncio.to_thread(here.reached.wait, 20)
             second = asyncio.create_task(here.service.retention.delete("j", "bob"))
@@ -396,5 +410,87 @@ def test_raw_logs_that_cannot_be_deleted_are_tried_again_by_the_next_sweep(
             await here.service.retention.sweep(later)
             assert here.raw("j") == b""
             assert here.service.store.read(lambda connection: connection.execute(select(t.attempts.c.raw_deleted)).scalar())
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+LONG_AGO = time.time() - 3 * 86_400
+
+
+@pytest.mark.parametrize("held", ["correction", "action", "task", "another attempt"])
+def test_what_holds_a_job_since_the_sweep_found_it_holds_it(tmp_path: Path, held: str) -> None:
+    async def run() -> None:
+        async with InProcess(tmp_path, keep_jobs_days=1.0) as here:
+            for job in ("a", "b"):
+                await here.send(job)
+            old = {"last_seen": LONG_AGO}
+            await here.write(update(t.jobs).values(old), update(t.jobs).where(t.jobs.c.name == "a").values(last_seen=1.0))
+            here.hold_up("a")
+            sweep = asyncio.create_task(here.service.retention.sweep(time.time()))
+            await asyncio.to_thread(here.reached.wait, 20)
+            if held == "another attempt":
+                await here.send("b", b"of the other attempt\n", attempt=2)
+            else:
+                await here.write(holds(here.attempt("b"))[held])
+            here.go_on.set()
+            await sweep
+            assert await here.lines("a") == []
+            assert len(await here.lines("b")) == 3 + (held == "another attempt")
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize(("held", "what"), [("correction", "is a label"), ("action", "under way")])
+def test_what_holds_a_job_since_somebody_asked_holds_it(tmp_path: Path, held: str, what: str) -> None:
+    async def run() -> None:
+        async with InProcess(tmp_path) as here:
+            await here.send("j")
+            jobs = here.service.jobs
+            lock = jobs._opening["j"] = asyncio.Lock()
+            async with lock:  # somebody is about to open it
+                deletion = asyncio.create_task(here.service.retention.delete("j", "ann"))
+                while ("j", None) not in jobs._leaving:
+                    await asyncio.sleep(0.01)
+                await here.write(holds(here.attempt("j"))[held])
+            with pytest.raises(Conflict, match=what):
+                await deletion
+            assert len(await here.lines("j")) == 3
+            assert here.raw("j") == FAILED
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_lines_that_became_a_label_since_the_sweep_found_them_stay(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with InProcess(tmp_path, keep_lines_days=1.0) as here:
+            await here.send("j")
+            await here.write(update(t.attempts).values(ended_at=LONG_AGO))
+            jobs = here.service.jobs
+            lock = jobs._opening["j"] = asyncio.Lock()
+            async with lock:
+                sweep = asyncio.create_task(here.service.retention.sweep(time.time()))
+                while ("j", 1) not in jobs._leaving:
+                    await asyncio.sleep(0.01)
+                await here.write(holds(here.attempt("j"))["correction"])
+            await sweep
+            assert len(await here.lines("j")) == 3
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_raw_logs_of_a_job_that_took_an_old_name_since_the_sweep_found_it_stay(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with InProcess(tmp_path, keep_raw_days=1.0) as here:
+            for job, ended_at in (("a", 1.0), ("b", LONG_AGO)):
+                await here.send(job)
+                await here.write(update(t.attempts).where(t.attempts.c.id == here.attempt(job)).values(ended_at=ended_at))
+            here.hold_up("a")
+            sweep = asyncio.create_task(here.service.retention.sweep(time.time()))
+            await asyncio.to_thread(here.reached.wait, 20)
+            await here.service.retention.delete("b", "ann")
+            await here.send("b", b"new\n", ended=False)
+            here.go_on.set()
+            await sweep
+            assert (here.raw("a"), here.raw("b")) == (b"", b"new\n")
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -39,21 +39,25 @@ class Doomed(NamedTuple):
     lines: int
 
 
-def old_lines(connection: Connection, before: float, limit: int) -> list[Attempt]:
-    """Attempts that ended before then, whose kept lines are there and are no label."""
+def old_lines(connection: Connection, before: float, limit: int, only: int | None = None) -> list[Attempt]:
+    """Attempts that ended before then, whose kept lines are there and are no label. ``only``: of this one, whether it is."""
     a = t.attempts.c
     there = or_(a.lines_deleted.is_(None), a.snapshot.is_not(None))  # the snapshot goes with the last of them
-    return _attempts(connection, before, limit, there, ~_labelled(a.id), ~_asked(a.id))
+    return _attempts(connection, before, limit, only, there, ~_labelled(a.id), ~_asked(a.id))
 
 
-def old_raw(connection: Connection, before: float, limit: int) -> list[Attempt]:
+def old_raw(connection: Connection, before: float, limit: int, only: int | None = None) -> list[Attempt]:
     """Attempts that ended before then, whose raw logs may be there: also of what came after they were deleted."""
     a = t.attempts.c
-    return _attempts(connection, before, limit, or_(a.raw_deleted.is_(None), a.raw_deleted < a.last_seen))
+    return _attempts(connection, before, limit, only, or_(a.raw_deleted.is_(None), a.raw_deleted < a.last_seen))
 
 
-def _attempts(connection: Connection, before: float, limit: int, *conditions: ColumnElement[bool]) -> list[Attempt]:
+def _attempts(
+    connection: Connection, before: float, limit: int, only: int | None, *conditions: ColumnElement[bool]
+) -> list[Attempt]:
     a = t.attempts.c
+    if only is not None:
+        conditions = (a.id == only, *conditions)
     rows = connection.execute(
         select(a.id, t.jobs.c.name, a.number)
         .join(t.jobs, t.jobs.c.id == a.job_id)
@@ -64,17 +68,14 @@ def _attempts(connection: Connection, before: float, limit: int, *conditions: Co
     return [Attempt(*row) for row in rows]
 
 
-def old_jobs(connection: Connection, before: float, limit: int) -> list[str]:
-    """Jobs that nobody has heard of since then, and that nothing holds."""
+def old_jobs(connection: Connection, before: float, limit: int, only: str | None = None) -> list[str]:
+    """Jobs that nobody has heard of since then, and that nothing holds. ``only``: of this one, whether it is."""
     j, a = t.jobs.c, t.attempts.c
     held = or_(a.state == "running", _labelled(a.id), _asked(a.id), _acted_on(a.id))
-    rows = connection.execute(
-        select(j.name)
-        .where(j.state == "ended", j.last_seen < before, ~exists().where(a.job_id == j.id, held))
-        .order_by(j.last_seen)
-        .limit(limit)
-    )
-    return list(rows.scalars())
+    query = select(j.name).where(j.state == "ended", j.last_seen < before, ~exists().where(a.job_id == j.id, held))
+    if only is not None:
+        query = query.where(j.name == only)
+    return list(connection.execute(query.order_by(j.last_seen).limit(limit)).scalars())
 
 
 def _labelled(attempt: ColumnElement[int]) -> ColumnElement[bool]:
@@ -96,6 +97,11 @@ def ended(connection: Connection, job: str, number: int) -> int | None:
     return connection.execute(query.where(a.state == "ended")).scalar()
 
 
+def has_ended(connection: Connection, one: Attempt) -> bool:
+    """Whether it is there still, and does not run."""
+    return ended(connection, one.job, one.number) == one.id
+
+
 def doomed(connection: Connection, job: str) -> Doomed | None:
     """What there is of a job."""
     found = connection.execute(select(t.jobs.c.id, t.jobs.c.state).where(t.jobs.c.name == job)).first()
@@ -112,6 +118,15 @@ def doomed(connection: Connection, job: str) -> Doomed | None:
 
 
 # --- deleting -----------------------------------------------------------------------------------------------------------------
+
+
+def begin_lines(connection: Connection, one: Attempt, before: float, now: float) -> bool:
+    """From here on an attempt's kept lines are gone, if they are old still: since it was found so they may be a label."""
+    if one not in old_lines(connection, before, 1, one.id):
+        return False
+    a = t.attempts.c
+    connection.execute(update(t.attempts).where(a.id == one.id, a.lines_deleted.is_(None)).values(lines_deleted=now))
+    return True
 
 
 def delete_lines(connection: Connection, attempt_id: int, now: float) -> int:
