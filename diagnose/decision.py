@@ -23,7 +23,7 @@ from diagnose.bursts import Incident, hold_s, incident
 from diagnose.checkpoints import newest, stretch
 from diagnose.clauses import MODES, Mode
 from diagnose.detectors.course import duration
-from diagnose.history import Checkpoint, Cluster, History, Isolation
+from diagnose.history import Checkpoint, Cluster, History, Isolation, PastAction
 from diagnose.hours import quiet
 from diagnose.policy import ISOLATE, RELEASE, Chosen, JobClass, Policy, Remedy, shipped_policy
 from diagnose.recurrence import alike_at_startup, attempts_of, fruitless, same_place
@@ -581,7 +581,7 @@ def room(
     waiting = {
         node
         for one in history.actions
-        if one.kind in ("isolate_and_restart", ISOLATE) and one.state in ("approved", "dispatched", "running") and one.at > hour
+        if one.kind in ("isolate_and_restart", ISOLATE) and _may_take_out(one, hour)
         for node in one.nodes
     }
     isolated = cluster.isolated() | waiting
@@ -612,6 +612,13 @@ def room(
             change = f"a person isolates by hand, time passes, nodes are released, or {clause} in the policy"
             held.append(Limit(name, f"Blast radius: {said}", change, policy.line(clause)))
     return allowed, held
+
+
+def _may_take_out(one: PastAction, hour: float) -> bool:
+    """Whether an isolation is under way, or ended lately without a word of what was done."""
+    if one.state in ("approved", "dispatched", "running"):
+        return True
+    return one.state == "expired" and one.taken and (one.ended or one.at) > hour
 
 
 def decide_node(

@@ -76,6 +76,8 @@ class PastAction(_Value):
     incident: str | None = None
     restart_step: int | None = None
     skip: tuple[int, int] | None = None
+    taken: bool = False
+    """an executor had it: where it expired all the same, nobody knows what was done"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,13 +300,18 @@ class Actions:
         """The executor is still at it."""
         return await self._step(action_id, who, lambda known, now: life.renew(known, fence, now, self.policy.life))
 
-    async def finish(self, action_id: int, who: str, fence: int, succeeded: bool, said: str) -> Record:
-        """What came of it, however late."""
+    async def finish(
+        self, action_id: int, who: str, fence: int, succeeded: bool, said: str, isolated: Collection[str] | None = None
+    ) -> Record:
+        """What came of it, however late.
+
+        ``isolated``: its nodes that were taken out, whether it succeeded or not; None: all if it did, else none.
+        """
 
         def step(record: Record, now: float) -> Record:
             return life.finish(record, fence, succeeded, said[:2000], now, self.policy.life)
 
-        return await self._step(action_id, who, step)
+        return await self._step(action_id, who, step, isolated)
 
     async def _taken(self, action_id: int, record: Record) -> Taken:
         order = await self._store.aread(lambda connection: stored.order(connection, action_id))
@@ -315,7 +320,9 @@ class Actions:
 
     # --- the machinery ------------------------------------------------------------------------------------------------------
 
-    async def _step(self, action_id: int, who: str, step: Callable[[Record, float], Record]) -> Record:
+    async def _step(
+        self, action_id: int, who: str, step: Callable[[Record, float], Record], isolated: Collection[str] | None = None
+    ) -> Record:
         """One step of one action, in one transaction."""
         now = self._clock()
 
@@ -328,22 +335,40 @@ class Actions:
             except life.Refused as refused:
                 raise Conflict(refused.what, where=str(action_id), remedy=refused.remedy) from None
             stored.save(connection, action_id, before, after, who, now)
-            self._take_effect(connection, action_id, before, after, who, now)
+            self._take_effect(connection, action_id, before, after, who, now, isolated)
             return [(action_id, after)] if after.state != before.state else [(0, after)]
 
         changed = await self._store.awrite(work)
         self._tell([one for one in changed if one[0]])
         return changed[0][1]
 
-    def _take_effect(self, connection: Connection, action_id: int, before: Record, after: Record, who: str, now: float) -> None:
-        """A node is out of service once somebody has taken it out, and in again once it was given back."""
-        if after.state != "succeeded" or before.state == "succeeded":
+    def _take_effect(
+        self,
+        connection: Connection,
+        action_id: int,
+        before: Record,
+        after: Record,
+        who: str,
+        now: float,
+        isolated: Collection[str] | None,
+    ) -> None:
+        """A node is out of service once somebody has taken it out, whatever failed after that, and in again once it was given
+        back.
+        """
+        done = after.state == "succeeded" and before.state != "succeeded"
+        if after.kind == RELEASE:
+            state = "ok"
+        elif after.kind in _TAKES_OUT:
+            state, done = "isolated", done or bool(isolated)
+        else:
+            return
+        if not done:
             return
         order = stored.order(connection, action_id)
-        state = "isolated" if after.kind in _TAKES_OUT else "ok" if after.kind == RELEASE else None
-        if state is None:
-            return
-        for node in order["nodes"]:
+        nodes = order["nodes"]
+        if state == "isolated" and isolated is not None:  # it may be told twice
+            nodes = [one for one in nodes if one in isolated and not stored.was_isolated(connection, one, after.key)]
+        for node in nodes:
             stored.set_node(connection, node, state, after.decided_by or who, order["why"], after.key, now)
 
     async def tick_all(self) -> None:

@@ -54,7 +54,10 @@ class Desk(Protocol):
 
     async def renew(self, action_id: int, who: str, fence: int) -> object: ...
 
-    async def finish(self, action_id: int, who: str, fence: int, succeeded: bool, said: str) -> object: ...
+    async def finish(
+        self, action_id: int, who: str, fence: int, succeeded: bool, said: str, isolated: Sequence[str] | None = None
+    ) -> object:
+        """``isolated``: as in ``Outcome``."""
 
     async def checked(self, verdict: dict[str, Any], who: str) -> object:
         """What a node check said."""
@@ -250,12 +253,16 @@ class Dispatch:
     async def _outcome(self, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
         """What came of it, after as many tries as patience allows."""
         until, pause = time.monotonic() + by.patience_s, self._pace.first_pause_s
+        out: dict[str, None] = {}
         while True:
             try:
                 outcome = await by.executor.carry_out(order, dry_run=by.dry_run)
             except Exception as error:  # an executor promises not to: what it did before is not known
                 log.exception("executor %s", by.name)
                 outcome = Outcome("unknown", f"{by.name} failed at it: {type(error).__name__}", True)
+            if outcome.isolated is not None or outcome.state != "succeeded":
+                out |= dict.fromkeys(outcome.isolated or ())  # a later try may not come so far as to see it
+                outcome = replace(outcome, isolated=tuple(out))
             again = outcome.may_retry and (outcome.state == "failed" or (outcome.state == "unknown" and by.repeatable))
             wait = max(pause * random.uniform(0.8, 1.0), _asked(outcome))  # noqa: S311 - no secret
             if not again or by.dry_run or lost.is_set() or time.monotonic() + wait > until:
@@ -269,16 +276,16 @@ class Dispatch:
             pause = min(pause * 2, self._pace.most_pause_s)
 
     async def _report(self, taken: Taken, by: Configured, outcome: Outcome) -> None:
-        said, result = outcome.what, str(outcome.state)
+        said, result, isolated = outcome.what, str(outcome.state), outcome.isolated
         if by.dry_run:
             # Never a success: what did not happen takes no node out of service.
-            said, result = f"dry run: {said}", "dry_run"
+            said, result, isolated = f"dry run: {said}", "dry_run", ()
         elif outcome.state == "unknown":
             said = f"nobody knows whether it was done, look before you do it by hand: {said}"
         said = "".join(c if c.isprintable() else " " for c in said)[:2000]
         log.info("action %d: %s: %s: %s", taken.id, by.name, result, said)
         await self._told(
-            lambda: self._desk.finish(taken.id, self._who(by), taken.fence, result == "succeeded", said),
+            lambda: self._desk.finish(taken.id, self._who(by), taken.fence, result == "succeeded", said, isolated),
             taken,
             "finished",
         )

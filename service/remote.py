@@ -56,8 +56,13 @@ class Remote:
     async def renew(self, action_id: int, who: str, fence: int) -> None:
         await self._ask("POST", f"/{action_id}/renew", executor=who, fence=fence)
 
-    async def finish(self, action_id: int, who: str, fence: int, succeeded: bool, said: str) -> None:
-        await self._ask("POST", f"/{action_id}/result", executor=who, fence=fence, succeeded=succeeded, said=said)
+    async def finish(
+        self, action_id: int, who: str, fence: int, succeeded: bool, said: str, isolated: Sequence[str] | None = None
+    ) -> None:
+        told = {"executor": who, "fence": fence, "succeeded": succeeded, "said": said}
+        if isolated is not None:
+            told["isolated"] = list(isolated)
+        await self._ask("POST", f"/{action_id}/result", **told)
 
     async def checked(self, verdict: dict[str, Any], who: str) -> None:
         await self._ask("POST", "/checks", "nodes", **verdict)

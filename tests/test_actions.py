@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +18,11 @@ from service.actions import Actions
 from service.errors import Conflict, Forbidden, Unknown
 from service.events import Events
 from service.executors.executor import Order
+from service.executors.http import Server as Http
+from service.remote import Remote
 from service.store import Store, overview, reading, tables
 from service.store import actions as stored
+from service.store.situation import cluster, lately
 from tests.servers import Server
 from tests.test_store import begin, flush, judge, report, store  # noqa: F401 - the fixtures
 
@@ -248,6 +252,38 @@ def test_a_node_is_taken_out_and_given_back(desk: Desk) -> None:
         desk.run(desk.actions.ask_for_node(ISOLATE, "never-heard-of", "kim", "why not"))
 
 
+@pytest.mark.parametrize("ends", ["failed", "expired", "told-late"])
+def test_a_node_that_was_taken_out_counts_however_the_action_ends(desk: Desk, ends: str) -> None:
+    judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
+    action = desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "fans are broken"))
+    taken = desk.run(desk.actions.claim(action, "slurm"))
+    desk.run(desk.actions.begin(action, "slurm", taken.fence))
+    if ends != "failed":
+        desk.clock.now += 3600
+        desk.run(desk.actions.tick_all())
+        assert desk.record(action).state == "expired"
+    for _ in range(2):  # the answer was lost: told again
+        if ends != "expired":
+            told = ("n1", "login-1")
+            desk.run(desk.actions.finish(action, "slurm", taken.fence, False, "drained, and then it failed", told))
+
+    out = desk.store.read(lambda connection: cluster(connection, desk.clock.now))
+    assert desk.record(action).state == ("expired" if ends == "expired" else "failed")
+    assert out.isolated() == (set() if ends == "expired" else {"n1"})
+    assert [one.key for one in out.isolations] == ([] if ends == "expired" else [desk.record(action).key])
+    past = desk.store.read(lambda connection: lately(connection, desk.clock.now)).actions
+    assert [(one.state, one.taken) for one in past] == [(desk.record(action).state, True)]
+
+
+def test_of_a_success_only_what_was_taken_out_is(desk: Desk) -> None:
+    judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
+    action = desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "fans are broken"))
+    taken = desk.run(desk.actions.claim(action, "slurm"))
+    desk.run(desk.actions.begin(action, "slurm", taken.fence))
+    desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "it was replaced already", ()))
+    assert node(desk)["state"] != "isolated"
+
+
 def node(desk: Desk) -> dict[str, Any]:
     found = desk.store.read(lambda connection: reading.node(connection, "n1"))
     assert found is not None
@@ -303,6 +339,24 @@ def test_over_http(server: Server) -> None:
 
 
 @pytest.mark.server
+def test_a_node_that_was_taken_out_counts_over_http_too(server: Server) -> None:
+    server.push("three", b"hello\n", source="gpu-7", node="gpu-7")
+    until(lambda: server.client.get("/v1/nodes/gpu-7").status_code == 200, server)
+    action = post(server, "/v1/nodes/gpu-7/isolate", why="ECC").json()["id"]
+    remote = Remote(Http(server.url), lambda: None, "r")
+
+    async def act() -> None:
+        taken = await remote.claim(action, "r")
+        await remote.begin(action, "r", taken.fence)
+        await remote.finish(action, "r", taken.fence, False, "drained, and then it failed", ["gpu-7"])
+
+    asyncio.run(act())
+
+    assert server.get(f"/v1/actions/{action}")["state"] == "failed"
+    assert server.get("/v1/nodes/gpu-7")["state"] == "isolated"
+
+
+@pytest.mark.server
 def test_what_is_not_there_over_http(server: Server) -> None:
     assert post(server, "/v1/actions/999/approve").status_code == 404
     assert post(server, "/v1/nodes/none/isolate", why="because").status_code == 404
@@ -314,12 +368,12 @@ def post(server: Server, path: str, **body: Any) -> Any:
 
 
 def wait_for(server: Server, job: str) -> dict[str, Any]:
-    import time
+    return dict(until(lambda: server.get("/v1/actions", job=job)["actions"], server)[0])
 
+
+def until(found: Callable[[], Any], server: Server) -> Any:
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        rows = server.get("/v1/actions", job=job)["actions"]
-        if rows:
-            return dict(rows[0])
+    while not (what := found()):
+        assert time.monotonic() < deadline, server.log[-2000:]
         time.sleep(0.1)
-    raise AssertionError(server.log[-2000:])
+    return what

@@ -12,7 +12,7 @@ import pytest
 from diagnose.clauses import MODES
 from diagnose.decision import LOOKS, RESTARTS, Decision, decide, decide_node
 from diagnose.errors import RuleError
-from diagnose.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, NodeCheck
+from diagnose.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, PastAction
 from diagnose.policy import shipped_policy
 from diagnose.report import Report
 from diagnose.taxonomy import shipped_taxonomy
@@ -239,6 +239,12 @@ def test_a_node_that_is_out_already_is_not_isolated_again(tmp_path: Path) -> Non
 # --- the blast radius --------------------------------------------------------------------------------------------------------
 
 
+def isolating(state: str, hours_ago: float = 0.1, **more: Any) -> tuple[PastAction, ...]:
+    """Isolations of four other nodes."""
+    how = {"state": state, "hours_ago": hours_ago, **more}
+    return tuple(done("isolate_and_restart", 1, job=f"j{n}", nodes=(NODES[60 + n],), **how) for n in range(4))
+
+
 def isolations(count: int, hours_ago: float = 0.5, by: str = "decision") -> tuple[Isolation, ...]:
     return tuple(Isolation(NODES[50 + n], NOW - hours_ago * HOUR, by) for n in range(count))
 
@@ -250,16 +256,11 @@ def isolations(count: int, hours_ago: float = 0.5, by: str = "decision") -> tupl
         pytest.param(cluster(isolations=isolations(4)), (), "", "isolations-per-hour", id="an-hours-worth"),
         pytest.param(cluster(isolations=isolations(4, 1.5)), (), "", None, id="an-hour-later"),
         pytest.param(cluster(isolations=isolations(4, by="ann")), (), "", None, id="a-persons-do-not-count"),
-        pytest.param(
-            cluster(),
-            tuple(
-                done("isolate_and_restart", 1, job=f"j{n}", state="approved", hours_ago=0.1, nodes=(NODES[60 + n],))
-                for n in range(4)
-            ),
-            "",
-            "isolations-per-hour",
-            id="those-under-way-count",
-        ),
+        pytest.param(cluster(), isolating("approved"), "", "isolations-per-hour", id="those-under-way-count"),
+        pytest.param(cluster(), isolating("running", hours_ago=2), "", "isolations-per-hour", id="since-two-hours"),
+        pytest.param(cluster(), isolating("expired", taken=True), "", "isolations-per-hour", id="nobody-knows-what-was-done"),
+        pytest.param(cluster(), isolating("expired"), "", None, id="nobody-took-them"),
+        pytest.param(cluster(), isolating("failed", taken=True), "", None, id="nothing-was-done"),
         pytest.param(cluster(*NODES[50:55]), (), "", "isolated-share", id="five-of-a-hundred-are-out"),
         pytest.param(cluster(*NODES[50:54]), (), "", None, id="four-of-a-hundred-are-out"),
         pytest.param(cluster(count=10), (), "", "isolated-share", id="a-small-cluster-has-no-5-percent"),

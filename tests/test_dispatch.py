@@ -183,6 +183,31 @@ def test_a_dry_run_is_no_success(desk: Desk) -> None:
     assert node(desk)["state"] != "isolated"
 
 
+@pytest.mark.parametrize(
+    ("says", "how", "isolated"),
+    [
+        pytest.param([Outcome("failed", "no requeue", isolated=("n1",))], {}, True, id="half-done"),
+        pytest.param(
+            [Outcome("failed", "busy", True, isolated=("n1",)), *[Outcome("unknown", "away", True)] * 999],
+            {"patience_s": 0.2}, True, id="before-the-cluster-was-away",
+        ),
+        pytest.param([Outcome("failed", "busy", True), Outcome("failed", "gone")], {}, False, id="not-done"),
+        pytest.param([Outcome("failed", "no requeue", isolated=("n1",))], {"dry_run": True}, False, id="dry-run"),
+    ],
+)  # fmt: skip
+def test_a_node_that_was_taken_out_is_isolated_however_the_order_ends(
+    desk: Desk, says: Any, how: dict[str, Any], isolated: bool
+) -> None:
+    action = isolation(desk)
+
+    async def go() -> None:
+        async with dispatching(desk.actions, by(Cluster(says=says), **how)):
+            await until(lambda: state(desk, action) == "failed")
+
+    asyncio.run(go())
+    assert (node(desk)["state"] == "isolated") == isolated
+
+
 def test_what_is_nobodys_is_left_for_others(desk: Desk) -> None:
     (action,) = approved(desk)
     others = by(Cluster(), which=Which(labels={"cluster": "alps"})), by(Cluster(), kinds=frozenset({"isolate"}))

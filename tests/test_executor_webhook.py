@@ -100,6 +100,16 @@ def test_the_order_arrives_signed_with_its_key() -> None:
     assert f"idempotency-key: {KEY}" in again
 
 
+@pytest.mark.parametrize("state", ["succeeded", "failed", "unknown"])
+@pytest.mark.parametrize(
+    ("told", "isolated"),
+    [(["gpu-1"], ("gpu-1",)), ([], ()), (None, None), ("gpu-1", None), (["gpu-1", 7, None], ("gpu-1",))],
+)
+def test_which_nodes_it_has_taken_out(state: str, told: Any, isolated: tuple[str, ...] | None) -> None:
+    with server(says("200 OK", {"state": state, "what": "x", "isolated": told})) as (url, _):
+        assert carry_out(url).isolated == isolated
+
+
 HTML = b"<html><h1>Welcome to the proxy"
 
 

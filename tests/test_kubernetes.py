@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -961,6 +962,24 @@ def test_a_server_that_stays_busy_is_left(fake: tuple[Cluster, Fake], wait: str)
     assert "\x1b" not in outcome.what
     assert server.faults[0].times >= 95
     assert not tainted(cluster, "gpu-1")
+
+
+def test_a_node_that_was_taken_out_before_the_rest_failed_is_told(fake: tuple[Cluster, Fake]) -> None:
+    cluster, server = fake
+    cluster.make(JOBS, job())
+    cluster.end(f"{JOBS}/llama")
+    order = Order(KEY, "isolate_and_restart", "ml.llama", 1, nodes=("gpu-1",))
+    server.faults = [Fault("DELETE", "jobs/llama", Refused(403, "Forbidden", "no"))]
+
+    refused = cluster.carry_out(order)
+    cluster.send("DELETE", f"{JOBS}/llama", {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
+    gone = cluster.carry_out(order)
+    other = cluster.carry_out(replace(order, key="f" * 32))
+    dry = cluster.carry_out(replace(order, kind="isolate", key="e" * 32), dry_run=True)
+
+    assert [(one.state, one.isolated) for one in (refused, gone)] == [("failed", ("gpu-1",))] * 2, refused
+    assert (other.state, other.isolated) == ("failed", ())
+    assert (dry.state, dry.isolated) == ("succeeded", ())
 
 
 @pytest.mark.parametrize("code", [500, 503, 504])

@@ -26,17 +26,23 @@ class Controller:
     def __init__(self, state: str = "RUNNING", restarts: int = 0, held: str = "", comment: str = "") -> None:
         self.state, self.restarts, self.held = state, restarts, held
         self.excluded, self.comment = "", comment
+        self.reasons: dict[str, str] = {}
+        """of nodes that are drained"""
         self.done: list[str] = []
         self.after: tuple[int, Exception] | None = None
         """what comes in the place of the answer to that deed"""
 
     async def node(self, name: str) -> Node | None:
-        return Node(name, frozenset({"IDLE"}), "")
+        drained = name in self.reasons
+        return Node(name, frozenset({"IDLE", "DRAIN"} if drained else {"IDLE"}), self.reasons.get(name, ""))
 
     async def job(self, job_id: str) -> Job | None:
+        if not self.state:
+            return None
         return Job(job_id, frozenset(filter(None, (self.state, self.held))), self.restarts, self.excluded, self.comment)
 
     async def drain(self, name: str, reason: str) -> None:
+        self.reasons[name] = reason
         self._did(f"drain {name}")
 
     async def resume(self, name: str) -> None:
@@ -173,3 +179,45 @@ def test_what_others_requeued_while_ours_was_refused_is_theirs() -> None:
     outcome = asyncio.run(slurm.carry_out(ELSEWHERE))
 
     assert (outcome.state, controller.held, controller.done) == ("unknown", "REQUEUE_HOLD", [])
+
+
+ISOLATE = Order(KEY, "isolate_and_restart", "7", 1, nodes=("gpu-1", "gpu-2"))
+
+
+def test_what_was_drained_before_the_rest_failed_is_told() -> None:
+    controller = Controller("FAILED")
+    controller.reasons["gpu-2"] = "fan change"
+    controller.after = (2, Problem("Requested operation is presently disabled"))  # as of a job with --no-requeue
+
+    outcome = carry_out(controller, ISOLATE)
+
+    assert (outcome.state, controller.done) == ("failed", ["drain gpu-1", "requeue"])
+    assert outcome.isolated == ("gpu-1",)
+
+
+def test_what_was_drained_before_a_cut_off_is_told_also_when_the_job_is_gone() -> None:
+    controller = Controller("FAILED")
+    controller.after = (2, Killed())
+    with pytest.raises(Killed):
+        carry_out(controller, ISOLATE)
+    controller.state = ""
+
+    outcome = carry_out(controller, ISOLATE)
+
+    assert (outcome.state, outcome.isolated) == ("failed", ("gpu-1", "gpu-2"))
+    assert "knows no job 7 any more" in outcome.what
+
+
+def test_what_others_drained_is_not_ours_where_nothing_was_done() -> None:
+    controller = Controller("")
+    controller.reasons["gpu-1"] = f"diagnose {'f' * 32}: another order"
+
+    assert carry_out(controller, ISOLATE).isolated == ()
+
+
+def test_a_dry_run_takes_nothing_out() -> None:
+    controller = Controller("FAILED")
+
+    outcome = asyncio.run(Slurm([controller]).carry_out(ISOLATE, dry_run=True))
+
+    assert (outcome.state, outcome.isolated, controller.done) == ("succeeded", (), [])

@@ -120,7 +120,8 @@ async def renew(action: ActionId, service: Here, who: Operator, fence: Annotated
 @router.post("/v1/actions/{action}/result", response_model=shapes.Action, summary="What came of it, however late")
 async def result(action: ActionId, service: Here, who: Operator, result: Annotated[shapes.Result, Body()]) -> dict[str, Any]:
     storable(result.said, "said")
-    await service.actions.finish(action, _name(who.name, result), result.fence, result.succeeded, result.said)
+    name = _name(who.name, result)
+    await service.actions.finish(action, name, result.fence, result.succeeded, result.said, result.isolated)
     return await _shown(service, action)
 
 

@@ -482,6 +482,8 @@ class Fence(Claim):
 class Result(Fence):
     succeeded: bool
     said: str = Field("", max_length=2000, examples=["drained gpu-17, requeued 8812"])
+    isolated: list[str] | None = Field(None, max_length=4096, examples=[["gpu-17"]])
+    """the order's nodes that were taken out of service, also where the rest failed; null: all if it succeeded, else none"""
 
 
 class Order(BaseModel):

@@ -7,12 +7,13 @@ The promises of an executor:
 - **Nothing that came out of a log is trusted.** Names of nodes and jobs must have the shape of a name, and the cluster itself
   must know them. Reasons are text for people. Nothing passes through a shell.
 - **It says what it does not know.** ``failed`` means that it was not done, ``unknown`` that it may have been.
+- **It says which nodes it has taken out**, also where the rest failed: they count against the blast radius.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -100,6 +101,9 @@ class Outcome:
     may_retry: bool = False
     """whether the same order may be tried again later, with a chance of success and none of doing it twice"""
     details: Mapping[str, Any] = field(default_factory=dict)
+    isolated: tuple[str, ...] | None = None
+    """the order's nodes that it has taken out of service, also where the rest failed; None: all if it succeeded, else none that
+    it could tell"""
 
 
 class Executor(Protocol):
@@ -123,10 +127,11 @@ class Problem(Exception):
         super().__init__(what)
         self.what, self.state, self.may_retry = what, state, may_retry
 
-    def outcome(self, done: list[str]) -> Outcome:
+    def outcome(self, done: list[str], isolated: Sequence[str] | None = None) -> Outcome:
         """With what had been done before it: half done is said."""
         before = f"; done before that: {', '.join(done)}" if done else ""
-        return Outcome(self.state, self.what + before, self.may_retry, {"done": done} if done else {})
+        out = None if isolated is None else tuple(isolated)
+        return Outcome(self.state, self.what + before, self.may_retry, {"done": done} if done else {}, out)
 
 
 def mark(key: str) -> str:

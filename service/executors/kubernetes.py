@@ -86,24 +86,28 @@ class Kubernetes:
 
     async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
         done: list[str] = []
+        out: list[str] = []
         dry_run = dry_run or self._settings.dry_run
         try:
             if order.kind not in KINDS:
                 raise Problem(f"Kubernetes is not asked to {order.kind[:40]!r}")
-            job = await self._known_job(order) if order.kind in RESTARTS else None
             for name in node_names(order.nodes):
-                await self._known_node(name)
+                if annotation(await self._known_node(name), ISOLATED_BY) == order.key:
+                    out.append(name)
+            job = await self._known_job(order) if order.kind in RESTARTS else None
             hosts = [await self._host(name) for name in node_names(order.avoid)] if job is not None else []
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not order.nodes:
                     raise Problem(f"{order.kind} without a node")
                 for name in node_names(order.nodes):
-                    await self._turn(order, name, done, dry_run)
+                    if await self._turn(order, name, done, dry_run) and name not in out:
+                        out.append(name)
             if job is not None:
                 await self._restart(order, job, hosts, done, dry_run)
         except Problem as problem:
-            return problem.outcome(done)
-        return Outcome("succeeded", ("would have: " if dry_run else "") + "; ".join(done), details={"done": done})
+            return problem.outcome(done, out)
+        said = ("would have: " if dry_run else "") + "; ".join(done)
+        return Outcome("succeeded", said, details={"done": done}, isolated=() if dry_run else None)
 
     async def _change(self, place: Place, shown: str, change: Callable[[Object], Object | None], dry_run: bool) -> Object:
         """Change what is there, as it is now: when it changed meanwhile, look again."""
@@ -134,8 +138,8 @@ class Kubernetes:
         """As the scheduler's labels call it."""
         return str(mapping(await self._known_node(name), "metadata", "labels").get(_HOSTNAME) or name)
 
-    async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> None:
-        """A node out of service, or into it again."""
+    async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
+        """A node out of service, or into it again. Whether this order has taken it out."""
         said: list[str] = []
 
         def change(node: Object) -> Object | None:
@@ -151,8 +155,9 @@ class Kubernetes:
                 return None
             return _release(taints, annotation(node, CORDONED) == "true")
 
-        await self._change(_node(name), f"node {name}", change, dry_run)
+        turned = await self._change(_node(name), f"node {name}", change, dry_run)
         done.append(f"{name} {said[0]}" if said[0].startswith(("was", "is")) else f"{said[0]} {name}")
+        return not dry_run and annotation(turned, ISOLATED_BY) == order.key
 
     # --- jobs: which
 

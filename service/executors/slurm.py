@@ -145,25 +145,31 @@ class Slurm:
 
     async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
         done: list[str] = []
+        out: list[str] = []
         try:
             if order.kind not in KINDS:
                 raise Problem(f"Slurm is not asked to {order.kind[:40]!r}")
-            job = await self._known_job(order) if order.kind in RESTARTS else None
             nodes = [await self._known_node(name) for name in node_names(order.nodes)]
+            if order.kind in TAKES_OUT:
+                out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
+            job = await self._known_job(order) if order.kind in RESTARTS else None
             avoid = [await self._known_node(name) for name in node_names(order.avoid)]
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not nodes:
                     raise Problem(f"{order.kind} without a node")
                 for node in nodes:
                     await self._turn(order, node, done, dry_run)
+                    if order.kind in TAKES_OUT and not node.drained and not dry_run:
+                        out.append(node.name)
             if job is not None:
                 await self._restart_as_it_is(order, job, [node.name for node in avoid], done, dry_run)
         except Problem as problem:
             if not problem.may_retry:
                 self._unmarked.pop(order.key, None)
-            return problem.outcome(done)
+            return problem.outcome(done, out)
         self._unmarked.pop(order.key, None)
-        return Outcome("succeeded", ("would have: " if dry_run else "") + "; ".join(done), details={"done": done})
+        said = ("would have: " if dry_run else "") + "; ".join(done)
+        return Outcome("succeeded", said, details={"done": done}, isolated=() if dry_run else None)
 
     # --- nodes
 

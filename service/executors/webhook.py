@@ -3,7 +3,7 @@
 The other side is asked for three things. It checks the signature (https://www.standardwebhooks.com). It knows an order again
 by its ``Idempotency-Key``, and does it once however often it is asked. And it says what came of it:
 
-    200 {"state": "succeeded" | "failed" | "running", "what": "a sentence", "may_retry": false}
+    200 {"state": "succeeded" | "failed" | "running", "what": "a sentence", "may_retry": false, "isolated": ["gpu-17"]}
     204                                               succeeded
 
 An answer that says neither is no yes: a proxy's page with status 200 takes no node out of service.
@@ -105,11 +105,11 @@ class Webhook:
         if answer.status == 200:
             match said.get("state"):
                 case "succeeded":
-                    return Outcome("succeeded", text)
+                    return Outcome("succeeded", text, isolated=_names(said.get("isolated")))
                 case "failed":
-                    return Outcome("failed", text, said.get("may_retry") is True, wait)
+                    return Outcome("failed", text, said.get("may_retry") is True, wait, _names(said.get("isolated")))
                 case "unknown":
-                    return Outcome("unknown", text, True, wait)
+                    return Outcome("unknown", text, True, wait, _names(said.get("isolated")))
             return Outcome("unknown", f"{here} does not say what came of it: it should answer a state, see docs/executors.md")
         if answer.status in _REFUSED:
             return Outcome("failed", f"{here} refuses the order: check the secret on both sides, and their clocks", True, wait)
@@ -139,6 +139,11 @@ def _said(answer: Answer) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _names(told: Any) -> tuple[str, ...] | None:
+    """Of nodes; None if it does not say."""
+    return tuple(one for one in told if isinstance(one, str)) if isinstance(told, list) else None
 
 
 def _line(text: Any) -> str:

@@ -190,6 +190,12 @@ def set_node(connection: Connection, node: str, state: str, who: str, why: str, 
     entered(connection, who, f"node.{state}", f"node/{node}", {"why": why, "action": key}, now)
 
 
+def was_isolated(connection: Connection, node: str, key: str) -> bool:
+    """Whether this action has taken it out."""
+    x = t.isolations.c
+    return connection.execute(select(x.id).where(x.node == node, x.key == key).limit(1)).first() is not None
+
+
 def _records() -> Any:
     return (
         select(t.actions, t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"))

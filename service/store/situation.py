@@ -141,7 +141,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
     x = t.actions.c
     rows = connection.execute(
         select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
-               x.restart_from, x.skip_batches)
+               x.restart_from, x.skip_batches, x.fence)
         .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # what is done about a node alone has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since)
@@ -162,6 +162,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
             incident=row.incident,
             restart_step=(row.restart_from or {}).get("step"),
             skip=tuple(row.skip_batches) if row.skip_batches else None,
+            taken=row.fence > 0,
         )
         for row in reversed(rows.all())
     )
