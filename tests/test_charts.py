@@ -51,3 +51,13 @@ def test_a_line_has_gaps_where_values_are_missing() -> None:
 @pytest.mark.parametrize("values", [[], [1.0], [None, None], [float("nan")] * 5])
 def test_nothing_to_draw_is_a_dash(values: list[float | None]) -> None:
     assert "–" in charts.sparkline(values, "loss")
+
+
+@given(st.lists(st.integers(0, 10**12)), st.integers(0, 100))
+def test_marks_on_the_same_pixels_are_one_and_none_is_lost(steps: list[int], more: int) -> None:
+    steps.sort()
+    least, most = (steps[0], steps[-1] + more) if steps else (0, 0)
+    places = charts.together(((step, step) for step in steps), least, most)
+    assert [step for place in places for step in place] == steps
+    assert len(places) <= 151
+    assert all(place[-1] - place[0] <= (most - least) / 150 for place in places)

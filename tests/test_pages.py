@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,8 +183,8 @@ def test_checkpoints_stand_on_the_timeline_and_in_the_plot(page: Any, server: Se
     page.wait_for_selector("#live:not(.lost)")
     lanes = page.locator("#timeline .lane")
     assert lanes.count() == 2
-    assert (lanes.first.locator("line.saved").count(), lanes.first.locator("line.spoilt").count()) == (2, 1)
-    assert lanes.last.locator("line.saved").count() == 1
+    assert (lanes.first.locator("path.saved").count(), lanes.first.locator("path.spoilt").count()) == (2, 1)
+    assert lanes.last.locator("path.saved").count() == 1
     data = json.loads(page.locator("#plots script").first.text_content())
     assert data["saved"] == [[10, "saved"], [20, "saved"], [30, "spoilt"]]
     page.click("#timeline summary")
@@ -198,7 +199,7 @@ def test_checkpoints_stand_on_the_timeline_and_in_the_plot(page: Any, server: Se
     assert page.locator("#timeline details").get_attribute("open") is not None
     server.push("saves", b"step 41 loss nan\nRuntimeError: it broke\n", attempt=2)
     server.end("saves", 1, attempt=2)
-    page.wait_for_selector("#timeline .lane line.onset", state="attached")
+    page.wait_for_selector("#timeline .lane path.onset", state="attached")
 
 
 def test_node_checks_are_on_the_grid_and_lead_to_an_action(page: Any, server: Server) -> None:
@@ -458,3 +459,43 @@ def test_what_is_too_long_is_refused_and_not_cut(server: Server) -> None:
         assert server.client.get(f"/ui/{path}", params={name: "x" * most}).status_code == 200
         answer = server.client.get(f"/ui/{path}", params={name: "x" * (most + 1)})
         assert (answer.status_code, f"{most:,} at most" in answer.text) == (413, True)
+
+
+def test_a_job_of_thousands_of_checkpoints_stays_small_and_tells_of_each(page: Any, server: Server) -> None:
+    now, folder = time.time(), "/lustre/fsw/teams/nlp/checkpoints/llama-70b-pretrain/run-2026-11"
+    job = {"name": "thousands", "labels": {}, "attempt": 12, "state": "ended", "outcome": "healthy"}
+    times = {"started_at": now - 9000, "last_seen": now - 60, "ended_at": now - 60}
+    attempt = {"state": "ended", "outcome": "healthy", "step": 30_000.0, "lsn": 0, **times}
+    store = Store.in_folder(server.data)
+    with store.engine.begin() as connection:
+        jobs, attempts = tables.jobs, tables.attempts
+        insert = jobs.insert().values(first_seen=now - 9000, last_seen=now - 60, **job).returning(jobs.c.id)
+        job_id = connection.execute(insert).scalar_one()
+        for number in range(1, 13):
+            insert = attempts.insert().values(job_id=job_id, number=number, **attempt).returning(attempts.c.id)
+            attempt_id = connection.execute(insert).scalar_one()
+            rows = [
+                {"step": step, "path": f"{folder}/global_step{step:07d}", "healthy": step != 15_000, "at": now}
+                for step in range(100, 30_001, 100)
+            ]
+            connection.execute(tables.checkpoints.insert(), [{"attempt_id": attempt_id, **row} for row in rows])
+    store.close()
+    answer = page.goto("jobs/thousands")
+    assert len(answer.body()) < 240_000  # plots and a log of failures are beside it in others
+    lanes = page.locator("#timeline .lane")
+    assert lanes.count() == 12
+    told = lanes.last.locator("path title").all_text_contents()
+    assert len(told) <= 151
+    assert sum(int(count or 1) for text in told for count in re.findall(r"(\d*) (?:saved|spoilt)", text)) == 300
+    assert [text for text in told if "spoilt" in text] == ["1 saved, 1 spoilt: steps 14,900 to 15,000"]
+    assert lanes.last.locator("path.spoilt").count() == 1
+    # The table goes on from part to part.
+    paths = []
+    page.click("#timeline summary")
+    while True:
+        paths += page.locator("#timeline tbody code").all_inner_texts()
+        if not page.locator("#timeline a[rel=next]").count():
+            break
+        with page.expect_navigation():
+            page.click("#timeline a[rel=next]")
+    assert paths == [f"{folder}/global_step{step:07d}" for step in range(30_000, 0, -100)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from markupsafe import Markup
 
@@ -112,6 +113,20 @@ class Point:
     said: str
 
 
+_PLACES = 150
+"""of marks side by side on a lane: on a narrow screen each is as wide as a mark"""
+T = TypeVar("T")
+
+
+def together(marks: Iterable[tuple[float, T]], least: float, most: float) -> list[list[T]]:
+    """What stands at (these places) from ``least`` to ``most``; what would fall on the same pixels is one entry."""
+    reach = (most - least) or 1.0
+    found: dict[int, list[T]] = {}
+    for at, mark in marks:
+        found.setdefault(int(_PLACES * (at - least) / reach), []).append(mark)
+    return list(found.values())
+
+
 def lane(
     first: float, last: float, points: Sequence[Point], least: float, most: float, name: str, what: str, height: int = 22
 ) -> Markup:
@@ -135,8 +150,8 @@ def lane(
     for point in points:
         # A line keeps its width however far the picture is stretched.
         parts.append(
-            Markup('<g><title>{}</title><line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}"/></g>').format(
-                point.said, point.name, x(point.at), x(point.at), 3, height - 3
+            Markup('<path class="{}" d="M{:.1f} 3V{}"><title>{}</title></path>').format(
+                point.name, x(point.at), height - 3, point.said
             )
         )
     parts.append(Markup("</svg>"))

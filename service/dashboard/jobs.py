@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -24,15 +25,15 @@ from service.dashboard import charts, session
 from service.dashboard.charts import Point
 from service.dashboard.overview import liveness
 from service.dashboard.page import PAGE, Page, taxonomy
-from service.dashboard.words import printable
 from service.errors import BadName, Forbidden, Refused, Unknown
 from service.store import actions as stored
 from service.store import overview, reading, timeline
-from service.store.timeline import Lane
+from service.store.timeline import Lane, Mark
 
 _AROUND = 12
 _LINES = 500
 _LAST = 60
+_CHECKPOINTS = 100
 _A_PART = 1000
 _SHOWN_FIRST = ("loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "tflops", "lr")
 _PLOTS = 4
@@ -91,6 +92,8 @@ async def one(request: Request) -> Response:
     evidence = diagnosis.evidence if diagnosis is not None else []
     lanes: list[Lane] = found.pop("lanes")
     own = next((lane for lane in lanes if lane.number == attempt["number"]), None)
+    until = page.number("below")
+    saved = [mark for mark in reversed(own.marks) if until is None or mark.step < until] if own is not None else []
     return await page.show(
         "job.html",
         "jobs",
@@ -98,7 +101,10 @@ async def one(request: Request) -> Response:
         job=job,
         attempt=attempt,
         timeline=_timeline(job["attempts"], lanes),
-        checkpoints=list(reversed(own.marks)) if own is not None else [],
+        checkpoints=saved[:_CHECKPOINTS],
+        earlier=len(saved) - _CHECKPOINTS,
+        until=until,
+        saved=own.marks if own is not None else [],
         diagnosis=diagnosis,
         live=liveness({**attempt, "outcome": attempt["outcome"]}, page.now, page.service.settings.hang_s),
         ran_s=(attempt["ended_at"] or (page.now if attempt["state"] == "running" else attempt["last_seen"]))
@@ -295,8 +301,8 @@ def _timeline(attempts: Sequence[dict[str, Any]], lanes: Sequence[Lane]) -> dict
         if lane is None:
             break
         points = [
-            Point(mark.step, mark.state, f"step {mark.step:,}: checkpoint {mark.state} {printable(mark.path or '', 120)}")
-            for mark in lane.marks
+            Point(_worst(marks).step, _worst(marks).state, _told(marks))
+            for marks in charts.together(((mark.step, mark) for mark in lane.marks), least, most)
         ]
         if lane.onset is not None:
             points.append(Point(lane.onset, "onset", f"step {lane.onset:,.0f}: it went wrong"))
@@ -315,6 +321,29 @@ def _timeline(attempts: Sequence[dict[str, Any]], lanes: Sequence[Lane]) -> dict
     return {"rows": rows, "least": least, "most": most, "more": len(attempts) - len(rows), "steps": bool(ends)}
 
 
+def _worst(marks: Sequence[Mark]) -> Mark:
+    """Which of marks on the same pixels is seen."""
+    return min(marks, key=lambda mark: ("spoilt", "begun", "saved").index(mark.state))
+
+
+def _told(marks: Sequence[Mark]) -> str:
+    if len(marks) == 1:
+        return f"step {marks[0].step:,}: checkpoint {marks[0].state}"
+    states = ", ".join(f"{count} {state}" for state, count in Counter(mark.state for mark in marks).items())
+    return f"{states}: steps {marks[0].step:,} to {marks[-1].step:,}"
+
+
+def _flags(marks: Sequence[Mark], least: float, most: float) -> list[list[Any]]:
+    """Those that stand above a plot from ``least`` to ``most``."""
+    shown = charts.together(((mark.step, mark) for mark in marks if least <= mark.step <= most), least, most)
+    return [[_worst(some).step, _worst(some).state] for some in shown]
+
+
+def _seen(value: float | None) -> float | None:
+    """As exact as a picture of it."""
+    return float(f"{value:.5g}") if value is not None else None
+
+
 def _plots(series: Sequence[dict[str, Any]], lane: Lane | None) -> list[dict[str, Any]]:
     """The job's numbers over its steps: mean, and the least and greatest where points stand for many values; with the
     checkpoints, and where it went wrong."""
@@ -326,19 +355,15 @@ def _plots(series: Sequence[dict[str, Any]], lane: Lane | None) -> list[dict[str
         if len(points) < 2:
             continue
         points.sort(key=lambda point: point[0])
-        lines = [{"name": "mean", "values": [point[1] for point in points]}]
-        if any(point[2] != point[3] for point in points):
-            lines += [
-                {"name": "least", "values": [p[2] for p in points]},
-                {"name": "greatest", "values": [p[3] for p in points]},
-            ]
+        names = ["mean", "least", "greatest"] if any(point[2] != point[3] for point in points) else ["mean"]
+        lines = [{"name": one, "values": [_seen(point[at]) for point in points]} for at, one in enumerate(names, 1)]
         data = {
             "title": name.replace("_", " "),
             "x": "step",
             "xs": [point[0] for point in points],
             "series": lines,
             "mark": lane.onset if lane is not None else None,
-            "saved": [[mark.step, mark.state] for mark in lane.marks] if lane is not None else [],
+            "saved": _flags(lane.marks, points[0][0], points[-1][0]) if lane is not None else [],
         }
         # Nothing in it can end the element: names are ours and values are numbers; the escape makes it certain.
         text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

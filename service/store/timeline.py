@@ -13,7 +13,6 @@ from service.store.live import unpacked
 
 MOST = 12
 """attempts that are drawn: the latest"""
-_MOST_MARKS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def _lane(row: dict[str, Any], report: dict[str, Any] | None, first: float | Non
     ]
     # The training side's word counts more than what was read in a log.
     marks = {mark.step: mark for mark in [*seen, *told]}
-    ordered = sorted(marks.values(), key=lambda mark: mark.step)[-_MOST_MARKS:]
+    ordered = sorted(marks.values(), key=lambda mark: mark.step)
     affected = diagnosis.get("affected") or {}
     onset = affected.get("first") if affected else diagnosis.get("step") if failed else None
     return Lane(row["number"], first, row["step"], onset, diagnosis.get("phase") or row["phase"], ordered)
