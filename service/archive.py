@@ -122,8 +122,6 @@ class Archive:
         self._reader: Reader | None = None
         self._read = ""
         """the last segment that was read to its end"""
-        self._behind = 0
-        """bytes of the journal that were not read yet"""
         self.problem: str | None = None
         """why nothing is archived at present"""
         self._paused_until = 0.0
@@ -242,11 +240,9 @@ class Archive:
 
     def _read_on(self, asked: set[Owner]) -> bool:
         """What the journal has got since; True if there is more than memory may hold."""
-        there = [one for one in self._journal.durable() if one[0].name > self._read]
-        self._behind = sum(size for _, size, _ in there) - (self._reader.end if self._reader is not None else 0)
         if self._size >= _MOST:
             return True
-        for path, size, grows in there:
+        for path, size, grows in self._unread():
             if self._reader is None or self._reader.path != path:
                 if self._reader is not None:
                     self._reader.close()
@@ -262,6 +258,14 @@ class Archive:
                 self._reader.close()
                 self._reader, self._read = None, path.name
         return False
+
+    def _unread(self) -> list[tuple[Path, int, bool]]:
+        """The journal's segments that were not read to their end."""
+        return [one for one in self._journal.durable() if one[0].name > self._read]
+
+    def _behind(self) -> int:
+        """Bytes of the journal that were not read yet."""
+        return sum(size for _, size, _ in self._unread()) - (self._reader.end if self._reader is not None else 0)
 
     def _take(self, record: Record, asked: set[Owner]) -> None:
         owner = record.stream.owner
@@ -418,7 +422,7 @@ class Archive:
 
     def _give_up_where_need_be(self) -> bool:
         """No room for long, or too slow: better a gap in these logs than a journal that is full, and takes nothing any more."""
-        if self._behind < self._journal_limit // 2 and _free(self.folder) > self._leave_free // 2:
+        if self._behind() < self._journal_limit // 2 and _free(self.folder) > self._leave_free // 2:
             return False
         lost = self._size
         for owner, attempt in self._attempts.items():

@@ -308,6 +308,8 @@ class InProcess:
         self.telemetry = Telemetry()
         self.archive = Archive(folder / "raw", self.journal, self.telemetry, wait_s=0.0, **options)
         self.offsets: dict[Definition, int] = {}
+        self.stored = True
+        """whether the database takes it at once"""
 
     async def __aenter__(self) -> InProcess:
         list(self.journal.recover())
@@ -325,7 +327,8 @@ class InProcess:
         self.journal.append(Entry(stream, DATA, at, 0, 1, data, lambda _, failure: done.set_result(failure)))
         assert await done is None
         self.offsets[stream] = at + len(data)
-        self.journal.stored(stream.owner, 1 << 60)
+        if self.stored:
+            self.journal.stored(stream.owner, 1 << 60)
 
     def text(self, stream: Definition) -> bytes:
         folder = self.archive.source(stream.job, stream.attempt, stream.source)
@@ -412,6 +415,28 @@ def test_who_is_far_behind_gives_up_what_the_journal_cannot_hold(tmp_path: Path,
         assert last.text == b"000000099"
         await asyncio.to_thread(here.archive.close)
         here.journal.close()
+
+    asyncio.run(run())
+
+
+def test_what_is_archived_already_is_not_behind_after_a_restart(tmp_path: Path) -> None:
+    """The journal has more than half of what it may, for the database was away; nearly all of that is archived."""
+    stream = Definition("a", 1, "s")
+    pieces = [f"{number:09d}\n".encode() * 1000 for number in range(20)]
+
+    async def run() -> None:
+        before = await InProcess(tmp_path, journal_limit=300_000).__aenter__()
+        before.stored = False
+        for piece in pieces:
+            await before.put(stream, piece)
+            await before.archive.fresh("a", 1)
+        await asyncio.to_thread(before.archive.close)
+        await before.put(stream, b"the tail\n")
+        before.journal.close()
+        async with InProcess(tmp_path, journal_limit=300_000) as here:
+            await here.archive.fresh("a", 1)
+            assert here.text(stream) == b"".join(pieces) + b"the tail\n"
+            assert here.telemetry.raw_lost_bytes._value.get() == 0
 
     asyncio.run(run())
 
