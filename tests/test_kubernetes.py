@@ -569,6 +569,21 @@ def test_a_live_job_that_must_avoid_a_node_is_made_anew(
     assert not tainted(cluster, "gpu-1")
 
 
+def test_all_nodes_that_a_check_found_faulty_are_avoided(fake: tuple[Cluster, Fake]) -> None:
+    cluster, _ = fake
+    faulty = tuple(f"bad-{number}" for number in range(70))
+    for name in faulty:
+        cluster.node(name)
+    cluster.make(JOBS, job())
+    cluster.end(f"{JOBS}/llama")
+
+    outcome = cluster.carry_out(restart(avoid=faulty))
+
+    assert outcome.state == "succeeded", outcome
+    required = cluster.there(f"{JOBS}/llama")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    assert json.dumps(required).count("bad-") == 70
+
+
 def test_a_trainjob_avoids_a_node_in_all_parts_of_its_jobset(cluster: Cluster) -> None:
     cluster.make(JOBSETS, jobset(owner=cluster.make(TRAINJOBS, trainjob())))
 

@@ -221,3 +221,21 @@ def test_a_dry_run_takes_nothing_out() -> None:
     outcome = asyncio.run(Slurm([controller]).carry_out(ISOLATE, dry_run=True))
 
     assert (outcome.state, outcome.isolated, controller.done) == ("succeeded", (), [])
+
+
+def test_all_nodes_that_a_check_found_faulty_are_left_out() -> None:
+    controller = Controller("FAILED")
+    faulty = tuple(f"gpu-{number}" for number in range(100))
+
+    outcome = carry_out(controller, Order(KEY, "restart", "7", 1, avoid=faulty))
+
+    assert (outcome.state, controller.held) == ("succeeded", ""), outcome
+    assert controller.excluded == ",".join(faulty)
+
+
+def test_no_order_takes_so_many_nodes_out() -> None:
+    controller = Controller("FAILED")
+
+    outcome = carry_out(controller, Order(KEY, "isolate", nodes=tuple(f"gpu-{number}" for number in range(100))))
+
+    assert (outcome.state, controller.done) == ("failed", [])

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from service.executors import kubernetes_jobs as jobs
-from service.executors.executor import KINDS, RESTARTS, TAKES_OUT, Order, Outcome, Problem, node_names
+from service.executors.executor import KINDS, MOST_AVOIDED, RESTARTS, TAKES_OUT, Order, Outcome, Problem, node_names
 from service.executors.kubernetes_api import Api, Object, Place, Refusal, Settings, Sleep
 from service.executors.kubernetes_jobs import Kind, annotation, at, mapping, uid
 
@@ -95,7 +95,7 @@ class Kubernetes:
                 if annotation(await self._known_node(name), ISOLATED_BY) == order.key:
                     out.append(name)
             job = await self._known_job(order) if order.kind in RESTARTS else None
-            hosts = [await self._host(name) for name in node_names(order.avoid)] if job is not None else []
+            hosts = [await self._host(name) for name in node_names(order.avoid, MOST_AVOIDED)] if job is not None else []
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not order.nodes:
                     raise Problem(f"{order.kind} without a node")

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.executors import processes
-from service.executors.executor import Problem, node_names
+from service.executors.executor import MOST_AVOIDED, Problem, node_names
 
 _SCHEMA = "diagnose.nodecheck/1"
 _LARGEST = 16 << 20
-_MOST = 4096
 _PLACE = "{nodes}"
 
 
@@ -41,7 +40,7 @@ class NodeCheck:
     async def test(self, nodes: Sequence[str]) -> Finding:
         """Never raises for what a program or a node may do."""
         try:
-            named = node_names(tuple(nodes), _MOST)
+            named = node_names(tuple(nodes), MOST_AVOIDED)
         except Problem as problem:
             return Finding(f"not tested: {problem.what}")
         if shutil.which(self._words[0]) is None:

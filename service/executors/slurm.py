@@ -153,7 +153,7 @@ class Slurm:
             if order.kind in TAKES_OUT:
                 out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
             job = await self._known_job(order) if order.kind in RESTARTS else None
-            avoid = [await self._known_node(name) for name in node_names(order.avoid)]
+            avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not nodes:
                     raise Problem(f"{order.kind} without a node")
