@@ -24,6 +24,8 @@ _LARGEST_COUNT = 1 << 31
 _REQUEUED_HELD = "job requeued in held state"
 _UNKNOWN = ("Invalid job id specified", "Invalid node name specified")
 _UNKNOWN_NUMBERS = (2017, 2018)
+_REFUSALS = (*range(2000, 3000), 1001, 1800)
+"""slurmctld's own errors, and that it was not reached (slurm_errno.h): what was asked was not done"""
 _DENIED = (
     "Authentication failure",
     "Invalid authentication credential",
@@ -112,7 +114,7 @@ class Rest:
         await self._negotiate()
         if "_" in job_id:
             raise Unsupported
-        self._understood(await self._ask("DELETE", f"/job/{job_id}"), f"job {job_id}")
+        self._understood(await self._ask("DELETE", f"/job/{job_id}"), f"job {job_id}", changes=True)
 
     # --- speaking
 
@@ -120,7 +122,7 @@ class Rest:
         await self._negotiate()
         if "post node" not in self._offers:
             raise Unsupported
-        self._understood(await self._ask("POST", f"/node/{quote(name, safe='')}", change), f"node {name}")
+        self._understood(await self._ask("POST", f"/node/{quote(name, safe='')}", change), f"node {name}", changes=True)
 
     async def _negotiate(self) -> None:
         if self._version is not None:
@@ -163,7 +165,7 @@ class Rest:
                 may_retry=True,
             )
 
-    def _understood(self, answer: Answer, what: str) -> dict[str, Any]:
+    def _understood(self, answer: Answer, what: str, *, changes: bool = False) -> dict[str, Any]:
         """The answer's document, if it says that all went well."""
         self._refused(answer)
         said = answer.json()
@@ -176,7 +178,13 @@ class Rest:
             raise Problem(
                 f"{self._server.shown} refuses the token of {self._user}, or slurmctld is away: {why[:200]}", may_retry=True
             )
-        raise Problem(f"{self._server.shown}: {what}: {why[:200]} ({answer.status})", may_retry=answer.may_go_better)
+        refused = 400 <= answer.status < 500 or first.get("error_number", first.get("errno")) in _REFUSALS
+        maybe = changes and not refused  # as of a proxy that has lost the answer
+        raise Problem(
+            f"{self._server.shown}: {what}: {why[:200]} ({answer.status})",
+            state="unknown" if maybe else "failed",
+            may_retry=maybe or answer.may_go_better,
+        )
 
     def _first(self, answer: Answer, key: str, what: str) -> dict[str, Any] | None:
         """The one thing that was asked for; None if there is no such thing."""
