@@ -160,6 +160,22 @@ def test_a_fold_of_many_lines_opens_part_by_part(page: Any, server: Server) -> N
     assert page.locator("li.dropped").count() == 0
 
 
+@pytest.mark.parametrize("path", ["log", "raw"])
+def test_pages_of_long_lines_go_on_and_stay_small(server: Server, path: str) -> None:
+    lines = "".join(f"nobody knows this {number} {'long ' * 900}{number}\n" for number in range(200))
+    server.push("long-lines", lines.encode(), source="log", offset=0)
+    server.get("/v1/jobs/long-lines/lines", limit=1)
+    there, found = f"/ui/jobs/long-lines/{path}", []
+    while there:
+        answer = server.client.get(there)
+        assert len(answer.content) < 200_000
+        found += [int(number) for number in re.findall(r'<span class="no">(\d+)</span>', answer.text)]
+        following = re.search(r'href="([^"]*)" rel="next"', answer.text)
+        there = following[1].replace("&amp;", "&") if following else ""
+    assert found == list(range(1, 201))
+    assert len(server.client.get("/ui/jobs/long-lines").content) < 100_000
+
+
 def test_without_script_a_fold_is_a_link(chromium: Any, server: Server) -> None:
     context = chromium.new_context(base_url=f"{server.url}/ui/", java_script_enabled=False)
     page = context.new_page()

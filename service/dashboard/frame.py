@@ -46,9 +46,9 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def marked(text: str, wanted: str | None) -> Markup:
+def marked(text: str, wanted: str | None, most: int = words.LONGEST) -> Markup:
     """A log line with what was searched for marked."""
-    shown = words.printable(text)
+    shown = words.printable(text, most)
     if not wanted:
         return escape(shown)
     parts = re.split(f"({re.escape(wanted)})", shown, flags=re.IGNORECASE)

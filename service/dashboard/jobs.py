@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from itertools import accumulate
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,6 +26,7 @@ from service.dashboard import charts, session
 from service.dashboard.charts import Point
 from service.dashboard.overview import liveness
 from service.dashboard.page import PAGE, Page, taxonomy
+from service.dashboard.words import LONGEST
 from service.errors import BadName, Forbidden, Refused, Unknown
 from service.store import actions as stored
 from service.store import overview, reading, timeline
@@ -32,6 +34,8 @@ from service.store.timeline import Lane, Mark
 
 _AROUND = 12
 _LINES = 500
+_A_PAGE = 120_000
+"""characters of lines"""
 _LAST = 60
 _CHECKPOINTS = 100
 _A_PART = 1000
@@ -132,6 +136,8 @@ async def log(request: Request) -> Response:
             failures=only == "failures",
         )
     )  # fmt: skip
+    fitting = _fitting(rows)
+    goes_on = len(rows) == _LINES or len(fitting) < len(rows)
     filtered = bool(search or node or only or rank is not None)
     return await page.show(
         "log.html",
@@ -139,10 +145,10 @@ async def log(request: Request) -> Response:
         job=job,
         attempt=attempt,
         asked={"q": search, "node": node, "rank": rank, "only": only},
-        rows=_shown(rows, folds=not filtered, below=_raw_below(page, name, attempt["number"])),
+        rows=_shown(fitting, folds=not filtered, below=_raw_below(page, name, attempt["number"])),
         raw=page.service.archive is not None,
         dropped=sorted((attempt["dropped"] or {}).items(), key=lambda pair: -pair[1]),
-        pages=page.pages(rows, str(rows[-1]["ord"]) if len(rows) == _LINES else None),
+        pages=page.pages(fitting, str(fitting[-1]["ord"]) if goes_on else None),
     )
 
 
@@ -163,7 +169,10 @@ async def raw(request: Request) -> Response:
     found = await asyncio.to_thread(raw_page, folder, first, last, offset, _LINES, page.service.settings.redact)
     begin = found["lines"][0]["line"] if found["lines"] else None
     there = _raw_below(page, name, number)
-    more = {"from": found["next_line"], "to": last} if found["next_line"] else {"offset": found["next_offset"]}
+    rows = _fitting(found["lines"])
+    after = found["lines"][len(rows)] if len(rows) < len(found["lines"]) else None
+    line, at = (after["line"], after["offset"]) if after is not None else (found["next_line"], found["next_offset"])
+    more = {"from": line, "to": last} if line else {"offset": at}
     wanted = {key: value for key, value in more.items() if value is not None}
     return await page.show(
         "raw.html",
@@ -173,7 +182,7 @@ async def raw(request: Request) -> Response:
         source=source,
         sources=[row["name"] for row in sources],
         begin=begin,
-        rows=found["lines"],
+        rows=rows,
         gaps=found["gaps"],
         redacted=found["redacted"],
         more=f"{there}&{urlencode({'source': source, **wanted})}" if wanted and there else None,
@@ -265,6 +274,12 @@ async def _attempt(page: Page, name: str) -> tuple[dict[str, Any], dict[str, Any
     if attempt is None:
         raise Unknown(f"there is no attempt {wanted} of this job", where=name, remedy="see the job's page")
     return job, attempt
+
+
+def _fitting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first that fit a page, one at least: lines may be long."""
+    sizes = accumulate(min(len(row["text"]), LONGEST) for row in rows)
+    return rows[: max(1, sum(size <= _A_PAGE for size in sizes))]
 
 
 def _shown(

@@ -9,6 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+LONGEST = 4000
+"""characters that are shown of a line"""
 _THIN = "\u00a0"
 """a number and its unit stay on one line"""
 _PREFIXES = (("G", 1e9), ("M", 1e6), ("k", 1e3))
@@ -101,7 +103,7 @@ _HIDDEN = {
 }  # fmt: skip
 
 
-def printable(text: str, most: int = 4000) -> str:
+def printable(text: str, most: int = LONGEST) -> str:
     r"""Text of a log with ``\x1b`` and the like shown as what they are; the middle of what is too long left out."""
     if len(text) > most:
         left_out = len(text) - most
