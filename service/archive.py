@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from diagnose.guard import Guard
 from service import rawlog
@@ -130,6 +131,8 @@ class Archive:
         self._work: list[Callable[[], None]] = []
         self._gone: dict[str, int] = {}
         """deleted jobs: what the journal has of them up to an LSN is not wanted"""
+        self._emptied: dict[Owner, float] = {}
+        """attempts whose raw logs were deleted: what the journal has of them up to then is not wanted"""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
         self._guard = Guard(folder, "another service", "--raw-logs", rawlog.make_folder)
@@ -175,9 +178,11 @@ class Archive:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(future, within_s)
 
-    def forget(self, gone: Mapping[str, int]) -> None:
-        """Jobs that were deleted, and up to which LSN. Before ``delete``."""
-        self._gone = {**self._gone, **gone}
+    def forget(self, gone: Mapping[str, int], emptied: Mapping[Owner, float] = MappingProxyType({})) -> None:
+        """Jobs that were deleted, and up to which LSN; attempts, and up to when. Before ``delete``."""
+        with self._wake:
+            self._gone = {**self._gone, **gone}
+            self._emptied = {**self._emptied, **emptied}
 
     def delete(self, job: str, attempt: int | None = None) -> int:
         """Delete an attempt's raw logs, or a job's: the bytes that were there. What writes them does it; from other threads.
@@ -242,6 +247,7 @@ class Archive:
         """What the journal has got since; True if there is more than memory may hold."""
         if self._size >= _MOST:
             return True
+        gone, emptied = self._gone, self._emptied
         for path, size, grows in self._unread():
             if self._reader is None or self._reader.path != path:
                 if self._reader is not None:
@@ -257,6 +263,9 @@ class Archive:
                     self._journal.unreadable(path)
                 self._reader.close()
                 self._reader, self._read = None, path.name
+        with self._wake:  # all that is not wanted was in what has been read now
+            self._gone = {} if self._gone is gone else self._gone
+            self._emptied = {} if self._emptied is emptied else self._emptied
         return False
 
     def _unread(self) -> list[tuple[Path, int, bool]]:
@@ -273,7 +282,7 @@ class Archive:
         if attempt is None:
             attempt = self._attempts[owner] = _Attempt()
         attempt.lsn = record.lsn
-        if record.lsn <= self._gone.get(owner[0], 0):
+        if record.lsn <= self._gone.get(owner[0], 0) or record.at_ms / 1000 <= self._emptied.get(owner, 0.0):
             return
         attempt.asked = attempt.asked or owner in asked
         if record.kind != DATA:

@@ -97,14 +97,20 @@ class Jobs:
         again = 0
         gone = self.store.read(retention.deleted)
         skipped: dict[tuple[str, int], int] = {}
+        over: set[tuple[str, int]] = set()  # their kept lines are deleted: as in ``open``, nothing goes on from there
         for record in self.journal.recover():
             definition = record.stream
-            if record.lsn <= gone.get(definition.job, 0):
+            if record.lsn <= gone.get(definition.job, 0) or definition.owner in over:
                 skipped[definition.owner] = record.lsn
                 continue
             attempt = self._attempts.get(definition.owner)
             if attempt is None:
-                attempt = self._register(definition.job, self._open(definition.job, definition.attempt))
+                opened = self._open(definition.job, definition.attempt)
+                if opened.lines_deleted is not None:
+                    over.add(definition.owner)
+                    skipped[definition.owner] = record.lsn
+                    continue
+                attempt = self._register(definition.job, opened)
             if record.lsn <= attempt.stored_lsn or record.lsn <= attempt.durable_lsn:
                 continue
             again += 1

@@ -38,6 +38,7 @@ _MAGIC = b"diagnose journal 1\n\0\0\0\0\0"
 _LARGEST = 64 << 20
 _MOST_BUFFERS = 512
 _ENDING = ".journal"
+_NEVER = (1 << 63) - 1
 
 Owner = tuple[str, int]
 """job and attempt: a segment is needed until the database has what its owners wrote"""
@@ -160,8 +161,9 @@ class Journal:
 
     @property
     def oldest(self) -> int:
-        """No record that is left has a smaller LSN."""
-        return min((int(path.stem) for path, _, _ in self.durable() if path.stem.isdecimal()), default=self._lsn)
+        """No record that is left has a smaller LSN. Also before ``recover``."""
+        names = (path.stem for path in self.folder.glob(f"*{_ENDING}"))
+        return min((int(name) for name in names if name.isdecimal()), default=_NEVER)
 
     def start(self, after: int = 0) -> None:
         """Begin to write, on the event loop. ``after``: the last LSN that the database knows."""

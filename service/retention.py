@@ -65,7 +65,9 @@ class Retention:
     def recover(self) -> None:
         """Before the journal is read: the archive learns what of it is deleted."""
         if self._archive is not None:
-            self._archive.forget(self._store.read(stored.deleted))
+            oldest = self._journal.oldest
+            emptied = self._store.read(lambda connection: stored.raw_deleted(connection, oldest))
+            self._archive.forget(self._store.read(stored.deleted), emptied)
 
     def start(self) -> None:
         """Behind the journal's recovery. Before the first request, for that may be under the name of what is not gone yet."""
@@ -181,12 +183,14 @@ class Retention:
         async with self._jobs.withdrawn(one.job, one.number) as out:
             if not out or not await self._store.aread(lambda connection: may(connection, one)):
                 return None
+            now = time.time()
+            archive.forget({}, {(one.job, one.number): now})
             try:
                 size = await asyncio.to_thread(archive.delete, one.job, one.number)
             except OSError as error:
                 log.error("the raw logs of job %s, attempt %d, cannot be deleted: %s", one.job, one.number, _said(error))
                 return None
-            await self._store.awrite(lambda connection: stored.raw_is_deleted(connection, [one.id], time.time()))
+            await self._store.awrite(lambda connection: stored.raw_is_deleted(connection, [one.id], now))
             return size
 
     async def _record(self, what: str, deleted: list[stored.Attempt], detail: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -284,8 +285,10 @@ class InProcess:
         self.go_on.set()
         await self.service.stop()
 
-    async def send(self, job: str, data: bytes = FAILED, attempt: int | None = None, *, ended: bool = True) -> None:
-        await self.service.ingest.accept(Batch(job=job, attempt=attempt, source="s", offset=0, data=data))
+    async def send(
+        self, job: str, data: bytes = FAILED, attempt: int | None = None, *, offset: int = 0, ended: bool = True
+    ) -> None:
+        await self.service.ingest.accept(Batch(job=job, attempt=attempt, source="s", offset=offset, data=data))
         if ended:
             await self.service.ingest.finish(job, attempt, End("exit", time.time(), 1))
         await self.service.jobs.fresh(job, attempt, report=True)
@@ -492,5 +495,38 @@ def test_raw_logs_of_a_job_that_took_an_old_name_since_the_sweep_found_it_stay(t
             here.go_on.set()
             await sweep
             assert (here.raw("a"), here.raw("b")) == (b"", b"new\n")
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_raw_logs_that_were_deleted_are_not_read_from_the_journal_again(tmp_path: Path) -> None:
+    """What came later is, also if it was not archived before the restart."""
+
+    async def run() -> None:
+        async with InProcess(tmp_path, keep_raw_days=1.0) as here:
+            for job in ("j", "late"):
+                await here.send(job)
+            await here.write(update(t.attempts).values(ended_at=LONG_AGO))
+            await here.service.retention.sweep(time.time())
+            assert (here.raw("j"), here.raw("late")) == (b"", b"")
+            await here.send("late", b"late\n", offset=len(FAILED))
+            shutil.rmtree(here.archive.job("late"))
+        async with InProcess(tmp_path) as here:
+            await here.archive.fresh("late", 1)
+            assert (here.raw("j"), here.raw("late")) == (b"", b"late\n")
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_an_attempt_whose_lines_were_deleted_takes_nothing_after_a_restart_either(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with InProcess(tmp_path, keep_lines_days=1.0) as here:
+            await here.send("j")
+            await here.write(update(t.attempts).values(ended_at=LONG_AGO))
+            await here.service.retention.sweep(time.time())
+            assert await here.lines("j") == []
+        async with InProcess(tmp_path) as here:
+            with pytest.raises(Conflict, match="its log was deleted"):
+                await here.send("j", b"late\n", offset=len(FAILED))
 
     asyncio.run(asyncio.wait_for(run(), 60))

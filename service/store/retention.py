@@ -146,6 +146,14 @@ def raw_is_deleted(connection: Connection, attempts: list[int], now: float) -> N
     connection.execute(update(t.attempts).where(t.attempts.c.id.in_(attempts)).values(raw_deleted=now))
 
 
+def raw_deleted(connection: Connection, oldest: int) -> dict[tuple[str, int], float]:
+    """Attempt -> when its raw logs were deleted, where something of it has an LSN from ``oldest`` on."""
+    a = t.attempts.c
+    query = select(t.jobs.c.name, a.number, a.raw_deleted).join(t.jobs, t.jobs.c.id == a.job_id)
+    rows = connection.execute(query.where(a.lsn >= oldest, a.raw_deleted.is_not(None)))
+    return {(name, number): at for name, number, at in rows}
+
+
 def begin(connection: Connection, job: str, lsn: int, now: float) -> None:
     """From here on the job is deleted: what the journal has of it up to ``lsn`` is not read again."""
     upsert(connection, t.deletions, [{"job": job, "lsn": lsn, "at": now, "done": False}])
