@@ -355,7 +355,7 @@ class Archive:
                 room -= size
         for at in range(0, len(due), _A_PASS):
             self._write_out(due[at : at + _A_PASS], now - _PATIENCE * wait)
-        if self.problem is not None and due:
+        if self.problem is not None:  # there is room, and what was due is written
             log.info("raw logs are written again")
             self.problem = None
             self._telemetry.raw_up.set(1)

@@ -390,6 +390,20 @@ def test_what_was_given_up_is_a_gap_and_lines_keep_their_numbers(tmp_path: Path)
     asyncio.run(run())
 
 
+def test_once_there_is_room_again_there_is_no_problem_also_if_nothing_comes(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with InProcess(tmp_path) as here:
+            here.archive._leave_free = 1 << 60
+            await here.archive.fresh("a", 1)
+            assert "are to stay free" in (here.archive.problem or "")
+            here.archive._leave_free, here.archive._paused_until = 0, 0.0
+            await here.archive.fresh("a", 1)
+            assert here.archive.problem is None
+            assert here.telemetry.raw_up._value.get() == 1
+
+    asyncio.run(run())
+
+
 def test_who_is_far_behind_gives_up_what_the_journal_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.archive._MOST", 100_000)
     stream = Definition("a", 1, "s")
