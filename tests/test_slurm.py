@@ -245,6 +245,7 @@ def test_a_job_that_may_not_be_requeued_is_said_and_what_was_done_before(cluster
 
     assert (outcome.state, outcome.may_retry) == ("failed", False)
     assert outcome.what.endswith("; done before that: drained gpu-1")
+    assert outcome.isolated == ("gpu-1",)
 
 
 @pytest.mark.parametrize("by_rest", [False, True])
