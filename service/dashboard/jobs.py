@@ -38,6 +38,7 @@ _A_PAGE = 120_000
 """characters of lines"""
 _LAST = 60
 _CHECKPOINTS = 100
+_SOURCES = 200
 _A_PART = 1000
 _SHOWN_FIRST = ("loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "tflops", "lr")
 _PLOTS = 4
@@ -119,6 +120,8 @@ async def one(request: Request) -> Response:
         dropped=dropped,
         bars=[charts.bar(count, dropped[0][1], "accent") for _, count in dropped],
         taxonomy=taxonomy(),
+        files=_choice(found["sources"], diagnosis.root_cause.source if diagnosis and diagnosis.root_cause else None),
+        more_files=len(found["sources"]) - _SOURCES,
         **found,
     )
 
@@ -180,7 +183,8 @@ async def raw(request: Request) -> Response:
         job=name,
         attempt=attempt,
         source=source,
-        sources=[row["name"] for row in sources],
+        sources=_choice(sources, source),
+        more_sources=len(sources) - _SOURCES,
         begin=begin,
         rows=rows,
         gaps=found["gaps"],
@@ -274,6 +278,15 @@ async def _attempt(page: Page, name: str) -> tuple[dict[str, Any], dict[str, Any
     if attempt is None:
         raise Unknown(f"there is no attempt {wanted} of this job", where=name, remedy="see the job's page")
     return job, attempt
+
+
+def _choice(sources: Sequence[dict[str, Any]], chosen: str | None) -> list[str]:
+    """Names to choose from: the first, and in any case the one that is chosen, or another would be taken for it."""
+    names = [row["name"] for row in sources]
+    first = names[:_SOURCES]
+    if chosen is None or chosen in first or chosen not in names:
+        return first
+    return [chosen, *first[:-1]]
 
 
 def _fitting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
