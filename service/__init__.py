@@ -6,7 +6,7 @@ The map, in reading order; a module imports only what stands above it:
     journal                             accepted bytes, on disk before the answer
     store                               tables, migrations; all SQL is here
     telemetry events flusher            numbers for Prometheus; what happens; what was read goes into the database
-    rawlog concealment archive          raw logs, if they are wanted: behind the journal, on disk for good
+    concealment rawlog archive          raw logs, if they are wanted: behind the journal, on disk for good
     verdicts attempts scanners          one attempt while it is live, and the threads that read
     jobs ingest                         all that is live; the one door for logs
     retention                           what is deleted: by age, by size, because somebody says so

@@ -20,6 +20,11 @@ def conceal(data: bytes) -> bytes:
     return whole.feed(data) + whole.rest()
 
 
+def begun_key(data: bytes) -> bytes:
+    """The end of ``data`` where it may be a private key that goes on."""
+    return _without_keys(data)[1]
+
+
 class Concealer:
     """The same for a text that comes in pieces, wherever they were cut.
 

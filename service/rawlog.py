@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import zstandard
 
+from service.concealment import begun_key
+
 FRAME = 1 << 20
 """bytes of a source in one frame, at most"""
 PART = 64 << 20
@@ -88,6 +90,7 @@ class Written:
     lines: int
     new: int
     """bytes on disk"""
+    key: bytes = b""
 
 
 class RawLog:
@@ -104,6 +107,8 @@ class RawLog:
         self.counted = True
         self.described = False
         """whether the folder says whose it is: of the archive"""
+        self._key = b""
+        """the end of what was appended, where it may be a private key that goes on"""
         self._recover()
 
     def _recover(self) -> None:
@@ -131,12 +136,16 @@ class RawLog:
 
     def append(self, data: bytes, conceal: Callable[[bytes], bytes] | None = None) -> Written:
         """Write ``data``, which begins at ``end``. It counts after ``commit``. ``conceal`` keeps the number of lines."""
-        offset, lines = self.end, self.lines
+        offset, lines, key = self.end, self.lines, self._key
         packer = zstandard.ZstdCompressor(level=3, write_checksum=True)
         flags = (REDACTED if conceal is not None else 0) | (0 if self.counted else UNCOUNTED)
         buffer = bytearray()
         for piece in _cut(data):
-            packed = packer.compress(piece if conceal is None else conceal(piece))
+            told = piece
+            if conceal is not None:
+                told = conceal(key + piece).split(b"\n", key.count(b"\n"))[-1]
+                key = begun_key(key + piece)
+            packed = packer.compress(told)
             ended = piece.count(b"\n")
             rest = _REST.pack(offset, lines, len(piece), ended, len(packed), flags)
             buffer += struct.pack("<II4sI", _MAGIC, _HEAD.size - 8, _TAG, zlib.crc32(rest)) + rest + packed
@@ -156,14 +165,14 @@ class RawLog:
         except OSError:
             self.rollback(Written(file, self._size, 0, 0, 0))
             raise
-        return Written(file, self._size, offset, lines, len(buffer))
+        return Written(file, self._size, offset, lines, len(buffer), key)
 
     def commit(self, written: Written) -> None:
         """Wait until it is on disk."""
         os.fdatasync(written.file)
         os.close(written.file)
         self._size = written.size + written.new
-        self.end, self.lines = written.end, written.lines
+        self.end, self.lines, self._key = written.end, written.lines, written.key
 
     def rollback(self, written: Written) -> None:
         """It could not be written: as before."""

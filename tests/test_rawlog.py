@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -167,6 +168,12 @@ def test_what_is_concealed_keeps_its_lines(text: str) -> None:
         assert secret not in told
 
 
+def cuts_of(parts: list[bytes]) -> st.SearchStrategy[list[list[bytes]]]:
+    """``parts`` in groups."""
+    places = st.sets(st.integers(1, len(parts) - 1)).map(sorted)
+    return places.map(lambda at: [parts[a:b] for a, b in itertools.pairwise([0, *at, len(parts)])])
+
+
 PIECES = st.sampled_from(
     [
         "-----BEGIN RSA PRIVATE KEY-----",
@@ -232,6 +239,19 @@ def test_many_beginnings_of_keys_are_looked_at_in_little_time() -> None:
     began = time.process_time()
     assert conceal(text) == b"<private_key>\n" * 40_000
     assert time.process_time() - began < 6
+
+
+@given(st.data())
+def test_no_line_of_a_key_is_on_disk_however_it_came(data: st.DataObject) -> None:
+    text = f"one\n{KEY}\nbetween\n{KEY}\nafter password=Tr0ub4dorAndThree\n".encode()
+    pieces = [b"".join(some) for some in data.draw(cuts_of(text.splitlines(keepends=True)))]
+    with tempfile.TemporaryDirectory() as name:
+        log = RawLog(Path(name))
+        for piece in pieces:
+            log.rollback(log.append(piece, conceal))  # the disk was full
+            log.commit(log.append(piece, conceal))
+        expected = ["one", *["<private_key>"] * 7, "between", *["<private_key>"] * 7, "after password=<token>"]
+        assert [one.text.decode() for one in lines(Path(name), line=1)] == expected
 
 
 def test_a_redacted_log_is_read_by_line(tmp_path: Path) -> None:
