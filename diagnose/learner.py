@@ -223,7 +223,8 @@ class _School:
     def settle(self) -> None:
         """Tells the parent what has become active, and what is retired."""
         changed = settle(self.book, time.time())
-        active = [one.rule for one in self.book.rules("active", family="filters") if one.rule.id not in self.told]
+        at_work = (one for one in self.book.rules("active", family="filters") if one.acts_for(self.about["workload"]))
+        active = [one.rule for one in at_work if one.rule.id not in self.told]
         retired = [one.rule.id for one in changed if one.state == "retired" and one.rule.id in self.told]
         self.told |= {rule.id for rule in active}
         if active or retired:

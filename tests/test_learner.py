@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from diagnose import learner as module
 from diagnose.agent.settings import Settings
 from diagnose.book import SqliteBook
 from diagnose.job import Job
-from diagnose.learned import Learned
+from diagnose.learned import Counts, Learned
 from diagnose.learner import Learner
 from diagnose.matcher import Matcher
 from diagnose.rules import Example, Rule, RuleSet, load
@@ -67,6 +68,26 @@ def test_an_active_rule_that_meets_evidence_is_taken_out(tmp_path: Path) -> None
     kept = running.compression.counts.lines_kept
     running.feed(0, b"lane keeper 3 is up\n")
     assert running.compression.counts.lines_kept == kept + 1
+
+
+def test_a_rule_of_another_workload_is_not_sent_before_it_was_clean_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = SqliteBook(tmp_path / "b.db")
+    theirs = Rule("theirs", "filters", r"^lane keeper \d+ is up$", kind="debug", matches=(Example("lane keeper 3 is up"),))
+    everyone = Rule("everyone", "filters", r"^stray keeper \d+$", kind="debug", matches=(Example("stray keeper 3"),))
+    book.add(Learned(theirs, "active", workloads={"a": Counts(5, 0, 1, time.time())}, changed=time.time()))
+    book.add(Learned(everyone, "active", "global", changed=time.time()))
+    school = module._School({"book": str(book.path), "job": "job", "settings": None, "workload": "b", "at_work": []})
+
+    def sent() -> list[str]:
+        school.settle()
+        return [row[0] for line in capsys.readouterr().out.splitlines() for row in json.loads(line)["active"]]
+
+    assert sent() == ["everyone"]
+    for scan in job().feed(0, b"lane keeper 4 is up\n"):
+        school.take(scan.kept, scan.text)
+    assert sent() == ["theirs"]
 
 
 def test_a_full_queue_drops_and_counts_and_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
