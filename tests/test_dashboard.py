@@ -176,24 +176,6 @@ def test_pages_of_long_lines_go_on_and_stay_small(server: Server, path: str) -> 
     assert len(server.client.get("/ui/jobs/long-lines").content) < 100_000
 
 
-def test_the_source_that_is_meant_is_chosen_among_many(page: Any, server: Server) -> None:
-    for number in range(204):
-        server.push("wide", b"starting\n", source=f"rank-{number}", offset=0)
-    server.push(
-        "wide", b"starting\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n", source="<b>  last", offset=0
-    )
-    server.end("wide", 1)
-    assert server.get("/v1/jobs/wide/report")["diagnosis"]["root_cause"]["source"] == "<b>  last"
-    page.goto("jobs/wide")
-    assert page.locator("select[name=source]").input_value() == "<b>  last"
-    assert page.locator("select[name=source] option:not(:disabled)").count() == 200
-    assert page.locator("select[name=source] option:disabled").inner_text() == "5 more: through the API"
-    page.goto("jobs/wide/raw?source=rank-203")
-    assert page.locator("select[name=source]").input_value() == "rank-203"
-    page.click("button:text('Show')")
-    assert "source=rank-203" in page.url
-
-
 def test_without_script_a_fold_is_a_link(chromium: Any, server: Server) -> None:
     context = chromium.new_context(base_url=f"{server.url}/ui/", java_script_enabled=False)
     page = context.new_page()
@@ -482,3 +464,21 @@ def test_it_works_behind_a_prefix(chromium: Any, tmp_path: Path) -> None:
         addresses = re.findall(r'(?:href|src|action)="([^"]+)"', text)
         assert addresses
         assert [one for one in addresses if one.startswith("/") and not one.startswith("/clusters/alps/")] == []
+
+
+def test_the_source_that_is_meant_is_chosen_among_many(page: Any, server: Server) -> None:
+    for number in range(204):
+        server.push("wide", b"starting\n", source=f"rank-{number}", offset=0)
+    server.push(
+        "wide", b"starting\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n", source="<b>  last", offset=0
+    )
+    server.end("wide", 1)
+    assert server.get("/v1/jobs/wide/report")["diagnosis"]["root_cause"]["source"] == "<b>  last"
+    page.goto("jobs/wide")
+    assert page.locator("select[name=source]").input_value() == "<b>  last"
+    assert page.locator("select[name=source] option:not(:disabled)").count() == 200
+    assert page.locator("select[name=source] option:disabled").inner_text() == "5 more: through the API"
+    page.goto("jobs/wide/raw?source=rank-203")
+    assert page.locator("select[name=source]").input_value() == "rank-203"
+    page.click("button:text('Show')")
+    assert "source=rank-203" in page.url
