@@ -62,7 +62,7 @@ NOTHING_MORE = '{"why": "It is all here.", "reads": []}'
 
 def improved(job: Job, at: Endpoint, incidents: SqliteIncidents | None = None, **more: Any) -> Improved:
     """What becomes of a job's report."""
-    wanted = {name: more.pop(name) for name in ("record", "replay", "timeout_s", "retries") if name in more}
+    wanted = {name: more.pop(name) for name in ("record", "replay", "timeout_s", "retries", "calls_per_job") if name in more}
 
     async def run() -> Improved:
         async with Model(settings(at, **wanted)) as model:
@@ -212,6 +212,21 @@ def test_three_of_five_do_not_overrule_an_echo(endpoint: Endpoint) -> None:  # n
     report = improved(job_of(ECHO), endpoint).report
     assert (report.diagnosis.by, report.diagnosis.reason) == ("rule", "nccl_timeout")
     assert any("do not agree enough" in note for note in report.diagnosis.notes)
+
+
+@pytest.mark.parametrize("log", [UNEXPLAINED, ECHO], ids=["unexplained", "echo"])
+def test_a_sample_that_was_cut_or_never_came_counts_in_the_vote(log: str, endpoint: Endpoint, tmp_path: Path) -> None:  # noqa: F811
+    job = job_of(log)
+    endpoint.text = lambda body, k: cause(body, "came up short") if k == 3 else '{"root_line": "L4'
+    cut = improved(job, endpoint)
+    endpoint.ignores = {"n"}
+    endpoint.text = lambda body, k: cause(body, "came up short")
+    unpaid = improved(job, endpoint, calls_per_job=1, record=tmp_path)
+    endpoint.close()
+    for found in (cut, unpaid, improved(job, endpoint, replay=tmp_path)):
+        assert found.opinion is not None
+        assert (found.opinion.votes, found.opinion.of, found.replaced) == (1, 5, False)
+        assert any("do not agree enough to be followed" in note for note in found.report.diagnosis.notes)
 
 
 def test_a_line_after_the_echo_does_not_overrule_it(endpoint: Endpoint) -> None:  # noqa: F811

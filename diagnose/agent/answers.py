@@ -60,6 +60,8 @@ class Answer:
     seconds: float = 0.0
     cached: bool = False
     model: str | None = None
+    of: int = 1
+    """samples that ``values`` are a part of: those that were asked for, also such as never came; of a record, those that it has"""
 
 
 @dataclass(frozen=True)

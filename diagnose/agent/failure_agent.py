@@ -211,7 +211,7 @@ class _Case:
         answer = await self._ask("failure-cause", self.samples, 0.7, {"lines": self.material.rows(self.shown)})
         if not answer.values:
             return None
-        return self._voted(answer.values)
+        return self._voted(answer)
 
     async def _read(self) -> bool:
         """Let the model read more, for a few rounds. False: a recorded answer that decides what is asked next is missing."""
@@ -264,10 +264,10 @@ class _Case:
             self._note(f"The model: {problem}.")
         return answer
 
-    def _voted(self, values: Sequence[Mapping[str, Any]]) -> Opinion | None:
-        """What most samples say. An answer that is not grounded counts, for nothing."""
+    def _voted(self, answer: Answer) -> Opinion | None:
+        """What most samples say. One that is not grounded, does not fit or never came counts, for nothing."""
         groups: dict[tuple[str, str], list[tuple[int | None, Mapping[str, Any]]]] = {}
-        for value in values:
+        for value in answer.values:
             root = self._root(value)
             if value["reason"] != "unknown" and root is None:
                 cited = "no line" if value["root_line"] is None else "a line that it was not shown"
@@ -284,7 +284,7 @@ class _Case:
         nodes, ranks, gpus, summary, mitigation = self._grounded(next(value for root, value in most if root == first))
         lines = dict.fromkeys(self._shown(line) for _, value in most for line in value["evidence_lines"])
         evidence = tuple(number for number in lines if number is not None and number != first)
-        return Opinion(reason, first, len(most), len(values), evidence[:_CITED], nodes, ranks, gpus, summary, mitigation)
+        return Opinion(reason, first, len(most), answer.of, evidence[:_CITED], nodes, ranks, gpus, summary, mitigation)
 
     def _root(self, value: Mapping[str, Any]) -> int | None:
         return self._shown(value["root_line"]) if value["root_line"] is not None else None

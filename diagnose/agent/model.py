@@ -115,7 +115,7 @@ class Model:
             if not problems:
                 self._endpoint.accounts.add(ask.prompt, Usage(cached=1))
                 await self._recorded(ask, stored, [], Tally(), model, 0.0, keep=True)
-                return Answer(values, (), seconds=self._clock() - began, cached=True, model=model)
+                return Answer(values, (), seconds=self._clock() - began, cached=True, model=model, of=ask.n)
         tally = Tally()
         choices, troubles = await self._sampled(ask, model, job, ask.seed, tally)
         values, problems, again = judged(ask, choices, validator)
@@ -142,10 +142,12 @@ class Model:
         if model is not None and self.settings.cache and len(values) == ask.n and not problems:
             await asyncio.to_thread(records.store, ask, model, choices)
         # An answer that was recorded is not lost because the endpoint is down today.
-        unwritten = await self._recorded(ask, choices, problems, tally, model, seconds, keep=not values)
+        # A sample that did not come is recorded as such: what is replayed is the same vote.
+        missing = [Choice(None)] * (ask.n - len(choices)) if choices else []
+        unwritten = await self._recorded(ask, [*choices, *missing], problems, tally, model, seconds, keep=not values)
         if unwritten is not None:
             problems.append(unwritten)
-        return Answer(values, tuple(problems), tally.tokens_in, tally.tokens_out, seconds, False, model)
+        return Answer(values, tuple(problems), tally.tokens_in, tally.tokens_out, seconds, False, model, ask.n)
 
     async def _sampled(self, ask: Ask, model: str, job: str, seed: int, tally: Tally) -> tuple[list[Choice], list[str]]:
         """``ask.n`` samples: in one request if the endpoint can, else in as many as it takes, with the same seeds."""
@@ -209,7 +211,7 @@ class Model:
         unwritten = await self._recorded(ask, choices, problems, Tally(), model, 0.0, keep=True)
         if unwritten is not None:
             problems.append(unwritten)
-        return Answer(values, tuple(problems), model=model if isinstance(model, str) else None)
+        return Answer(values, tuple(problems), model=model if isinstance(model, str) else None, of=len(choices))
 
     async def _recorded(
         self,
