@@ -61,7 +61,7 @@ class Answer:
     cached: bool = False
     model: str | None = None
     of: int = 1
-    """samples that ``values`` are a part of: those that were asked for, also such as never came; of a record, those that it has"""
+    """samples that ``values`` are a part of: those that were asked for, whatever came; of a record, those in it"""
 
 
 @dataclass(frozen=True)
