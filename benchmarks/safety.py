@@ -1,8 +1,8 @@
 """May a wrong rule ever act? ``python -m benchmarks.safety``.
 
-Proposals are made over the mixed log: good ones by mining regular lines, bad ones in known ways (catch-all, swallows a failure
-line, explosive, wrong language, overfitted to one line, invalid). All go through the one door that every learned rule goes
-through, then the shadow. Printed is how many of each kind became active: of the bad ones none may, of the good ones most must.
+Proposals are made over the mixed log: good ones by mining regular lines, bad ones in known ways (``bad`` has them). All go
+through the one door that every learned rule goes through, then the shadow. Printed is how many of each kind became active: of
+the bad ones none may, of the good ones most must.
 """
 
 from __future__ import annotations
@@ -81,6 +81,10 @@ def bad(chance: random.Random, regular: list[str], failing: list[str], count: in
         "invalid": lambda line: chance.choice(
             ["^(" + line[:10], "^[" + line[:10], "^" + line[:5] + "{2,1}", "^*" + line[:5], "^a\0b", "^(?<=a*)b"]
         ),
+        # As an injected instruction wants it: its own lines match, and what no rule knows yet is dropped too.
+        "alternative": lambda line: chance.choice(["^{}$|{}", "^{}$|^{}.*", "^(?:{}$|{}.*)", "^{}|^.*{}"]).format(
+            re.escape(line), chance.choice([r"rank \d+: shar", "FlashStore: read of", r"lane \d+ (?:is|was) away"])
+        ),
     }
     for number in range(count):
         kind = list(makers)[number % len(makers)]
@@ -92,7 +96,7 @@ def bad(chance: random.Random, regular: list[str], failing: list[str], count: in
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--good", type=int, default=600)
-    parser.add_argument("--bad", type=int, default=600)
+    parser.add_argument("--bad", type=int, default=700)
     parser.add_argument("--mb", type=float, default=24)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)

@@ -321,19 +321,24 @@ def _bounds(rule: Rule) -> Refusal | None:
         if shapes.needs_confirmation(rule.pattern):
             return Refusal("expensive", "the pattern looks around or refers back")
         copies = shapes.copies(rule.pattern)
+        anchored = shapes.anchored(rule.pattern)
     except shapes.Unreadable as error:
         return Refusal("does-not-compile", str(error))
     if copies > _MOST_COPIES:
         return Refusal("expensive", f"its counted repeats multiply to {copies:,} copies")
-    if rule.family == "filters" and not rule.pattern.startswith("^"):
-        return Refusal("not-anchored", "the pattern does not begin with ^: it could match inside of any line")
+    if rule.family == "filters" and not anchored:
+        return Refusal("not-anchored", "an alternative of the pattern does not begin with ^: it could match inside of any line")
     return None
 
 
 def _says_enough(rule: Rule) -> Refusal | None:
-    """A rule must have some literal text, else it could be any line."""
-    if shapes.letters(rule.pattern) < _FEWEST_LETTERS:
-        return Refusal("catch-all", "the pattern has hardly any literal text")
+    """A rule must have some literal text, else it could be any line.
+
+    A filter has it outside of its alternatives: then whatever it drops says something that the lines it was written for say
+    too. Its examples try one alternative, and another one would be free to drop anything.
+    """
+    if shapes.letters(rule.pattern, alike=rule.family == "filters") < _FEWEST_LETTERS:
+        return Refusal("catch-all", "the pattern has hardly any literal text that all its lines have in common")
     return None
 
 

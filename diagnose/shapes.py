@@ -169,23 +169,32 @@ def _copies(tree: Any) -> int:
     return most
 
 
-def letters(pattern: str) -> int:
-    """How many letters of the pattern stand in every line that it matches, as they are written."""
-    return _letters(_parse(pattern))
+def anchored(pattern: str) -> bool:
+    """Whether ``pattern`` matches from the beginning of a line only, by each of its alternatives."""
+    tree = _parse(pattern)
+    return pattern.startswith("^") and len(tree) > 0 and str(tree[0][1]) == "AT_BEGINNING"
 
 
-def _letters(tree: Any) -> int:
+def letters(pattern: str, *, alike: bool = False) -> int:
+    """How many letters of the pattern stand in every line that it matches, as they are written.
+
+    ``alike``: the same ones in all of these lines, so none of those that an alternative has for itself.
+    """
+    return _letters(_parse(pattern), alike)
+
+
+def _letters(tree: Any, alike: bool) -> int:
     fewest = 0
     for operator, argument in tree:
         name = str(operator)
         if name == "LITERAL":
             fewest += chr(argument).isascii() and chr(argument).isalpha()
         elif name == "BRANCH":
-            fewest += min(_letters(part) for part in argument[1])
+            fewest += 0 if alike else min(_letters(part, alike) for part in argument[1])
         elif name == "SUBPATTERN":
-            fewest += _letters(argument[3])
+            fewest += _letters(argument[3], alike)
         elif name in ("MAX_REPEAT", "MIN_REPEAT") and int(argument[0]):
-            fewest += _letters(argument[2])
+            fewest += _letters(argument[2], alike)
     return fewest
 
 

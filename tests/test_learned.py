@@ -117,6 +117,10 @@ def test_the_miner_is_bounded() -> None:
     [
         (r"^lane +keeper +chose +lane +\d+$", LANES, None),
         (r"lane keeper chose lane \d+", LANES, "not-anchored"),
+        (r"^lane keeper chose lane \d+$|anything", LANES, "not-anchored"),
+        (r"^lane keeper chose lane \d+$|^rank \d+: shar.*", LANES, "catch-all"),
+        (r"^(?:lane keeper chose lane \d+$|rank \d+: shar.*)", LANES, "catch-all"),
+        (r"^lane keeper (?:chose|left) lane \d+$", LANES, None),
         (r"^.*$", LANES, "catch-all"),
         (r"^\w+ \w+ \w+ \w+ \d+$", LANES, "catch-all"),
         (r"^lane (?:\w{1,400} ?){1,400}$", LANES, "expensive"),
