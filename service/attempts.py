@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diagnose.agent.redaction import redact
 from diagnose.compression import NOTABLE
 from diagnose.detectors import findings
 from diagnose.detectors.course import Course
@@ -30,6 +29,7 @@ from diagnose.prefixes import Origin, speaker
 from diagnose.scan import KEPT, Scan
 from diagnose.snapshot import NOTABLE_ID
 from diagnose.sources import Source
+from service.concealment import LineConcealer
 from service.journal import DATA, Definition
 from service.settings import Settings
 from service.store.live import Flush, KeptRow, Opened, SourceState, Verdict
@@ -92,6 +92,7 @@ class Stream:
         self.read_keys: deque[tuple[int, float]] = deque()
         self.read_head = b""
         self.last_seen = 0.0
+        self.secrets = LineConcealer()
         self.changed = True
 
     @staticmethod
@@ -395,7 +396,7 @@ class Attempt:
             raw = scan.text[at : at + length]
             text = ascii_[at : at + length] if ascii_ is not None else raw.decode("utf-8", "replace")
             if redacts:
-                text = redact(text).text
+                text = stream.secrets.line(text)
                 raw = text.encode()
             exact = None if ascii_ is not None or text.encode() == raw else raw
             rule: str | None = None

@@ -12,6 +12,7 @@ _LONGEST = 65_536
 _KEY_BEGINS = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS = re.compile(rb"-----END [A-Z0-9 ]{0,40}-----")
 _END_LENGTH = 54
+_KEY_BODY = re.compile(r"^[A-Za-z0-9+/]+=*\s*$|(?<=\s)[A-Za-z0-9+/]{16,}=*\s*$")
 
 
 def conceal(data: bytes) -> bytes:
@@ -48,6 +49,23 @@ class Concealer:
         rest = _each(self._line + clear + _placeholders(key))
         self._half = self._key = self._line = b""
         return rest
+
+
+class LineConcealer:
+    """The same for lines that are kept one by one, with lines of others between them: a key's go by how they look."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        """bytes that may still be of a key"""
+
+    def line(self, text: str) -> str:
+        told = redact(text).text
+        if self._left > 0:
+            self._left = 0 if _KEY_ENDS.search(text.encode("utf-8", "replace")) else self._left - len(text)
+            return _KEY_BODY.sub("<private_key>", told)
+        if (begins := _KEY_BEGINS.search(data := text.encode("utf-8", "replace"))) and not _KEY_ENDS.search(data, begins.end()):
+            self._left = REACH
+        return told
 
 
 def _lines(data: bytes) -> tuple[bytes, bytes]:

@@ -37,6 +37,8 @@ _SICK = (7, 23)
 """nodes that hardware failures come back to"""
 _PIECE = 1 << 20
 _DECIDED_S = 24 * 3600.0
+_START_UP_S = 260.0
+"""from the start of an attempt to its first step"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,13 @@ def age(connection: Connection, plans: list[Planned]) -> None:
             _age_attempt(connection, found.id, found.job_id, planned, planned.ended)
         elif found is not None:
             connection.execute(update(t.attempts).where(t.attempts.c.id == found.id).values(started_at=planned.started))
+        if found is not None:
+            whole = (planned.ended or time.time()) - planned.started
+            trained = planned.started + min(_START_UP_S, 0.2 * whole)
+            a = t.attempts.c
+            connection.execute(
+                update(t.attempts).where(a.id == found.id, a.training_at.is_not(None)).values(training_at=trained)
+            )
     _count_again(connection)
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from service import rawlog
 from service.api import raw as api
-from service.concealment import Concealer, conceal
+from service.concealment import Concealer, LineConcealer, conceal
 from service.rawlog import Gap, Line, RawLog
 from tests.strategies import cuts, logs
 
@@ -261,3 +262,26 @@ def test_a_redacted_log_is_read_by_line(tmp_path: Path) -> None:
     assert [(one.line, one.offset) for one in lines(tmp_path, line=2)] == [(2, None), (3, None)]
     assert b"hunter2" not in b"".join(one.text for one in lines(tmp_path, line=1))
     assert log.end == len(text)
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "2026-11-21T10:00:00Z gpu-13 "])
+def test_a_key_whose_lines_are_kept_one_by_one_among_others(prefix: str) -> None:
+    body = [b64encode(os.urandom(48)).decode() for _ in range(25)] + [b64encode(os.urandom(7)).decode()]
+    others = ["Traceback (most recent call last):", "RuntimeError: CUDA error: out of memory", "step 12 loss 2.1"]
+    concealer = LineConcealer()
+    told = []
+    for number, line in enumerate(["-----BEGIN PRIVATE KEY-----", *body, "-----END PRIVATE KEY-----", *others]):
+        told.append(concealer.line(prefix + line))
+        if number % 5 == 3:
+            assert concealer.line(others[number % 3]) == others[number % 3], "evidence between them stays"
+    assert not [line for line in body for one in told if line in one and len(line) > 12]
+    assert told[-3:] == [prefix + line for line in others]
+    assert concealer.line(body[0][:20]) == body[0][:20], "behind the end it is not looked for"
+
+
+def test_a_key_that_never_ends_hides_no_more_than_a_key_can_be_long() -> None:
+    concealer = LineConcealer()
+    concealer.line("-----BEGIN RSA PRIVATE KEY-----")
+    told = [concealer.line(f"word{number}") for number in range(4000)]
+    assert told[0] == "<private_key>"
+    assert told[-1] == "word3999"
