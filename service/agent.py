@@ -40,7 +40,7 @@ from diagnose.report import EvidenceLine, Report
 from diagnose.rules import Rule, RuleSet, load
 from diagnose.scan import KEPT
 from service.learning import FRAME
-from service.store import Store, kept, reason
+from service.store import Store, away, kept, reason
 from service.store import tables as t
 from service.store.book import StoreBook
 from service.store.incidents import StoreIncidents
@@ -229,11 +229,15 @@ class Agent:
             self._tell_usage()
 
     async def _do(self, task: dict[str, Any]) -> None:
+        tell(begun=task["id"])  # so that it is known which tasks were in hand, should one of them end this process
         try:
             answer = await {"ask": self._ask, "confirm": self._confirm, "watch": self._watch}[task["task"]](task)
             tell(done=task["id"], **answer)
         except SQLAlchemyError as error:
-            tell(again=task["id"], why=reason(error))
+            if away(error):
+                tell(again=task["id"], why=reason(error))
+            else:  # it would be the same the next time
+                tell(done=task["id"], result={"problem": f"the database: {reason(error)}"})
         except DiagnoseError as error:
             tell(done=task["id"], result={"problem": str(error)})
         except Exception as error:

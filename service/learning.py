@@ -18,8 +18,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
@@ -56,6 +56,16 @@ _ASKS, _OTHERS = 8, 8
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 1.0, 60.0
 
 
+@dataclass(slots=True)
+class _InHand:
+    """A task that the agent's process was given, until what came of it is stored."""
+
+    task: Task
+    begun: bool = False
+    """only such a task may be what ended the process"""
+    answered: bool = False
+
+
 class Learning:
     """``feed`` and ``tasks_of`` are for scanners; everything else is for the event loop."""
 
@@ -67,8 +77,13 @@ class Learning:
         telemetry: Telemetry,
         settings: Settings,
         model: Callable[[], ModelSettings | None],
+        agent: Sequence[str] = (sys.executable, "-m", "service.agent"),
     ) -> None:
-        """``model`` tells where the model is; it is asked at the start, when a vLLM of our own has its port."""
+        """``model`` tells where the model is; it is asked at the start, when a vLLM of our own has its port.
+
+        ``agent`` is the command of its process.
+        """
+        self._agent = agent
         self._store, self._matchers, self._events = store, matchers, events
         self._telemetry, self._settings, self._where = telemetry, settings, model
         self._model: ModelSettings | None = None
@@ -81,7 +96,7 @@ class Learning:
         self._wake = threading.Condition()
         self._closing = False
         self._child: subprocess.Popen[bytes] | None = None
-        self._in_hand: dict[int, Task] = {}
+        self._in_hand: dict[int, _InHand] = {}
         self._news = asyncio.Event()
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -116,6 +131,10 @@ class Learning:
         if child is not None:
             child.kill()
             await asyncio.to_thread(child.wait)
+        try:
+            await self._store.awrite(partial(tasks.put_back, ids=list(self._in_hand)))
+        except Exception as error:
+            log.warning("tasks of the agent are taken for cut off at the next start: %s", error)
 
     # --- for scanners --------------------------------------------------------------------------------------------------------
 
@@ -188,22 +207,19 @@ class Learning:
         if self.asks:
             kinds.append((("ask",), _ASKS))
         for wanted, most in kinds:
-            room = most - sum(1 for task in self._in_hand.values() if task.kind in wanted)
+            room = most - sum(1 for one in self._in_hand.values() if one.task.kind in wanted)
             if room <= 0:
                 continue
             begun = await self._store.awrite(partial(tasks.begin, kinds=wanted, limit=room))
             for task in begun:
-                self._in_hand[task.id] = task
+                self._in_hand[task.id] = _InHand(task)
                 order = {"kind": "task", "id": task.id, "task": task.kind, "attempt_id": task.attempt_id, "detail": task.detail}
                 with self._wake:
                     self._orders.append(order)
                     self._wake.notify()
 
-    async def _finish(self, said: dict[str, Any]) -> None:
+    async def _finish(self, task: Task, said: dict[str, Any]) -> None:
         """An answer of the agent: stored, and told."""
-        task = self._in_hand.get(said["done"])
-        if task is None:
-            return
         result, now = said["result"], time.time()
         report = Report.model_validate(said["report"]) if said.get("report") else None
 
@@ -311,8 +327,8 @@ class Learning:
 
     @contextlib.contextmanager
     def _started(self) -> Any:
-        child = self._child = subprocess.Popen(
-            [sys.executable, "-m", "service.agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        child = self._child = subprocess.Popen(  # noqa: S603 - our own interpreter, save in tests
+            self._agent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         reader = threading.Thread(target=self._read, args=(child,), name="agent-reader", daemon=True)
         reader.start()
@@ -382,32 +398,51 @@ class Learning:
                 self._telemetry.model_tokens.labels(name.removeprefix("tokens_")).inc(max(0, value))
         if said.get("changed"):
             self._changed.set()
-        if "done" in said:
-            made = asyncio.get_running_loop().create_task(self._finish(said))
-            self._finishing.add(made)
-            made.add_done_callback(self._finishing.discard)
-        elif "again" in said:
-            log.warning("a task of the agent is put off: %s", said["why"])
-            self._in_hand.pop(said["again"], None)
+        if (begun := self._in_hand.get(said.get("begun", -1))) is not None:
+            begun.begun = True
+        for word, after in (("done", self._finish), ("again", self._put_off)):
+            held = self._in_hand.get(said.get(word, -1))
+            if held is not None and not held.answered:
+                held.answered = True
+                self._soon(after(held.task, said))
 
     def _ended(self) -> None:
         """On the event loop: the agent's process is gone, and with it what it had in hand."""
+        if self._closing:
+            return
         with self._wake:
             self._orders.clear()
-        self._in_hand.clear()
-        made = asyncio.get_running_loop().create_task(self._begin_again())
-        self._finishing.add(made)
-        made.add_done_callback(self._finishing.discard)
+        lost = {number: one.begun for number, one in self._in_hand.items() if not one.answered}
+        for number in lost:
+            del self._in_hand[number]
+        cut_off = [number for number, begun in lost.items() if begun]
+        self._soon(self._begin_again(cut_off, lost.keys() - cut_off))
 
-    async def _begin_again(self) -> None:
+    async def _put_off(self, task: Task, said: dict[str, Any]) -> None:
+        """The agent could not do it now."""
+        log.warning("a task of the agent is put off: %s", said["why"])
+        await asyncio.sleep(_LOOK_S)
+        self._in_hand.pop(task.id, None)
+        await self._begin_again((), [task.id])
+
+    async def _begin_again(self, cut_off: Collection[int], put_back: Collection[int]) -> None:
+        def work(connection: Any) -> None:
+            tasks.cut_off(connection, cut_off)
+            tasks.put_back(connection, put_back)
+
         while True:
             try:
-                await self._store.awrite(tasks.cut_off)
+                await self._store.awrite(work)
                 break
             except Exception as error:
                 log.warning("tasks of the agent: %s", error)
                 await asyncio.sleep(_LOOK_S)
         self._news.set()
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        made = asyncio.get_running_loop().create_task(work)
+        self._finishing.add(made)
+        made.add_done_callback(self._finishing.discard)
 
     def _on_loop(self, what: Any, *words: Any) -> None:
         if self._loop is not None and not self._loop.is_closed():

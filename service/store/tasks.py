@@ -10,17 +10,17 @@ confirm  a person corrected a diagnosis, or what it led to helped: learn from it
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, and_, delete, exists, insert, select, update
+from sqlalchemy import Connection, and_, delete, exists, func, insert, or_, select, true, update
 
 from service.store import tables as t
 
 Kind = Literal["ask", "watch", "confirm"]
-TRIES = 2
-"""a task that was cut off is begun once more"""
+TRIES = 3
+"""a task that was cut off is begun again: once it may have been another's fault, then it is the only such task in hand"""
 _KEPT_S = 30 * 86_400.0
 
 
@@ -72,14 +72,21 @@ def enter(connection: Connection, attempt_id: int, wanted: Wanted, now: float) -
 
 
 def begin(connection: Connection, kinds: Sequence[Kind], limit: int) -> list[Task]:
-    """The oldest tasks that wait, begun from here on."""
+    """The oldest tasks that wait, begun from here on.
+
+    Of those that were cut off before, of all kinds, one at a time: what ends the agent's process shall not take others along
+    again and again until they are given up with it.
+    """
     now = time.time()
     c = t.tasks.c
+    other = t.tasks.alias().c
+    suspect = select(func.min(other.id)).where(other.state == "waiting", other.tries > 0, other.kind.in_(kinds))
+    free = ~exists().where(other.state == "running", other.tries > 1)
     rows = connection.execute(
         select(c.id, c.kind, c.attempt_id, c.ref, c.detail, t.jobs.c.name, t.attempts.c.number)
         .join(t.attempts, t.attempts.c.id == c.attempt_id)
         .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
-        .where(c.state == "waiting", c.kind.in_(kinds))
+        .where(c.state == "waiting", c.kind.in_(kinds), or_(c.tries == 0, and_(c.id == suspect.scalar_subquery(), free)))
         .order_by(c.id)
         .limit(limit)
     ).all()
@@ -90,16 +97,27 @@ def begin(connection: Connection, kinds: Sequence[Kind], limit: int) -> list[Tas
     return [Task(row.id, row.kind, row.attempt_id, row.name, row.number, row.ref, row.detail) for row in rows]
 
 
-def cut_off(connection: Connection) -> int:
-    """Who did them is gone: what was begun waits again, or is given up where that has happened before."""
+def put_back(connection: Connection, ids: Collection[int]) -> None:
+    """Nobody does these, and that is not their fault: they wait as if they had not been begun."""
+    c = t.tasks.c
+    connection.execute(
+        update(t.tasks)
+        .where(c.state == "running", c.id.in_(ids))
+        .values(state="waiting", tries=c.tries - 1, changed=time.time())
+    )
+
+
+def cut_off(connection: Connection, ids: Collection[int] | None = None) -> int:
+    """Who did these (by default all that were begun) is gone: they wait again, or are given up after so many tries."""
     now = time.time()
     c = t.tasks.c
+    lost = and_(c.state == "running", c.id.in_(ids) if ids is not None else true())
     given_up = connection.execute(
         update(t.tasks)
-        .where(c.state == "running", c.tries >= TRIES)
+        .where(lost, c.tries >= TRIES)
         .values(state="failed", changed=now, result={"problem": f"cut off {TRIES} times"})
     )
-    connection.execute(update(t.tasks).where(c.state == "running").values(state="waiting", changed=now))
+    connection.execute(update(t.tasks).where(lost).values(state="waiting", changed=now))
     return int(given_up.rowcount)
 
 
