@@ -32,14 +32,15 @@ from diagnose.agent.model import Model
 from diagnose.agent.redaction import redact
 from diagnose.agent.settings import Settings
 from diagnose.errors import DiagnoseError
-from diagnose.learned import Counts, Learned, settle
+from diagnose.learned import Counts, Learned, State, settle
 from diagnose.learning import taught
 from diagnose.matcher import Matcher
 from diagnose.prefixes import body_start
 from diagnose.report import EvidenceLine, Report
-from diagnose.rules import Rule, RuleSet, load
+from diagnose.rules import Family, Rule, RuleSet, load
 from diagnose.scan import KEPT
 from service.learning import FRAME
+from service.matchers import unusable
 from service.store import Store, away, kept, reason
 from service.store import tables as t
 from service.store.book import StoreBook
@@ -68,6 +69,24 @@ def tell(**what: Any) -> None:
 _telling = threading.Lock()
 
 
+class Workable:
+    """Which learned rules compile here. One that does not is said once and left out: everything else goes on."""
+
+    def __init__(self) -> None:
+        self._tried: set[str] = set()
+        self._bad: set[str] = set()
+        self._lock = threading.Lock()
+
+    def of(self, known: Sequence[Learned]) -> list[Learned]:
+        with self._lock:
+            fresh = [one.rule for one in known if one.rule.id not in self._tried]
+            self._tried |= {rule.id for rule in fresh}
+            if bad := unusable(fresh, "plain"):
+                self._bad |= bad.keys()
+                tell(problems=[f"the learned rule {name} does nothing here: {why}" for name, why in bad.items()])
+            return [one for one in known if one.rule.id not in self._bad]
+
+
 @dataclass(slots=True)
 class _Gathered:
     """Unknown lines of one workload."""
@@ -80,8 +99,8 @@ class _Gathered:
 class School:
     """Unknown lines -> proposals -> shadow -> active, for all jobs. One thread feeds it; lessons have a thread of their own."""
 
-    def __init__(self, book: StoreBook, *, redacts: bool, lesson_s: float) -> None:
-        self.book, self._redacts, self._lesson_s = book, redacts, lesson_s
+    def __init__(self, book: StoreBook, workable: Workable, *, redacts: bool, lesson_s: float) -> None:
+        self.book, self._workable, self._redacts, self._lesson_s = book, workable, redacts, lesson_s
         self._gathered: OrderedDict[str, _Gathered] = OrderedDict()
         self._evidence: OrderedDict[str, None] = OrderedDict()
         self._counts: dict[tuple[str, str], Counts] = {}
@@ -150,7 +169,7 @@ class School:
 
     def _count(self) -> None:
         """The filters that are counted from now on: those in shadow, and the active ones, which may yet meet evidence."""
-        known = self.book.rules("shadow", "active", family="filters")
+        known = self._workable.of(self.book.rules("shadow", "active", family="filters"))
         rules = {one.rule.id for one in known}
         with self._lock:
             if rules != ({rule.id for rule in self._counted.rules} if self._counted is not None else set()):
@@ -173,6 +192,17 @@ class School:
         )
 
 
+class _Here(StoreBook):
+    """The book without the rules that do not compile here."""
+
+    def __init__(self, store: Store, workable: Workable) -> None:
+        super().__init__(store)
+        self._workable = workable
+
+    def rules(self, *states: State, family: Family | None = None) -> list[Learned]:
+        return self._workable.of(super().rules(*states, family=family))
+
+
 class Agent:
     """Tasks, and the model that they may need."""
 
@@ -181,7 +211,9 @@ class Agent:
         self.book = StoreBook(self.store)
         self.incidents = StoreIncidents(self.store)
         self.model = Model(Settings(**about["model"])) if about["model"] else None
-        self.school = School(self.book, redacts=about["redact"], lesson_s=about["lesson_s"] or _LESSON_S)
+        workable = Workable()
+        self.here = _Here(self.store, workable)
+        self.school = School(self.book, workable, redacts=about["redact"], lesson_s=about["lesson_s"] or _LESSON_S)
         self.asks_for_rules = about["learn"] and self.model is not None
         self._shipped = load()
         self._confirming = asyncio.Lock()
@@ -270,7 +302,7 @@ class Agent:
         now = time.time()
         if detail.get("reason") == "healthy":
             lines = await asyncio.to_thread(self.store.read, lambda connection: kept.bodies(connection, attempt, _MOST_BODIES))
-            changed = await asyncio.to_thread(watch, self.book, lines, now, well=True)
+            changed = await asyncio.to_thread(watch, self.here, lines, now, well=True)
             return {"result": {"retired": [one.rule.id for one in changed if one.state == "retired"]}, **_changed(changed)}
         if detail.get("line") is not None:
             report = await asyncio.to_thread(self._with_root, attempt, report, detail.get("source"), detail["line"])
@@ -307,7 +339,7 @@ class Agent:
             for rule, lines in detail["dropped"].items():
                 self.book.count(rule, workload, Counts(lines, 0, 1, now))
             lines = self.store.read(lambda connection: kept.bodies(connection, task["attempt_id"], _MOST_BODIES))
-            return watch(self.book, lines, now, well=detail["well"], workload=workload)
+            return watch(self.here, lines, now, well=detail["well"], workload=workload)
 
         changed = await asyncio.to_thread(work)
         return {"result": {}, **_changed(changed)}

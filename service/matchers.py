@@ -12,14 +12,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from diagnose.errors import RuleError
 from diagnose.fingerprint import Fingerprint, nearest
 from diagnose.learned import Book, Learned
-from diagnose.matcher import Matcher
-from diagnose.rules import RuleSet
+from diagnose.matcher import EngineName, Matcher
+from diagnose.rules import Rule, RuleSet
+from diagnose.shapes import Unreadable
 
 log = logging.getLogger("diagnose.matchers")
 
@@ -49,6 +50,22 @@ class Swap:
 
     active: list[str] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
+
+
+def unusable(rules: Sequence[Rule], engine: EngineName | None = None) -> dict[str, str]:
+    """Those that do not compile here, by id, and why: a rule may have been learned by another build of Hyperscan."""
+
+    def problem(tried: Sequence[Rule]) -> str | None:
+        try:
+            Matcher(RuleSet.of(tried), engine)
+        except (RuleError, Unreadable) as error:
+            return str(error)
+        return None
+
+    if (why := problem(rules)) is None:
+        return {}
+    found = {rule.id: its for rule in rules if (its := problem([rule])) is not None}
+    return found or dict.fromkeys((rule.id for rule in rules), why)
 
 
 class Matchers:
@@ -133,17 +150,11 @@ class Matchers:
         return Swap(sorted(self._active - before), sorted(before - self._active))
 
     def _compiled(self, added: list[Learned]) -> list[Learned]:
-        """Those that compile here: a rule may have been learned by another build of Hyperscan."""
-        good = []
-        for known in added:
-            try:
-                Matcher(RuleSet.of([known.rule]))
-            except RuleError as error:
-                log.error("the learned rule %s is left out: %s", known.rule.id, error)
-                self._bad.add(known.rule.id)
-            else:
-                good.append(known)
-        return good
+        bad = unusable([known.rule for known in added])
+        for name, why in bad.items():
+            log.error("the learned rule %s is left out: %s", name, why)
+        self._bad |= bad.keys()
+        return [known for known in added if known.rule.id not in bad]
 
     def _catch_up(self, bench: _Bench) -> None:
         """Every learned rule gets its number, and works or rests as the workload wants it."""

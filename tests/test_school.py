@@ -1,0 +1,107 @@
+"""The agent's process from within: its school for filters, and how it holds jobs against failure rules. On a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert
+
+from diagnose.learned import Learned
+from diagnose.rules import Rule, RuleSet
+from diagnose.scan import KEPT
+from service.agent import Agent, School, Workable
+from service.matchers import Matchers
+from service.store import Store
+from service.store import tables as t
+from service.store.book import StoreBook
+from service.store.live import open_attempt
+
+LANES = Rule("lanes", "filters", r"^lane keeper chose lane \d+$", kind="debug")
+UNCLOSED = Rule("unclosed", "filters", r"^lane (keeper chose lane \d+$", kind="debug")
+BAD_NUMBER = Rule("bad-number", "filters", r"^loss \d+$", kind="metric", metrics=(("loss", r"loss ((\d+)"),))
+LEASE = Rule("lease", "failures", r"FlashStore refused lease \d+", reason="storage_error", layer="storage", title="A lease")
+UNCLOSED_FAILURE = Rule(
+    "unclosed-failure", "failures", r"FlashStore (refused", reason="storage_error", layer="storage", title="x"
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    made.migrate()
+    yield made
+    made.close()
+
+
+def scan(*lines: str, rule: int = -1) -> tuple[bytes, bytes]:
+    """Kept lines as a scanner sends them."""
+    records = text = b""
+    for number, line in enumerate(lines, 1):
+        records += KEPT.pack(number, len(text), len(line), rule, 0, 0, 0)
+        text += line.encode()
+    return records, text
+
+
+def agent(store: Store) -> Agent:
+    return Agent({"database": store.url, "model": None, "learn": True, "redact": False, "lesson_s": 0})
+
+
+def state(store: Store, rule: str) -> str:
+    known = StoreBook(store).find(rule)
+    assert known is not None
+    return known.state
+
+
+def attempt(store: Store, *lines: str) -> int:
+    """An attempt that kept these lines."""
+    made = store.write(lambda connection: open_attempt(connection, f"job{time.time_ns()}", None, {}, 1.0)).attempt_id
+    rows = [
+        {"attempt_id": made, "ord": number, "source": 0, "line": number + 1, "text": line, "cut": 0}
+        for number, line in enumerate(lines)
+    ]
+    store.write(lambda connection: connection.execute(insert(t.kept_lines), rows))
+    return made
+
+
+# --- rules that do not compile here: learned by another build of Hyperscan, or promoted by hand
+
+
+@pytest.mark.parametrize("bad", [UNCLOSED, BAD_NUMBER])
+def test_a_rule_that_does_not_compile_here_is_said_once_and_the_others_are_counted(
+    store: Store, bad: Rule, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = StoreBook(store)
+    book.add(Learned(bad, "active", scope="global"))
+    book.add(Learned(LANES, "shadow"))
+    school = School(book, Workable(), redacts=False, lesson_s=0)
+    school.take("job", "kind", *scan("lane keeper chose lane 7"))
+    school.tick()
+    school.tick()
+    assert state(store, "lanes") == "active"
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (problem,) = [problem for one in said for problem in one.get("problems", [])]
+    assert problem.startswith(f"the learned rule {bad.id} does nothing here: ")
+
+
+def test_a_failure_rule_that_does_not_compile_here_keeps_no_other_from_its_jobs(store: Store) -> None:
+    book = StoreBook(store)
+    book.add(Learned(UNCLOSED_FAILURE, "active", scope="global"))
+    book.add(Learned(LEASE, "shadow", scope="global"))
+    detail = {"well": True, "dropped": {}, "workload": None}
+    asyncio.run(agent(store)._watch({"id": 1, "attempt_id": attempt(store, "all is well"), "detail": detail}))
+    found = book.find("lease")
+    assert found is not None
+    assert found.counts.jobs == 1
+
+
+def test_matchers_take_the_rules_beside_one_whose_number_does_not_compile(store: Store) -> None:
+    book = StoreBook(store)
+    book.add(Learned(BAD_NUMBER, "active", scope="global"))
+    book.add(Learned(LANES, "active", scope="global"))
+    matchers = Matchers(RuleSet.of([]), book, most_workloads=1)
+    assert matchers.refresh().active == ["lanes"]
