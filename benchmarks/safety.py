@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.log import Log
@@ -81,22 +82,27 @@ def bad(chance: random.Random, regular: list[str], failing: list[str], count: in
         "invalid": lambda line: chance.choice(
             ["^(" + line[:10], "^[" + line[:10], "^" + line[:5] + "{2,1}", "^*" + line[:5], "^a\0b", "^(?<=a*)b"]
         ),
+        "endless capture": lambda line: "^" + re.sub(r"\d+", r"\\d+", re.escape(line)) + "$",
         # As an injected instruction wants it: its own lines match, and what no rule knows yet is dropped too.
         "alternative": lambda line: chance.choice(["^{}$|{}", "^{}$|^{}.*", "^(?:{}$|{}.*)", "^{}|^.*{}"]).format(
             re.escape(line), chance.choice([r"rank \d+: shar", "FlashStore: read of", r"lane \d+ (?:is|was) away"])
         ),
     }
+    long = [line for line in regular if len(line) > 40]  # on a short one the capture would end
     for number in range(count):
         kind = list(makers)[number % len(makers)]
-        line = chance.choice(failing if kind == "swallows a failure" else regular)
+        line = chance.choice({"swallows a failure": failing, "endless capture": long}.get(kind, regular))
         claimed = [line] if kind in ("overfitted", "swallows a failure") else [line] * 3
-        yield kind, filter_rule(number, re.sub(r"\W+", "-", kind), makers[kind](line), claimed), claimed
+        rule = filter_rule(number, re.sub(r"\W+", "-", kind), makers[kind](line), claimed)
+        if kind == "endless capture":  # of a good pattern
+            rule = replace(rule, kind="metric", metrics=(("step", r"(?:(?:[^~]+)+~)?(\d+)"),))
+        yield kind, rule, claimed
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--good", type=int, default=600)
-    parser.add_argument("--bad", type=int, default=700)
+    parser.add_argument("--bad", type=int, default=800)
     parser.add_argument("--mb", type=float, default=24)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)

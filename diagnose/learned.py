@@ -291,7 +291,12 @@ def judged(
             refused[rule.id] = refusal
     left = [rule for rule in proposals if rule.id not in refused]
     tries = [
-        (rule.pattern, [*lines.get(rule.id, ()), *(example.line for example in rule.matches + rule.misses)]) for rule in left
+        (
+            rule.pattern,
+            [pattern for _, pattern in rule.metrics],
+            [*lines.get(rule.id, ()), *(example.line for example in rule.matches + rule.misses)],
+        )
+        for rule in left
     ]
     for rule, problem in zip(left, _tried(tries), strict=True):
         if problem is not None:
@@ -315,12 +320,14 @@ def judged(
 
 def _bounds(rule: Rule) -> Refusal | None:
     """What can be told from the text of a pattern, before anything compiles it."""
-    if len(rule.pattern) > _LONGEST:
-        return Refusal("expensive", f"the pattern has {len(rule.pattern):,} characters; {_LONGEST:,} are the limit")
+    patterns = [rule.pattern, *(pattern for _, pattern in rule.metrics)]
+    longest = max(map(len, patterns))
+    if longest > _LONGEST:
+        return Refusal("expensive", f"the pattern has {longest:,} characters; {_LONGEST:,} are the limit")
     try:
         if shapes.needs_confirmation(rule.pattern):
             return Refusal("expensive", "the pattern looks around or refers back")
-        copies = shapes.copies(rule.pattern)
+        copies = max(map(shapes.copies, patterns))
         anchored = shapes.anchored(rule.pattern)
     except shapes.Unreadable as error:
         return Refusal("does-not-compile", str(error))
@@ -379,14 +386,14 @@ from diagnose import shapes
 from diagnose.databases import Pattern, Wheel, SINGLEMATCH
 from diagnose.verification import PROBES, body_of
 wheel = Wheel()
-for pattern, lines in json.load(sys.stdin):
+for pattern, metrics, lines in json.load(sys.stdin):
     signal.alarm(int(sys.argv[2]))
     try:
         wheel.compile([Pattern(pattern, SINGLEMATCH, 0)])
         wheel.compile([Pattern(shapes.relaxed(pattern), SINGLEMATCH | 16, 0)])
-        expression = regex.compile(pattern.encode())
-        for line in [*PROBES, *lines]:
-            expression.search(body_of(line), timeout=float(sys.argv[3]))
+        for expression in [regex.compile(one.encode()) for one in [pattern, *metrics]]:
+            for line in [*PROBES, *lines]:
+                expression.search(body_of(line), timeout=float(sys.argv[3]))
         print("ok", flush=True)
     except MemoryError:
         print("it takes too much memory to compile", flush=True)
@@ -397,8 +404,11 @@ for pattern, lines in json.load(sys.stdin):
 """
 
 
-def _tried(tries: list[tuple[str, list[str]]]) -> list[str | None]:
-    """What is wrong with compiling each pattern and searching its lines, found out by a child that may die of it."""
+def _tried(tries: list[tuple[str, list[str], list[str]]]) -> list[str | None]:
+    """What is wrong with compiling each (pattern, its metrics' patterns, its lines) and searching the lines.
+
+    Found out by a child that may die of it.
+    """
     found: list[str | None] = []
     while len(found) < len(tries):
         done = subprocess.run(  # noqa: S603 - our own interpreter; the patterns go in as data

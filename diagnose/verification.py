@@ -29,6 +29,9 @@ CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pi
 
 _SLOW_S = 2.0
 _LARGE_BYTES = 4 << 20
+_SEARCH_S = 1.0
+_HOW_FAR_S = 5.0
+"""for all heads of a pattern together"""
 _PLAIN = b"nothing but some plain words of a program"
 # What no filter may match: a filter that takes one of these would take anything.
 PROBES = (
@@ -80,7 +83,18 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
     sound: list[Rule] = []
     wheel = Wheel()
     for number, rule in enumerate(rules):
-        own = list(_alone(rule, wheel))
+        try:
+            own = list(_alone(rule, wheel))
+        except TimeoutError:
+            own = [
+                Objection(
+                    "expensive",
+                    rule,
+                    f"searching an example by its pattern or by one of its metrics' takes more than {_SEARCH_S:g} s",
+                    rule.place,
+                    help="no repeat inside of a repeat that may match the same text",
+                )
+            ]
         found += own
         if not any(objection.name == "does-not-compile" for objection in own):
             sound.append(rule)
@@ -96,6 +110,7 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
 
 
 def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
+    """Raises TimeoutError where a search takes too long."""
     import regex
 
     try:
@@ -107,16 +122,18 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
         if shapes.sensitivity(rule.pattern):
             compiled(wheel, [Pattern(shapes.relaxed(rule.pattern), 16, 0)])
         metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
+        for _, pattern in rule.metrics:
+            shapes.steady(pattern)
     except (shapes.Unreadable, regex.error, ValueError) as error:
         yield Objection(
             "does-not-compile",
             rule,
             f"the pattern is refused: {error}",
             rule.place,
-            help="write what Hyperscan and Python's regex share; it may not match the empty line",
+            help="write what Hyperscan, Python's re and regex share; it may not match the empty line",
         )
         return
-    if shapes.sensitivity(rule.pattern) and regex.search(shapes.relaxed(rule.pattern).encode(), _PLAIN):
+    if shapes.sensitivity(rule.pattern) and regex.search(shapes.relaxed(rule.pattern).encode(), _PLAIN, timeout=_SEARCH_S):
         yield Objection(
             "expensive",
             rule,
@@ -147,7 +164,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
     def matches(body: bytes) -> bool:
         hits: list[int] = []
         database.scan(body, lambda *hit: hits.append(1))
-        return bool(hits) and expression.search(body) is not None
+        return bool(hits) and expression.search(body, timeout=_SEARCH_S) is not None
 
     if not rule.matches:
         yield Objection(
@@ -244,7 +261,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
 
 
 def captures_of(rule: Rule, body: bytes) -> dict[str, str]:
-    """What ``rule`` captures in ``body``: its named groups and its metrics."""
+    """What ``rule`` captures in ``body``: its named groups and its metrics. Raises TimeoutError where that takes too long."""
     import regex
 
     metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
@@ -253,12 +270,12 @@ def captures_of(rule: Rule, body: bytes) -> dict[str, str]:
 
 def _captures(expression: Any, metrics: dict[str, Any], body: bytes) -> dict[str, str]:
     values: dict[str, str] = {}
-    found = expression.search(body)
+    found = expression.search(body, timeout=_SEARCH_S)
     for name, value in (found.groupdict() if found else {}).items():
         if value is not None:
             values[name] = value.decode("utf-8", "replace")
     for name, metric in metrics.items():
-        found = metric.search(body)
+        found = metric.search(body, timeout=_SEARCH_S)
         if found and metric.groups and found[1] is not None:
             values[name] = found[1].decode("utf-8", "replace")
     return values
@@ -283,7 +300,10 @@ def how_far(pattern: str, body: bytes) -> tuple[int, str]:
     """Where in ``body`` the longest head of ``pattern`` that compiles and matches ends, and the rest of the pattern."""
     import regex
 
+    latest = time.monotonic() + _HOW_FAR_S
     for end in range(len(pattern) - 1, 0, -1):
+        if time.monotonic() > latest:
+            break
         try:
             found = regex.search(pattern[:end].encode(), body, timeout=0.2)
         except (regex.error, TimeoutError):

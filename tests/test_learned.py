@@ -146,6 +146,23 @@ def test_a_pattern_that_kills_the_compiler_is_refused_and_the_others_are_still_j
     assert set(found) == {"killer"}
 
 
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [
+        (r"loss=([\d.]+)", None),
+        (r"loss=([\d.]+)(?: by (?:\w+)+!)?", "expensive"),
+        (r"loss=((?:\d{1,500}){1,500})", "expensive"),
+        (r"loss=([\d.]+)\p{L}?", "does-not-compile"),
+        (r"loss=([\d.]+", "does-not-compile"),
+    ],
+)
+def test_a_metric_passes_the_door_too(metric: str, name: str | None) -> None:
+    lines = [f"lane keeper chose loss=1.{n} by {'a' * 60}" for n in range(3)]
+    rule = replace(proposal(r"^lane keeper chose loss=[\d.]+ by \w+$", *lines), metrics=(("loss", metric),))
+    found = judged([rule], {"p": lines}, [], BESIDE)
+    assert (found["p"].name if found else None) == name
+
+
 NOW = 1_800_000_000.0
 
 

@@ -32,6 +32,9 @@ def names(text: str) -> set[str]:
         ("kind: debug, pattern: '^start of demo (?P<rank>1)', examples: {matches: [{line: 'start of demo 1', captures:"
          " {rank: '2'}}], misses: ['start of demo 2']}", {"r wrong-capture"}),
         ("kind: debug, pattern: '^start of demo (?P<foo>1)', " + GOOD, {"r unknown-name"}),
+        ("kind: metric, pattern: '^start of demo', metrics: {loss: '(1)\\p{L}?'}, " + GOOD, {"r does-not-compile"}),
+        ("kind: metric, pattern: '^start of demo', metrics: {loss: '(1)(?: (?:[a-z]+)+!)?'}, examples: {matches:"
+         " ['start of demo 1 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'], misses: ['start']}", {"r expensive"}),
     ],
 )  # fmt: skip
 def test_a_rule_alone(rule: str, expected: set[str]) -> None:
