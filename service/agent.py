@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.agent.failure_agent import improve
@@ -41,7 +41,7 @@ from diagnose.rules import Family, Rule, RuleSet, load
 from diagnose.scan import KEPT
 from service.learning import FRAME
 from service.matchers import unusable
-from service.store import Store, away, kept, reason
+from service.store import Store, Within, away, kept, reason, tasks
 from service.store import tables as t
 from service.store.book import StoreBook
 from service.store.incidents import StoreIncidents
@@ -192,15 +192,22 @@ class School:
         )
 
 
-class _Here(StoreBook):
-    """The book without the rules that do not compile here."""
+class _Notes(StoreBook):
+    """The book as ``watch`` sees it: rules that compile here, and counts that are noted, for they are stored all at once."""
 
     def __init__(self, store: Store, workable: Workable) -> None:
         super().__init__(store)
         self._workable = workable
+        self.counts: list[tuple[str, str, Counts]] = []
 
     def rules(self, *states: State, family: Family | None = None) -> list[Learned]:
         return self._workable.of(super().rules(*states, family=family))
+
+    def count(self, rule_id: str, workload: str, counts: Counts) -> None:
+        self.counts.append((rule_id, workload, counts))
+
+    def write(self, known: Learned, was: State) -> bool:
+        return False  # states follow from the counts when those are stored
 
 
 class Agent:
@@ -211,9 +218,8 @@ class Agent:
         self.book = StoreBook(self.store)
         self.incidents = StoreIncidents(self.store)
         self.model = Model(Settings(**about["model"])) if about["model"] else None
-        workable = Workable()
-        self.here = _Here(self.store, workable)
-        self.school = School(self.book, workable, redacts=about["redact"], lesson_s=about["lesson_s"] or _LESSON_S)
+        self.workable = Workable()
+        self.school = School(self.book, self.workable, redacts=about["redact"], lesson_s=about["lesson_s"] or _LESSON_S)
         self.asks_for_rules = about["learn"] and self.model is not None
         self._shipped = load()
         self._confirming = asyncio.Lock()
@@ -302,8 +308,7 @@ class Agent:
         now = time.time()
         if detail.get("reason") == "healthy":
             lines = await asyncio.to_thread(self.store.read, lambda connection: kept.bodies(connection, attempt, _MOST_BODIES))
-            changed = await asyncio.to_thread(watch, self.here, lines, now, well=True)
-            return {"result": {"retired": [one.rule.id for one in changed if one.state == "retired"]}, **_changed(changed)}
+            return await asyncio.to_thread(self._counted, task["id"], self._notes(), lines, now, well=True)
         if detail.get("line") is not None:
             report = await asyncio.to_thread(self._with_root, attempt, report, detail.get("source"), detail["line"])
         elif report.outcome != "failed":
@@ -335,14 +340,37 @@ class Agent:
         detail, now = task["detail"], time.time()
         workload = detail["workload"] or ""
 
-        def work() -> list[Learned]:
+        def work() -> dict[str, Any]:
+            notes = self._notes()
             for rule, lines in detail["dropped"].items():
-                self.book.count(rule, workload, Counts(lines, 0, 1, now))
-            lines = self.store.read(lambda connection: kept.bodies(connection, task["attempt_id"], _MOST_BODIES))
-            return watch(self.here, lines, now, well=detail["well"], workload=workload)
+                notes.count(rule, workload, Counts(lines, 0, 1, now))
+            bodies = self.store.read(lambda connection: kept.bodies(connection, task["attempt_id"], _MOST_BODIES))
+            return self._counted(task["id"], notes, bodies, now, well=detail["well"], workload=workload)
 
-        changed = await asyncio.to_thread(work)
-        return {"result": {}, **_changed(changed)}
+        return await asyncio.to_thread(work)
+
+    def _notes(self) -> _Notes:
+        return _Notes(self.store, self.workable)
+
+    def _counted(
+        self, task: int, notes: _Notes, bodies: Sequence[str], now: float, *, well: bool, workload: str = ""
+    ) -> dict[str, Any]:
+        """A job's lines are held against the failure rules. What comes of it is stored with the end of the task, so that a task
+        that is begun again never counts a job twice."""
+        watch(notes, bodies, now, well=well, workload=workload)
+
+        def work(connection: Connection) -> dict[str, Any]:
+            if not tasks.under_way(connection, task):
+                return {"result": {}}
+            book = StoreBook(Within(connection))
+            for counts in notes.counts:
+                book.count(*counts)
+            changed = settle(book, now)
+            result = {"retired": [one.rule.id for one in changed if one.state == "retired"]}
+            tasks.end(connection, task, "done", result, now)
+            return {"result": result, "changed": [(one.rule.id, one.state) for one in changed]}
+
+        return self.store.write(work)
 
     def _report(self, attempt_id: int) -> tuple[Report | None, float]:
         d = t.diagnoses.c
@@ -380,10 +408,6 @@ class Agent:
         }
         tell(usage={name: value - self._spent.get(name, 0) for name, value in now.items()}, breaker=self.model.breaker)
         self._spent = now
-
-
-def _changed(rules: Sequence[Learned]) -> dict[str, Any]:
-    return {"changed": [(known.rule.id, known.state) for known in rules]}
 
 
 def frames(source: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes, bytes]]:

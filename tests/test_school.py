@@ -7,19 +7,19 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import insert
 
-from diagnose.learned import Learned
+from diagnose.learned import Counts, Learned
 from diagnose.rules import Rule, RuleSet
 from diagnose.scan import KEPT
 from service.agent import Agent, School, Workable
 from service.matchers import Matchers
-from service.store import Store
-from service.store import tables as t
+from service.store import Store, tasks
 from service.store.book import StoreBook
-from service.store.live import open_attempt
+from service.store.tasks import Wanted
+from tests.test_store import begin, judge, report
 
 LANES = Rule("lanes", "filters", r"^lane keeper chose lane \d+$", kind="debug")
 UNCLOSED = Rule("unclosed", "filters", r"^lane (keeper chose lane \d+$", kind="debug")
@@ -28,6 +28,10 @@ LEASE = Rule("lease", "failures", r"FlashStore refused lease \d+", reason="stora
 UNCLOSED_FAILURE = Rule(
     "unclosed-failure", "failures", r"FlashStore (refused", reason="storage_error", layer="storage", title="x"
 )
+
+
+WATCH = Wanted("watch", {"well": True, "dropped": {"lanes": 5}, "workload": "kind"})
+HEALTHY = Wanted("confirm", {"by": "person", "reason": "healthy"})
 
 
 @pytest.fixture
@@ -57,15 +61,19 @@ def state(store: Store, rule: str) -> str:
     return known.state
 
 
-def attempt(store: Store, *lines: str) -> int:
-    """An attempt that kept these lines."""
-    made = store.write(lambda connection: open_attempt(connection, f"job{time.time_ns()}", None, {}, 1.0)).attempt_id
-    rows = [
-        {"attempt_id": made, "ord": number, "source": 0, "line": number + 1, "text": line, "cut": 0}
-        for number, line in enumerate(lines)
-    ]
-    store.write(lambda connection: connection.execute(insert(t.kept_lines), rows))
-    return made
+def begun(store: Store, wanted: Wanted) -> dict[str, Any]:
+    """A task about an attempt that went well, as the agent's process is given it."""
+    opened = begin(store, f"job{time.time_ns()}")
+    judge(store, opened, 1, report(outcome="healthy"))
+    store.write(lambda connection: tasks.enter(connection, opened.attempt_id, wanted, 1.0))
+    (task,) = store.write(lambda connection: tasks.begin(connection, (wanted.kind,), 8))
+    return {"id": task.id, "task": task.kind, "attempt_id": task.attempt_id, "detail": task.detail}
+
+
+def counts(store: Store, rule: str) -> Counts:
+    known = StoreBook(store).find(rule)
+    assert known is not None
+    return known.counts
 
 
 # --- rules that do not compile here: learned by another build of Hyperscan, or promoted by hand
@@ -92,11 +100,9 @@ def test_a_failure_rule_that_does_not_compile_here_keeps_no_other_from_its_jobs(
     book = StoreBook(store)
     book.add(Learned(UNCLOSED_FAILURE, "active", scope="global"))
     book.add(Learned(LEASE, "shadow", scope="global"))
-    detail = {"well": True, "dropped": {}, "workload": None}
-    asyncio.run(agent(store)._watch({"id": 1, "attempt_id": attempt(store, "all is well"), "detail": detail}))
-    found = book.find("lease")
-    assert found is not None
-    assert found.counts.jobs == 1
+    book.add(Learned(LANES, "active"))
+    asyncio.run(agent(store)._watch(begun(store, WATCH)))
+    assert counts(store, "lease").jobs == 1
 
 
 def test_matchers_take_the_rules_beside_one_whose_number_does_not_compile(store: Store) -> None:
@@ -105,3 +111,21 @@ def test_matchers_take_the_rules_beside_one_whose_number_does_not_compile(store:
     book.add(Learned(LANES, "active", scope="global"))
     matchers = Matchers(RuleSet.of([]), book, most_workloads=1)
     assert matchers.refresh().active == ["lanes"]
+
+
+# --- jobs that have ended
+
+
+@pytest.mark.parametrize("wanted", [WATCH, HEALTHY], ids=["watch", "healthy"])
+def test_a_task_that_was_cut_off_after_its_counts_were_stored_counts_no_job_twice(store: Store, wanted: Wanted) -> None:
+    book = StoreBook(store)
+    book.add(Learned(LEASE, "shadow", scope="global"))
+    book.add(Learned(LANES, "active"))
+    task = begun(store, wanted)
+    for _ in range(3):  # its end was not heard
+        done = asyncio.run(getattr(agent(store), f"_{wanted.kind}")(task))
+        store.write(tasks.cut_off)
+        store.write(lambda connection: tasks.begin(connection, ("watch", "confirm"), 8))
+    assert "problem" not in done["result"]
+    assert (counts(store, "lease").jobs, state(store, "lease")) == (1, "shadow")
+    assert counts(store, "lanes").matched == (5 if wanted is WATCH else 0)

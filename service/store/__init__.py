@@ -120,6 +120,18 @@ class Store:
         self.engine.dispose()
 
 
+class Within:
+    """A transaction that is under way, as a store: what is done by it is done with it, or not at all."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        return work(self._connection)
+
+    read = write
+
+
 def away(error: Exception) -> bool:
     """Whether trying again later may help: no connection, locked, disk full, shut down."""
     return bool(

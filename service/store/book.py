@@ -10,14 +10,14 @@ from sqlalchemy import Connection, Row, insert, or_, select, update
 from diagnose.fingerprint import Fingerprint
 from diagnose.learned import Counts, Learned, State, as_dict, of_dict
 from diagnose.rules import Family
-from service.store import Store
+from service.store import Store, Within
 from service.store import tables as t
 
 
 class StoreBook:
-    """Used from threads; every call is a transaction of its own."""
+    """Used from threads; every call is a transaction of its own, or all of them are a part of one (``Within``)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store | Within) -> None:
         self._store = store
 
     def add(self, known: Learned) -> bool:

@@ -121,6 +121,12 @@ def cut_off(connection: Connection, ids: Collection[int] | None = None) -> int:
     return int(given_up.rowcount)
 
 
+def under_way(connection: Connection, task: int) -> bool:
+    """Whether it is begun and not done."""
+    c = t.tasks.c
+    return connection.execute(select(c.id).where(c.id == task, c.state == "running")).first() is not None
+
+
 def end(
     connection: Connection, task: int, state: Literal["done", "failed"], result: dict[str, Any], now: float, before: Any = None
 ) -> None:
