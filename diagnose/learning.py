@@ -93,6 +93,8 @@ def taught(
     if ask is not None and fresh:
         written = ask([template for _, template in fresh.values()], jobs[0], segment)
         lesson.problems, lesson.forwarded, lesson.redacted = written.problems, written.refused, written.redacted
+        for proposal in written.forwarded:
+            forward(book, proposal.rule, about | proposal.provenance, now)
         for proposal in written.proposals:
             lesson.proposed += propose(book, proposal.rule, about | proposal.provenance, proposal.lines, now)
         lesson.refused = judge(book, evidence, now)
@@ -120,9 +122,17 @@ def propose(book: Book, rule: Rule, provenance: dict[str, Any], lines: Sequence[
     return book.add(Learned(rule, "proposed", provenance=provenance, lines=tuple(lines), created=now, changed=now))
 
 
+def forward(book: Book, rule: Rule, provenance: dict[str, Any], now: float) -> None:
+    """Remember lines that are left to the diagnosis: they are not asked about again, and no filter may drop them."""
+    why = f"forwarded: {provenance['forwarded']}"
+    book.add(Learned(rule, "retired", provenance=provenance, why=why, created=now, changed=now))
+
+
 def judge(book: Book, evidence: Sequence[str], now: float) -> list[tuple[Rule, Refusal]]:
     """What waits as proposed, also from a run that broke off, goes into shadow or is refused; the refusals."""
     waiting = book.rules("proposed", family="filters")
+    forwarded = (known.rule for known in book.rules("retired", family="filters") if "forwarded" in known.provenance)
+    evidence = [*evidence, *(example.line for rule in forwarded for example in rule.matches)]
     refused = judged([known.rule for known in waiting], {known.rule.id: known.lines for known in waiting}, evidence)
     for known in waiting:
         refusal = refused.get(known.rule.id)

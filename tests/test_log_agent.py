@@ -89,6 +89,26 @@ def test_what_the_model_calls_evidence_is_proposed_by_nobody(endpoint: Endpoint,
     assert written.refused == {why: 1}
 
 
+def test_what_the_model_calls_evidence_is_not_asked_about_again_and_kept_when_it_is_down(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    book = SqliteBook(tmp_path / "b.db")
+    endpoint.text = lambda body, k: said(refused="error-like")
+    first = learn([job_of("\n".join(LANES) + "\n")], book, settings=settings(endpoint))
+    assert first.forwarded == {"error-like": 1}
+    asked = len(endpoint.asked)
+    endpoint.always = Fault(status=500)
+    again = learn([job_of("\n".join(LANES * 2) + "\n")], book, settings=settings(endpoint))
+    assert (again.proposed, len(endpoint.asked)) == (0, asked)
+    # A template that takes other lines as well would drop them too.
+    wider = [line.replace("chose", "left") for line in LANES]
+    lesson = learn([job_of("\n".join([*LANES, *wider]) + "\n")], book, settings=settings(endpoint, retries=0))
+    assert [refusal.name for _, refusal in lesson.refused] == ["drops-evidence"]
+    assert book.rules("shadow", "active") == []
+    (known,) = (known for known in book.rules("retired") if "forwarded" in known.provenance)
+    assert (known.why, known.provenance["model"]) == ("forwarded: error-like", "tiny")
+
+
 def test_one_voice_for_evidence_is_heard_even_when_the_judge_has_no_choice(endpoint: Endpoint) -> None:
     def text(body: dict[str, Any], k: int) -> str:
         if body.get("n", 1) == 1:

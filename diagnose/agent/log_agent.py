@@ -46,6 +46,8 @@ class Written:
     proposals: list[Proposal] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     """groups that are forwarded to the diagnosis, by why"""
+    forwarded: list[Proposal] = field(default_factory=list)
+    """what the miner would make of them: to be remembered, and proposed by nobody"""
     problems: list[str] = field(default_factory=list)
     """what the model could not do; the miner's templates stand in"""
     redacted: Counter[str] = field(default_factory=Counter)
@@ -117,6 +119,7 @@ class LogAgent:
                 written.proposals.append(Proposal(_rule(winner, template), _claimed(template), source))
             elif said in _FINAL:
                 written.refused[said] += 1
+                written.forwarded.append(Proposal(rule_of(template), (), source | {"forwarded": said}))
             else:
                 self._fall_back(template, written, about, f"the model said {said}")
 
