@@ -148,8 +148,8 @@ class School:
                 self._counts[key] = self._counts.get(key, Counts()) + Counts(times, dirty[name], 0, now)
 
     def tick(self) -> None:
-        """Now and then: counts are stored, states follow from them, and the next lesson begins."""
-        if time.monotonic() - self._last < self._lesson_s or (self._lesson is not None and self._lesson.is_alive()):
+        """Now and then: counts are stored, states follow from them, and the next lesson begins where the last one is over."""
+        if time.monotonic() - self._last < self._lesson_s:
             return
         self._last = time.monotonic()
         with self._lock:
@@ -160,6 +160,8 @@ class School:
         if changed:
             tell(changed=[(known.rule.id, known.state) for known in changed])
         self._count()
+        if self._lesson is not None and self._lesson.is_alive():
+            return  # with a slow model it may take half an hour
         with self._lock:
             ready = max(self._gathered.items(), key=lambda pair: pair[1].new, default=("", _Gathered()))
             if ready[1].new >= _FEWEST_NEW:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from diagnose.agent.log_agent import Written
+from diagnose.agent.miner import Template
 from diagnose.learned import Counts, Learned
 from diagnose.rules import Rule, RuleSet
 from diagnose.scan import KEPT
@@ -70,6 +73,13 @@ def begun(store: Store, wanted: Wanted) -> dict[str, Any]:
     return {"id": task.id, "task": task.kind, "attempt_id": task.attempt_id, "detail": task.detail}
 
 
+def until(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
 def counts(store: Store, rule: str) -> Counts:
     known = StoreBook(store).find(rule)
     assert known is not None
@@ -111,6 +121,36 @@ def test_matchers_take_the_rules_beside_one_whose_number_does_not_compile(store:
     book.add(Learned(LANES, "active", scope="global"))
     matchers = Matchers(RuleSet.of([]), book, most_workloads=1)
     assert matchers.refresh().active == ["lanes"]
+
+
+# --- lessons
+
+
+def test_a_rule_that_meets_evidence_is_retired_while_a_lesson_goes_on(store: Store) -> None:
+    book = StoreBook(store)
+    book.add(Learned(LANES, "active"))
+    school = School(book, Workable(), redacts=False, lesson_s=0)
+    over, asked = threading.Event(), []
+
+    def slowly(templates: Sequence[Template], job: str, segment: int) -> Written:
+        asked.append(segment)
+        assert over.wait(30)
+        return Written()
+
+    school.ask = slowly
+    unknown = [f"bucket b{number} was swept in {number} ms" for number in range(40)]
+    try:
+        for line in (*unknown, *unknown):
+            school.take("job", "kind", *scan(line))
+            school.tick()
+        until(lambda: asked)
+        school.take("job", "kind", *scan("lane keeper chose lane 7", rule=0))
+        school.tick()
+        assert state(store, "lanes") == "retired"
+        assert asked == [1], "one lesson after the other"
+    finally:
+        over.set()
+        until(lambda: not any(thread.name == "lesson" for thread in threading.enumerate()))
 
 
 # --- jobs that have ended
