@@ -307,6 +307,8 @@ class Agent:
         report, _ = await asyncio.to_thread(self._report, attempt)
         if report is None:
             return {"result": {"problem": "there is no report to learn from"}}
+        if detail["by"] == "action" and report.diagnosis.reason != detail.get("reason", report.diagnosis.reason):
+            return {"result": {"why": "there is another diagnosis by now"}}
         now = time.time()
         if detail.get("reason") == "healthy":
             lines = await asyncio.to_thread(self.store.read, lambda connection: kept.bodies(connection, attempt, _MOST_BODIES))

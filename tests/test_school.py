@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from diagnose.agent.log_agent import Written
 from diagnose.agent.miner import Template
+from diagnose.errors import DiagnoseError
 from diagnose.learned import Counts, Learned
+from diagnose.report import Report
 from diagnose.rules import Rule, RuleSet
 from diagnose.scan import KEPT
 from service.agent import Agent, School, Workable
@@ -64,10 +67,10 @@ def state(store: Store, rule: str) -> str:
     return known.state
 
 
-def begun(store: Store, wanted: Wanted) -> dict[str, Any]:
-    """A task about an attempt that went well, as the agent's process is given it."""
+def begun(store: Store, wanted: Wanted, made: Report | None = None) -> dict[str, Any]:
+    """A task about an attempt, which went well if no report says otherwise, as the agent's process is given it."""
     opened = begin(store, f"job{time.time_ns()}")
-    judge(store, opened, 1, report(outcome="healthy"))
+    judge(store, opened, 1, made or report(outcome="healthy"))
     store.write(lambda connection: tasks.enter(connection, opened.attempt_id, wanted, 1.0))
     (task,) = store.write(lambda connection: tasks.begin(connection, (wanted.kind,), 8))
     return {"id": task.id, "task": task.kind, "attempt_id": task.attempt_id, "detail": task.detail}
@@ -135,7 +138,7 @@ def test_a_rule_that_meets_evidence_is_retired_while_a_lesson_goes_on(store: Sto
     def slowly(templates: Sequence[Template], job: str, segment: int) -> Written:
         asked.append(segment)
         assert over.wait(30)
-        return Written()
+        raise OperationalError("commit", {}, Exception("the lesson is no matter here"))
 
     school.ask = slowly
     unknown = [f"bucket b{number} was swept in {number} ms" for number in range(40)]
@@ -169,3 +172,12 @@ def test_a_task_that_was_cut_off_after_its_counts_were_stored_counts_no_job_twic
     assert "problem" not in done["result"]
     assert (counts(store, "lease").jobs, state(store, "lease")) == (1, "shadow")
     assert counts(store, "lanes").matched == (5 if wanted is WATCH else 0)
+
+
+def test_what_an_action_confirmed_is_not_learned_with_a_reason_that_came_after(store: Store) -> None:
+    desk, one, other = agent(store), *(Wanted("confirm", {"by": "action", "reason": name}) for name in ("ecc_error", "unknown"))
+    done = asyncio.run(desk._confirm(begun(store, one, report("storage_error"))))
+    assert done["result"] == {"why": "there is another diagnosis by now"}
+    assert desk.incidents.incidents() == []
+    with pytest.raises(DiagnoseError, match="'unknown' explains nothing"):  # the same as it was: it goes on to learn from it
+        asyncio.run(desk._confirm(begun(store, other, report("unknown"))))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select, update
 
 from diagnose.rules import RuleSet
 from service import learning
@@ -20,9 +20,10 @@ from service.settings import Settings
 from service.store import Store, tasks
 from service.store import tables as t
 from service.store.book import StoreBook
-from service.store.live import open_attempt
+from service.store.live import improve, open_attempt
 from service.store.tasks import Wanted
 from service.telemetry import Telemetry
+from tests.test_store import begin, judge, report
 
 STAND_IN = r'''
 """A stand-in for the agent's process: it does each task as the task's own detail says."""
@@ -117,6 +118,23 @@ def test_one_that_is_put_back_has_lost_no_try(store: Store) -> None:
     begun(store)
     store.write(lambda connection: tasks.put_back(connection, [number]))
     assert states(store) == [("waiting", 0), ("running", 1)]
+
+
+@pytest.mark.parametrize(("by_then", "expected"), [("ecc_error", 1), ("storage_error", 0)])
+def test_an_action_confirms_the_diagnosis_that_it_was_for(store: Store, by_then: str, expected: int) -> None:
+    failed = begin(store, number=1)
+    judge(store, failed, 1, report("ecc_error"))
+    values = {"key": "k", "kind": "restart", "nodes": [], "why": "w", "state": "succeeded", "reason": "ecc_error"}
+    values |= {"attempt_id": failed.attempt_id, "created": 1.0, "changed": 1.0}
+    store.write(lambda connection: connection.execute(insert(t.actions).values(**values)))
+    store.write(lambda connection: improve(connection, failed.attempt_id, report(by_then), 5.0, 6.0))
+    assert store.write(tasks.confirmed_by_actions) == 0, "no later attempt has ended"
+    went_well = begin(store, number=2).attempt_id
+    ended = update(t.attempts).where(t.attempts.c.id == went_well).values(state="ended", outcome="healthy")
+    store.write(lambda connection: connection.execute(ended))
+    assert store.write(tasks.confirmed_by_actions) == expected
+    (task,) = store.write(lambda connection: tasks.begin(connection, ("confirm",), 8)) or [None]
+    assert (task.detail if task is not None else None) == ({"by": "action", "reason": "ecc_error"} if expected else None)
 
 
 # --- what the service does with its agent's process

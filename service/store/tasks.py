@@ -145,13 +145,17 @@ def answered(connection: Connection, attempt_id: int) -> Any:
 
 
 def confirmed_by_actions(connection: Connection) -> int:
-    """Actions that helped confirm their diagnosis: carried out, and a later attempt of the job went well."""
-    a, c = t.actions.c, t.tasks.c
+    """Actions that helped confirm their diagnosis: carried out, and a later attempt of the job went well.
+
+    Not one that has come since: that what the rules said helped says nothing for the other reason that a model found.
+    """
+    a, c, d = t.actions.c, t.tasks.c, t.diagnoses.c
     later = t.attempts.alias()
     first = t.attempts.alias()
     rows = connection.execute(
-        select(a.id, a.attempt_id)
+        select(a.id, a.attempt_id, a.reason)
         .join(first, first.c.id == a.attempt_id)
+        .join(t.diagnoses, and_(d.attempt_id == a.attempt_id, d.reason == a.reason))
         .where(
             a.state == "succeeded",
             a.kind != "none",
@@ -166,7 +170,8 @@ def confirmed_by_actions(connection: Connection) -> int:
         .limit(100)
     ).all()
     for row in rows:
-        enter(connection, row.attempt_id, Wanted("confirm", {"by": "action"}, f"action/{row.id}"), time.time())
+        told = {"by": "action", "reason": row.reason}
+        enter(connection, row.attempt_id, Wanted("confirm", told, f"action/{row.id}"), time.time())
     return len(rows)
 
 
