@@ -147,7 +147,7 @@ class VLLM:
             ready_at: float | None = None
             try:
                 process = await self._start()
-            except OSError as error:
+            except (OSError, DiagnoseError) as error:
                 why = f"vLLM cannot be started: {error}"
             else:
                 self.pid = process.pid

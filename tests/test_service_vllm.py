@@ -162,6 +162,24 @@ def test_one_that_cannot_start_is_tried_at_growing_pauses_and_says_its_error(sta
     assert pauses == ["0.05 s", "0.1 s", "0.2 s", "0.4 s", "0.4 s"]
 
 
+def test_one_whose_log_cannot_be_written_comes_back_when_it_can(stand_in: StandIn) -> None:
+    folder, aside = stand_in.log.parent, stand_in.folder / "aside"
+
+    async def scene() -> None:
+        async with stand_in.server() as server:
+            assert await server.wait_ready(30)
+            folder.rename(aside)
+            folder.touch()  # as a disk that has become read-only, or files that are all in use
+            os.kill(stand_in.pid(), signal.SIGKILL)
+            await until(lambda: "log cannot be written" in (server.problem or ""))
+            assert server.state in ("waiting", "starting")
+            folder.unlink()
+            assert await server.wait_ready(30)
+            assert server.problem is None
+
+    run(scene)
+
+
 def test_one_that_lives_and_answers_no_more_is_ended_and_started_again(stand_in: StandIn) -> None:
     async def scene() -> None:
         async with stand_in.server() as server:
