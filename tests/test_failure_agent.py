@@ -367,6 +367,17 @@ def test_secrets_do_not_leave_and_are_counted(endpoint: Endpoint) -> None:  # no
     assert report.diagnosis.root_cause.text == STALE, "the report is not redacted: it stays here"
 
 
+def test_what_is_embedded_is_redacted_with_the_lines_before_it_in_sight(endpoint: Endpoint, tmp_path: Path) -> None:  # noqa: F811
+    incidents = SqliteIncidents(tmp_path / "incidents.db")
+    incidents.remember(incident("far#1", "quite other words"))
+    endpoint.text = lambda body, k: cause(body, None, "unknown")
+    log = f"{steps(1, 30)}- name: HF_PASSWORD\n  value: correcthorse\n{STALE}\n{LAUNCHER}\n"
+    improved(job_of(log), endpoint, incidents)
+    (embedded,) = (body["input"] for path, _, body in endpoint.seen if path == "/v1/embeddings")
+    assert any("HF_PASSWORD" in text for text in embedded)
+    assert not any("correcthorse" in text for text in embedded)
+
+
 def test_two_files_are_told_apart_and_the_names_in_their_paths_stay_here(endpoint: Endpoint) -> None:  # noqa: F811
     endpoint.text = lambda body, k: cause(body, "came up short")
     names = ("/home/alice/logs/rank0.log", "/home/alice/logs/rank9.log")

@@ -70,14 +70,15 @@ def learned(
     at: Endpoint | None = None,
     reason: str | None = "storage_error",
     report: Report | None = None,
+    healthy: list[str] = HEALTHY,
 ) -> Lesson:
     """What confirming the report comes to."""
 
     async def run() -> Lesson:
         if at is None:
-            return await learn(report or report_of_it(), book, incidents, 1.0, healthy=HEALTHY, reason=reason)
+            return await learn(report or report_of_it(), book, incidents, 1.0, healthy=healthy, reason=reason)
         async with Model(settings(at)) as model:
-            return await learn(report or report_of_it(), book, incidents, 1.0, model=model, healthy=HEALTHY, reason=reason)
+            return await learn(report or report_of_it(), book, incidents, 1.0, model=model, healthy=healthy, reason=reason)
 
     return asyncio.run(run())
 
@@ -119,6 +120,20 @@ def test_what_a_rule_knows_already_is_only_remembered(book: SqliteBook, incident
     assert "driver.yaml" in lesson.known
     assert book.rules() == []
     assert len(incidents.incidents()) == 1
+
+
+def test_healthy_lines_are_redacted_with_the_lines_before_them_in_sight(
+    book: SqliteBook,
+    incidents: SqliteIncidents,
+    endpoint: Endpoint,  # noqa: F811
+) -> None:
+    endpoint.text = lambda body, k: value(PATTERN)
+    healthy = ["- name: HF_PASSWORD", "  value: hunter2correct", *HEALTHY]
+    assert learned(book, incidents, endpoint, healthy=healthy).rule is not None
+    sent = json.dumps(endpoint.asked)
+    assert "HF_PASSWORD" in sent
+    assert "mounted again" in sent
+    assert "hunter2correct" not in sent
 
 
 @pytest.mark.parametrize("reason", [None, "unknown", "healthy", "bad luck"])

@@ -32,6 +32,7 @@ from diagnose.faults import Fault
 from diagnose.policy import shipped_policy
 from diagnose.report import Action, AgentFigures, Diagnosis, EvidenceLine, Report, Suspects
 from diagnose.taxonomy import shipped_taxonomy
+from diagnose.verification import body_of
 
 SAMPLES = 5
 SHOWN_TOKENS, READ_TOKENS = 5000, 2500
@@ -163,7 +164,8 @@ class _Case:
     async def _incidents(self, scores: Sequence[float], incidents: Incidents) -> list[tuple[int, Similar]]:
         """(line, the past incident that it resembles), looked up by words, and by meaning where the endpoint has embeddings."""
         best = sorted(range(len(scores)), key=lambda number: (-scores[number], number))[:_CANDIDATES]
-        lines = [redact(self.material.events[number].body[:1000]).text for number in best]
+        # Not each by itself: a secret may be told by the line before it.
+        lines = [body_of(self.material.plain[number]).decode("utf-8", "replace")[:1000] for number in best]
         vectors = None
         if incidents.incidents():
             rows = await self.model.embed([normal(line)[:400] for line in lines], job=self.report.job.id)

@@ -21,7 +21,7 @@ from diagnose.agent.answers import Ask
 from diagnose.agent.failure_agent import incident_id
 from diagnose.agent.incidents import Incident, Incidents, Vectors, in_common, words
 from diagnose.agent.model import Model
-from diagnose.agent.redaction import redact
+from diagnose.agent.redaction import Redactor, redact
 from diagnose.errors import DiagnoseError
 from diagnose.evidence import normal
 from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle
@@ -184,7 +184,9 @@ class _Confirmed:
         diagnosis = self.report.diagnosis
         prompt = prompts.load("failure-rule")
         mine = words(self.root)
-        near = sorted(dict.fromkeys(healthy), key=lambda line: -in_common(mine, words(line)))[:_MOST_HEALTHY]
+        # Redacted before the nearest are taken: a secret may be told by the line before it.
+        safe = dict.fromkeys(Redactor().lines([line[:_LONGEST] for line in healthy]))
+        near = sorted(safe, key=lambda line: -in_common(mine, words(line)))[:_MOST_HEALTHY]
         category = shipped_taxonomy().category_of[self.reason]
         told = [
             f"reason: {self.reason} ({category})",
@@ -195,7 +197,7 @@ class _Confirmed:
             diagnosis=[redact(line).text for line in told],
             root=[self.safe_root],
             same=self.same,
-            healthy=[redact(line[:_LONGEST]).text for line in near],
+            healthy=near,
         )
         ask = Ask(prompt.name, prompt.version, messages, prompt.schema, _SAMPLES, 0.5)
         return await model.ask(ask, job=self.report.job.id), prompt

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 KINDS = ("token", "private_key", "email", "user", "host")
@@ -206,6 +206,16 @@ class Redactor:
                 break
         self.counts += counts
         return Redacted(text, counts)
+
+    def lines(self, lines: Sequence[str]) -> list[str]:
+        """Each of ``lines`` redacted, with the others in sight: a key stands on many lines, a value below its name."""
+        redacted = self.redact("\n".join(lines)).text.split("\n")
+        if len(redacted) == len(lines):
+            return redacted
+        # A private key went with its line ends. Behind marks its lines stay lines.
+        marked = self.redact("\n".join(f"| {line}" for line in lines)).text.split("\n")
+        redacted = self.redact("\n".join(line.removeprefix("| ") for line in marked)).text.split("\n")
+        return redacted if len(redacted) == len(lines) else [self.redact(line).text for line in lines]
 
     def _pass(self, text: str, counts: Counter[str]) -> str:
         def put(kind: str, accept: Callable[[str], bool] = lambda value: True) -> Callable[[re.Match[str]], str]:

@@ -62,8 +62,8 @@ class Material:
         self.evidence = evidence
         self.events = _in_time(evidence)
         self.number = {id(event): number for number, event in enumerate(self.events)}
-        self.texts = _redacted(evidence, self.events, hosts=hosts)
-        """what stands for each event: its text, redacted, with source, rank and node before it"""
+        self.plain, self.texts = _redacted(evidence, self.events, hosts=hosts)
+        """what stands for each event: its text, redacted; and the same with source, rank and node before it"""
         self._index: sqlite3.Connection | None = None
 
     def __len__(self) -> int:
@@ -299,20 +299,23 @@ def _in_time(evidence: Evidence) -> list[Event]:
     return [event for _, _, event in placed]
 
 
-def _redacted(evidence: Evidence, events: Sequence[Event], *, hosts: bool) -> list[str]:
-    """The events' texts without secrets, with what is known of who speaks before each."""
+def _redacted(evidence: Evidence, events: Sequence[Event], *, hosts: bool) -> tuple[list[str], list[str]]:
+    """The events' texts without secrets, and with what is known of who speaks before each."""
     known = [name for event in events if (name := evidence.node_of(event)) is not None] if hosts else []
     redactor = Redactor(hosts=hosts, names=known)
     names = _names(evidence)
+    plain: dict[int, str] = {}
     texts: dict[int, str] = {}
     for own in evidence.by_source():
-        for event, text in zip(own, _lines(redactor, [event.text[:_LONGEST] for event in own]), strict=True):
+        for event, text in zip(own, redactor.lines([event.text[:_LONGEST] for event in own]), strict=True):
+            plain[id(event)] = text
             origin = evidence.sources[event.source].origin
             rank = f" rank {origin.rank}" if event.rank is None and origin.rank is not None else ""
             node = f" {origin.node}" if event.node is None and origin.node is not None else ""
             texts[id(event)] = f"{names[event.source]}{event.line}{rank}{node}: {text}"
     # Names of files and nodes come from outside too; a whole that is redacted again does not change but in its names.
-    return [redactor.redact(texts[id(event)]).text if hosts else texts[id(event)] for event in events]
+    told = [redactor.redact(texts[id(event)]).text if hosts else texts[id(event)] for event in events]
+    return [plain[id(event)] for event in events], told
 
 
 def _names(evidence: Evidence) -> list[str]:
@@ -324,14 +327,3 @@ def _names(evidence: Evidence) -> list[str]:
         for name, source in zip(short, evidence.sources, strict=True)
     ]
     return [f"{Redactor().redact(name[-120:]).text}:" for name in names] if len(names) > 1 else ["line "]
-
-
-def _lines(redactor: Redactor, lines: list[str]) -> list[str]:
-    """Each line redacted, with the others in sight: a key stands on many lines, a value below its name."""
-    redacted = redactor.redact("\n".join(lines)).text.split("\n")
-    if len(redacted) == len(lines):
-        return redacted
-    # A private key went with its line ends. Behind marks its lines stay lines.
-    marked = redactor.redact("\n".join(f"| {line}" for line in lines)).text.split("\n")
-    redacted = redactor.redact("\n".join(line.removeprefix("| ") for line in marked)).text.split("\n")
-    return redacted if len(redacted) == len(lines) else [redactor.redact(line).text for line in lines]
