@@ -24,7 +24,7 @@ from typing import Any, Literal, Protocol
 from diagnose import shapes
 from diagnose.errors import RuleError
 from diagnose.fingerprint import Fingerprint, nearest
-from diagnose.matcher import Matcher
+from diagnose.matcher import Matcher, unusable
 from diagnose.rules import Example, Family, Rule, RuleSet, load
 from diagnose.verification import body_of, examine
 
@@ -278,12 +278,13 @@ def judged(
     evidence: Iterable[str] = (),
     beside: RuleSet | None = None,
     healthy: Iterable[str] = (),
+    failures: Sequence[Rule] = (),
 ) -> dict[str, Refusal]:
     """The refusals among ``proposals``, by id. ``lines``: id -> lines it was written for, also such as its author did not see.
 
     ``evidence``: lines that no filter may drop, such as the kept lines of known failures. ``healthy``: lines that no failure
     rule may match, such as the kept lines of runs that went well. ``beside``: the rules at work, with examples; by default
-    the shipped ones.
+    the shipped ones. ``failures``: learned failure rules, whatever their state: no filter may drop what they were made of.
     """
     refused: dict[str, Refusal] = {}
     for rule in proposals:
@@ -308,11 +309,16 @@ def judged(
         for objection in examine(RuleSet.of(left), shipped):
             if objection.rule.id in mine and objection.name != "shadowed":
                 refused.setdefault(objection.rule.id, Refusal(objection.name, objection.what, objection.line))
-    against = {"filters": list(evidence), "failures": list(healthy)}
-    at_work = Matcher(RuleSet.of(shipped), "plain")
+    shown = (example.line for rule in failures for example in rule.matches)
+    against = {"filters": [*evidence, *shown], "failures": list(healthy)}
+    broken = unusable(failures, "plain")
+    alarms = [
+        Matcher(RuleSet.of(shipped), "plain"),
+        Matcher(RuleSet.of(rule for rule in failures if rule.id not in broken), "plain"),
+    ]
     for rule in left:
         if rule.id not in refused:
-            refusal = _on_lines(rule, lines.get(rule.id, ()), against[rule.family], at_work)
+            refusal = _on_lines(rule, lines.get(rule.id, ()), against[rule.family], alarms)
             if refusal is not None:
                 refused[rule.id] = refusal
     return refused
@@ -349,7 +355,7 @@ def _says_enough(rule: Rule) -> Refusal | None:
     return None
 
 
-def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], at_work: Matcher) -> Refusal | None:
+def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: Sequence[Matcher]) -> Refusal | None:
     """Whether it matches what it was written for, a filter more than one line of it, and nothing that speaks against it."""
     import regex
 
@@ -362,7 +368,7 @@ def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], at_work:
         if len(set(bodies)) < _FEWEST_LINES and len(bodies) < _FEWEST_LINES:
             return Refusal("overfitted", f"it was seen on {len(bodies)} lines only")
         for line, body in zip(lines, bodies, strict=True):
-            known = [at_work.rules[number] for number in at_work.matches(body)]
+            known = [matcher.rules[number] for matcher in alarms for number in matcher.matches(body)]
             if any(other.family == "failures" and other.reason != "healthy" for other in known):
                 return Refusal("drops-evidence", "a failure rule knows a line that it was written for", line)
     name, what = {

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diagnose.agent.log_agent import LogAgent, Written
 from diagnose.agent.miner import Miner, Template
@@ -22,6 +22,10 @@ from diagnose.job import Job
 from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle, workload_of
 from diagnose.matcher import Matcher
 from diagnose.rules import Rule, RuleSet, load
+from diagnose.verification import body_of
+
+if TYPE_CHECKING:
+    from diagnose.report import Report
 
 _MOST_LINES = 500_000
 _MOST_EVIDENCE = 5_000
@@ -46,12 +50,21 @@ class Lesson:
     problems: list[str] = field(default_factory=list)
 
 
-def learn(jobs: Sequence[Job], book: Book, now: float | None = None, settings: Settings | None = None) -> Lesson:
-    """Learn from the unknown lines of ``jobs``, which have been read; with ``settings`` a model is asked for the rules."""
+def learn(
+    jobs: Sequence[Job],
+    book: Book,
+    now: float | None = None,
+    settings: Settings | None = None,
+    past: Sequence[str] = (),
+) -> Lesson:
+    """Learn from the unknown lines of ``jobs``, which have been read; with ``settings`` a model is asked for the rules.
+
+    ``past``: lines that known failures began with.
+    """
     now = time.time() if now is None else now
     miner = Miner()
     met: list[tuple[str, list[str], list[str]]] = []
-    evidence: dict[str, None] = {}
+    evidence = dict.fromkeys(past)
     lines = 0
     for job in jobs:
         unknown, failing = _lines(job)
@@ -133,7 +146,9 @@ def judge(book: Book, evidence: Sequence[str], now: float) -> list[tuple[Rule, R
     waiting = book.rules("proposed", family="filters")
     forwarded = (known.rule for known in book.rules("retired", family="filters") if "forwarded" in known.provenance)
     evidence = [*evidence, *(example.line for rule in forwarded for example in rule.matches)]
-    refused = judged([known.rule for known in waiting], {known.rule.id: known.lines for known in waiting}, evidence)
+    failures = [known.rule for known in book.rules(family="failures")]
+    lines = {known.rule.id: known.lines for known in waiting}
+    refused = judged([known.rule for known in waiting], lines, evidence, failures=failures)
     for known in waiting:
         refusal = refused.get(known.rule.id)
         why = f"{refusal.name}: {refusal.what}" if refusal else None
@@ -167,10 +182,22 @@ def working_rules(book: Book, workload: str | None, base: RuleSet | None = None)
     return RuleSet.of([*(load() if base is None else base), *learned])
 
 
+def root_of(report: Report) -> str | None:
+    """The body of the line that a failure began with, as evidence: no filter may drop it, whether a rule knows it or not.
+
+    What a detector points at is regular output, but for its numbers.
+    """
+    diagnosis = report.diagnosis
+    if report.outcome != "failed" or diagnosis.by == "detector" or diagnosis.root_cause is None:
+        return None
+    return body_of(diagnosis.root_cause.text).decode("utf-8", "replace")
+
+
 def _lines(job: Job) -> tuple[list[str], list[str]]:
-    """The bodies of a job's lines that no rule knows, and of those that failure rules know."""
+    """The bodies of a job's lines that no rule knows, and of those that failure rules know or that a failure began with."""
     unknown: list[str] = []
-    failing: list[str] = []
+    root = root_of(job.report())
+    failing: list[str] = [root] if root is not None else []
     for body, rule in _bodies(job):
         if rule == -1 and len(unknown) < _MOST_LINES:
             unknown.append(body)

@@ -316,3 +316,19 @@ class Matcher:
 def _actions(rules: Iterable[Rule]) -> str:
     """What becomes of a segment by each rule: F is kept (facts for a while only), D dropped, M dropped and its numbers read."""
     return "".join("F" if rule.family == "failures" or rule.facts else "M" if rule.metrics else "D" for rule in rules)
+
+
+def unusable(rules: Sequence[Rule], engine: EngineName | None = None) -> dict[str, str]:
+    """Those that do not compile here, by id, and why: a rule may have been learned by another build of Hyperscan."""
+
+    def problem(tried: Sequence[Rule]) -> str | None:
+        try:
+            Matcher(RuleSet.of(tried), engine)
+        except (RuleError, shapes.Unreadable) as error:
+            return str(error)
+        return None
+
+    if (why := problem(rules)) is None:
+        return {}
+    found = {rule.id: its for rule in rules if (its := problem([rule])) is not None}
+    return found or dict.fromkeys((rule.id for rule in rules), why)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -34,14 +34,13 @@ from diagnose.agent.settings import Settings
 from diagnose.errors import DiagnoseError
 from diagnose.learned import Counts, Learned, State, settle
 from diagnose.learning import taught
-from diagnose.matcher import Matcher
+from diagnose.matcher import Matcher, unusable
 from diagnose.prefixes import body_start
 from diagnose.report import EvidenceLine, Report
 from diagnose.rules import Family, Rule, RuleSet, load
 from diagnose.scan import KEPT
 from service.learning import FRAME
-from service.matchers import unusable
-from service.store import Store, Within, away, kept, reason, tasks
+from service.store import Store, Within, away, groups, kept, reason, tasks
 from service.store import tables as t
 from service.store.book import StoreBook
 from service.store.incidents import StoreIncidents
@@ -111,6 +110,8 @@ class School:
         self._lesson: threading.Thread | None = None
         self.ask: Any = None
         """asks a model for rules; None: the miner's templates"""
+        self.roots: Callable[[], list[str]] = list
+        """the lines that known failures began with"""
         self._count()
 
     def take(self, job: str, workload: str, records: bytes, text: bytes) -> None:
@@ -182,6 +183,7 @@ class School:
             evidence = list(self._evidence)
             self._segment += 1
         try:
+            evidence += self.roots()
             lesson = taught(
                 gathered.miner, list(gathered.jobs), self.book, evidence, time.time(), segment=self._segment, ask=self.ask
             )
@@ -222,6 +224,7 @@ class Agent:
         self.model = Model(Settings(**about["model"])) if about["model"] else None
         self.workable = Workable()
         self.school = School(self.book, self.workable, redacts=about["redact"], lesson_s=about["lesson_s"] or _LESSON_S)
+        self.school.roots = self._roots
         self.asks_for_rules = about["learn"] and self.model is not None
         self._shipped = load()
         self._confirming = asyncio.Lock()
@@ -382,6 +385,11 @@ class Agent:
             lambda connection: connection.execute(select(d.report, d.made_at).where(d.attempt_id == attempt_id)).first()
         )
         return (Report.model_validate(unpacked(row.report)), row.made_at) if row is not None else (None, 0.0)
+
+    def _roots(self) -> list[str]:
+        """The lines that confirmed failures began with, and those of failures that nobody has confirmed."""
+        found = self.store.read(lambda connection: groups.roots(connection, _MOST_EVIDENCE))
+        return [incident.line for incident in self.incidents.incidents()] + found
 
     def _rules(self) -> list[Rule]:
         return [*self._shipped, *(known.rule for known in self.book.rules("active"))]

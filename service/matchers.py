@@ -12,15 +12,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from diagnose.errors import RuleError
 from diagnose.fingerprint import Fingerprint, nearest
 from diagnose.learned import Book, Learned
-from diagnose.matcher import EngineName, Matcher
-from diagnose.rules import Rule, RuleSet
-from diagnose.shapes import Unreadable
+from diagnose.matcher import Matcher, unusable
+from diagnose.rules import RuleSet
 
 log = logging.getLogger("diagnose.matchers")
 
@@ -50,22 +48,6 @@ class Swap:
 
     active: list[str] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
-
-
-def unusable(rules: Sequence[Rule], engine: EngineName | None = None) -> dict[str, str]:
-    """Those that do not compile here, by id, and why: a rule may have been learned by another build of Hyperscan."""
-
-    def problem(tried: Sequence[Rule]) -> str | None:
-        try:
-            Matcher(RuleSet.of(tried), engine)
-        except (RuleError, Unreadable) as error:
-            return str(error)
-        return None
-
-    if (why := problem(rules)) is None:
-        return {}
-    found = {rule.id: its for rule in rules if (its := problem([rule])) is not None}
-    return found or dict.fromkeys((rule.id for rule in rules), why)
 
 
 class Matchers:

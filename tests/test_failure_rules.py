@@ -15,7 +15,9 @@ from diagnose.agent.incidents import Incident, SqliteIncidents
 from diagnose.agent.model import Model
 from diagnose.book import SqliteBook
 from diagnose.errors import DiagnoseError
+from diagnose.learned import Learned
 from diagnose.report import Report
+from diagnose.rules import Example, Rule
 from diagnose.verification import body_of
 from tests.conftest import Run
 from tests.logs import job_of, steps
@@ -313,3 +315,31 @@ def test_jobs_that_go_well_make_a_rule_act_by_the_command(diagnose: Run, tmp_pat
     done = diagnose("rules", "learn", "good0.log", "good1.log", "good2.log", "--json", **where)
     assert [change["state"] for change in json.loads(done.stdout)["failures"]] == ["active"]
     assert diagnose("replay", "bad.log", "--learned", **where).returncode == 1
+
+
+# --- beside learned filters
+
+
+def test_a_filter_that_would_drop_the_root_line_is_retired(book: SqliteBook, incidents: SqliteIncidents) -> None:
+    for name, pattern in (("drops", r"^FlashStore: shard-\d+ came up short, .*"), ("other", r"^FlashStore: shard-\d+ closed$")):
+        book.add(Learned(Rule(name, "filters", pattern, kind="debug"), "shadow"))
+    book.add(Learned(Rule("broken", "filters", "^FlashStore: (", kind="debug"), "active"))
+    assert learned(book, incidents).rule is not None
+    states = {known.rule.id: (known.state, known.why) for known in book.rules(family="filters")}
+    assert states == {
+        "drops": ("retired", f"it matches the root line of {report_of_it().job.id}"),
+        "other": ("shadow", None),
+        "broken": ("active", None),
+    }
+
+
+def test_a_failure_rule_may_not_know_what_a_learned_filter_drops(
+    book: SqliteBook,
+    incidents: SqliteIncidents,
+    endpoint: Endpoint,  # noqa: F811
+) -> None:
+    shown = (Example("FlashStore: shard-12 went to the fast tier"),)
+    book.add(Learned(Rule("tier", "filters", r"^FlashStore: shard-\d+ went to", kind="debug", matches=shown), "active"))
+    endpoint.text = lambda body, k: value(r"FlashStore: \S+ (?:came|went) ")
+    lesson = learned(book, incidents, endpoint)
+    assert [(refusal.name, refusal.line) for _, refusal in lesson.refused] == [("alarms-on-healthy", shown[0].line)]

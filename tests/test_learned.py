@@ -163,6 +163,40 @@ def test_a_metric_passes_the_door_too(metric: str, name: str | None) -> None:
     assert (found["p"].name if found else None) == name
 
 
+FAILURE = Rule(
+    "f", "failures", "lane keeper is gone", reason="runtime_error", layer="user", severity="fatal", symptom=True,
+    action="restart", mitigation="ask the lane's owner", reference="lane 3", matches=(Example("lane keeper is gone"),),
+    misses=(Example("the keeper is gone"),),
+)  # fmt: skip
+AWAY = [f"FlashStore: shelf {n} is away" for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown"),
+    [
+        ("(shelf does not compile here", "FlashStore: shelf 77 is away"),
+        (r"FlashStore: shelf \d+ is", "FlashStore: shelf <secret> is away"),
+    ],
+    ids=["by its example", "by its pattern"],
+)
+def test_a_filter_may_not_drop_what_a_learned_failure_rule_knows(tmp_path: Path, pattern: str, shown: str) -> None:
+    book = SqliteBook(tmp_path / "learned.db")
+    book.add(Learned(replace(FAILURE, pattern=pattern, matches=(Example(shown),)), "shadow", scope="global"))
+    lesson = learn([job_of("\n".join(LINES + AWAY) + "\n")], book)
+    assert [(refusal.name, "shelf" in rule.pattern) for rule, refusal in lesson.refused] == [("drops-evidence", True)]
+    states = {"shelf" in one.rule.pattern: one.state for one in book.rules(family="filters")}
+    assert states == {False: "active", True: "retired"}
+
+
+def test_a_filter_may_not_drop_what_a_failure_began_with(tmp_path: Path) -> None:
+    unexplained = "\n".join([*LINES, *AWAY, *AWAY]) + "\nsrun: error: node1: task 0: Exited with exit code 1\n"
+    for name, log, past in (("own", unexplained, []), ("past", "\n".join(LINES + AWAY) + "\n", AWAY[:1])):
+        book = SqliteBook(tmp_path / f"{name}.db")
+        lesson = learn([job_of(log)], book, past=past)
+        assert [refusal.name for rule, refusal in lesson.refused if "shelf" in rule.pattern] == ["drops-evidence"], name
+        assert len(lesson.active) == 1
+
+
 NOW = 1_800_000_000.0
 
 
@@ -194,13 +228,6 @@ def test_a_rule_that_met_evidence_in_shadow_is_retired_and_cannot_be_promoted(tm
     assert known.state == "retired"
     with pytest.raises(RuleError, match="evidence of failure"):
         move(book, "p", "active", "by hand", NOW)
-
-
-FAILURE = Rule(
-    "f", "failures", "lane keeper is gone", reason="runtime_error", layer="user", severity="fatal", symptom=True,
-    action="restart", mitigation="ask the lane's owner", reference="lane 3", matches=(Example("lane keeper is gone"),),
-    misses=(Example("the keeper is gone"),),
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(

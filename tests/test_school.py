@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, insert
 from sqlalchemy.exc import OperationalError
 
+from diagnose.agent.incidents import Incident
 from diagnose.agent.log_agent import Written
 from diagnose.agent.miner import Template
 from diagnose.errors import DiagnoseError
@@ -23,7 +25,9 @@ from diagnose.scan import KEPT
 from service.agent import Agent, School, Workable
 from service.matchers import Matchers
 from service.store import Store, tasks
+from service.store import tables as t
 from service.store.book import StoreBook
+from service.store.incidents import StoreIncidents
 from service.store.tasks import Wanted
 from tests.test_store import begin, judge, report
 
@@ -181,3 +185,36 @@ def test_what_an_action_confirmed_is_not_learned_with_a_reason_that_came_after(s
     assert desk.incidents.incidents() == []
     with pytest.raises(DiagnoseError, match="'unknown' explains nothing"):  # the same as it was: it goes on to learn from it
         asyncio.run(desk._confirm(begun(store, other, report("unknown"))))
+
+
+# --- what known failures began with
+
+
+def group(store: Store, root: str, by: str, attempt_id: int) -> None:
+    """A failure as the service groups it, with one diagnosis."""
+    words = {"category": "unknown", "reason": "unknown", "rule": None}
+    about = {**words, "fingerprint": root, "title": root, "root_text": root, "state": "open"}
+    times = {"first_seen": 1.0, "last_seen": 2.0, "count": 1}
+    made = {**words, "attempt_id": attempt_id, "made_at": 1.0, "final": True, "outcome": "failed", "confidence": 0.0, "by": by}
+
+    def work(connection: Connection) -> None:
+        known = connection.execute(insert(t.groups).values(**about, **times).returning(t.groups.c.id)).scalar_one()
+        connection.execute(insert(t.diagnoses).values(**made, summary="", report=b"", group_id=known))
+
+    store.write(work)
+
+
+def test_no_filter_is_learned_for_a_line_that_a_failure_began_with(store: Store) -> None:
+    group(store, "2026-01-02 03:04:05 shelf 3 is away", "rule", begin(store, "job1").attempt_id)
+    group(store, "lane keeper chose lane 3", "detector", begin(store, "job2").attempt_id)
+    StoreIncidents(store).remember(Incident("job1", "storage_error", "shard 9 came up short", "It was lost."))
+    here = agent(store).school
+    said = ("shelf {} is away", "shard {} came up short", "lane keeper chose lane {}")
+    here._lesson_s = 0
+    here.take("job", "kind", *scan(*(line.format(n) for line in said for n in range(10))))
+    here.tick()
+    assert here._lesson is not None
+    here._lesson.join(60)
+    found = {known.rule.matches[0].line.split()[0]: (known.state, known.why or "") for known in here.book.rules()}
+    assert {name: state for name, (state, _) in found.items()} == {"shelf": "retired", "shard": "retired", "lane": "shadow"}
+    assert all(why.startswith("drops-evidence") for state, why in found.values() if state == "retired")

@@ -25,7 +25,7 @@ from diagnose.agent.redaction import Redactor, redact
 from diagnose.errors import DiagnoseError
 from diagnose.evidence import normal
 from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle
-from diagnose.matcher import Matcher
+from diagnose.matcher import Matcher, unusable
 from diagnose.report import Report
 from diagnose.rules import Example, Rule, RuleSet, load
 from diagnose.taxonomy import shipped_taxonomy
@@ -86,6 +86,8 @@ async def learn(
     root = body_of(diagnosis.root_cause.text).decode("utf-8", "replace")
     confirmed = _Confirmed(report, root, reason, [one for one in incidents.incidents() if one.id != incident_id(report)])
     await confirmed.remember(incidents, model, by)
+    for filter_ in _dropping(book, root):
+        book.write(moved(filter_, "retired", f"it matches the root line of {report.job.id}", now), filter_.state)
     shipped = load(examples=True)
     known = next(
         (rule for rule in _knowing(shipped, root) if rule.reason == reason and rule.severity != "warning" and not rule.symptom),
@@ -109,7 +111,9 @@ async def learn(
             before = book.known(rule.pattern, "failures")
             notes.append(f"the pattern {rule.pattern!r} is known and {before.state if before else 'of another family'}")
             continue
-        refusal = confirmed.judge(rule, healthy, shipped)
+        # What learned filters drop is in no kept line: shadow cannot see an alarm on it.
+        dropped = [example.line for one in book.rules("shadow", "active", family="filters") for example in one.rule.matches]
+        refusal = confirmed.judge(rule, [*healthy, *dropped], shipped)
         if refusal is None:
             book.write(moved(entered, "shadow", f"confirmed by {by}", now), "proposed")
             return Lesson(rule, None, tuple(refused), tuple(notes))
@@ -272,6 +276,15 @@ def template(body: str) -> str:
 
 def _escaped(text: str) -> str:
     return re.sub(r"([.^$*+?()\[\]{}|\\])", r"\\\1", text)
+
+
+def _dropping(book: Book, root: str) -> list[Learned]:
+    """The learned filters that match the root line of a failure, or will when they act."""
+    known = {one.rule.id: one for one in book.rules("shadow", "active", family="filters")}
+    broken = unusable([one.rule for one in known.values()], "plain")
+    return [
+        known[rule.id] for rule in _knowing(RuleSet.of(one.rule for one in known.values() if one.rule.id not in broken), root)
+    ]
 
 
 def _knowing(rules: RuleSet, body: str) -> list[Rule]:

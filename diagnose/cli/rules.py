@@ -105,6 +105,7 @@ def _learn(arguments: argparse.Namespace) -> int:
         remedy = "name logs, or a report that is right: --confirm REPORT [--reason NAME] [--healthy PATH]"
         raise DiagnoseError("there is nothing to learn from", remedy=remedy)
     endpoint.wanted(arguments)
+    from diagnose.agent.incidents import SqliteIncidents
     from diagnose.book import SqliteBook
     from diagnose.job import Job
     from diagnose.learning import learn, working_rules
@@ -132,7 +133,9 @@ def _learn(arguments: argparse.Namespace) -> int:
     progress.done()
     if not jobs:
         return 2
-    lesson = learn(jobs, book, settings=endpoint.settings_of(arguments))
+    incidents = endpoint.incidents_file(arguments.incidents)
+    past = [one.line for one in SqliteIncidents(incidents).incidents()] if incidents.exists() else []
+    lesson = learn(jobs, book, settings=endpoint.settings_of(arguments), past=past)
     changed = _watched(jobs, book)
     if arguments.json:
         figures = {

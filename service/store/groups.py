@@ -126,3 +126,11 @@ def _blame(connection: Connection, attempt_id: int, group_id: int, nodes: Sequen
         insert(t.occurrence_nodes),
         [{"attempt_id": attempt_id, "node": node, "group_id": group_id, "at": at} for node in come],
     )
+
+
+def roots(connection: Connection, limit: int) -> list[str]:
+    """The lines that failures began with, the latest failures first. What a detector points at is regular output."""
+    g, d = t.groups.c, t.diagnoses.c
+    by_detector = select(d.group_id).where(d.group_id == g.id, d.by == "detector").exists()
+    query = select(g.root_text).where(g.root_text.is_not(None), ~by_detector).order_by(g.last_seen.desc()).limit(limit)
+    return list(connection.execute(query).scalars())
