@@ -155,8 +155,14 @@ class School:
         self._last = time.monotonic()
         with self._lock:
             counts, self._counts = self._counts, {}
-        for (name, workload), met in counts.items():
-            self.book.count(name, workload, met)
+        try:
+            for name, workload in list(counts):
+                self.book.count(name, workload, counts[name, workload])
+                del counts[name, workload]
+        finally:
+            with self._lock:  # what the database did not take, it takes the next time
+                for key, met in counts.items():
+                    self._counts[key] = self._counts.get(key, Counts()) + met
         changed = settle(self.book, time.time())
         if changed:
             tell(changed=[(known.rule.id, known.state) for known in changed])

@@ -160,6 +160,30 @@ def test_a_rule_that_meets_evidence_is_retired_while_a_lesson_goes_on(store: Sto
         until(lambda: not any(thread.name == "lesson" for thread in threading.enumerate()))
 
 
+class Locked(StoreBook):
+    """A book in a database that is locked when the first count is to be stored."""
+
+    locked = True
+
+    def count(self, rule_id: str, workload: str, counts: Counts) -> None:
+        if self.locked:
+            self.locked = False
+            raise OperationalError("update", {}, Exception("database is locked"))
+        super().count(rule_id, workload, counts)
+
+
+def test_counts_that_could_not_be_stored_are_stored_later(store: Store) -> None:
+    book = Locked(store)
+    book.add(Learned(LANES, "active"))
+    school = School(book, Workable(), redacts=False, lesson_s=0)
+    school.take("job", "kind", *scan("lane keeper chose lane 7", rule=0))
+    with pytest.raises(OperationalError):
+        school.tick()
+    school.take("job", "kind", *scan("lane keeper chose lane 8"))
+    school.tick()
+    assert (counts(store, "lanes").matched, counts(store, "lanes").dirty, state(store, "lanes")) == (2, 1, "retired")
+
+
 # --- jobs that have ended
 
 
@@ -218,3 +242,12 @@ def test_no_filter_is_learned_for_a_line_that_a_failure_began_with(store: Store)
     found = {known.rule.matches[0].line.split()[0]: (known.state, known.why or "") for known in here.book.rules()}
     assert {name: state for name, (state, _) in found.items()} == {"shelf": "retired", "shard": "retired", "lane": "shadow"}
     assert all(why.startswith("drops-evidence") for state, why in found.values() if state == "retired")
+
+
+def test_what_a_database_refuses_is_not_begun_again_and_again(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    """A count of a rule that nobody knows: it would be refused the next time, too."""
+    asyncio.run(agent(store)._do(begun(store, WATCH)))
+    first, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == {"begun": 1}
+    assert last["done"] == 1
+    assert last["result"]["problem"].startswith("the database: FOREIGN KEY constraint failed")
