@@ -371,11 +371,11 @@ def test_what_is_embedded_is_redacted_with_the_lines_before_it_in_sight(endpoint
     incidents = SqliteIncidents(tmp_path / "incidents.db")
     incidents.remember(incident("far#1", "quite other words"))
     endpoint.text = lambda body, k: cause(body, None, "unknown")
-    log = f"{steps(1, 30)}- name: HF_PASSWORD\n  value: correcthorse\n{STALE}\n{LAUNCHER}\n"
+    log = f"{steps(1, 30)}- name: HF_PASSWORD\n  value: CorrectHorse\n{STALE}\n{LAUNCHER}\n"
     improved(job_of(log), endpoint, incidents)
     (embedded,) = (body["input"] for path, _, body in endpoint.seen if path == "/v1/embeddings")
     assert any("HF_PASSWORD" in text for text in embedded)
-    assert not any("correcthorse" in text for text in embedded)
+    assert not any("CorrectHorse" in text for text in embedded)
 
 
 def test_two_files_are_told_apart_and_the_names_in_their_paths_stay_here(endpoint: Endpoint) -> None:  # noqa: F811
