@@ -2,6 +2,8 @@
 
 A cache can always be deleted; one that cannot be read or written is only slower. ``DIAGNOSE_CACHE`` names the folder
 (default ``$XDG_CACHE_HOME/diagnose`` or ``~/.cache/diagnose``); set to an empty string it switches the cache off.
+
+It is bounded: above 256 MiB what was not fetched for longest goes. Several processes may share a folder.
 """
 
 from __future__ import annotations
@@ -9,8 +11,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
+import re
 import tempfile
+import time
 from pathlib import Path
+
+_MOST = 256 << 20
+"""bytes, where a small file counts as a block of the disk"""
+_BLOCK = 4096
+_LOOKS = 16
+"""times that the folder is looked through while as much comes in as it may hold"""
+_LEFT = 0.75
+"""share of it that stays when there was too much"""
+_ABANDONED_S = 3600.0
+"""after which a file that nobody finished writing goes"""
+_OURS = re.compile(r"[a-z]+-[0-9a-f]{40}")
+_UNFINISHED = re.compile(r"\.[a-z]+-\w{8}")
 
 
 def key_of(*parts: bytes | str) -> str:
@@ -28,13 +45,18 @@ def fetch(kind: str, key: str) -> bytes | None:
     folder = _folder()
     if folder is None:
         return None
+    path = folder / f"{kind}-{key}"
     try:
-        data = (folder / f"{kind}-{key}").read_bytes()
+        data = path.read_bytes()
     except OSError:
         return None
     # The checksum guards against a file cut short by a full disk: Hyperscan must never be given a damaged database.
     head, body = data[:20], data[20:]
-    return body if hashlib.blake2b(body, digest_size=20).digest() == head else None
+    if hashlib.blake2b(body, digest_size=20).digest() != head:
+        return None
+    with contextlib.suppress(OSError):  # a folder that may only be read
+        os.utime(path)
+    return body
 
 
 def store(kind: str, key: str, data: bytes) -> None:
@@ -52,6 +74,38 @@ def store(kind: str, key: str, data: bytes) -> None:
         except OSError:
             os.unlink(temporary)
             raise
+        # By chance, and likelier the more comes in: so no process has to know what the others store.
+        if random.random() * _MOST < _LOOKS * max(len(data), _BLOCK):  # noqa: S311 - no secret
+            _trim(folder)
+
+
+def _trim(folder: Path) -> None:
+    """What was not used for longest goes, where there is too much. Another process may do the same at this moment."""
+    files: list[tuple[float, int, str]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            ours = _OURS.fullmatch(entry.name)
+            if not ours and not _UNFINISHED.fullmatch(entry.name):
+                continue
+            with contextlib.suppress(OSError):
+                told = entry.stat(follow_symlinks=False)
+                if ours:
+                    files.append((told.st_mtime, max(told.st_size, _BLOCK), entry.path))
+                elif time.time() - told.st_mtime > _ABANDONED_S:
+                    os.unlink(entry.path)
+    total = sum(size for _, size, _ in files)
+    if total <= _MOST:
+        return
+    for _, size, path in sorted(files):
+        if total <= _LEFT * _MOST:
+            break
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass  # another process was faster
+        except OSError:
+            continue
+        total -= size
 
 
 def _folder() -> Path | None:
