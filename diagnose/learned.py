@@ -211,15 +211,44 @@ def settle(book: Book, now: float) -> list[Learned]:
     return changed
 
 
-def move(book: Book, rule_id: str, state: State, why: str, now: float, *, everywhere: bool = False) -> Learned:
-    """Put a rule into another state by somebody's word; ``everywhere``: active for all jobs."""
+def move(
+    book: Book,
+    rule_id: str,
+    state: State,
+    why: str,
+    now: float,
+    *,
+    everywhere: bool = False,
+    evidence: Iterable[str] = (),
+) -> Learned:
+    """Put a rule into another state by somebody's word; ``everywhere``: active for all jobs.
+
+    Nobody's word lets a rule act that has not passed the door. ``evidence``: lines that no filter may drop.
+    """
     known = book.find(rule_id)
     if known is None:
         raise RuleError(f"there is no learned rule {rule_id!r}", remedy="diagnose rules learned shows them all")
     after = promoted(known, why, now) if everywhere else moved(known, state, why, now)
+    if state == "active" and (refusal := _not_let_in(known, book, evidence)) is not None:
+        raise RuleError(
+            f"it may not act: {refusal.name}: {refusal.what}",
+            where=rule_id,
+            remedy="mend it in a rule file; docs/learning.md says what a rule must pass",
+        )
     if not book.write(after, known.state):
         raise RuleError("it has just changed its state", where=rule_id, remedy="look at it again: diagnose rules learned")
     return after
+
+
+def _not_let_in(known: Learned, book: Book, evidence: Iterable[str]) -> Refusal | None:
+    """Why a rule may not act. One in shadow or at work has passed the door, if perhaps on a machine with another Hyperscan."""
+    rule = known.rule
+    if known.state in ("shadow", "active"):
+        return next((Refusal("does-not-compile", problem) for problem in unusable([rule], "plain").values()), None)
+    # Of its lines only examples may be left. How many there were was asked, and is for the person to say.
+    lines = [*known.lines, *(example.line for example in rule.matches)] * _FEWEST_LINES
+    failures = [other.rule for other in book.rules(family="failures") if other.rule.id != rule.id]
+    return judged([rule], {rule.id: lines}, evidence, failures=failures).get(rule.id)
 
 
 def as_dict(rule: Rule) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from diagnose.report import EvidenceLine, Report
 from diagnose.rules import Family, Rule, RuleSet, load
 from diagnose.scan import KEPT
 from service.learning import FRAME
-from service.store import Store, Within, away, groups, kept, reason, tasks
+from service.store import Store, Within, away, kept, reason, tasks
 from service.store import tables as t
 from service.store.book import StoreBook
 from service.store.incidents import StoreIncidents
@@ -230,7 +230,7 @@ class Agent:
         self.model = Model(Settings(**about["model"])) if about["model"] else None
         self.workable = Workable()
         self.school = School(self.book, self.workable, redacts=about["redact"], lesson_s=about["lesson_s"] or _LESSON_S)
-        self.school.roots = self._roots
+        self.school.roots = self.incidents.roots
         self.asks_for_rules = about["learn"] and self.model is not None
         self._shipped = load()
         self._confirming = asyncio.Lock()
@@ -391,11 +391,6 @@ class Agent:
             lambda connection: connection.execute(select(d.report, d.made_at).where(d.attempt_id == attempt_id)).first()
         )
         return (Report.model_validate(unpacked(row.report)), row.made_at) if row is not None else (None, 0.0)
-
-    def _roots(self) -> list[str]:
-        """The lines that confirmed failures began with, and those of failures that nobody has confirmed."""
-        found = self.store.read(lambda connection: groups.roots(connection, _MOST_EVIDENCE))
-        return [incident.line for incident in self.incidents.incidents()] + found
 
     def _rules(self) -> list[Rule]:
         return [*self._shipped, *(known.rule for known in self.book.rules("active"))]

@@ -163,6 +163,33 @@ def test_a_metric_passes_the_door_too(metric: str, name: str | None) -> None:
     assert (found["p"].name if found else None) == name
 
 
+def promote(book: SqliteBook, name: str, **more: Any) -> str:
+    """What promoting it is answered with."""
+    try:
+        return move(book, name, "active", "by hand", NOW, everywhere=True, **more).state
+    except RuleError as error:
+        return error.what
+
+
+@pytest.mark.parametrize("state", ["proposed", "retired", "shadow"])
+def test_nobodys_word_lets_a_rule_act_that_does_not_pass_the_door(tmp_path: Path, state: State) -> None:
+    book = SqliteBook(tmp_path / "learned.db")
+    book.add(lanes(state))
+    for name, pattern in (("unclosed", "^lane (keeper$"), ("wide", "^.*$")):
+        book.add(Learned(proposal(pattern, *LANES, name=name), state))
+    assert promote(book, "p") == "active"
+    assert "does-not-compile" in promote(book, "unclosed")
+    if state != "shadow":  # what is there has passed
+        assert "catch-all" in promote(book, "wide")
+
+
+def test_nobodys_word_lets_a_filter_drop_what_a_failure_began_with(tmp_path: Path) -> None:
+    book = SqliteBook(tmp_path / "learned.db")
+    book.add(lanes("retired"))
+    assert "drops-evidence" in promote(book, "p", evidence=[LANES[0]])
+    assert promote(book, "p") == "active"
+
+
 FAILURE = Rule(
     "f", "failures", "lane keeper is gone", reason="runtime_error", layer="user", severity="fatal", symptom=True,
     action="restart", mitigation="ask the lane's owner", reference="lane 3", matches=(Example("lane keeper is gone"),),

@@ -7,6 +7,7 @@ import json
 import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,11 @@ def test_a_rule_is_learned_from_a_live_job_and_no_line_is_lost_or_doubled(tmp_pa
 def test_rules_are_promoted_and_retired_by_administrators_and_at_work_at_once(tmp_path: Path, database: str) -> None:
     store = Store(database)
     store.migrate()
-    shape = Rule("lanes", "filters", r"^lane keeper chose lane \d+ for bucket b\d+$", kind="debug", matches=(Example("x"),))
+    shown, missed = (Example("lane keeper chose lane 3 for bucket b3"),), (Example("lane keeper chose lane 3"),)
+    pattern = r"^lane keeper chose lane \d+ for bucket b\d+$"
+    shape = Rule("lanes", "filters", pattern, kind="debug", matches=shown, misses=missed)
     StoreBook(store).add(Learned(shape, "shadow"))
+    StoreBook(store).add(Learned(replace(shape, id="wide", pattern="^.*$"), "retired"))
     store.close()
     with serving(tmp_path, database) as server:
 
@@ -139,6 +143,8 @@ def test_rules_are_promoted_and_retired_by_administrators_and_at_work_at_once(tm
         server.start()
         assert kept("restarted") == 0
         assert server.client.post("/v1/rules/nothing/retire").status_code == 404
+        refused = server.client.post("/v1/rules/wide/promote")
+        assert (refused.status_code, "catch-all" in refused.text) == (409, True)
     store = Store(database)
     from service.store import tables as t
 

@@ -105,7 +105,6 @@ def _learn(arguments: argparse.Namespace) -> int:
         remedy = "name logs, or a report that is right: --confirm REPORT [--reason NAME] [--healthy PATH]"
         raise DiagnoseError("there is nothing to learn from", remedy=remedy)
     endpoint.wanted(arguments)
-    from diagnose.agent.incidents import SqliteIncidents
     from diagnose.book import SqliteBook
     from diagnose.job import Job
     from diagnose.learning import learn, working_rules
@@ -133,9 +132,7 @@ def _learn(arguments: argparse.Namespace) -> int:
     progress.done()
     if not jobs:
         return 2
-    incidents = endpoint.incidents_file(arguments.incidents)
-    past = [one.line for one in SqliteIncidents(incidents).incidents()] if incidents.exists() else []
-    lesson = learn(jobs, book, settings=endpoint.settings_of(arguments), past=past)
+    lesson = learn(jobs, book, settings=endpoint.settings_of(arguments), past=_past(arguments.incidents))
     changed = _watched(jobs, book)
     if arguments.json:
         figures = {
@@ -169,6 +166,14 @@ def _learn(arguments: argparse.Namespace) -> int:
         print(f"  {style.cyan(known.rule.id)} is {known.state}: {printable(known.why or '')}")
     print(style.dim(f"kept in {book.path}; diagnose replay --learned uses the active ones"))
     return 2 if problems else 0
+
+
+def _past(incidents: str | None) -> list[str]:
+    """The lines that known failures began with."""
+    from diagnose.agent.incidents import SqliteIncidents
+
+    path = endpoint.incidents_file(incidents)
+    return [one.line for one in SqliteIncidents(path).incidents()] if path.exists() else []
 
 
 def _watched(jobs: Sequence[Job], book: SqliteBook) -> list[Learned]:
@@ -292,7 +297,7 @@ def _move(arguments: argparse.Namespace) -> int:
 
     book = SqliteBook(book_path(arguments.book))
     if arguments.action == "promote":
-        known = move(book, arguments.id, "active", "promoted by hand", time.time(), everywhere=True)
+        known = move(book, arguments.id, "active", "promoted by hand", time.time(), everywhere=True, evidence=_past(None))
     else:
         known = move(book, arguments.id, "retired", arguments.why, time.time())
     print(f"{known.rule.id} is {known.state}")

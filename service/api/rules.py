@@ -18,6 +18,7 @@ from service.errors import Conflict, Unknown
 from service.service import Service
 from service.store import tables as t
 from service.store.book import StoreBook, selected
+from service.store.incidents import StoreIncidents
 from service.store.reading import record
 
 router = APIRouter(tags=["rules"], responses=REFUSALS)
@@ -73,7 +74,9 @@ async def moved(service: Service, rule: str, state: Literal["active", "retired"]
         before = book.find(rule)
         if before is None:
             raise Unknown("there is no such learned rule", where=rule, remedy="GET /v1/rules lists them; shipped ones stay")
-        after = move(book, rule, state, why or f"{did} by {who.name}", now, everywhere=state == "active")
+        promoted = state == "active"
+        roots = StoreIncidents(service.store).roots() if promoted else ()
+        after = move(book, rule, state, why or f"{did} by {who.name}", now, everywhere=promoted, evidence=roots)
         detail = {"was": before.state, "scope": before.scope, "why": why}
         service.store.write(lambda connection: record(connection, who.name, f"rule.{did}", f"rule/{rule}", detail, now))
         service.jobs.matchers.refresh()

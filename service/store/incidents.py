@@ -15,10 +15,11 @@ import numpy as np
 from sqlalchemy import Connection, delete, func, insert, select
 
 from diagnose.agent.incidents import LEAST_COSINE, LEAST_WORDS, Incident, Similar, Vectors, in_common, words
-from service.store import Store
+from service.store import Store, groups
 from service.store import tables as t
 
 _MOST_WORDS, _MOST_ROWS = 24, 50
+_MOST_ROOTS = 5_000
 
 
 class StoreIncidents:
@@ -66,6 +67,12 @@ class StoreIncidents:
         i = t.incidents.c
         rows = self._store.read(lambda connection: connection.execute(select(i.fields).order_by(i.remembered, i.id)).all())
         return [Incident(**row.fields) for row in rows]
+
+    def roots(self) -> list[str]:
+        """The lines that confirmed failures began with, and those of failures that nobody has confirmed."""
+        return [one.line for one in self.incidents()] + self._store.read(
+            lambda connection: groups.roots(connection, _MOST_ROOTS)
+        )
 
 
 def _by_words(connection: Connection, lines: Sequence[str]) -> dict[str, Similar]:
