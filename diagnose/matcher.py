@@ -81,6 +81,7 @@ class Matcher:
         self._next: Databases | None = None
         self._gone: set[int] = set(range(reserved))
         self._free = list(reversed(range(reserved)))
+        self._absorptions = 0
         self._placed: set[int] = set()
         """reserved numbers that were given away and are not in the base yet"""
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
@@ -169,15 +170,26 @@ class Matcher:
 
     def absorb(self) -> threading.Thread:
         """Compile base and additions into one database, in the background; the next block after that uses it."""
+        with self._lock:
+            self._absorptions += 1
+            number = self._absorptions
 
         def work() -> None:
-            with self._lock:
-                rules, placed = list(self.rules), set(self._placed)
-            base = self._compile(list(enumerate(rules)))
-            with self._lock:
-                self._placed -= placed
-                made = Databases(base, (), len(rules))
-                self._next = Databases(base, self._delta(made), len(rules))
+            while True:
+                with self._lock:
+                    rules, placed, gone = list(self.rules), set(self._placed), set(self._gone)
+                base = self._compile(list(enumerate(rules)), gone)
+                with self._lock:
+                    if number != self._absorptions:
+                        return  # one that began later knows more
+                    # Put out of use or back to use while it compiled: of what was added since, the delta knows.
+                    since = {*range(len(rules), len(self.rules)), *(self._placed - placed)}
+                    if (gone ^ self._gone) - since:
+                        continue
+                    self._placed -= placed
+                    made = Databases(base, (), len(rules))
+                    self._next = Databases(base, self._delta(made), len(rules))
+                    return
 
         thread = threading.Thread(target=work, name="absorb-rules", daemon=True)
         thread.start()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,40 @@ def test_a_rule_added_while_streaming_counts_from_the_next_block(engine: EngineN
     matcher.absorb().join()
     feed(b"a4\nb4\nc4\n")
     assert kept == [(2, b"b1"), (5, b"c2"), (6, b"a3"), (8, b"a4"), (10, b"c4")]
+
+
+class SlowFirst(Matcher):
+    """Compiles all rules together slowly, the first time: until ``go``."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self.begun, self.go, self.slow = threading.Event(), threading.Event(), False
+        super().__init__(rules, "plain")
+
+    def _compile(self, numbered: list[tuple[int, Rule]], gone: Collection[int] | None = None) -> tuple[bytes | None, ...]:
+        made = super()._compile(numbered, gone)
+        if self.slow and len(numbered) == len(self.rules):
+            self.slow = False
+            self.begun.set()
+            assert self.go.wait(10)
+        return made
+
+
+@pytest.mark.parametrize("absorbed", [True, False], ids=["in the base", "in the delta"])
+def test_a_rule_that_is_retired_while_rules_are_absorbed_does_not_come_back(absorbed: bool) -> None:
+    matcher = SlowFirst(RuleSet((rule("d", "^a"),)))
+    matcher.add([rule("e", "^b")])
+    if absorbed:
+        matcher.absorb().join()
+    matcher.slow = True
+    older = matcher.absorb()
+    assert matcher.begun.wait(10)
+    matcher.retire(["e"])
+    for thread in threading.enumerate():
+        if thread.name == "absorb-rules" and thread is not older:
+            thread.join()
+    matcher.go.set()
+    older.join()
+    assert [k[3] for k in scan_all(matcher, [b"a1\nb1\n"])["kept"]] == [b"b1"]
 
 
 @pytest.mark.parametrize("engine", FAST)
