@@ -15,6 +15,7 @@ functions; ``Book`` says what a store must offer, so SQLite (``book``) and a ser
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,8 @@ from diagnose.fingerprint import Fingerprint, nearest
 from diagnose.matcher import Matcher, unusable
 from diagnose.rules import Example, Family, Rule, RuleSet, load
 from diagnose.verification import body_of, examine
+
+log = logging.getLogger("diagnose.learned")
 
 State = Literal["proposed", "shadow", "active", "retired"]
 STATES: tuple[State, ...] = ("proposed", "shadow", "active", "retired")
@@ -249,6 +252,14 @@ def _not_let_in(known: Learned, book: Book, evidence: Iterable[str]) -> Refusal 
     lines = [*known.lines, *(example.line for example in rule.matches)] * _FEWEST_LINES
     failures = [other.rule for other in book.rules(family="failures") if other.rule.id != rule.id]
     return judged([rule], {rule.id: lines}, evidence, failures=failures).get(rule.id)
+
+
+def usable(known: Sequence[Learned]) -> list[Learned]:
+    """Those that compile here: another build of Hyperscan may have learned them. What does not is said, and does nothing."""
+    broken = unusable([one.rule for one in known], "plain")
+    for name, why in broken.items():
+        log.warning("the learned rule %s does nothing here: %s", name, why)
+    return [one for one in known if one.rule.id not in broken]
 
 
 def as_dict(rule: Rule) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from diagnose.agent.miner import Miner, Template
 from diagnose.agent.model import Model
 from diagnose.agent.settings import Settings
 from diagnose.job import Job
-from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle, workload_of
+from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle, usable, workload_of
 from diagnose.matcher import Matcher
 from diagnose.rules import Rule, RuleSet, load
 from diagnose.verification import body_of
@@ -158,7 +158,7 @@ def judge(book: Book, evidence: Sequence[str], now: float) -> list[tuple[Rule, R
 
 def shadow(book: Book, lines: Sequence[str], evidence: Sequence[str], now: float, workload: str = "") -> None:
     """Count the filters in shadow against lines that they were not written from; nothing is dropped."""
-    waiting = book.rules("shadow", family="filters")
+    waiting = usable(book.rules("shadow", family="filters"))
     if not waiting:
         return
     matcher = Matcher(RuleSet.of(known.rule for known in waiting), "plain")
@@ -178,7 +178,7 @@ def shadow(book: Book, lines: Sequence[str], evidence: Sequence[str], now: float
 
 def working_rules(book: Book, workload: str | None, base: RuleSet | None = None) -> RuleSet:
     """The shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``."""
-    learned = (known.rule for known in book.rules("active") if known.acts_for(workload))
+    learned = (known.rule for known in usable([one for one in book.rules("active") if one.acts_for(workload)]))
     return RuleSet.of([*(load() if base is None else base), *learned])
 
 

@@ -183,6 +183,18 @@ def test_nobodys_word_lets_a_rule_act_that_does_not_pass_the_door(tmp_path: Path
         assert "catch-all" in promote(book, "wide")
 
 
+def test_a_rule_that_does_not_compile_here_does_nothing_and_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for state in ("shadow", "active"):
+        book = SqliteBook(tmp_path / f"{state}.db")
+        book.add(lanes(state, scope="global"))
+        book.add(Learned(proposal("^lane (keeper$", *LANES, name="unclosed"), state, scope="global"))
+        shadow(book, LANES, [], NOW)
+        assert "unclosed" not in {rule.id for rule in working_rules(book, None)}
+        assert "the learned rule unclosed does nothing here" in caplog.text
+        caplog.clear()
+    assert "p" in {rule.id for rule in working_rules(book, None)}
+
+
 def test_nobodys_word_lets_a_filter_drop_what_a_failure_began_with(tmp_path: Path) -> None:
     book = SqliteBook(tmp_path / "learned.db")
     book.add(lanes("retired"))

@@ -24,8 +24,8 @@ from diagnose.agent.model import Model
 from diagnose.agent.redaction import Redactor, redact
 from diagnose.errors import DiagnoseError
 from diagnose.evidence import normal
-from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle
-from diagnose.matcher import Matcher, unusable
+from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle, usable
+from diagnose.matcher import Matcher
 from diagnose.report import Report
 from diagnose.rules import Example, Rule, RuleSet, load
 from diagnose.taxonomy import shipped_taxonomy
@@ -127,7 +127,7 @@ def watch(book: Book, bodies: Iterable[str], now: float, *, well: bool, workload
 
     ``well``: the job ended well, so whatever matches speaks against its rule.
     """
-    waiting = book.rules("shadow", "active", family="failures")
+    waiting = usable(book.rules("shadow", "active", family="failures"))
     if not waiting:
         return []
     matcher = Matcher(RuleSet.of(known.rule for known in waiting), "plain")
@@ -280,11 +280,8 @@ def _escaped(text: str) -> str:
 
 def _dropping(book: Book, root: str) -> list[Learned]:
     """The learned filters that match the root line of a failure, or will when they act."""
-    known = {one.rule.id: one for one in book.rules("shadow", "active", family="filters")}
-    broken = unusable([one.rule for one in known.values()], "plain")
-    return [
-        known[rule.id] for rule in _knowing(RuleSet.of(one.rule for one in known.values() if one.rule.id not in broken), root)
-    ]
+    known = {one.rule.id: one for one in usable(book.rules("shadow", "active", family="filters"))}
+    return [known[rule.id] for rule in _knowing(RuleSet.of(one.rule for one in known.values()), root)]
 
 
 def _knowing(rules: RuleSet, body: str) -> list[Rule]:
