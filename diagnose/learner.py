@@ -189,8 +189,10 @@ class _School:
 
     def take(self, kept: bytes, text: bytes) -> None:
         """The kept lines of one scan."""
+        from diagnose.agent.redaction import clear
         from diagnose.prefixes import body_start
 
+        unknown: list[str] = []
         matched: Counter[str] = Counter()
         dirty: Counter[str] = Counter()
         with self._lock:
@@ -204,12 +206,15 @@ class _School:
                 hits = [counted.rules[number].id for number in counted.matches(body)] if counted is not None else []
                 matched.update(hits)
                 if rule == -1:
-                    self.miner.add(body.decode("utf-8", "replace"))
-                    self.new += 1
+                    unknown.append(body.decode("utf-8", "replace"))
                 elif rule >= 0:
                     dirty.update(hits)
                     if len(self.evidence) < _MOST_EVIDENCE:
                         self.evidence[body.decode("utf-8", "replace")] = None
+            # A rule keeps lines as examples, and words of them in its pattern.
+            for line in clear(unknown):
+                self.miner.add(line)
+                self.new += 1
         now = time.time()
         for name, times in matched.items():
             self.book.count(name, self.about["workload"], Counts(times, dirty[name], 0, now))

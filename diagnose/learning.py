@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from diagnose.agent.log_agent import LogAgent, Written
 from diagnose.agent.miner import Miner, Template
 from diagnose.agent.model import Model
+from diagnose.agent.redaction import clear
 from diagnose.agent.settings import Settings
 from diagnose.job import Job
 from diagnose.learned import Book, Counts, Learned, Refusal, judged, moved, settle, usable, workload_of
@@ -70,7 +71,9 @@ def learn(
         unknown, failing = _lines(job)
         evidence |= dict.fromkeys(failing[:_MOST_EVIDENCE])
         lines += len(unknown)
-        met.append((workload_of(job.fingerprint, book), [line for line in unknown if not miner.add(line)], failing))
+        # A rule keeps lines as examples, and words of them in its pattern.
+        unseen = [line for line in clear(unknown) if not miner.add(line)]
+        met.append((workload_of(job.fingerprint, book), unseen, failing))
     lesson = taught(miner, [job.id for job in jobs], book, list(evidence), now, settings)
     lesson.lines = lines
     for workload, unseen, failing in met:

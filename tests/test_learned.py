@@ -112,6 +112,18 @@ def test_the_miner_is_bounded() -> None:
     assert len(list(miner.proposals())) > 0
 
 
+def test_no_rule_is_made_of_lines_that_redaction_changes(tmp_path: Path) -> None:
+    secret = [f"pulled shard {n} of 40 as alice@example.com" for n in range(40)]
+    below = [line for n in range(40) for line in ("- name: HF_PASSWORD", f"  value: CorrectHorse{n}")]
+    book = SqliteBook(tmp_path / "b.db")
+    lesson = learn([job_of("\n".join([*LINES, *secret, *below]) + "\n")], book)
+    assert len(lesson.active) >= 1
+    kept = json.dumps([str(known) for known in book.rules()]) + exported(lesson.active)
+    assert "bucket" in kept
+    assert "alice" not in kept
+    assert "CorrectHorse" not in kept
+
+
 @pytest.mark.parametrize(
     ("pattern", "lines", "name"),
     [

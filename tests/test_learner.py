@@ -90,6 +90,13 @@ def test_a_rule_of_another_workload_is_not_sent_before_it_was_clean_here(
     assert sent() == ["theirs"]
 
 
+def test_lines_that_redaction_changes_are_no_lesson(tmp_path: Path) -> None:
+    school = module._School({"book": str(tmp_path / "b.db"), "job": "job", "settings": None, "workload": "", "at_work": []})
+    for scan in job().feed(0, b"lane keeper of alice@example.com\n- name: HF_PASSWORD\n  value: CorrectHorse\n" + lanes(0, 3)):
+        school.take(scan.kept, scan.text)
+    assert (school.new, sorted(school.miner._shapes)) == (4, ["- name: HF_PASSWORD", "lane keeper chose lane 0 for bucket b0"])
+
+
 def test_a_full_queue_drops_and_counts_and_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_BYTES", 4000)
     running = job()

@@ -20,6 +20,8 @@ from tests.logs import job_of
 from tests.test_model import Endpoint, Fault, endpoint, no_key, settings  # noqa: F401 - fixtures
 
 LANES = [f"lane keeper chose lane {n} for user alice@example.com" for n in range(12)]
+OPEN = [line.replace("alice@example.com", "seven") for line in LANES]
+"""nothing in them is redacted, so rules may be learned from them"""
 GOOD = r"^lane keeper chose lane \d+ for user \S+$"
 
 
@@ -94,15 +96,15 @@ def test_what_the_model_calls_evidence_is_not_asked_about_again_and_kept_when_it
 ) -> None:
     book = SqliteBook(tmp_path / "b.db")
     endpoint.text = lambda body, k: said(refused="error-like")
-    first = learn([job_of("\n".join(LANES) + "\n")], book, settings=settings(endpoint))
+    first = learn([job_of("\n".join(OPEN) + "\n")], book, settings=settings(endpoint))
     assert first.forwarded == {"error-like": 1}
     asked = len(endpoint.asked)
     endpoint.always = Fault(status=500)
-    again = learn([job_of("\n".join(LANES * 2) + "\n")], book, settings=settings(endpoint))
+    again = learn([job_of("\n".join(OPEN * 2) + "\n")], book, settings=settings(endpoint))
     assert (again.proposed, len(endpoint.asked)) == (0, asked)
     # A template that takes other lines as well would drop them too.
-    wider = [line.replace("chose", "left") for line in LANES]
-    lesson = learn([job_of("\n".join([*LANES, *wider]) + "\n")], book, settings=settings(endpoint, retries=0))
+    wider = [line.replace("chose", "left") for line in OPEN]
+    lesson = learn([job_of("\n".join([*OPEN, *wider]) + "\n")], book, settings=settings(endpoint, retries=0))
     assert [refusal.name for _, refusal in lesson.refused] == ["drops-evidence"]
     assert book.rules("shadow", "active") == []
     (known,) = (known for known in book.rules("retired") if "forwarded" in known.provenance)
@@ -160,13 +162,13 @@ def test_a_rule_of_the_model_that_the_door_refuses_makes_room_for_the_template(
     endpoint: Endpoint, tmp_path: Path, pattern: str
 ) -> None:
     endpoint.text = lambda body, k: said(rule(pattern)) if body.get("n", 1) > 1 else '{"why": "none fits", "choice": "none"}'
-    lesson = learn([job_of("\n".join(LANES) + "\n")], SqliteBook(tmp_path / "b.db"), settings=settings(endpoint))
+    lesson = learn([job_of("\n".join(OPEN) + "\n")], SqliteBook(tmp_path / "b.db"), settings=settings(endpoint))
     assert [known.provenance["by"] for known in lesson.active] == ["miner"]
 
 
 def test_answers_are_recorded_and_replayed_by_the_command(endpoint: Endpoint, diagnose: Run, tmp_path: Path) -> None:
     endpoint.text = lambda body, k: said(rule(GOOD))
-    (tmp_path / "job.log").write_text("\n".join(LANES) + "\n")
+    (tmp_path / "job.log").write_text("\n".join(OPEN) + "\n")
     words = ("rules", "learn", "job.log", "--json")
     first = json.loads(diagnose(*words, "--book", "a.db", "--llm", endpoint.url, "--record", "answers").stdout)
     endpoint.always = Fault(status=500)
