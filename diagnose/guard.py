@@ -10,14 +10,14 @@ from pathlib import Path
 from diagnose.errors import DiagnoseError
 
 
-def make(folder: Path) -> None:
+def _made(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 class Guard:
     """Held until ``close``. ``who`` has the folder if it is taken; ``option`` is where another can be given."""
 
-    def __init__(self, folder: Path, who: str, option: str, make: Callable[[Path], None] = make) -> None:
+    def __init__(self, folder: Path, who: str, option: str, make: Callable[[Path], None] = _made) -> None:
         try:
             make(folder)
             self._file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

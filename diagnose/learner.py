@@ -211,8 +211,10 @@ class _School:
                     dirty.update(hits)
                     if len(self.evidence) < _MOST_EVIDENCE:
                         self.evidence[body.decode("utf-8", "replace")] = None
-            # A rule keeps lines as examples, and words of them in its pattern.
-            for line in clear(unknown):
+        # A rule keeps lines as examples, and words of them in its pattern.
+        fresh = clear(unknown)
+        with self._lock:
+            for line in fresh:
                 self.miner.add(line)
                 self.new += 1
         now = time.time()

@@ -98,7 +98,16 @@ class _Gathered:
 class School:
     """Unknown lines -> proposals -> shadow -> active, for all jobs. One thread feeds it; lessons have a thread of their own."""
 
-    def __init__(self, book: StoreBook, workable: Workable, *, redacts: bool, lesson_s: float) -> None:
+    def __init__(
+        self,
+        book: StoreBook,
+        workable: Workable,
+        *,
+        redacts: bool,
+        lesson_s: float,
+        roots: Callable[[], list[str]] = list,
+    ) -> None:
+        """``roots``: the lines that known failures began with."""
         self.book, self._workable, self._redacts, self._lesson_s = book, workable, redacts, lesson_s
         self._gathered: OrderedDict[str, _Gathered] = OrderedDict()
         self._evidence: OrderedDict[str, None] = OrderedDict()
@@ -110,8 +119,7 @@ class School:
         self._lesson: threading.Thread | None = None
         self.ask: Any = None
         """asks a model for rules; None: the miner's templates"""
-        self.roots: Callable[[], list[str]] = list
-        """the lines that known failures began with"""
+        self._roots = roots
         self._count()
 
     def take(self, job: str, workload: str, records: bytes, text: bytes) -> None:
@@ -189,7 +197,7 @@ class School:
             evidence = list(self._evidence)
             self._segment += 1
         try:
-            evidence += self.roots()
+            evidence += self._roots()
             lesson = taught(
                 gathered.miner, list(gathered.jobs), self.book, evidence, time.time(), segment=self._segment, ask=self.ask
             )
@@ -229,8 +237,13 @@ class Agent:
         self.incidents = StoreIncidents(self.store)
         self.model = Model(Settings(**about["model"])) if about["model"] else None
         self.workable = Workable()
-        self.school = School(self.book, self.workable, redacts=about["redact"], lesson_s=about["lesson_s"] or _LESSON_S)
-        self.school.roots = self.incidents.roots
+        self.school = School(
+            self.book,
+            self.workable,
+            redacts=about["redact"],
+            lesson_s=about["lesson_s"] or _LESSON_S,
+            roots=self.incidents.roots,
+        )
         self.asks_for_rules = about["learn"] and self.model is not None
         self._shipped = load()
         self._confirming = asyncio.Lock()

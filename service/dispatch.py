@@ -209,18 +209,23 @@ class Dispatch:
             order = Order.of(taken.order)
             tested = await self._tested(order, by, taken) if order.check and first else None
             async with asyncio.TaskGroup() as beside:
-                if tested is not None and tested.verdict is not None:  # the order does not wait: it knows what was found
-                    beside.create_task(self._told(lambda: self._checked(tested.verdict, by, taken), taken, "told of the check"))
-                if tested is not None and lost.is_set():
-                    outcome = Outcome("failed", f"not begun, its lease lapsed meanwhile: {tested.said}")
-                else:
-                    if tested is not None:
-                        avoid = dict.fromkeys((*order.avoid, *(node for node in tested.faulty if node not in order.nodes)))
-                        order = replace(order, avoid=tuple(avoid), check=())
+                if tested is None:
                     outcome = await self._outcome(order, by, lost)
-                    if tested is not None:
-                        outcome = replace(outcome, what=f"{outcome.what}; {tested.said}")
+                else:
+                    if tested.verdict is not None:  # the order does not wait: it knows what was found
+                        beside.create_task(
+                            self._told(lambda: self._checked(tested.verdict, by, taken), taken, "told of the check")
+                        )
+                    outcome = await self._after(tested, order, by, lost)
             await self._report(taken, by, outcome)
+
+    async def _after(self, tested: Finding, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
+        """What came of an order whose nodes were tested: it goes without those that were found faulty."""
+        if lost.is_set():
+            return Outcome("failed", f"not begun, its lease lapsed meanwhile: {tested.said}")
+        avoid = dict.fromkeys((*order.avoid, *(node for node in tested.faulty if node not in order.nodes)))
+        outcome = await self._outcome(replace(order, avoid=tuple(avoid), check=()), by, lost)
+        return replace(outcome, what=f"{outcome.what}; {tested.said}")
 
     async def _tested(self, order: Order, by: Configured, taken: Taken) -> Finding | None:
         """The nodes are tested first, if this executor knows how."""

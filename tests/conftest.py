@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from model_server.run import MODEL, Server, default_folder
 
 if TYPE_CHECKING:
+    from service.store import Store
     from tests.servers import Postgres
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
@@ -42,6 +43,20 @@ def postgres() -> Iterator[Postgres]:
     yield cluster
     cluster.stop()
     cluster.remove()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Of each kind, empty."""
+    from service.store import Store
+
+    if request.param == "sqlite":
+        made = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    else:
+        made = Store(request.getfixturevalue("postgres").database(f"t{time.time_ns()}"))
+    made.migrate()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,7 +24,7 @@ from service.store import Store, overview, reading, tables
 from service.store import actions as stored
 from service.store.situation import cluster, lately
 from tests.servers import Server
-from tests.test_store import begin, flush, judge, report, store  # noqa: F401 - the fixtures
+from tests.test_store import begin, judge, report
 
 T = TypeVar("T")
 MONDAY = 1_800_000_000.0
@@ -65,7 +65,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(store: Store, tmp_path: Path) -> Desk:  # noqa: F811
+def desk(store: Store, tmp_path: Path) -> Desk:
     return Desk(store, policy(tmp_path, "mode: approve"))
 
 
@@ -202,7 +202,7 @@ def test_there_is_nothing_to_claim_of_other_kinds(desk: Desk) -> None:
     assert desk.run(desk.actions.claim_next("x", ["isolate"])) is None
 
 
-def test_nobody_says_yes_to_what_is_only_observed(store: Store, tmp_path: Path) -> None:  # noqa: F811
+def test_nobody_says_yes_to_what_is_only_observed(store: Store, tmp_path: Path) -> None:
     desk = Desk(store, policy(tmp_path, "mode: observe"))
     failed(desk)
     desk.decide()

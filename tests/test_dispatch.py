@@ -25,7 +25,7 @@ from service.store import Store
 from service.store.live import SourceState, Verdict, taking_in
 from tests.servers import Server
 from tests.test_actions import OPERATOR, Desk, failed, node, policy
-from tests.test_store import begin, flush, judge, report, store  # noqa: F401 - the fixtures
+from tests.test_store import begin, flush, judge, report
 
 FAST = Pace(sweep_s=0.05, first_pause_s=0.02, most_pause_s=0.1, leave_s=0.2)
 
@@ -220,7 +220,7 @@ def test_what_is_nobodys_is_left_for_others(desk: Desk) -> None:
     assert (state(desk, action), desk.record(action).claims) == ("approved", 0)
 
 
-def test_two_services_carry_each_order_out_once(store: Store, tmp_path: Path) -> None:  # noqa: F811
+def test_two_services_carry_each_order_out_once(store: Store, tmp_path: Path) -> None:
     desk = Desk(store, auto(tmp_path))
     actions = approved(desk, 12)
     second = Desk(Store(desk.store.url), desk.actions.policy)

@@ -158,30 +158,22 @@ def test_a_full_disk_is_said_and_nothing_that_was_accepted_is_lost(tmp_path: Pat
         assert until(lambda: running.get("/v1/jobs/job/report")["compression"]["lines_in"] == 399)
 
 
-def test_without_its_database_it_goes_on_with_what_it_knows(tmp_path: Path) -> None:
-    cluster = Postgres()
-    if not cluster.here:
-        pytest.skip("PostgreSQL is not installed")
-    cluster.start()
-    try:
-        with Server(tmp_path / "data", "--database", cluster.database("gone"), DIAGNOSE_SERVE_FLUSH_S="0.1") as running:
-            running.push("known", steps(1, 50), source="s", offset=0)
-            running.get("/v1/jobs/known/report")
-            cluster.stop()
-            more = steps(50, 90) + b"RuntimeError: CUDA error: an illegal memory access was encountered\n"
-            assert running.push("known", more, source="s", offset=len(steps(1, 50)))["duplicate"] is False
-            running.end("known", 1)
-            new = running.client.post("/v1/jobs/new/logs?source=s", content=b"hello\n")
-            assert (new.status_code, new.json()["error"]) == (503, "unavailable")
-            assert running.client.get("/v1/jobs/known").status_code == 503
-            ready = running.client.get("/readyz")
-            assert (ready.status_code, ready.json()["database"]) == (503, False)
-            assert "diagnose_database_up 0.0" in running.client.get("/metrics").text
-            cluster.start()
-            until(lambda: running.client.get("/readyz").status_code == 200)
-            report = until(lambda: (one := running.get("/v1/jobs/known/report"))["outcome"] == "failed" and one)
-            assert (report["diagnosis"]["reason"], report["compression"]["lines_in"]) == ("cuda_error", 90)
-            running.push("new", b"hello\n", source="s")
-    finally:
-        cluster.stop()
-        cluster.remove()
+def test_without_its_database_it_goes_on_with_what_it_knows(tmp_path: Path, postgres: Postgres) -> None:
+    with Server(tmp_path / "data", "--database", postgres.database("gone"), DIAGNOSE_SERVE_FLUSH_S="0.1") as running:
+        running.push("known", steps(1, 50), source="s", offset=0)
+        running.get("/v1/jobs/known/report")
+        postgres.stop()
+        more = steps(50, 90) + b"RuntimeError: CUDA error: an illegal memory access was encountered\n"
+        assert running.push("known", more, source="s", offset=len(steps(1, 50)))["duplicate"] is False
+        running.end("known", 1)
+        new = running.client.post("/v1/jobs/new/logs?source=s", content=b"hello\n")
+        assert (new.status_code, new.json()["error"]) == (503, "unavailable")
+        assert running.client.get("/v1/jobs/known").status_code == 503
+        ready = running.client.get("/readyz")
+        assert (ready.status_code, ready.json()["database"]) == (503, False)
+        assert "diagnose_database_up 0.0" in running.client.get("/metrics").text
+        postgres.start()
+        until(lambda: running.client.get("/readyz").status_code == 200)
+        report = until(lambda: (one := running.get("/v1/jobs/known/report"))["outcome"] == "failed" and one)
+        assert (report["diagnosis"]["reason"], report["compression"]["lines_in"]) == ("cuda_error", 90)
+        running.push("new", b"hello\n", source="s")

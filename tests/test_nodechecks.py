@@ -20,7 +20,7 @@ from service.store.nodechecks import Check, Checked
 from service.store.situation import cluster
 from tests.servers import Server
 from tests.test_actions import OPERATOR, Desk, failed, policy
-from tests.test_store import report, store  # noqa: F401 - the fixtures
+from tests.test_store import report
 
 HOUR = 3600.0
 VERDICT: dict[str, Any] = {
@@ -38,7 +38,7 @@ VERDICT: dict[str, Any] = {
 
 
 @pytest.fixture
-def desk(store: Store, tmp_path: Path) -> Desk:  # noqa: F811
+def desk(store: Store, tmp_path: Path) -> Desk:
     return Desk(store, policy(tmp_path, "mode: approve"))
 
 
@@ -104,7 +104,7 @@ def test_a_check_is_the_second_signal_of_a_diagnosis(desk: Desk) -> None:
     assert {one["name"] for one in evidence["signals"]} >= {"diagnosis", "check-suspect"}
 
 
-def test_checks_together_keep_to_the_blast_radius(store: Store, tmp_path: Path) -> None:  # noqa: F811
+def test_checks_together_keep_to_the_blast_radius(store: Store, tmp_path: Path) -> None:
     desk = Desk(store, policy(tmp_path, "mode: auto"))
     bad = [Checked(f"bad{number}", "faulty", "failed twice") for number in range(20)]
     checked(desk, *many(80), *bad)
@@ -113,7 +113,7 @@ def test_checks_together_keep_to_the_blast_radius(store: Store, tmp_path: Path) 
     assert len(rows) == desk.actions.policy.limits.isolations_per_hour
 
 
-def test_a_node_that_passes_comes_back_when_its_time_has_come(store: Store, tmp_path: Path) -> None:  # noqa: F811
+def test_a_node_that_passes_comes_back_when_its_time_has_come(store: Store, tmp_path: Path) -> None:
     desk = Desk(store, policy(tmp_path, "mode: auto"))
     checked(desk, *many(), Checked("bad", "faulty", "failed twice"))
     (row,) = desk.rows()

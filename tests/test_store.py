@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -38,17 +37,6 @@ from service.store.live import (
 from service.store.migrate import upgrade
 from service.store.tokens import create, listed, revoke
 from tests.servers import Postgres
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "sqlite":
-        made = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    else:
-        made = Store(request.getfixturevalue("postgres").database(f"t{time.time_ns()}"))
-    made.migrate()
-    yield made
-    made.close()
 
 
 def test_migrations_make_what_the_tables_say(store: Store) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,17 +55,6 @@ while True:
     elif how != "hang":
         tell(done=number, result={})
 '''
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "sqlite":
-        made = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    else:
-        made = Store(request.getfixturevalue("postgres").database(f"tasks{time.time_ns()}"))
-    made.migrate()
-    yield made
-    made.close()
 
 
 def entered(store: Store, *hows: str | None) -> list[int]:

@@ -17,7 +17,7 @@ import pytest
 from diagnose.client import Resume, Run
 from service.store import Store, live, training
 from tests.conftest import ROOT
-from tests.servers import Postgres, Server
+from tests.servers import Server
 
 pytestmark = pytest.mark.server
 
@@ -29,16 +29,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         with Server(data) as running:
             yield running
         return
-    cluster = Postgres()
-    if not cluster.here:
-        pytest.skip("PostgreSQL is not installed")
-    cluster.start()
-    try:
-        with Server(data, "--database", cluster.database("training")) as running:
-            yield running
-    finally:
-        cluster.stop()
-        cluster.remove()
+    with Server(data, "--database", request.getfixturevalue("postgres").database("training")) as running:
+        yield running
 
 
 def spike(server: Server, job: str, attempt: int = 1) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from service.telemetry import Telemetry
 from service.webhooks import Courier, settled_secret
 from tests.conftest import ROOT
 from tests.receivers import Receiver
-from tests.servers import Postgres, Server
+from tests.servers import Server
 
 pytestmark = pytest.mark.server
 GPU13 = (ROOT / "fixtures" / "logs" / "job123" / "gpu-13.log").read_bytes()
@@ -60,50 +60,44 @@ def only(server: Server) -> Any:
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_failures_regressions_and_actions_are_told_signed_and_once(tmp_path: Path, receiver: Receiver, database: str) -> None:
-    cluster = Postgres() if database == "postgresql" else None
-    if cluster is not None and not cluster.here:
-        pytest.skip("PostgreSQL is not installed")
-    words = ["--database", cluster.start().database("hooks")] if cluster is not None else []
-    try:
-        with Server(tmp_path / "data", "--webhooks-to", "127.0.0.0/8", *words, **SHORT) as server:
-            fail(server, "before")  # what was before the webhook is not told
-            made = add(server, receiver.url)
-            fail(server, "g1", GPU13)
-            group = server.get("/v1/jobs/g1")["group_id"]
-            assert server.client.patch(f"/v1/failures/{group}", json={"state": "resolved"}).status_code == 200
-            fail(server, "g2", GPU13)
-            receiver.wait(5)  # two failures, two proposed actions, one regression
-            time.sleep(1)
-            events = []
-            for _, headers, body in receiver.got:
-                Webhook(made["secret"]).verify(body, headers)
-                events.append(from_http(headers, body))
-            kinds = Counter(event["type"] for event in events)
-            assert kinds["diagnose.job.failed"] == 2
-            assert kinds["diagnose.failure.regressed"] == 1
-            assert kinds["diagnose.action.proposed"] == 2
-            assert len({headers["webhook-id"] for _, headers, _ in receiver.got}) == len(receiver.got)
-            told = next(event.data for event in events if event["type"] == "diagnose.job.failed")
-            assert (told["job"], told["attempt"], told["reason"], told["group"]) == ("g1", 1, "ecc_error", group)
-            assert "double bit error" in told["root_cause"]["text"]
-            proposed = next(event.data for event in events if event["type"] == "diagnose.action.proposed")
-            assert proposed["job"] == "g1"
-            assert proposed["why"]
-            row = only(server)
-            assert (row["waiting"], row["last_status"], row["to"]) == (0, "HTTP 204", f"http://127.0.0.1:{receiver.port}/…")
-            assert made["secret"] not in server.client.get("/v1/webhooks").text
-            states = {one["state"] for one in server.get(f"/v1/webhooks/{made['id']}/deliveries")["deliveries"]}
-            assert states == {"delivered"}
-            assert server.client.delete(f"/v1/webhooks/{made['id']}").status_code == 204
-            count = len(receiver.got)
-            fail(server, "g3")
-            time.sleep(1)
-            assert len(receiver.got) == count
-    finally:
-        if cluster is not None:
-            cluster.stop()
-            cluster.remove()
+def test_failures_regressions_and_actions_are_told_signed_and_once(
+    tmp_path: Path, receiver: Receiver, database: str, request: pytest.FixtureRequest
+) -> None:
+    words = ["--database", request.getfixturevalue("postgres").database("hooks")] if database == "postgresql" else []
+    with Server(tmp_path / "data", "--webhooks-to", "127.0.0.0/8", *words, **SHORT) as server:
+        fail(server, "before")  # what was before the webhook is not told
+        made = add(server, receiver.url)
+        fail(server, "g1", GPU13)
+        group = server.get("/v1/jobs/g1")["group_id"]
+        assert server.client.patch(f"/v1/failures/{group}", json={"state": "resolved"}).status_code == 200
+        fail(server, "g2", GPU13)
+        receiver.wait(5)  # two failures, two proposed actions, one regression
+        time.sleep(1)
+        events = []
+        for _, headers, body in receiver.got:
+            Webhook(made["secret"]).verify(body, headers)
+            events.append(from_http(headers, body))
+        kinds = Counter(event["type"] for event in events)
+        assert kinds["diagnose.job.failed"] == 2
+        assert kinds["diagnose.failure.regressed"] == 1
+        assert kinds["diagnose.action.proposed"] == 2
+        assert len({headers["webhook-id"] for _, headers, _ in receiver.got}) == len(receiver.got)
+        told = next(event.data for event in events if event["type"] == "diagnose.job.failed")
+        assert (told["job"], told["attempt"], told["reason"], told["group"]) == ("g1", 1, "ecc_error", group)
+        assert "double bit error" in told["root_cause"]["text"]
+        proposed = next(event.data for event in events if event["type"] == "diagnose.action.proposed")
+        assert proposed["job"] == "g1"
+        assert proposed["why"]
+        row = only(server)
+        assert (row["waiting"], row["last_status"], row["to"]) == (0, "HTTP 204", f"http://127.0.0.1:{receiver.port}/…")
+        assert made["secret"] not in server.client.get("/v1/webhooks").text
+        states = {one["state"] for one in server.get(f"/v1/webhooks/{made['id']}/deliveries")["deliveries"]}
+        assert states == {"delivered"}
+        assert server.client.delete(f"/v1/webhooks/{made['id']}").status_code == 204
+        count = len(receiver.got)
+        fail(server, "g3")
+        time.sleep(1)
+        assert len(receiver.got) == count
 
 
 def test_a_message_in_slack_holds_log_text_as_text(tmp_path: Path, receiver: Receiver) -> None:
