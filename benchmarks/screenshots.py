@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 PAGES = {
     "overview": "",
@@ -64,18 +66,22 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _ids(browser: object, base: str) -> dict[str, str]:
+def _ids(browser: Any, base: str) -> dict[str, str]:
     """One of each to look at: what a person would click on first."""
-    page = browser.new_page()  # type: ignore[attr-defined]
+    page = browser.new_page()
     found = {}
+
+    def last(link: Any) -> str:
+        return str(urlsplit(link.get_attribute("href")).path.rpartition("/")[2])
+
     page.goto(f"{base}failures?reason=ecc_error")
-    found["group"] = page.locator("[data-row] a").first.get_attribute("href").rpartition("/")[2]
+    found["group"] = last(page.locator("[data-row] a").first)
     page.goto(f"{base}failures/{found['group']}")
-    found["job"] = page.locator("section:has(h2:text('Jobs')) [data-row] a").first.get_attribute("href").rpartition("/")[2]
+    found["job"] = last(page.locator("section:has(h2:text('Jobs')) [data-row] a").first)
     page.goto(f"{base}nodes")
-    found["node"] = page.locator("[data-row] a").first.get_attribute("href").rpartition("/")[2]
+    found["node"] = last(page.locator("[data-row] a").first)
     page.goto(f"{base}actions?state=proposed")
-    found["action"] = page.locator("[data-row] a[href*='/actions/']").last.get_attribute("href").rpartition("/")[2]
+    found["action"] = last(page.locator("[data-row] a[href*='/actions/']").last)
     page.close()
     return found
 
