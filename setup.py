@@ -1,12 +1,12 @@
-"""The native core, for setuptools. Without a C compiler the package works too (see diagnose/matcher.py)."""
+"""The native core, for setuptools. Without a C compiler the package works too (see diagnose/matching/matcher.py)."""
 
 from setuptools import Extension, setup
 
 setup(
     ext_modules=[
         Extension(
-            "diagnose._core",
-            ["diagnose/_core.c"],
+            "diagnose.matching._core",
+            ["diagnose/matching/_core.c"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             extra_compile_args=["-O3"],

@@ -84,9 +84,9 @@ def made(name: str, texts: Iterator[str] | None, size: float) -> Path:
 def child(path: str) -> None:
     """One log from the first byte to the report; the parts timed."""
     from diagnose.job import Job
-    from diagnose.matcher import Matcher
-    from diagnose.rules import load
-    from diagnose.sources import find
+    from diagnose.knowledge.rules import load
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import find
 
     matcher = Matcher(load())
     job = Job("job", find([path]).sources, matcher)

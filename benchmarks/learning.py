@@ -20,12 +20,12 @@ from pathlib import Path
 
 from benchmarks.log import Log
 from benchmarks.measure import table
-from diagnose.agent.settings import Settings
 from diagnose.job import Job
-from diagnose.learner import Learner
-from diagnose.matcher import Matcher
-from diagnose.rules import load
-from diagnose.sources import Source
+from diagnose.knowledge.rules import load
+from diagnose.learning.live import Learner
+from diagnose.matching.matcher import Matcher
+from diagnose.model.settings import Settings
+from diagnose.reading.sources import Source
 
 CHUNK = 1 << 20
 WITHIN = 0.05

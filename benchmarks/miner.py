@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import table
-from diagnose.book import SqliteBook
-from diagnose.evaluation import labels
+from diagnose.accuracy import labels
 from diagnose.job import Job
-from diagnose.learning import learn
-from diagnose.lines import clean
-from diagnose.matcher import Matcher
-from diagnose.prefixes import body_start
-from diagnose.rules import RuleSet, load
-from diagnose.scan import Scan
-from diagnose.shapes import shape
-from diagnose.sources import Source, find
+from diagnose.knowledge.rules import RuleSet, load
+from diagnose.learning.lesson import learn
+from diagnose.learning.sqlite import SqliteBook
+from diagnose.matching.matcher import Matcher
+from diagnose.matching.scan import Scan
+from diagnose.matching.shapes import shape
+from diagnose.reading.lines import clean
+from diagnose.reading.prefixes import body_start
+from diagnose.reading.sources import Source, find
 
 _WORDS = re.compile(rb"[A-Za-z_]{2,}")
 _FEWEST = 3

@@ -31,8 +31,8 @@ class Pattern:
 
 def patterns(rules: Path | None) -> list[Pattern]:
     """The rules under ``rules``, or the shipped ones."""
-    from diagnose.rules import load
-    from diagnose.shapes import needs_confirmation
+    from diagnose.knowledge.rules import load
+    from diagnose.matching.shapes import needs_confirmation
 
     return [
         Pattern(rule.pattern, rule.family == "filters", needs_confirmation(rule.pattern))
@@ -48,9 +48,9 @@ def version() -> str:
 
 def main(arguments: list[str]) -> int:
     from diagnose.job import Job
-    from diagnose.matcher import Matcher
-    from diagnose.rules import load
-    from diagnose.sources import find
+    from diagnose.knowledge.rules import load
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import find
 
     engine, passes, log, *folders = arguments
     row = dict.fromkeys(("bytes", "lines", "kept_lines", "kept_bytes", "setup_s", "cpu_s", "wall_s"), 0.0)

@@ -18,16 +18,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from diagnose.accuracy import Label, labels
 from diagnose.agent.retrieval import _STRONG, Material, choose, likely
-from diagnose.evaluation import Label, labels
-from diagnose.evidence import Event, Evidence, gather
+from diagnose.diagnosis.evidence import Event, Evidence, gather
+from diagnose.diagnosis.tracebacks import assemble
 from diagnose.job import Job
-from diagnose.lines import clean
-from diagnose.matcher import Matcher
-from diagnose.prefixes import body_start
-from diagnose.rules import RuleSet, load
-from diagnose.sources import Source, find
-from diagnose.tracebacks import assemble
+from diagnose.knowledge.rules import RuleSet, load
+from diagnose.matching.matcher import Matcher
+from diagnose.reading.lines import clean
+from diagnose.reading.prefixes import body_start
+from diagnose.reading.sources import Source, find
 
 _BUDGETS = (250, 500, 1000, 2000, 5000)
 _NOISE = 4000

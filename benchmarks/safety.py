@@ -19,14 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.log import Log
-from diagnose.agent.miner import Miner
-from diagnose.book import SqliteBook
-from diagnose.learned import Learned, judged, settle
-from diagnose.learning import shadow
-from diagnose.lines import clean
-from diagnose.matcher import Matcher
-from diagnose.prefixes import body_start
-from diagnose.rules import Example, Rule, RuleSet, load
+from diagnose.knowledge.rules import Example, Rule, RuleSet, load
+from diagnose.learning.learned_rule import Learned, judged, settle
+from diagnose.learning.lesson import shadow
+from diagnose.learning.miner import Miner
+from diagnose.learning.sqlite import SqliteBook
+from diagnose.matching.matcher import Matcher
+from diagnose.reading.lines import clean
+from diagnose.reading.prefixes import body_start
 
 ROOTS = [f"FlashStore: read of shard-{n:04} gave {n} of 1048576 bytes, mount /fs{n % 4} is away" for n in range(40)]
 """lines of a failure that a person has confirmed; no shipped rule knows them"""

@@ -28,7 +28,7 @@ from urllib.parse import quote
 from benchmarks import log as mixed
 from benchmarks.learning import Slow
 from benchmarks.measure import ROOT, run
-from tests.servers import Postgres, Server
+from tests.support.servers import Postgres, Server
 
 _CACHE = ROOT / "benchmarks" / ".cache"
 
@@ -224,9 +224,9 @@ async def _send_all(server: Server, data: bytes, job: str, jobs: int) -> tuple[f
 def in_process(path: str) -> None:
     """What ``diagnose replay`` does, without its start and its report: the bytes of a file, compressed."""
     from diagnose.job import Job
-    from diagnose.matcher import Matcher
-    from diagnose.rules import load
-    from diagnose.sources import Source
+    from diagnose.knowledge.rules import load
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import Source
 
     source = Source(path, Path(path))
     job = Job("x", [source], Matcher(load()))

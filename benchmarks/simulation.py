@@ -4,7 +4,8 @@
 
 Failures, GPUs, times to failure and times to restart are those of the Acme study (NSDI'24, table 3). How often a diagnosis
 is wrong, and how sure it says it is then, is read from docs/accuracy.md. All else is an assumption and stands in ``World``.
-Nothing here decides: ``diagnose.decision`` does, with the shipped policy in mode auto, told no more than a service knows.
+Nothing here decides: ``diagnose.decision.decide`` does, with the shipped policy in mode auto. It is told no more than a
+service knows.
 """
 
 from __future__ import annotations
@@ -23,12 +24,22 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from diagnose.action import key_of
-from diagnose.decision import Decision, decide, decide_node
-from diagnose.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, NodeState, PastAction
-from diagnose.policy import Policy, shipped_policy
+from diagnose.decision.action import key_of
+from diagnose.decision.decide import Decision, decide, decide_node
+from diagnose.decision.history import (
+    Attempt,
+    Checkpoint,
+    Cluster,
+    Failure,
+    History,
+    Isolation,
+    NodeCheck,
+    NodeState,
+    PastAction,
+)
+from diagnose.decision.policy import Policy, shipped_policy
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import SCHEMA, Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
-from diagnose.taxonomy import shipped_taxonomy
 
 Truth = Literal["node", "outage", "passing", "job"]
 HOUR, DAY = 3600.0, 86400.0

@@ -10,23 +10,23 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from diagnose import wording
-from diagnose.compression import Compression, points
-from diagnose.diagnosis import Finding, Many, Role, explain
-from diagnose.evidence import Event, Evidence, gather, normal
-from diagnose.faults import Fault
-from diagnose.fingerprint import FIRST, HEAD, Fingerprint, fingerprint
-from diagnose.matcher import Matcher
-from diagnose.metrics import Series
-from diagnose.policy import shipped_policy
-from diagnose.rules import Rule
-from diagnose.scan import Scan
-from diagnose.sources import Source
-from diagnose.taxonomy import shipped_taxonomy
+from diagnose.compression.kept_log import Compression, points
+from diagnose.compression.workload import FIRST, HEAD, Fingerprint, fingerprint
+from diagnose.decision.policy import shipped_policy
+from diagnose.diagnosis import wording
+from diagnose.diagnosis.evidence import Event, Evidence, gather, normal
+from diagnose.diagnosis.faults import Fault
+from diagnose.diagnosis.root_cause import Finding, Many, Role, explain
+from diagnose.knowledge.rules import Rule
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+from diagnose.matching.matcher import Matcher
+from diagnose.matching.scan import Scan
+from diagnose.matching.series import Series
+from diagnose.reading.sources import Source
 
 if TYPE_CHECKING:
+    from diagnose.compression.snapshot import StoredLine
     from diagnose.report import Diagnosis, EvidenceLine, MetricFigures, Report
-    from diagnose.snapshot import StoredLine
 
 _MOST_EVIDENCE = 20
 _NEIGHBOURS, _NEAR_LINES = 2, 50
@@ -77,8 +77,8 @@ class Job:
         return self.compression.restart(source)
 
     def snapshot(self) -> bytes:
-        """All that is needed to go on later, but for the kept lines: see ``diagnose.snapshot``."""
-        from diagnose.snapshot import snapshot
+        """All that is needed to go on later, but for the kept lines: see ``diagnose.compression.snapshot``."""
+        from diagnose.compression.snapshot import snapshot
 
         known = self._fingerprint
         beside = [known.metadata, known.sketch] if known is not None else None
@@ -86,7 +86,7 @@ class Job:
 
     def restore(self, snapshot: bytes, kept: Iterable[StoredLine]) -> None:
         """Go on where a snapshot was made: ``kept`` are the lines that had been kept by then."""
-        from diagnose.snapshot import beside_of, restored
+        from diagnose.compression.snapshot import beside_of, restored
 
         self.compression = restored(snapshot, self.compression.matcher, kept)
         beside, self._first = beside_of(snapshot)
@@ -101,8 +101,8 @@ class Job:
     def report(self, *, running: bool = False) -> Report:
         """What is known by now: compressed lines -> diagnosis -> advice."""
         from diagnose import report as r  # pydantic takes a while to import: not before it is needed
-        from diagnose.advice import advise
-        from diagnose.checkpoints import saved
+        from diagnose.decision.advice import advise
+        from diagnose.decision.checkpoints import saved
 
         evidence = self.evidence()
         finding = explain(evidence, self.compression, self.known, running=running)
@@ -135,7 +135,7 @@ class Job:
 
     def _diagnosis(self, finding: Finding, evidence: Evidence, *, running: bool) -> Diagnosis:
         from diagnose import report as r
-        from diagnose.advice import steps_of
+        from diagnose.decision.advice import steps_of
 
         if finding.root is None:
             summary = "The job is running." if running else wording.summary(finding)

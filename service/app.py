@@ -21,33 +21,33 @@ from diagnose import __version__
 from diagnose.errors import DiagnoseError
 from service.api import (
     actions,
-    attribution,
-    docs,
     events,
     failures,
     health,
     jobs,
-    logs,
+    jobs_logs,
     nodes,
+    nvrx,
     raw,
+    reference_page,
     rules,
     shipping,
     training,
     webhooks,
 )
 from service.api.common import Json
-from service.attribution import Attributions
 from service.dashboard import create_pages
 from service.errors import Refused
-from service.service import Service
+from service.nvrx import Attributions
+from service.runtime import Service
 from service.store import away
 from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.app")
 
 ROUTERS = (
-    logs.pushes,
-    logs.router,
+    jobs_logs.pushes,
+    jobs_logs.router,
     shipping.router,
     training.router,
     jobs.router,
@@ -109,8 +109,8 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router)
     app.state.attributions = attributions
     if attributions is not None:
-        app.include_router(attribution.router(attributions, settings.nvrx_from))
-    docs.add(app)
+        app.include_router(nvrx.router(attributions, settings.nvrx_from))
+    reference_page.add(app)
     app.add_api_route("/", lambda: RedirectResponse(f"{service.settings.root_path}/ui/"), include_in_schema=False)
     app.mount("/ui", create_pages(service))
     app.add_exception_handler(DiagnoseError, _refused)

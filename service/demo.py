@@ -21,8 +21,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from diagnose import shipped
 from diagnose.errors import DiagnoseError
+from diagnose.knowledge import shipped
 from service.store import tables as t
 
 WEEK_S = 7 * 86400.0

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from diagnose.guard import Guard
+from diagnose.folder_lock import Guard
 from service.errors import Busy, Unavailable
 
 log = logging.getLogger("diagnose.journal")

@@ -18,15 +18,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from service import archive as raw
-from service.archive import Archive
 from service.errors import Conflict, Refused, Unavailable, Unknown
 from service.events import Events
-from service.jobs import Jobs
 from service.journal import Journal
+from service.live.jobs import Jobs
+from service.raw import archive as raw
+from service.raw.archive import Archive
 from service.settings import Settings
 from service.store import Store, reading
-from service.store import retention as stored
+from service.store import deletions as stored
 from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.retention")

@@ -16,7 +16,7 @@ import uvicorn
 
 from diagnose.errors import DiagnoseError
 from service.app import create_app
-from service.service import Service
+from service.runtime import Service
 from service.settings import Settings
 
 _TURN_S = 0.0005

@@ -22,7 +22,7 @@ from model_server.run import MODEL, Server, default_folder
 
 if TYPE_CHECKING:
     from service.store import Store
-    from tests.servers import Postgres
+    from tests.support.servers import Postgres
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5000)
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
     """A cluster of a module's own."""
-    from tests.servers import Postgres
+    from tests.support.servers import Postgres
 
     cluster = Postgres()
     if not cluster.here:

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from diagnose.diagnosis.evidence import normal
 from diagnose.errors import DiagnoseError
-from diagnose.evidence import normal
 
 LEAST_WORDS, LEAST_COSINE = 0.34, 0.8
 """from which share of words in common, or cosine, a line counts as similar"""

@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from diagnose.agent.incidents import Similar, fts_query
-from diagnose.agent.prompts import MOST_CHARACTERS, shown
-from diagnose.agent.redaction import Redactor
-from diagnose.evidence import Event, Evidence, normal
-from diagnose.prefixes import clock
-from diagnose.tracebacks import assemble
+from diagnose.diagnosis.evidence import Event, Evidence, normal
+from diagnose.diagnosis.tracebacks import assemble
+from diagnose.model.prompts import MOST_CHARACTERS, shown
+from diagnose.reading.prefixes import clock
+from diagnose.redaction.text import Redactor
 
 _LONGEST = 2000
 """characters of a line that are looked at; ``shown`` leaves out more"""

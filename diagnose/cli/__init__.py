@@ -44,7 +44,7 @@ class _Parser(argparse.ArgumentParser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from diagnose.matcher import best_engine, engine_text
+        from diagnose.matching.matcher import best_engine, engine_text
 
         print(f"diagnose {__version__} ({engine_text(best_engine())})")
         parser.exit()

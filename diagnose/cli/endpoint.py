@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from diagnose.errors import DiagnoseError
 
 if TYPE_CHECKING:
-    from diagnose.agent.failure_agent import Improved
-    from diagnose.agent.model import Model
-    from diagnose.agent.settings import Settings
-    from diagnose.evidence import Evidence
+    from diagnose.agent.explain import Improved
+    from diagnose.diagnosis.evidence import Evidence
+    from diagnose.model.model import Model
+    from diagnose.model.settings import Settings
     from diagnose.report import Report
 
 _NOWHERE = "http://127.0.0.1:9/v1"
@@ -58,7 +58,7 @@ def incidents_file(given: str | None) -> Path:
 
 def settings_of(arguments: argparse.Namespace) -> Settings | None:
     """Where the model is that the options name; None where none is wanted."""
-    from diagnose.agent.settings import Settings, base_url
+    from diagnose.model.settings import Settings, base_url
 
     if not wanted(arguments):
         return None
@@ -68,7 +68,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings | None:
 
 def model_of(arguments: argparse.Namespace) -> Model:
     """The model that the options name; an error where they name none."""
-    from diagnose.agent.model import Model
+    from diagnose.model.model import Model
 
     settings = settings_of(arguments)
     if settings is None:
@@ -100,13 +100,13 @@ class Agent:
 
     def improve(self, report: Report, evidence: Evidence, *, whatever: bool = False) -> Improved:
         """``report``, improved where the model could."""
-        from diagnose.agent.failure_agent import improve
+        from diagnose.agent.explain import improve
 
         return self._runner.run(improve(report, evidence, self._model, self._incidents, whatever=whatever))
 
     def waits(self, report: Report, evidence: Evidence) -> bool:
         """Whether a question will be asked, so that somebody waits for it."""
-        from diagnose.agent.failure_agent import weakness
+        from diagnose.agent.explain import weakness
 
         return weakness(report, evidence) is not None
 

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from diagnose.accuracy import Asked, Results, Score, Second, Verdict, as_dict, evaluate, labels
 from diagnose.cli import endpoint, printable
 from diagnose.cli.terminal import Notice, Progress, Style, table
+from diagnose.diagnosis.evidence import Evidence
 from diagnose.errors import DiagnoseError
-from diagnose.evaluation import Asked, Results, Score, Second, Verdict, as_dict, evaluate, labels
-from diagnose.evidence import Evidence
-from diagnose.matcher import Matcher
+from diagnose.knowledge.rules import load
+from diagnose.matching.matcher import Matcher
 from diagnose.report import Report
-from diagnose.rules import load
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

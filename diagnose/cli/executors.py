@@ -12,7 +12,7 @@ from diagnose.cli import printable
 from diagnose.errors import DiagnoseError
 
 if TYPE_CHECKING:
-    from service.executors.configuration import Configured
+    from service.acting.executors.configuration import Configured
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from service.executors import configuration
-    from service.outgoing import networks
+    from service.acting.executors import configuration
+    from service.net.guarded import networks
 
     path: Path | None = arguments.file or (
         Path(os.environ["DIAGNOSE_EXECUTORS"]) if "DIAGNOSE_EXECUTORS" in os.environ else None

@@ -8,10 +8,10 @@ import dataclasses
 import json
 import sys
 
-from diagnose.agent.model import Capabilities, Model, Settings, shown_url
 from diagnose.cli import printable
 from diagnose.cli.terminal import Style, table
 from diagnose.errors import DiagnoseError
+from diagnose.model.model import Capabilities, Model, Settings, shown_url
 
 _TRIED = ("chat", "json_schema", "n", "seed", "logprobs", "embeddings")
 _NAMES_SHOWN = 3

@@ -16,7 +16,7 @@ from diagnose.cli.terminal import Style, table, wrapped
 from diagnose.errors import DiagnoseError
 
 if TYPE_CHECKING:
-    from diagnose.decision import Decision
+    from diagnose.decision.decide import Decision
     from diagnose.report import Report
 
 _MOST_BYTES = 256 << 20
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from diagnose.policy import objections, over_shipped, shipped_policy
+    from diagnose.decision.policy import objections, over_shipped, shipped_policy
 
     path = Path(arguments.file) if arguments.file else None
     wrong = objections(path)
@@ -63,9 +63,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from diagnose.decision import decide
-    from diagnose.history import Situation, situation
-    from diagnose.policy import over_shipped, shipped_policy
+    from diagnose.decision.decide import decide
+    from diagnose.decision.history import Situation, situation
+    from diagnose.decision.policy import over_shipped, shipped_policy
 
     policy = over_shipped(Path(arguments.policy)) if arguments.policy else shipped_policy()
     known = situation(_read(arguments.history), arguments.history) if arguments.history else Situation()
@@ -127,9 +127,9 @@ def _looks_like_reports(path: str) -> bool:
 
 def _report_of(path: str) -> Report:
     from diagnose.job import Job
-    from diagnose.matcher import Matcher
-    from diagnose.rules import load
-    from diagnose.sources import find
+    from diagnose.knowledge.rules import load
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import find
 
     found = find([path])
     if found.problems:

@@ -15,18 +15,18 @@ from typing import IO, TYPE_CHECKING
 from diagnose.cli import endpoint, printable
 from diagnose.cli.rules import book_path
 from diagnose.cli.terminal import Notice, Progress, Style, human_bytes, shortened, sparkline, table, wrapped
-from diagnose.detectors.course import duration
+from diagnose.compression.workload import HEAD, KEYS, nearest
+from diagnose.diagnosis.detectors.course import duration
+from diagnose.diagnosis.wording import ranges
 from diagnose.errors import DiagnoseError, SourceError
-from diagnose.fingerprint import HEAD, KEYS, nearest
 from diagnose.job import Job
-from diagnose.matcher import Matcher
-from diagnose.rules import RuleSet, load
-from diagnose.scan import Scan
-from diagnose.sources import Follower, Found, Restart, Source, find
-from diagnose.wording import ranges
+from diagnose.knowledge.rules import RuleSet, load
+from diagnose.matching.matcher import Matcher
+from diagnose.matching.scan import Scan
+from diagnose.reading.sources import Follower, Found, Restart, Source, find
 
 if TYPE_CHECKING:
-    from diagnose.learner import Heard, Learner
+    from diagnose.learning.live import Heard, Learner
     from diagnose.report import EvidenceLine, Report
 
 _POLL_S = 0.2
@@ -141,8 +141,8 @@ def _second(before: Report, report: Report, job: Job, style: Style) -> str:
 def _rules(arguments: argparse.Namespace) -> RuleSet:
     if arguments.learned is None:
         return load(arguments.rules)
-    from diagnose.book import SqliteBook
-    from diagnose.learning import working_rules
+    from diagnose.learning.lesson import working_rules
+    from diagnose.learning.sqlite import SqliteBook
 
     return working_rules(SqliteBook(book_path(arguments.learned or None)), None, load(arguments.rules))
 
@@ -153,8 +153,8 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
     job.metadata = dict(arguments.meta)
     if (arguments.learned is None and not arguments.learn) or any(source.path is None for source in sources):
         return job
-    from diagnose.book import SqliteBook
-    from diagnose.learning import working_rules
+    from diagnose.learning.lesson import working_rules
+    from diagnose.learning.sqlite import SqliteBook
 
     first = Job(name, sources, matcher)
     first.metadata = job.metadata
@@ -332,9 +332,9 @@ def _follow(job: Job, kept_file: _KeptFile, arguments: argparse.Namespace) -> bo
 def _learner(job: Job, arguments: argparse.Namespace) -> Learner | None:
     if not arguments.learn:
         return None
-    from diagnose.book import SqliteBook
-    from diagnose.learned import workload_of
-    from diagnose.learner import Learner
+    from diagnose.learning.learned_rule import workload_of
+    from diagnose.learning.live import Learner
+    from diagnose.learning.sqlite import SqliteBook
 
     path = book_path(arguments.learned or None)
     book = SqliteBook(path)

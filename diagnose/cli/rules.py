@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from diagnose.cli import endpoint, printable
 from diagnose.cli.terminal import Progress, Style, shortened, table
 from diagnose.errors import DiagnoseError, RuleError
-from diagnose.rules import Rule, RuleSet, load
+from diagnose.knowledge.rules import Rule, RuleSet, load
 
 if TYPE_CHECKING:
-    from diagnose.agent.failure_rules import Lesson
-    from diagnose.book import SqliteBook
     from diagnose.job import Job
-    from diagnose.learned import Learned
+    from diagnose.learning.learned_rule import Learned
+    from diagnose.learning.sqlite import SqliteBook
+    from diagnose.learning.write_failures import Lesson
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -105,11 +105,11 @@ def _learn(arguments: argparse.Namespace) -> int:
         remedy = "name logs, or a report that is right: --confirm REPORT [--reason NAME] [--healthy PATH]"
         raise DiagnoseError("there is nothing to learn from", remedy=remedy)
     endpoint.wanted(arguments)
-    from diagnose.book import SqliteBook
     from diagnose.job import Job
-    from diagnose.learning import learn, working_rules
-    from diagnose.matcher import Matcher
-    from diagnose.sources import find
+    from diagnose.learning.lesson import learn, working_rules
+    from diagnose.learning.sqlite import SqliteBook
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import find
 
     book = SqliteBook(book_path(arguments.book))
     matcher = Matcher(working_rules(book, None))
@@ -178,7 +178,7 @@ def _past(incidents: str | None) -> list[str]:
 
 def _watched(jobs: Sequence[Job], book: SqliteBook) -> list[Learned]:
     """Hold the learned failure rules against these jobs; those that became active or were retired."""
-    from diagnose.agent.failure_rules import watch
+    from diagnose.learning.write_failures import watch
 
     changed = []
     for job in jobs:
@@ -193,9 +193,9 @@ def _confirm(arguments: argparse.Namespace) -> int:
     """A failure rule from a report that is right."""
     from pydantic import ValidationError
 
-    from diagnose.agent.failure_rules import learn
     from diagnose.agent.incidents import SqliteIncidents
-    from diagnose.book import SqliteBook
+    from diagnose.learning.sqlite import SqliteBook
+    from diagnose.learning.write_failures import learn
     from diagnose.report import Report
 
     try:
@@ -246,8 +246,8 @@ def _confirm(arguments: argparse.Namespace) -> int:
 def _kept_lines(path: str) -> list[str]:
     """The kept lines of a run that went well."""
     from diagnose.job import Job
-    from diagnose.matcher import Matcher
-    from diagnose.sources import find
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import find
 
     found = find([path])
     if found.problems:
@@ -261,7 +261,7 @@ def _kept_lines(path: str) -> list[str]:
 
 
 def _learned(arguments: argparse.Namespace) -> int:
-    from diagnose.book import SqliteBook
+    from diagnose.learning.sqlite import SqliteBook
 
     found = SqliteBook(book_path(arguments.book)).rules(*([arguments.state] if arguments.state else []))
     if arguments.json:
@@ -292,8 +292,8 @@ def _learned(arguments: argparse.Namespace) -> int:
 
 
 def _move(arguments: argparse.Namespace) -> int:
-    from diagnose.book import SqliteBook
-    from diagnose.learned import move
+    from diagnose.learning.learned_rule import move
+    from diagnose.learning.sqlite import SqliteBook
 
     book = SqliteBook(book_path(arguments.book))
     if arguments.action == "promote":
@@ -305,8 +305,8 @@ def _move(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from diagnose.book import SqliteBook
-    from diagnose.learned import exported
+    from diagnose.learning.learned_rule import exported
+    from diagnose.learning.sqlite import SqliteBook
 
     book = SqliteBook(book_path(arguments.book))
     print(exported(book.rules("active", family="failures" if arguments.failures else "filters")), end="")
@@ -349,7 +349,7 @@ def _as_dict(rule: Rule) -> dict[str, Any]:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from diagnose.verification import advice, examine
+    from diagnose.verification.rules import advice, examine
 
     rules, broken = _all(arguments.paths or None)
     progress = Progress("checking rules", len(rules))
@@ -392,7 +392,7 @@ def _all(paths: list[str] | None) -> tuple[RuleSet, list[DiagnoseError]]:
         return load(paths, examples=True), []
     except RuleError as error:
         errors: list[DiagnoseError] = [error]
-    from diagnose.rules import rule_files
+    from diagnose.knowledge.rules import rule_files
 
     rules: list[Rule] = []
     errors = []
@@ -410,12 +410,12 @@ def _all(paths: list[str] | None) -> tuple[RuleSet, list[DiagnoseError]]:
 def _test(arguments: argparse.Namespace) -> int:
     from collections import Counter
 
-    from diagnose import sources
-    from diagnose.lines import Blocks
-    from diagnose.matcher import Matcher
-    from diagnose.scan import Cursor
-    from diagnose.shapes import shape
-    from diagnose.verification import body_of
+    from diagnose.matching.matcher import Matcher
+    from diagnose.matching.scan import Cursor
+    from diagnose.matching.shapes import shape
+    from diagnose.reading import sources
+    from diagnose.reading.lines import Blocks
+    from diagnose.verification.rules import body_of
 
     rules = load(arguments.paths or None)
     matcher = Matcher(rules)
@@ -473,9 +473,9 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from diagnose.matcher import Matcher
-    from diagnose.prefixes import origin
-    from diagnose.verification import body_of, captures_of, how_far
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.prefixes import origin
+    from diagnose.verification.rules import body_of, captures_of, how_far
 
     rules = load(arguments.rules)
     if arguments.rule:

@@ -86,9 +86,9 @@ def _act(arguments: argparse.Namespace, command: list[str]) -> int:
     import logging
     from dataclasses import replace
 
-    from service import remote
-    from service.executors import configuration
-    from service.executors.http import Server
+    from service.acting import remote
+    from service.acting.executors import configuration
+    from service.acting.executors.http import Server
 
     file: Path | None = arguments.executors
     if file is None and not command and os.environ.get("DIAGNOSE_EXECUTORS"):

@@ -11,9 +11,9 @@ import time
 from diagnose.cli import printable
 from diagnose.cli.destination import add_options, count, destination
 from diagnose.errors import DiagnoseError
+from diagnose.reading.sources import Source, find
 from diagnose.shipping.destination import Owner
 from diagnose.shipping.send import Sending
-from diagnose.sources import Source, find
 
 _REDRAW_S = 0.2
 

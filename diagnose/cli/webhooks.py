@@ -44,9 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _add(arguments: argparse.Namespace, store: Store, private: str) -> int:
-    from service.outgoing import Outgoing, networks
+    from service.net.guarded import Outgoing, networks
+    from service.notify.courier import settled_secret
     from service.store import webhooks as stored
-    from service.webhooks import settled_secret
 
     events = tuple(dict.fromkeys(part.strip() for part in arguments.events.split(",") if part.strip()))
     unknown = [event for event in events if event not in _EVENTS]
@@ -70,7 +70,7 @@ async def _add(arguments: argparse.Namespace, store: Store, private: str) -> int
 
 
 async def _list(arguments: argparse.Namespace, store: Store, private: str) -> int:
-    from service.outgoing import shown
+    from service.net.guarded import shown
     from service.store import webhooks as stored
 
     standing = store.read(stored.standing)
@@ -91,9 +91,9 @@ async def _remove(arguments: argparse.Namespace, store: Store, private: str) -> 
 
 
 async def _test(arguments: argparse.Namespace, store: Store, private: str) -> int:
-    from service.outgoing import Outgoing, Unreachable, networks
+    from service.net.guarded import Outgoing, Unreachable, networks
+    from service.notify.courier import notice_of_test, send
     from service.store import webhooks as stored
-    from service.webhooks import notice_of_test, send
 
     found = store.read(lambda connection: stored.find(connection, arguments.id))
     if found is None:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from diagnose.errors import DiagnoseError
+from diagnose.reading.sources import Source
 from diagnose.shipping.destination import PIECE, Away, Backoff, Destination, Mismatch, Owner
-from diagnose.sources import Source
 
 HEAD = 256
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import zstandard
 
 from diagnose.errors import DiagnoseError
-from diagnose.guard import Guard
+from diagnose.folder_lock import Guard
 from diagnose.shipping.destination import Owner
 
 _TABLES = """

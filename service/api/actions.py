@@ -7,24 +7,24 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
-from service.api import shapes
-from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader, storable
-from service.batch import check_job
+from service.api import bodies
+from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader
 from service.errors import Unknown
-from service.service import Service
+from service.names import check_job, storable
+from service.runtime import Service
 from service.store import actions as stored
 from service.store import overview, reading
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     **REFUSALS,
-    409: {"model": shapes.Problem, "description": "That may not happen to this action now"},
+    409: {"model": bodies.Problem, "description": "That may not happen to this action now"},
 }
 router = APIRouter(tags=["actions"], responses=_REFUSALS)
 _STATES = "proposed|approved|dispatched|running|succeeded|failed|expired|rejected"
 ActionId = Annotated[int, Path(ge=1, lt=1 << 62)]
 
 
-@router.get("/v1/actions", response_model=shapes.ActionPage, summary="Actions, the latest first")
+@router.get("/v1/actions", response_model=bodies.ActionPage, summary="Actions, the latest first")
 async def actions(
     service: Here,
     who: Reader,
@@ -41,7 +41,7 @@ async def actions(
     return {"actions": rows, "next": rows[-1]["id"] if len(rows) == limit else None}
 
 
-@router.get("/v1/actions/orders", response_model=shapes.Orders, summary="What an executor may take now, and what it has")
+@router.get("/v1/actions/orders", response_model=bodies.Orders, summary="What an executor may take now, and what it has")
 async def orders(
     service: Here,
     who: Operator,
@@ -53,7 +53,7 @@ async def orders(
     }
 
 
-@router.get("/v1/actions/{action}", response_model=shapes.Action, summary="One action")
+@router.get("/v1/actions/{action}", response_model=bodies.Action, summary="One action")
 async def action(action: ActionId, service: Here, who: Reader) -> dict[str, Any]:
     return await _shown(service, action)
 
@@ -72,60 +72,60 @@ async def decision(job: JobName, service: Here, who: Reader, attempt: Number = N
     return found
 
 
-@router.post("/v1/actions/claim", response_model=shapes.InHand, summary="Take the oldest action that waits for an executor")
-async def claim_next(service: Here, who: Operator, claim: Annotated[shapes.ClaimNext, Body()]) -> Any:
+@router.post("/v1/actions/claim", response_model=bodies.InHand, summary="Take the oldest action that waits for an executor")
+async def claim_next(service: Here, who: Operator, claim: Annotated[bodies.ClaimNext, Body()]) -> Any:
     """204 if there is none: ask again later."""
     taken = await service.actions.claim_next(_name(who.name, claim), claim.kinds)
     return asdict(taken) if taken is not None else Response(status_code=204)
 
 
-@router.post("/v1/actions/{action}/approve", response_model=shapes.Action, summary="Say yes")
+@router.post("/v1/actions/{action}/approve", response_model=bodies.Action, summary="Say yes")
 async def approve(action: ActionId, service: Here, who: Operator) -> dict[str, Any]:
     await service.actions.approve(action, who.name, who.may)
     return await _shown(service, action)
 
 
-@router.post("/v1/actions/{action}/reject", response_model=shapes.Action, summary="Say no")
-async def reject(action: ActionId, service: Here, who: Operator, reject: Annotated[shapes.Reject, Body()]) -> dict[str, Any]:
+@router.post("/v1/actions/{action}/reject", response_model=bodies.Action, summary="Say no")
+async def reject(action: ActionId, service: Here, who: Operator, reject: Annotated[bodies.Reject, Body()]) -> dict[str, Any]:
     storable(reject.why, "why")
     await service.actions.reject(action, who.name, who.may, reject.why or "rejected")
     return await _shown(service, action)
 
 
-@router.post("/v1/actions/{action}/claim", response_model=shapes.InHand, summary="Take this action, with a lease")
-async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated[shapes.Claim, Body()]) -> dict[str, Any]:
+@router.post("/v1/actions/{action}/claim", response_model=bodies.InHand, summary="Take this action, with a lease")
+async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated[bodies.Claim, Body()]) -> dict[str, Any]:
     return asdict(await service.actions.claim(action, _name(who.name, claim)))
 
 
-@router.post("/v1/actions/{action}/resume", response_model=shapes.InHand, summary="Go on with what one has, after a crash")
-async def resume(action: ActionId, service: Here, who: Operator, claim: Annotated[shapes.Claim, Body()]) -> dict[str, Any]:
+@router.post("/v1/actions/{action}/resume", response_model=bodies.InHand, summary="Go on with what one has, after a crash")
+async def resume(action: ActionId, service: Here, who: Operator, claim: Annotated[bodies.Claim, Body()]) -> dict[str, Any]:
     """Under a new fence. Look at the cluster before anything is done: it may be done."""
     return asdict(await service.actions.resume(action, _name(who.name, claim)))
 
 
 @router.post(
-    "/v1/actions/{action}/start", response_model=shapes.Action, summary="About to act: the last word on whether it may"
+    "/v1/actions/{action}/start", response_model=bodies.Action, summary="About to act: the last word on whether it may"
 )
-async def start(action: ActionId, service: Here, who: Operator, fence: Annotated[shapes.Fence, Body()]) -> dict[str, Any]:
+async def start(action: ActionId, service: Here, who: Operator, fence: Annotated[bodies.Fence, Body()]) -> dict[str, Any]:
     await service.actions.begin(action, _name(who.name, fence), fence.fence)
     return await _shown(service, action)
 
 
-@router.post("/v1/actions/{action}/renew", response_model=shapes.Action, summary="Still at it: the lease begins anew")
-async def renew(action: ActionId, service: Here, who: Operator, fence: Annotated[shapes.Fence, Body()]) -> dict[str, Any]:
+@router.post("/v1/actions/{action}/renew", response_model=bodies.Action, summary="Still at it: the lease begins anew")
+async def renew(action: ActionId, service: Here, who: Operator, fence: Annotated[bodies.Fence, Body()]) -> dict[str, Any]:
     await service.actions.renew(action, _name(who.name, fence), fence.fence)
     return await _shown(service, action)
 
 
-@router.post("/v1/actions/{action}/result", response_model=shapes.Action, summary="What came of it, however late")
-async def result(action: ActionId, service: Here, who: Operator, result: Annotated[shapes.Result, Body()]) -> dict[str, Any]:
+@router.post("/v1/actions/{action}/result", response_model=bodies.Action, summary="What came of it, however late")
+async def result(action: ActionId, service: Here, who: Operator, result: Annotated[bodies.Result, Body()]) -> dict[str, Any]:
     storable(result.said, "said")
     name = _name(who.name, result)
     await service.actions.finish(action, name, result.fence, result.succeeded, result.said, result.isolated)
     return await _shown(service, action)
 
 
-def _name(token: str, claim: shapes.Claim) -> str:
+def _name(token: str, claim: bodies.Claim) -> str:
     """Who acts: the token, and what it calls itself."""
     return f"{token}/{claim.executor}"
 

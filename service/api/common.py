@@ -10,12 +10,11 @@ from fastapi import Depends, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from service.api.shapes import Problem
+from service.api.bodies import Problem
 from service.auth import Who, holder, needs
-from service.batch import LONGEST_NAME, check_job
-from service.batch import storable as storable
 from service.errors import BadName
-from service.service import Service
+from service.names import LONGEST_NAME, check_job
+from service.runtime import Service
 
 Reader = Annotated[Who, Depends(needs("read"))]
 Operator = Annotated[Who, Depends(needs("operate"))]

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from service.api.common import REFUSALS, Here, Reader
 from service.errors import Busy
 from service.events import KINDS, Event
-from service.service import Service
+from service.runtime import Service
 
 router = APIRouter(tags=["events"], responses=REFUSALS)
 _MOST = 500

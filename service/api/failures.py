@@ -7,16 +7,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query
 
-from service.api import shapes
-from service.api.common import REFUSALS, Before, Here, Limit, Operator, Reader, Word, place, place_of, storable
+from service.api import bodies
+from service.api.common import REFUSALS, Before, Here, Limit, Operator, Reader, Word, place, place_of
 from service.errors import Refused, Unknown
+from service.names import storable
 from service.store import reading
 
 router = APIRouter(tags=["failures"], responses=REFUSALS)
 GroupId = Annotated[int, Path(ge=1, lt=1 << 62)]
 
 
-@router.get("/v1/failures", response_model=shapes.GroupPage, summary="Failure groups, the latest first")
+@router.get("/v1/failures", response_model=bodies.GroupPage, summary="Failure groups, the latest first")
 async def groups(
     service: Here,
     who: Reader,
@@ -48,7 +49,7 @@ async def groups(
     return {"failures": rows, "next": place_of(rows[-1]) if len(rows) == limit else None}
 
 
-@router.get("/v1/failures/{group}", response_model=shapes.GroupDetail, summary="A group: nodes, users, latest occurrences")
+@router.get("/v1/failures/{group}", response_model=bodies.GroupDetail, summary="A group: nodes, users, latest occurrences")
 async def group(group: GroupId, service: Here, who: Reader) -> dict[str, Any]:
     found = await service.store.aread(lambda connection: reading.group(connection, group))
     if found is None:
@@ -56,7 +57,7 @@ async def group(group: GroupId, service: Here, who: Reader) -> dict[str, Any]:
     return found
 
 
-@router.get("/v1/failures/{group}/occurrences", response_model=shapes.OccurrencePage, summary="All jobs that failed so")
+@router.get("/v1/failures/{group}/occurrences", response_model=bodies.OccurrencePage, summary="All jobs that failed so")
 async def occurrences(
     group: GroupId,
     service: Here,
@@ -68,8 +69,8 @@ async def occurrences(
     return {"occurrences": rows}
 
 
-@router.patch("/v1/failures/{group}", response_model=shapes.GroupDetail, summary="Set a group's state or note")
-async def change(group: GroupId, service: Here, who: Operator, change: Annotated[shapes.GroupChange, Body()]) -> dict[str, Any]:
+@router.patch("/v1/failures/{group}", response_model=bodies.GroupDetail, summary="Set a group's state or note")
+async def change(group: GroupId, service: Here, who: Operator, change: Annotated[bodies.GroupChange, Body()]) -> dict[str, Any]:
     """A resolved group that occurs again is open again, and marked as regressed."""
     changes = change.model_dump(exclude_unset=True)
     if not changes or changes.get("state", "open") is None:

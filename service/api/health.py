@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from service.api import attribution
+from service.api import nvrx
+from service.api.bodies import Readiness
 from service.api.common import Here, Reader
-from service.api.shapes import Readiness
 
 router = APIRouter(tags=["health"])
 
@@ -18,7 +18,7 @@ router = APIRouter(tags=["health"])
 @router.get("/healthz", summary="The process lives")
 async def healthz(request: Request) -> dict[str, Any]:
     attributions = request.app.state.attributions
-    return {"status": "ok", **({} if attributions is None else attribution.health(attributions))}
+    return {"status": "ok", **({} if attributions is None else nvrx.health(attributions))}
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})

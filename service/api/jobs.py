@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Response
 
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Report
-from diagnose.taxonomy import shipped_taxonomy
-from service import corpus
-from service.api import shapes
+from service.api import bodies
 from service.api.common import (
     REFUSALS,
     Admin,
@@ -25,17 +24,18 @@ from service.api.common import (
     Word,
     place,
     place_of,
-    storable,
 )
 from service.errors import Refused, Unknown
-from service.service import Service
+from service.learning import corpus
+from service.names import storable
+from service.runtime import Service
 from service.store import reading, tasks
-from service.store.live import unpacked
+from service.store.attempts import unpacked
 
 router = APIRouter(tags=["jobs"], responses=REFUSALS)
 
 
-@router.get("/v1/jobs", response_model=shapes.JobPage, summary="Jobs, the latest first")
+@router.get("/v1/jobs", response_model=bodies.JobPage, summary="Jobs, the latest first")
 async def jobs(
     service: Here,
     who: Reader,
@@ -70,7 +70,7 @@ async def jobs(
     return {"jobs": rows, "next": place_of(rows[-1]) if len(rows) == limit else None}
 
 
-@router.get("/v1/jobs/{job}", response_model=shapes.JobDetail, summary="A job and its attempts")
+@router.get("/v1/jobs/{job}", response_model=bodies.JobDetail, summary="A job and its attempts")
 async def job(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
     await service.jobs.fresh(job)
     found = await service.store.aread(lambda connection: reading.job(connection, job))
@@ -79,7 +79,7 @@ async def job(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
     return found
 
 
-@router.delete("/v1/jobs/{job}", response_model=shapes.Deleted, summary="Delete a job and all that is kept of it")
+@router.delete("/v1/jobs/{job}", response_model=bodies.Deleted, summary="Delete a job and all that is kept of it")
 async def delete(
     job: JobName,
     service: Here,
@@ -122,7 +122,7 @@ async def report(
     return whole
 
 
-@router.get("/v1/jobs/{job}/lines", response_model=shapes.LinePage, summary="The compressed log")
+@router.get("/v1/jobs/{job}/lines", response_model=bodies.LinePage, summary="The compressed log")
 async def lines(
     job: JobName,
     service: Here,
@@ -148,15 +148,15 @@ async def lines(
     return {"job": job, "lines": rows, "next": rows[-1]["ord"] if len(rows) == limit else None}
 
 
-@router.get("/v1/jobs/{job}/series", response_model=shapes.SeriesList, summary="The job's numbers: loss, step time, ...")
+@router.get("/v1/jobs/{job}/series", response_model=bodies.SeriesList, summary="The job's numbers: loss, step time, ...")
 async def series(job: JobName, service: Here, who: Reader, attempt: Number = None) -> dict[str, Any]:
     await service.jobs.fresh(job, attempt, report=True)
     key = await _attempt(service, job, attempt)
     return {"job": job, "series": await service.store.aread(lambda connection: reading.series(connection, key))}
 
 
-@router.post("/v1/jobs/{job}/corrections", response_model=shapes.Correction, status_code=201, summary="Correct a diagnosis")
-async def correct(job: JobName, service: Here, who: Operator, correction: Annotated[shapes.Correct, Body()]) -> dict[str, Any]:
+@router.post("/v1/jobs/{job}/corrections", response_model=bodies.Correction, status_code=201, summary="Correct a diagnosis")
+async def correct(job: JobName, service: Here, who: Operator, correction: Annotated[bodies.Correct, Body()]) -> dict[str, Any]:
     """Stored as a label beside the diagnosis, and learned from: a rule for its root line, or none where it is refused
     (``lesson`` of GET /v1/corrections says what came of it)."""
     taxonomy = shipped_taxonomy()
@@ -187,7 +187,7 @@ async def corrected(service: Service, job: str, attempt: int, values: dict[str, 
     return row
 
 
-@router.get("/v1/corrections", response_model=shapes.CorrectionList, summary="What persons corrected")
+@router.get("/v1/corrections", response_model=bodies.CorrectionList, summary="What persons corrected")
 async def corrections(service: Here, who: Reader, limit: Limit = 100) -> dict[str, Any]:
     return {"corrections": await service.store.aread(lambda connection: reading.corrections(connection, limit=limit))}
 

@@ -8,18 +8,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query
 from sqlalchemy import Connection
 
-from diagnose.policy import ISOLATE, RELEASE
-from service.api import shapes
-from service.api.common import REFUSALS, Here, Limit, Operator, Reader, storable
-from service.checks import check_of
+from diagnose.decision.policy import ISOLATE, RELEASE
+from service.acting.nodecheck import CheckVerdict, check_of
+from service.api import bodies
+from service.api.common import REFUSALS, Here, Limit, Operator, Reader
 from service.errors import Unknown
-from service.service import Service
+from service.names import storable
+from service.runtime import Service
 from service.store import nodechecks, overview, reading
 
 router = APIRouter(tags=["nodes"], responses=REFUSALS)
 
 
-@router.get("/v1/nodes", response_model=shapes.NodePage, summary="Nodes by name")
+@router.get("/v1/nodes", response_model=bodies.NodePage, summary="Nodes by name")
 async def nodes(
     service: Here,
     who: Reader,
@@ -32,8 +33,8 @@ async def nodes(
     return {"nodes": rows, "next": rows[-1]["name"] if len(rows) == limit else None}
 
 
-@router.post("/v1/nodes/checks", response_model=shapes.CheckTaken, status_code=201, summary="What a node check found")
-async def checks(service: Here, who: Operator, verdict: Annotated[shapes.CheckVerdict, Body()]) -> dict[str, Any]:
+@router.post("/v1/nodes/checks", response_model=bodies.CheckTaken, status_code=201, summary="What a node check found")
+async def checks(service: Here, who: Operator, verdict: Annotated[CheckVerdict, Body()]) -> dict[str, Any]:
     """Stored for each node, and decided about: a faulty node may be isolated, one that was isolated may come back, as the
     policy says. Sent again with the same time it counts once.
     """
@@ -44,7 +45,7 @@ async def checks(service: Here, who: Operator, verdict: Annotated[shapes.CheckVe
     return {"at": check.at, "good": len(check.named("good")), **named}
 
 
-@router.get("/v1/nodes/{node}", response_model=shapes.NodeDetail, summary="A node and the failures it is suspected of")
+@router.get("/v1/nodes/{node}", response_model=bodies.NodeDetail, summary="A node and the failures it is suspected of")
 async def node(node: Annotated[str, Path(max_length=200)], service: Here, who: Reader) -> dict[str, Any]:
     storable(node, "node")
 
@@ -58,17 +59,17 @@ async def node(node: Annotated[str, Path(max_length=200)], service: Here, who: R
     return found
 
 
-@router.post("/v1/nodes/{node}/isolate", response_model=shapes.Action, status_code=201, summary="Take a node out of service")
+@router.post("/v1/nodes/{node}/isolate", response_model=bodies.Action, status_code=201, summary="Take a node out of service")
 async def isolate(
-    node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[shapes.NodeRequest, Body()]
+    node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
 ) -> Any:
     """An action that is approved by whoever asks: an executor carries it out."""
     return await _asked(service, ISOLATE, node, who.name, request.why)
 
 
-@router.post("/v1/nodes/{node}/release", response_model=shapes.Action, status_code=201, summary="Give a node back")
+@router.post("/v1/nodes/{node}/release", response_model=bodies.Action, status_code=201, summary="Give a node back")
 async def release(
-    node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[shapes.NodeRequest, Body()]
+    node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
 ) -> Any:
     return await _asked(service, RELEASE, node, who.name, request.why)
 

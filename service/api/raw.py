@@ -12,24 +12,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from service import rawlog
-from service.api import shapes
-from service.api.common import REFUSALS, Here, JobName, Limit, Number, Reader, storable
-from service.archive import Archive, size
-from service.concealment import REACH, Concealer
+from diagnose.redaction.stream import REACH, Concealer
+from service.api import bodies
+from service.api.common import REFUSALS, Here, JobName, Limit, Number, Reader
 from service.errors import Conflict, Refused, Unknown
-from service.service import Service
+from service.names import storable
+from service.raw import parts
+from service.raw.archive import Archive, size
+from service.runtime import Service
 from service.store import reading
 
 router = APIRouter(tags=["jobs"], responses=REFUSALS)
 Source = Annotated[str | None, Query(max_length=1000, description="Whose lines; may be left out where there is one only")]
 _MOST = 4 << 20
 """bytes of text in one answer"""
-_BEFORE = REACH + rawlog.LONGEST
+_BEFORE = REACH + parts.LONGEST
 """bytes before a line that say whether it is one of a private key, and where it begins"""
 
 
-@router.get("/v1/jobs/{job}/raw", response_model=shapes.RawPage, summary="Lines of the raw log, where it is kept")
+@router.get("/v1/jobs/{job}/raw", response_model=bodies.RawPage, summary="Lines of the raw log, where it is kept")
 async def raw(
     job: JobName,
     service: Here,
@@ -52,7 +53,7 @@ async def raw(
     return {"job": job, "attempt": number, "source": name, **found}
 
 
-@router.get("/v1/jobs/{job}/raw/sources", response_model=shapes.RawSourceList, summary="Which raw logs of a job are kept")
+@router.get("/v1/jobs/{job}/raw/sources", response_model=bodies.RawSourceList, summary="Which raw logs of a job are kept")
 async def sources(job: JobName, service: Here, who: Reader, attempt: Number = None) -> dict[str, Any]:
     archive, number = await _fresh(service, job, attempt)
     rows = await service.store.aread(
@@ -100,8 +101,8 @@ def text(folder: Path, name: str, redact: bool, offset: int = 0) -> StreamingRes
 
 def _bytes(folder: Path, offset: int, redact: bool) -> Iterator[bytes]:
     concealer = Concealer()
-    for one in rawlog.raw(folder, offset):
-        if isinstance(one, rawlog.Gap):
+    for one in parts.raw(folder, offset):
+        if isinstance(one, parts.Gap):
             gap = f"\n--- diagnose: bytes {one.offset} to {one.end} of this source are not kept ---\n"
             yield concealer.rest() + gap.encode()
         elif redact and not one[0].redacted:
@@ -145,7 +146,7 @@ def page(
     """Lines of a raw log as the API tells them."""
     line: int | None = from_line if from_line is not None else 1
     if offset is not None:
-        frame, line = rawlog.place(folder, offset)
+        frame, line = parts.place(folder, offset)
         if frame is not None and frame.redacted:
             raise _redacted(folder, "ask by from_line")
     told = (_concealed if redact else _read)(folder, line, offset or 0)
@@ -153,7 +154,7 @@ def page(
     gaps: list[dict[str, Any]] = []
     budget, more = _MOST, None
     for one in told:
-        if isinstance(one, rawlog.Gap):
+        if isinstance(one, parts.Gap):
             gaps.append(one._asdict())
             continue
         if to_line is not None and one.line is not None and one.line > to_line:
@@ -178,46 +179,46 @@ def page(
     }
 
 
-def _uncounted(folder: Path) -> Iterator[rawlog.Frame]:
-    return islice((frame for frame in rawlog.frames(folder) if not frame.counted), 1)
+def _uncounted(folder: Path) -> Iterator[parts.Frame]:
+    return islice((frame for frame in parts.frames(folder) if not frame.counted), 1)
 
 
-def _read(folder: Path, line: int | None, offset: int) -> Iterator[rawlog.Line | rawlog.Gap]:
-    return rawlog.read(folder, line=line) if line is not None else rawlog.read(folder, offset=offset)
+def _read(folder: Path, line: int | None, offset: int) -> Iterator[parts.Line | parts.Gap]:
+    return parts.read(folder, line=line) if line is not None else parts.read(folder, offset=offset)
 
 
-def _concealed(folder: Path, line: int | None, offset: int) -> Iterator[rawlog.Line | rawlog.Gap]:
+def _concealed(folder: Path, line: int | None, offset: int) -> Iterator[parts.Line | parts.Gap]:
     """The same without secrets: what stands before is read too, since a private key may have begun there."""
 
-    def before(one: rawlog.Line | rawlog.Gap) -> bool:
-        if isinstance(one, rawlog.Gap):
+    def before(one: parts.Line | parts.Gap) -> bool:
+        if isinstance(one, parts.Gap):
             return True
         if line is not None:
             return one.line is not None and one.line < line
         return one.offset is not None and one.offset + len(one.text) + one.cut < offset
 
     first = next(_read(folder, line, offset), None)
-    if not isinstance(first, rawlog.Line) or first.offset is None:  # nothing stands before, or it is redacted on disk
+    if not isinstance(first, parts.Line) or first.offset is None:  # nothing stands before, or it is redacted on disk
         return _without_secrets(_read(folder, line, offset))
     start = max(0, first.offset - _BEFORE)
-    begin = rawlog.place(folder, start)[1] or line if line is not None else None
+    begin = parts.place(folder, start)[1] or line if line is not None else None
     skipped = sum(1 for _ in takewhile(before, _read(folder, begin, start)))
     return islice(_without_secrets(_read(folder, begin, start)), skipped, None)
 
 
-def _without_secrets(told: Iterable[rawlog.Line | rawlog.Gap]) -> Iterator[rawlog.Line | rawlog.Gap]:
+def _without_secrets(told: Iterable[parts.Line | parts.Gap]) -> Iterator[parts.Line | parts.Gap]:
     concealer = Concealer()
-    waiting: deque[rawlog.Line] = deque()
+    waiting: deque[parts.Line] = deque()
     tail = b""
 
-    def ready(clear: bytes) -> Iterator[rawlog.Line]:
+    def ready(clear: bytes) -> Iterator[parts.Line]:
         nonlocal tail
         *whole, tail = (tail + clear).split(b"\n")
         for text in whole:
             yield waiting.popleft()._replace(text=text)
 
     for one in told:
-        if isinstance(one, rawlog.Line):
+        if isinstance(one, parts.Line):
             waiting.append(one)
             yield from ready(concealer.feed(one.text + b"\n"))
         else:
@@ -228,7 +229,7 @@ def _without_secrets(told: Iterable[rawlog.Line | rawlog.Gap]) -> Iterator[rawlo
 
 
 def _is_redacted(folder: Path, offset: int) -> bool:
-    frame, _ = rawlog.place(folder, offset)
+    frame, _ = parts.place(folder, offset)
     return frame is not None and frame.redacted
 
 
@@ -238,12 +239,12 @@ def _redacted(folder: Path, remedy: str) -> Conflict:
 
 def _told(folder: Path) -> dict[str, Any] | None:
     """What is there of one source."""
-    first = next(rawlog.frames(folder), None)
-    known = rawlog.parts(folder)
+    first = next(parts.frames(folder), None)
+    known = parts.parts(folder)
     if first is None or not known:
         return None
     last = first
-    for frame in rawlog.frames(folder, offset=known[-1].offset):
+    for frame in parts.frames(folder, offset=known[-1].offset):
         last = frame
     return {
         "kept_from": first.offset,

@@ -9,16 +9,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Path, Query
 
 from diagnose.errors import RuleError
-from diagnose.learned import Learned, move
-from diagnose.rules import Rule
-from service.api import shapes
-from service.api.common import REFUSALS, Admin, Here, Limit, Reader, Word, storable
+from diagnose.knowledge.rules import Rule
+from diagnose.learning.learned_rule import Learned, move
+from service.api import bodies
+from service.api.common import REFUSALS, Admin, Here, Limit, Reader, Word
 from service.auth import Who
 from service.errors import Conflict, Unknown
-from service.service import Service
+from service.names import storable
+from service.runtime import Service
 from service.store import tables as t
-from service.store.book import StoreBook, selected
 from service.store.incidents import StoreIncidents
+from service.store.learned_rules import StoreBook, selected
 from service.store.reading import record
 
 router = APIRouter(tags=["rules"], responses=REFUSALS)
@@ -26,7 +27,7 @@ RuleId = Annotated[str, Path(max_length=200, examples=["asked-0f3b1c22d9"])]
 _STATES = "shipped|proposed|shadow|active|retired"
 
 
-@router.get("/v1/rules", response_model=shapes.RulePage, summary="Rules in order of precedence, learned ones first")
+@router.get("/v1/rules", response_model=bodies.RulePage, summary="Rules in order of precedence, learned ones first")
 async def rules(
     service: Here,
     who: Reader,
@@ -53,13 +54,13 @@ async def rules(
     return {"rules": page, "next": page[-1]["id"] if start + limit < len(rows) else None}
 
 
-@router.post("/v1/rules/{rule}/promote", response_model=shapes.RuleRow, summary="A learned rule acts for all jobs from now on")
-async def promote(rule: RuleId, service: Here, who: Admin, change: Annotated[shapes.RuleChange | None, Body()] = None) -> Any:
+@router.post("/v1/rules/{rule}/promote", response_model=bodies.RuleRow, summary="A learned rule acts for all jobs from now on")
+async def promote(rule: RuleId, service: Here, who: Admin, change: Annotated[bodies.RuleChange | None, Body()] = None) -> Any:
     return _row_of(await moved(service, rule, "active", who, change.why if change is not None else None))
 
 
-@router.post("/v1/rules/{rule}/retire", response_model=shapes.RuleRow, summary="A learned rule acts no more")
-async def retire(rule: RuleId, service: Here, who: Admin, change: Annotated[shapes.RuleChange | None, Body()] = None) -> Any:
+@router.post("/v1/rules/{rule}/retire", response_model=bodies.RuleRow, summary="A learned rule acts no more")
+async def retire(rule: RuleId, service: Here, who: Admin, change: Annotated[bodies.RuleChange | None, Body()] = None) -> Any:
     return _row_of(await moved(service, rule, "retired", who, change.why if change is not None else None))
 
 

@@ -18,17 +18,17 @@ from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
+from service.api.bodies import Problem
 from service.api.common import REFUSALS, Here, Sender
-from service.api.shapes import Problem
 from service.auth import Who
-from service.batch import Accepted, Batch
 from service.errors import BadBody, Busy, Refused, Unavailable, Unsupported
-from service.protocols import loki, otlp
-from service.protocols.encodings import Bounded
-from service.protocols.identity import Identities
-from service.protocols.records import LARGEST_ARRAY, Records
-from service.protocols.requests import Decoded, Head
-from service.service import Service
+from service.intake.batch import Accepted, Batch
+from service.intake.protocols import loki, otlp
+from service.intake.protocols.encodings import Bounded
+from service.intake.protocols.identity import Identities
+from service.intake.protocols.records import LARGEST_ARRAY, Records
+from service.intake.protocols.requests import Decoded, Head
+from service.runtime import Service
 
 T = TypeVar("T")
 router = APIRouter(tags=["shippers"])

@@ -7,18 +7,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
 
-from diagnose.rollback import start
-from service.api import shapes
-from service.api.common import REFUSALS, Here, JobName, Sender, storable
+from diagnose.decision.rollback import start
+from service.api import bodies
+from service.api.common import REFUSALS, Here, JobName, Sender
 from service.errors import Unknown
-from service.store import live, training
+from service.names import storable
+from service.store import attempts, training
 
 router = APIRouter(tags=["training"], responses=REFUSALS)
 _DECIDED = ("approved", "dispatched", "running", "succeeded")
 
 
-@router.post("/v1/jobs/{job}/checkpoints", response_model=shapes.Reported, summary="A checkpoint was saved")
-async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[shapes.Saved, Body()]) -> dict[str, Any]:
+@router.post("/v1/jobs/{job}/checkpoints", response_model=bodies.Reported, summary="A checkpoint was saved")
+async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[bodies.Saved, Body()]) -> dict[str, Any]:
     """Told again for the same step and attempt, the last word counts."""
     storable(saved.path, "path")
     attempt = await service.jobs.open(job, saved.attempt)
@@ -31,8 +32,8 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
     return {"job": job, "attempt": attempt.number, "stored": True}
 
 
-@router.post("/v1/jobs/{job}/progress", response_model=shapes.Reported, summary="A step is done")
-async def progress(job: JobName, service: Here, who: Sender, done: Annotated[shapes.Progress, Body()]) -> dict[str, Any]:
+@router.post("/v1/jobs/{job}/progress", response_model=bodies.Reported, summary="A step is done")
+async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bodies.Progress, Body()]) -> dict[str, Any]:
     """The latest is kept."""
     attempt = await service.jobs.open(job, done.attempt)
     at = done.time if done.time is not None else time.time()
@@ -45,7 +46,7 @@ async def progress(job: JobName, service: Here, who: Sender, done: Annotated[sha
 
 
 @router.get(
-    "/v1/jobs/{job}/resume", response_model=shapes.Resume, summary="Where the next attempt starts, and what it leaves out"
+    "/v1/jobs/{job}/resume", response_model=bodies.Resume, summary="Where the next attempt starts, and what it leaves out"
 )
 async def resume(
     job: JobName,
@@ -57,7 +58,7 @@ async def resume(
     await service.jobs.fresh(job, report=True)
 
     def work(connection: Any) -> dict[str, Any] | None:
-        latest = live.latest_attempt(connection, job)
+        latest = attempts.latest_attempt(connection, job)
         if latest is None:
             return None
         taken = training.rollbacks(connection, job, _DECIDED)

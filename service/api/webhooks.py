@@ -7,25 +7,25 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Response
 
-from service import webhooks
-from service.api import shapes
+from service.api import bodies
 from service.api.common import REFUSALS, Admin, Here
 from service.errors import Unknown
-from service.outgoing import Unreachable, shown
+from service.net.guarded import Unreachable, shown
+from service.notify import courier
 from service.store import webhooks as stored
 
 router = APIRouter(
     tags=["webhooks"],
-    responses={**REFUSALS, 409: {"model": shapes.Problem, "description": "There are too many already"}},
+    responses={**REFUSALS, 409: {"model": bodies.Problem, "description": "There are too many already"}},
 )
 WebhookId = Annotated[int, Path(ge=1, lt=1 << 62)]
 
 
-@router.post("/v1/webhooks", response_model=shapes.WebhookMade, status_code=201, summary="Tell somebody of what happens")
-async def add(service: Here, who: Admin, wanted: Annotated[shapes.WebhookWanted, Body()]) -> dict[str, Any]:
+@router.post("/v1/webhooks", response_model=bodies.WebhookMade, status_code=201, summary="Tell somebody of what happens")
+async def add(service: Here, who: Admin, wanted: Annotated[bodies.WebhookWanted, Body()]) -> dict[str, Any]:
     """Each delivery is signed as https://www.standardwebhooks.com says; the secret is shown here and never again."""
     service.courier.outgoing.check(wanted.url)
-    secret = webhooks.settled_secret(wanted.secret)
+    secret = courier.settled_secret(wanted.secret)
     events = tuple(dict.fromkeys(wanted.events))
     now = time.time()
     made = await service.store.awrite(
@@ -35,7 +35,7 @@ async def add(service: Here, who: Admin, wanted: Annotated[shapes.WebhookWanted,
             "secret": secret}  # fmt: skip
 
 
-@router.get("/v1/webhooks", response_model=shapes.WebhookList, summary="Who is told")
+@router.get("/v1/webhooks", response_model=bodies.WebhookList, summary="Who is told")
 async def listed(service: Here, who: Admin) -> dict[str, Any]:
     found = await service.store.aread(stored.listed)
     standing = await service.store.aread(stored.standing)
@@ -50,21 +50,21 @@ async def remove(webhook: WebhookId, service: Here, who: Admin) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/v1/webhooks/{webhook}/deliveries", response_model=shapes.DeliveryList, summary="Its latest deliveries")
+@router.get("/v1/webhooks/{webhook}/deliveries", response_model=bodies.DeliveryList, summary="Its latest deliveries")
 async def deliveries(webhook: WebhookId, service: Here, who: Admin) -> dict[str, Any]:
     if await service.store.aread(lambda connection: stored.find(connection, webhook)) is None:
         raise _unknown(webhook)
     return {"deliveries": await service.store.aread(lambda connection: stored.deliveries(connection, webhook, 100))}
 
 
-@router.post("/v1/webhooks/{webhook}/test", response_model=shapes.WebhookTested, summary="Send it something now")
+@router.post("/v1/webhooks/{webhook}/test", response_model=bodies.WebhookTested, summary="Send it something now")
 async def test(webhook: WebhookId, service: Here, who: Admin) -> dict[str, Any]:
     found = await service.store.aread(lambda connection: stored.find(connection, webhook))
     if found is None:
         raise _unknown(webhook)
     now = time.time()
     try:
-        answer = await webhooks.send(service.courier.outgoing, found, webhooks.notice_of_test(webhook, now), now)
+        answer = await courier.send(service.courier.outgoing, found, courier.notice_of_test(webhook, now), now)
     except Unreachable as error:
         return {"delivered": False, "status": None, "why": str(error)}
     # What it answered is not shown: who may add a webhook could read inner pages by it.

@@ -21,7 +21,7 @@ from service.api.events import stream
 from service.dashboard import actions, failures, frame, jobs, nodes, overview, rules, session
 from service.dashboard.page import common_values
 from service.errors import Refused, Unauthorised, Unknown
-from service.service import Service
+from service.runtime import Service
 
 log = logging.getLogger("diagnose.dashboard")
 _YEAR = "public, max-age=31536000, immutable"

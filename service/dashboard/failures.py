@@ -8,11 +8,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from service.api.common import place_of, storable
+from service.api.common import place_of
 from service.dashboard import charts, session
 from service.dashboard.overview import course
 from service.dashboard.page import PAGE, Page, taxonomy
 from service.errors import Forbidden, Unknown
+from service.names import storable
 from service.store import groups as states
 from service.store import overview, reading
 from service.store.overview import Asked

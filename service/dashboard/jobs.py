@@ -14,20 +14,20 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Diagnosis
-from diagnose.taxonomy import shipped_taxonomy
-from service.api.common import place_of, storable
+from service.api.common import place_of
 from service.api.jobs import corrected
 from service.api.raw import page as raw_page
 from service.api.raw import place as raw_place
 from service.api.raw import text as raw_text
-from service.batch import check_job
 from service.dashboard import charts, session
 from service.dashboard.charts import Point
 from service.dashboard.overview import liveness
 from service.dashboard.page import PAGE, Page, taxonomy
 from service.dashboard.words import LONGEST
 from service.errors import BadName, Forbidden, Refused, Unknown
+from service.names import check_job, storable
 from service.store import actions as stored
 from service.store import overview, reading, timeline
 from service.store.timeline import Lane, Mark

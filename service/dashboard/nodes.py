@@ -7,11 +7,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from diagnose.policy import ISOLATE, RELEASE
-from service.api.common import storable
+from diagnose.decision.policy import ISOLATE, RELEASE
 from service.dashboard import session
 from service.dashboard.page import Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
+from service.names import storable
 from service.store import nodechecks, overview, reading
 
 _MOST = 1500

@@ -14,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from diagnose import __version__
-from diagnose.taxonomy import shipped_taxonomy
-from service.api.common import place, storable
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+from service.api.common import place
 from service.auth import Who
 from service.dashboard import frame, session
 from service.errors import TooLarge
 from service.events import KINDS
-from service.service import Service
+from service.names import storable
+from service.runtime import Service
 from service.store import overview
 from service.store.overview import Asked
 

@@ -10,16 +10,16 @@ import regex
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from diagnose.learned import Learned
-from diagnose.matcher import CONFIRM_S
-from diagnose.rules import Rule, RuleSet, load
-from diagnose.verification import body_of
+from diagnose.knowledge.rules import Rule, RuleSet, load
+from diagnose.learning.learned_rule import Learned
+from diagnose.matching.matcher import CONFIRM_S
+from diagnose.verification.rules import body_of
 from service.api.rules import moved
 from service.dashboard import session
 from service.dashboard.page import PAGE, Page
 from service.errors import Forbidden, Refused, Unknown
 from service.store import overview
-from service.store.book import StoreBook, selected
+from service.store.learned_rules import StoreBook, selected
 
 _SHOWN = 10
 _LONGEST_LINE = 8000

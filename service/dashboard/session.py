@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from service.auth import LOCAL, Who
 from service.errors import Forbidden, Unauthorised
-from service.service import Service
+from service.runtime import Service
 
 COOKIE = "diagnose"
 _DAYS = 30

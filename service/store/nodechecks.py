@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
 
-from diagnose.history import CheckResult, NodeCheck
+from diagnose.decision.history import CheckResult, NodeCheck
 from service.store import tables as t
 from service.store.reading import record
 from service.store.upsert import upsert

@@ -255,7 +255,7 @@ node_checks = Table(  # what tests of nodes against each other said of each
     sqlite_with_rowid=False,
 )
 
-rules = Table(  # what diagnose.learned asks of a Book
+rules = Table(  # what diagnose.learning.learned_rule asks of a Book
     "rules",
     metadata,
     Column("id", Text, primary_key=True),

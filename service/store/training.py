@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select
 
-from diagnose.rollback import RollBack, Saved
+from diagnose.decision.rollback import RollBack, Saved
 from service.store import tables as t
 from service.store.upsert import upsert
 

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 _fault = os.environ.get("NODE_FAULT", "")
-_is_probe = "diagnose.probe" in sys.orig_argv
+_is_probe = "diagnose.nodecheck.probe" in sys.orig_argv
 _is_worker = _is_probe and "--worker" in sys.orig_argv
 
 if _is_worker and _fault in ("hang", "slow", "wrong", "corrupt", "linger"):

@@ -1,0 +1,410 @@
+"""Labelled cases -> accuracy.
+
+A corpus is a folder with ``labels.tsv`` (file, category, reason, root_cause_line, where, action, note) and the logs it names.
+Every case is replayed like ``diagnose replay`` would; nothing here knows what a log should say but the label.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from diagnose.diagnosis.evidence import Event, Evidence
+from diagnose.diagnosis.topology import plain_pci
+from diagnose.diagnosis.tracebacks import assemble
+from diagnose.errors import SourceError
+from diagnose.job import Job
+from diagnose.matching.matcher import Matcher
+from diagnose.reading.lines import clean
+from diagnose.reading.prefixes import body_start
+from diagnose.reading.sources import Source, find
+from diagnose.report import Report
+
+COLUMNS = ("file", "category", "reason", "root_cause_line", "where", "action", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What a case is known to be."""
+
+    file: str
+    category: str
+    reason: str
+    root_cause_line: tuple[str | None, int] | None
+    """(source, line); None where there is none"""
+    where: str
+    action: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """A report after somebody else was asked about it, or was not."""
+
+    report: Report
+    asked: bool
+    reason: str | None = None
+    """what was answered, whether the report follows it or not; None: no usable answer"""
+    line: tuple[str, int] | None = None
+    followed: bool = False
+    """the report is the answer's"""
+    before: Verdict | None = None
+    """the verdict on the report without it"""
+    line_near: bool = False
+    """the answer's line is the labelled one, or in its traceback"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one case came out."""
+
+    label: Label
+    category: str
+    reason: str
+    line: tuple[str, int] | None
+    action: str
+    confidence: float
+    exact: bool
+    near: bool
+    """the line or another of the same traceback"""
+    suspects: tuple[int, int, int] | None
+    """(found, named by the label, named by the report); None where the label names none"""
+    second: Second | None = None
+    """what a model came to, where one could be asked"""
+
+    @property
+    def category_right(self) -> bool:
+        return self.category == self.label.category
+
+    @property
+    def reason_right(self) -> bool:
+        return self.reason == self.label.reason
+
+    @property
+    def action_right(self) -> bool:
+        return self.action == self.label.action
+
+
+@dataclass(slots=True)
+class Score:
+    """Counts over cases."""
+
+    cases: int = 0
+    category: int = 0
+    reason: int = 0
+    action: int = 0
+    with_line: int = 0
+    exact: int = 0
+    near: int = 0
+    healthy: int = 0
+    alarms: int = 0
+    unknown: int = 0
+    with_suspects: int = 0
+    suspects_found: int = 0
+    suspects_right: int = 0
+    suspects_said: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        label = verdict.label
+        self.cases += 1
+        self.category += verdict.category_right
+        self.reason += verdict.reason_right
+        self.action += verdict.action_right
+        if label.root_cause_line is not None:
+            self.with_line += 1
+            self.exact += verdict.exact
+            self.near += verdict.near
+        if label.reason == "healthy":
+            self.healthy += 1
+            self.alarms += verdict.reason != "healthy"
+        else:
+            self.unknown += verdict.reason in ("unknown", "healthy")
+        if verdict.suspects is not None:
+            found, _, said = verdict.suspects
+            self.with_suspects += 1
+            self.suspects_found += found > 0
+            self.suspects_right += found
+            self.suspects_said += said
+
+
+@dataclass(slots=True)
+class Asked:
+    """Counts over the cases that somebody else was asked about."""
+
+    asked: int = 0
+    answered: int = 0
+    """with something usable, which may be unknown"""
+    followed: int = 0
+    improved: int = 0
+    worse: int = 0
+    reason: int = 0
+    """of the answers, whether followed or not"""
+    with_line: int = 0
+    line: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        second = verdict.second
+        if second is None or not second.asked:
+            return
+        assert second.before is not None
+        self.asked += 1
+        self.answered += second.reason is not None
+        self.followed += second.followed
+        self.improved += verdict.reason_right and not second.before.reason_right
+        self.worse += second.before.reason_right and not verdict.reason_right
+        self.reason += second.reason == verdict.label.reason
+        if verdict.label.root_cause_line is not None and second.reason is not None:
+            self.with_line += 1
+            self.line += second.line_near
+
+
+@dataclass(slots=True)
+class Results:
+    """How a corpus came out."""
+
+    corpus: str
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def whole(self) -> Score:
+        return _score(self.verdicts)
+
+    def asked(self) -> Asked | None:
+        """What asking came to; None where nobody could be asked."""
+        if all(verdict.second is None for verdict in self.verdicts):
+            return None
+        counts = Asked()
+        for verdict in self.verdicts:
+            counts.add(verdict)
+        return counts
+
+    def by_category(self) -> dict[str, Score]:
+        """A score for each category that the labels name."""
+        groups: dict[str, list[Verdict]] = {}
+        for verdict in self.verdicts:
+            groups.setdefault(verdict.label.category, []).append(verdict)
+        return {category: _score(groups[category]) for category in sorted(groups)}
+
+    def confusion(self) -> list[tuple[str, str, int]]:
+        """(labelled, said, how often), the most frequent first."""
+        counts = Counter((v.label.reason, v.reason) for v in self.verdicts if not v.reason_right)
+        return [(wanted, said, count) for (wanted, said), count in counts.most_common()]
+
+    def calibration(self) -> list[tuple[float, int, int]]:
+        """(confidence said, cases, right) of each level of confidence."""
+        levels: dict[float, list[bool]] = {}
+        for verdict in self.verdicts:
+            levels.setdefault(round(verdict.confidence, 2), []).append(verdict.reason_right)
+        return [(level, len(right), sum(right)) for level, right in sorted(levels.items(), reverse=True)]
+
+
+def _score(verdicts: Sequence[Verdict]) -> Score:
+    score = Score()
+    for verdict in verdicts:
+        score.add(verdict)
+    return score
+
+
+def labels(corpus: Path) -> list[Label]:
+    """The labels of a corpus."""
+    path = corpus / "labels.tsv"
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "a corpus is a folder with labels.tsv and the logs that it names; see docs/diagnosis.md"
+        raise SourceError(f"cannot be read: {getattr(error, 'strerror', error)}", where=str(path), remedy=remedy) from None
+    rows = list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    if not rows or tuple(rows[0]) != COLUMNS:
+        raise SourceError("the header is not that of labels.tsv", where=f"{path}:1", remedy=f"use: {' <tab> '.join(COLUMNS)}")
+    found = []
+    for number, row in enumerate(rows[1:], 2):
+        if not row:
+            continue
+        if len(row) != len(COLUMNS):
+            raise SourceError(
+                f"{len(row)} fields where {len(COLUMNS)} are wanted", where=f"{path}:{number}", remedy="separate them by tabs"
+            )
+        file, category, reason, line, where, action, note = row
+        found.append(Label(file, category, reason, _line(line, f"{path}:{number}"), where, action, note))
+    return found
+
+
+def _line(text: str, where: str) -> tuple[str | None, int] | None:
+    if text in ("-", ""):
+        return None
+    source, _, number = text.rpartition(":")
+    if not number.isdigit():
+        raise SourceError(f"{text!r} is not a line", where=where, remedy="write a number, FILE:NUMBER, or -")
+    return source or None, int(number)
+
+
+def evaluate(
+    corpus: Path, matcher: Matcher, *, only: str = "", ask: Callable[[Report, Evidence], Second] | None = None
+) -> Iterator[Verdict]:
+    """The verdict on each case of a corpus. ``ask``: whom to ask about a report, such as a model."""
+    for label in labels(corpus):
+        if only not in label.file:
+            continue
+        found = find([str(corpus / label.file)])
+        if not found.sources:
+            problem = found.problems[0] if found.problems else None
+            raise problem or SourceError("no such log", where=str(corpus / label.file), remedy="mend labels.tsv")
+        job = Job(label.file, found.sources, matcher)
+        for number, source in enumerate(found.sources):
+            for chunk in source.chunks():
+                job.feed(number, chunk)
+            job.close(number)
+        report = job.report()
+        verdict = judge(label, report, found.sources)
+        if ask is not None:
+            second = ask(report, job.evidence())
+            _, near = _placed(label, second.line, found.sources)
+            second = replace(second, before=verdict, line_near=near)
+            verdict = replace(judge(label, second.report, found.sources), second=second)
+        yield verdict
+        job.compression.kept.close()
+
+
+def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
+    """A report against its label."""
+    diagnosis = report.diagnosis
+    root = diagnosis.root_cause
+    exact, near = _placed(label, (root.source, root.line) if root else None, sources)
+    suspects = diagnosis.suspects
+    return Verdict(
+        label=label,
+        category=diagnosis.category,
+        reason=diagnosis.reason,
+        line=(root.source, root.line) if root else None,
+        action=report.action.kind,
+        confidence=diagnosis.confidence,
+        exact=exact,
+        near=near,
+        suspects=_suspects(label.where, suspects.nodes, suspects.ranks, suspects.gpus),
+    )
+
+
+def _placed(label: Label, found: tuple[str, int] | None, sources: Sequence[Source]) -> tuple[bool, bool]:
+    """Whether a line is the labelled one; whether it is that or another of its traceback."""
+    if label.root_cause_line is None or found is None:
+        return False, False
+    name, line = label.root_cause_line
+    if name is not None and not found[0].endswith(name):
+        return False, False
+    exact = found[1] == line
+    return exact, exact or _one_traceback(next(s for s in sources if s.name == found[0]), line, found[1])
+
+
+def _one_traceback(source: Source, one: int, other: int) -> bool:
+    """Whether both lines stand in one chain of tracebacks, or in one run of them where ranks interleave."""
+    events = []
+    last = max(one, other) + 400
+    rest = b""
+    for chunk in source.chunks():
+        *lines, rest = (rest + chunk).split(b"\n")
+        events += lines
+        if len(events) > last:
+            break
+    else:
+        events.append(rest)
+    tracebacks, _ = assemble(
+        Event(number, 0, number, text.decode("utf-8", "replace"), -1, body_start(text))
+        for number, text in ((number, clean(line)) for number, line in enumerate(events[:last], 1))
+    )
+    for traceback in tracebacks:
+        chain = list(traceback.chain())
+        begin, end = min(part.begin for part in chain), max(part.end for part in chain)
+        if begin <= min(one, other) and max(one, other) <= end:
+            return True
+    return False
+
+
+_RANKS = re.compile(r"\b(?:local )?ranks? (?P<ranks>\d+(?:\s*(?:,|-|and)\s*\d+)*)|\btask (?P<task>\d+)")
+_GPU = re.compile(
+    r"(?:\bGPU )?\b(?P<pci>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.\d)?)\b|\b[GN]PU ?(?P<gpu>\d+)\b"
+)
+_HOST = re.compile(r"\b(?:[a-z][\w-]*\d[\w.-]*|\d+(?:\.\d+){3})\b")
+
+
+def _suspects(where: str, nodes: Sequence[str], ranks: Sequence[int], gpus: Sequence[str]) -> tuple[int, int, int] | None:
+    """How many of those that a label names the report suspects too."""
+    if where in ("-", ""):
+        return None
+    named_ranks: set[int] = set()
+    rest = where
+    for found in _RANKS.finditer(where):
+        text = found["ranks"] or found["task"]
+        for part in re.split(r",|and", text):
+            first, _, last = part.partition("-")
+            named_ranks.update(range(int(first), int(last or first) + 1))
+        rest = rest.replace(found[0], " ")
+    named_gpus = {found["pci"] or found["gpu"] for found in _GPU.finditer(where)}
+    rest = _GPU.sub(" ", rest)
+    named_nodes = set(_HOST.findall(rest))
+    named = len(named_ranks) + len(named_gpus) + len(named_nodes)
+    if not named:
+        return None
+    right = len(named_ranks & set(ranks))
+    right += sum(any(_same_gpu(gpu, said) for said in gpus) for gpu in named_gpus)
+    right += sum(any(_same_node(node, said) for said in [*nodes, *gpus]) for node in named_nodes)
+    return right, named, len(ranks) * bool(named_ranks) + len(gpus) * bool(named_gpus) + len(nodes) * bool(named_nodes)
+
+
+def _same_node(one: str, other: str) -> bool:
+    """A node is written with and without its domain."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def _same_gpu(one: str, other: str) -> bool:
+    return plain_pci(one) == plain_pci(other) if ":" in one and ":" in other else one == other
+
+
+def as_dict(results: Results) -> dict[str, Any]:
+    """For machines."""
+
+    def score(one: Score) -> dict[str, Any]:
+        return {name: getattr(one, name) for name in Score.__dataclass_fields__}
+
+    return {
+        "corpus": results.corpus,
+        "whole": score(results.whole),
+        "by_category": {category: score(one) for category, one in results.by_category().items()},
+        "confusion": [{"labelled": a, "said": b, "cases": n} for a, b, n in results.confusion()],
+        "asked": asdict(asked) if (asked := results.asked()) else None,
+        "calibration": [{"confidence": c, "cases": n, "right": r} for c, n, r in results.calibration()],
+        "cases": [
+            {
+                "file": v.label.file,
+                "labelled": v.label.reason,
+                "said": v.reason,
+                "category": v.category,
+                "line": v.line[1] if v.line else None,
+                "labelled_line": v.label.root_cause_line[1] if v.label.root_cause_line else None,
+                "action": v.action,
+                "labelled_action": v.label.action,
+                "confidence": v.confidence,
+                "exact": v.exact,
+                "near": v.near,
+                "suspects": v.suspects,
+                "asked": None if v.second is None or not v.second.asked else _second_as_dict(v.second),
+            }
+            for v in results.verdicts
+        ],
+    }
+
+
+def _second_as_dict(second: Second) -> dict[str, Any]:
+    assert second.before is not None
+    return {
+        "answered": second.reason,
+        "line": second.line[1] if second.line else None,
+        "near": second.line_near,
+        "followed": second.followed,
+        "before": second.before.reason,
+        "notes": second.report.diagnosis.notes,
+    }

@@ -1,0 +1,396 @@
+"""Lines -> kept or dropped, counted; the job's numbers pulled out on the way.
+
+Kept are failure evidence, what no rule knows, segments that had to be cut, and *notable* metric lines: a loss that is not
+a number or leaps, for the line that shows it is evidence although its like is dropped. The kept log goes to a temporary file
+when it outgrows memory, so a job of any size needs little of it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import tempfile
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import truediv
+from typing import IO, NamedTuple
+
+from diagnose.compression.outliers import Watch, stand_out
+from diagnose.matching.databases import core
+from diagnose.matching.matcher import Matcher
+from diagnose.matching.scan import KEPT, Cursor, Scan
+from diagnose.matching.series import Column, Series, rows, summary
+from diagnose.reading.lines import LONGEST, Block, Blocks, clean
+
+NOTABLE = -2
+"""The rule number of a kept metric line."""
+_IN_MEMORY = 2 << 20
+_HEADER = struct.Struct("<IIQ")
+_ROOM = ((8, 512), (64, 64), (1 << 62, 8))
+"""(sources, points a series): 512 ranks that all print their loss need not all be kept in full"""
+_HEAD = 160
+_MOST_FACTS = 16_384
+_WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
+_summarise, _bucketise, _stand_out = (
+    (core.summary, core.rows, core.stand_out) if core is not None else (summary, rows, stand_out)
+)
+
+
+class KeptLine(NamedTuple):
+    """A segment that was kept."""
+
+    source: int
+    line: int
+    text: bytes
+    rule: int
+    """the deciding failure rule; -1 no rule; NOTABLE a metric line"""
+    cut: int
+    """bytes that were cut off its end"""
+
+
+class KeptLog:
+    """The compressed log: kept segments in the order they came."""
+
+    def __init__(self) -> None:
+        self._text: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the job
+        self._index: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self._end = 0
+        self.lines = 0
+
+    def add(self, source: int, scan: Scan) -> None:
+        count = len(scan.kept) // KEPT.size
+        if not count:
+            return
+        self._text.write(scan.text)
+        self._index.write(_HEADER.pack(source, count, self._end) + scan.kept)
+        self._end += len(scan.text)
+        self.lines += count
+
+    def __iter__(self) -> Iterator[KeptLine]:
+        """All kept segments. Nothing may be added meanwhile."""
+        for row in self.rows():
+            yield KeptLine(*row)
+
+    def rows(self) -> Iterator[tuple[int, int, bytes, int, int]]:
+        """The same as plain tuples, which is quicker where they are many."""
+        for source, records, offset in self._batches():
+            text = self._text_of(records, offset)
+            for line, start, length, rule, cut, _, _ in KEPT.iter_unpack(records):
+                yield source, line, text[start : start + length], rule, cut
+
+    def chosen(self, choose: Callable[[int, int, int], bool]) -> Iterator[tuple[int, KeptLine]]:
+        """(order, segment) of those that ``choose(order, source, rule)`` takes; the text of the others is not read."""
+        order = 0
+        for source, records, offset in self._batches():
+            text: bytes | None = None
+            for line, start, length, rule, cut, _, _ in KEPT.iter_unpack(records):
+                if choose(order, source, rule):
+                    if text is None:
+                        text = self._text_of(records, offset)
+                    yield order, KeptLine(source, line, text[start : start + length], rule, cut)
+                order += 1
+
+    def _batches(self) -> Iterator[tuple[int, bytes, int]]:
+        """(source, records, where their text begins) of what each block brought."""
+        at = 0
+        try:
+            while True:
+                self._index.seek(at)
+                header = self._index.read(_HEADER.size)
+                if not header:
+                    break
+                source, count, offset = _HEADER.unpack(header)
+                records = self._index.read(count * KEPT.size)
+                at = self._index.tell()
+                yield source, records, offset
+        finally:
+            self._index.seek(0, 2)
+            self._text.seek(0, 2)
+
+    def _text_of(self, records: bytes, offset: int) -> bytes:
+        last = max(record[1] + record[2] for record in KEPT.iter_unpack(records))
+        self._text.seek(offset)
+        return self._text.read(last)
+
+    def close(self) -> None:
+        self._text.close()
+        self._index.close()
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came in and what was kept."""
+
+    lines_in: int = 0
+    bytes_in: int = 0
+    lines_kept: int = 0
+    bytes_kept: int = 0
+    blank: int = 0
+    dropped: Counter[int] = field(default_factory=Counter)
+    """rule -> lines"""
+    dropped_before: Counter[str] = field(default_factory=Counter)
+    """kind -> lines that rules dropped which are gone by now"""
+
+
+class Progress:
+    """How far one source came, as its metric lines tell."""
+
+    def __init__(self) -> None:
+        self.first = b""
+        """the first metric line, as far as a time stamp may stand in it"""
+        self.last = b""
+        self.last_line = 0
+
+    def see(self, data: memoryview | bytes, column: Column) -> None:
+        if not self.first:
+            self.first = bytes(data[column.starts[0] : min(column.ends[0], column.starts[0] + _HEAD)])
+        self.last = bytes(data[column.starts[-1] : min(column.ends[-1], column.starts[-1] + _HEAD)])
+        self.last_line = max(self.last_line, column.lines[-1])
+
+
+class Course:
+    """How a source went on: what is asked of its numbers, line by line."""
+
+    def __init__(
+        self, signs: list[list[tuple[int, int]]], steps: list[tuple[int, float]], last_line: int, last_step: float | None
+    ) -> None:
+        self._lines = [[line for line, _ in marks] for marks in signs]
+        self._behind = [list(accumulate((count for _, count in reversed(marks)), initial=0)) for marks in signs]
+        self._steps = steps
+        self._step_lines = [line for line, _ in steps]
+        self._last_line, self._last_step = last_line, last_step
+
+    def signs_after(self, line: int) -> int:
+        """How many signs of progress (a step, a loss, a progress bar that moved) stand behind ``line``, about."""
+        return max(
+            (behind[len(lines) - bisect_right(lines, line)] for lines, behind in zip(self._lines, self._behind, strict=True)),
+            default=0,
+        )
+
+    def steps_gained(self, line: int) -> float:
+        """How many steps the job went on for behind ``line``: a line of progress may come every tenth step only."""
+        before = self.step_at(line)
+        if before is None or self._last_step is None or self._last_line <= line:
+            return 0.0
+        return self._last_step - before
+
+    def step_at(self, line: int) -> float | None:
+        """The last step told before ``line``, about."""
+        if line >= self._last_line:
+            return self._last_step
+        at = bisect_right(self._step_lines, line)
+        return self._steps[at - 1][1] if at else None
+
+
+class Stream:
+    """One source on its way through."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.progress = Progress()
+        self.blocks = Blocks()
+        self.cursor = Cursor()
+        self.series: dict[str, Series] = {}
+        self.watches = {name: Watch(factor) for name, factor in _WATCHED.items()}
+
+
+class Compression:
+    """The compressed log of one job, its counts and its numbers."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher = matcher
+        self.counts = Counts()
+        self.kept = KeptLog()
+        self.facts: list[tuple[int, bytes]] = []
+        """(source, text) of lines that tell who is who; the first ones"""
+        self.streams: dict[int, Stream] = {}
+
+    def feed(self, source: int, chunk: bytes) -> list[Scan]:
+        """The next bytes of a source; returns what they completed."""
+        stream = self._stream(source)
+        self.counts.bytes_in += len(chunk)
+        return [self._add(stream, block) for block in stream.blocks.feed(chunk)]
+
+    def close(self, source: int) -> list[Scan]:
+        """The source has ended: its last line counts even without a line end."""
+        stream = self._stream(source)
+        scans = [self._add(stream, block) for block in stream.blocks.close()]
+        if stream.cursor.content:
+            scans.append(self._add(stream, Block(b"\n")))
+        return scans
+
+    def restart(self, source: int) -> list[Scan]:
+        """The source begins anew: what comes next is line 1."""
+        scans = self.close(source)
+        stream = self._stream(source)
+        stream.cursor = Cursor()
+        return scans
+
+    def series(self, name: str) -> tuple[int, Series] | None:
+        """The fullest series called ``name``, and its source."""
+        found = [(stream.series[name].count, number) for number, stream in self.streams.items() if name in stream.series]
+        if not found:
+            return None
+        _, number = max(found, key=lambda row: (row[0], -row[1]))
+        return number, self.streams[number].series[name]
+
+    @property
+    def series_names(self) -> list[str]:
+        names = {name for stream in self.streams.values() for name in stream.series}
+        return sorted(names - {"step", "progress"})
+
+    @property
+    def last_step(self) -> float | None:
+        steps = [s.series["step"].last for s in self.streams.values() if "step" in s.series]
+        return max(steps, default=None)
+
+    def progress(self, source: int) -> Progress:
+        """How far a source came."""
+        return self._stream(source).progress
+
+    def lines_of(self, source: int) -> int:
+        """How many lines a source has so far."""
+        cursor = self._stream(source).cursor
+        return cursor.line - 1 + cursor.content
+
+    def course(self, source: int) -> Course:
+        """How a source went on, as it stands now."""
+        stream = self._stream(source)
+        signs = [
+            list(zip(*(map(int, stream.series[name].column(part)) for part in ("line", "count")), strict=True))
+            for name in ("step", "loss", "progress")
+            if name in stream.series
+        ]
+        steps = stream.series.get("step")
+        known = list(zip(map(int, steps.column("line")), steps.column("step"), strict=True)) if steps is not None else []
+        last = steps.last if steps is not None and steps.count else None
+        return Course(signs, known, stream.progress.last_line, last)
+
+    def dropped_by_kind(self) -> dict[str, int]:
+        """Lines dropped, by the kind of the rule that dropped them; blank lines too."""
+        kinds: Counter[str] = Counter(self.counts.dropped_before)
+        for rule, lines in self.counts.dropped.items():
+            kinds[self.matcher.rules[rule].kind or "?"] += lines
+        if self.counts.blank:
+            kinds["blank"] += self.counts.blank
+        return dict(kinds.most_common())
+
+    def dropped_by_rule(self) -> dict[str, int]:
+        """Lines dropped, by the rule that dropped them."""
+        return {self.matcher.rules[rule].id: lines for rule, lines in self.counts.dropped.most_common()}
+
+    def _stream(self, source: int) -> Stream:
+        stream = self.streams.get(source)
+        if stream is None:
+            stream = self.streams[source] = Stream(source)
+        return stream
+
+    def _add(self, stream: Stream, block: Block) -> Scan:
+        before = stream.cursor
+        scan = self.matcher.scan(block, before)
+        notable: set[tuple[int, int, int]] = set()
+        for name, column in scan.numbers.items():
+            watch = stream.watches.get(name)
+            if watch is not None:
+                for index in watch.notable(column, _stand_out):
+                    notable.add((column.starts[index], column.ends[index], column.lines[index]))
+            self._series_of(stream, name).extend(column, _summarise, _bucketise)
+            if name == "step" or (name == "loss" and "step" not in scan.numbers):
+                stream.progress.see(block.data, column)
+        if notable:
+            self._keep_notable(scan, block, before, sorted(notable))
+        if any(self.matcher.rules[rule].facts for rule in _rules_of(scan)):
+            self._set_facts_aside(stream.number, scan, block, before)
+        stream.cursor = scan.cursor
+        counts = self.counts
+        counts.lines_in += scan.lines
+        counts.blank += scan.blank
+        counts.lines_kept += scan.lines_kept
+        counts.bytes_kept += scan.bytes_kept
+        for rule, lines in scan.dropped:
+            counts.dropped[rule] += lines
+        self.kept.add(stream.number, scan)
+        return scan
+
+    def _series_of(self, stream: Stream, name: str) -> Series:
+        series = stream.series.get(name)
+        if series is None:
+            others = sum(name in other.series for other in self.streams.values())
+            room = next(room for most, room in _ROOM if others < most)
+            series = stream.series[name] = Series(room)
+        return series
+
+    def _keep_notable(self, scan: Scan, block: Block, before: Cursor, places: list[tuple[int, int, int]]) -> None:
+        """Move metric segments from the dropped to the kept: in the text, the records and the counts."""
+        records = [list(record) for record in KEPT.iter_unpack(scan.kept)]
+        already = {record[0] for record in records}
+        if before.kept:
+            already.add(before.line)
+        dropped = Counter(dict(scan.dropped))
+        data = bytes(block.data)
+        text = bytearray(scan.text)
+        for start, end, line in places:
+            segment = clean(data[start:end][:LONGEST])
+            records.append([line, len(text), len(segment), NOTABLE, 0, start, end])
+            text += segment + b"\n"
+            scan.bytes_kept += len(segment) + 1
+            if line in already:
+                continue
+            already.add(line)
+            if line == scan.cursor.line and scan.cursor.content:
+                scan.cursor = scan.cursor._replace(kept=True)  # its line has not ended: it will count as kept then
+            else:
+                dropped[self._counted_under(data, end)] -= 1
+                scan.lines_kept += 1
+        records.sort(key=lambda record: record[5])
+        scan.kept = b"".join(KEPT.pack(*record) for record in records)
+        scan.text = bytes(text)
+        scan.dropped = sorted((+dropped).items())
+
+    def _set_facts_aside(self, source: int, scan: Scan, block: Block, before: Cursor) -> None:
+        """Lines that only tell who is who move from the kept to the dropped, and their text to ``facts``."""
+        records = list(KEPT.iter_unpack(scan.kept))
+        shared = Counter(record[0] for record in records)
+        dropped = Counter(dict(scan.dropped))
+        text, rest, kept = bytearray(), scan.text, []
+        for line, offset, length, rule, cut, start, end in records:
+            words = rest[offset : offset + length]
+            # A line of several segments stays: what it counts as may hang on what comes in the next block.
+            alone = shared[line] == 1 and (start == 0 or block.data[start - 1] == 10) and end < len(block.data)
+            begun = line == before.line and before.content
+            if rule >= 0 and self.matcher.rules[rule].facts and alone and not begun and block.data[end] == 10:
+                if len(self.facts) < _MOST_FACTS:
+                    self.facts.append((source, words))
+                scan.lines_kept -= 1
+                scan.bytes_kept -= length + 1
+                dropped[rule] += 1
+            else:
+                kept.append(KEPT.pack(line, len(text), length, rule, cut, start, end))
+                text += words + b"\n"
+        scan.kept, scan.text = b"".join(kept), bytes(text)
+        scan.dropped = sorted(dropped.items())
+
+    def _counted_under(self, data: bytes, end: int) -> int:
+        """The rule that the line around ``end`` was counted under."""
+        stop = data.index(b"\n", end)
+        line = data[data.rfind(b"\n", 0, stop) + 1 : stop + 1]
+        return self.matcher.scan(Block(line), Cursor()).dropped[0][0]
+
+
+def _rules_of(scan: Scan) -> set[int]:
+    return {record[3] for record in KEPT.iter_unpack(scan.kept) if record[3] >= 0}
+
+
+def points(series: Series) -> list[list[float | None]]:
+    """[step, mean, least, most] of each bucket; None where there is no number."""
+    step, finite, total, least, most = (series.column(name) for name in ("step", "finite", "total", "least", "most"))
+    if all(finite) and not any(map(math.isnan, step)):  # nothing to leave out: quickly
+        return list(map(list, zip(step, map(truediv, total, finite), least, most, strict=True)))
+    result: list[list[float | None]] = []
+    for at, count, sum_, low, high in zip(step, finite, total, least, most, strict=True):
+        where = at if at == at else None
+        result.append([where, sum_ / count, low, high] if count else [where, None, None, None])
+    return result

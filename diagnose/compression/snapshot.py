@@ -1,0 +1,229 @@
+"""The state of a job's compression -> bytes, and back: what a service needs to go on after it was killed.
+
+A restored job goes on as if nothing had happened: half lines, counts, series, watches and clocks are where they were. The
+kept lines are not in a snapshot, for they only grow: whoever keeps snapshots keeps them too, in order, and gives back as
+many as there were (``Compression.kept.lines``). Lines kept after the snapshot must be left out; the bytes that follow
+bring them again.
+
+Rules go by their ids, since numbers mean something in one matcher only. What a rule dropped that is gone by now still counts.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import zstandard
+
+from diagnose.compression.kept_log import NOTABLE, Compression, KeptLine, Stream
+from diagnose.errors import DiagnoseError
+from diagnose.knowledge.rules import Rule
+from diagnose.matching.matcher import Matcher
+from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
+from diagnose.matching.series import Series
+
+FORMAT = 2
+NOTABLE_ID = "notable"
+"""stands for a metric line that was kept because it stands out"""
+_LENGTH = struct.Struct("<I")
+_MOST_BYTES = 1 << 30
+_A_BATCH = 1000
+
+
+class StoredLine(NamedTuple):
+    """A kept segment as it is stored."""
+
+    source: int
+    line: int
+    text: bytes
+    rule: str | None
+    """the id of the deciding failure rule, NOTABLE_ID, or None: no rule knew it"""
+    cut: int = 0
+
+
+def stored(line: KeptLine, rules: Sequence[Rule]) -> StoredLine:
+    """``line`` with its rule's id."""
+    return StoredLine(line.source, line.line, line.text, _id_of(line.rule, rules), line.cut)
+
+
+def snapshot(compression: Compression, beside: Any = None, first: bytes = b"") -> bytes:
+    """Everything but the kept lines. ``beside`` (as JSON has it) and ``first`` are the job's own, see ``beside_of``."""
+    rules = compression.matcher.rules
+    blobs = _Blobs()
+    counts = compression.counts
+    state = {
+        "format": FORMAT,
+        "kept": compression.kept.lines,
+        "beside": beside,
+        "first": blobs.add(first),
+        "counts": [counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank],
+        "dropped": [[rules[number].id, rules[number].kind, lines] for number, lines in counts.dropped.items()],
+        "dropped_before": dict(counts.dropped_before),
+        "facts": [[source, blobs.add(text)] for source, text in compression.facts],
+        "streams": [_stream(stream, rules, blobs) for stream in compression.streams.values()],
+    }
+    head = json.dumps(state, separators=(",", ":")).encode()
+    return zstandard.ZstdCompressor(level=1).compress(_LENGTH.pack(len(head)) + head + blobs.data)
+
+
+def beside_of(data: bytes) -> tuple[Any, bytes]:
+    """What the job put beside its compression."""
+    state, blobs = _opened(data)
+    return state["beside"], blobs.get(state["first"])
+
+
+def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine]) -> Compression:
+    """The compression that ``data`` is a snapshot of, with its kept lines."""
+    state, blobs = _opened(data)
+    numbers = {rule.id: number for number, rule in enumerate(matcher.rules)}
+    compression = Compression(matcher)
+    counts = compression.counts
+    counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank = state["counts"]
+    counts.dropped_before.update(state["dropped_before"])
+    for rule, kind, lines in state["dropped"]:
+        if rule in numbers:
+            counts.dropped[numbers[rule]] += lines
+        else:
+            counts.dropped_before[kind or "?"] += lines
+    compression.facts = [(source, blobs.get(place)) for source, place in state["facts"]]
+    for entry in state["streams"]:
+        stream = _restored_stream(entry, numbers, blobs)
+        compression.streams[stream.number] = stream
+    for source, scan in _scans(kept, numbers, state["kept"]):
+        compression.kept.add(source, scan)
+    if compression.kept.lines != state["kept"]:
+        raise DiagnoseError(
+            f"{compression.kept.lines:,} kept lines were given back of {state['kept']:,}",
+            where="snapshot",
+            remedy="restore the store from a backup, or let the job be read anew from its raw log",
+        )
+    return compression
+
+
+# --- one source ---------------------------------------------------------------------------------------------------------------
+
+
+def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, Any]:
+    rest, overflow, bytes_in = stream.blocks.state
+    line, content, was_kept, rule = stream.cursor
+    return {
+        "number": stream.number,
+        "blocks": [blobs.add(rest), overflow, bytes_in],
+        "cursor": [line, content, was_kept, _id_of(rule, rules)],
+        "progress": [blobs.add(stream.progress.first), blobs.add(stream.progress.last), stream.progress.last_line],
+        "series": {name: _series(series, blobs) for name, series in stream.series.items()},
+        "watches": {
+            name: [blobs.numbers(recent), until, blobs.numbers([limit]), found]
+            for name, watch in stream.watches.items()
+            for recent, until, limit, found in (watch.state,)
+        },
+    }
+
+
+def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blobs) -> Stream:
+    stream = Stream(entry["number"])
+    rest, overflow, bytes_in = entry["blocks"]
+    stream.blocks.state = blobs.get(rest), overflow, bytes_in
+    line, content, was_kept, rule = entry["cursor"]
+    number = _number_of(rule, numbers)
+    # A half line whose rule is gone counts as kept: there is no kind left to count it under.
+    stream.cursor = Cursor(line, content, was_kept or (content and number < 0), number)
+    first, last, last_line = entry["progress"]
+    stream.progress.first, stream.progress.last, stream.progress.last_line = blobs.get(first), blobs.get(last), last_line
+    stream.series = {name: _restored_series(values, blobs) for name, values in entry["series"].items()}
+    for name, (recent, until, limit, found) in entry["watches"].items():
+        if name in stream.watches:
+            stream.watches[name].state = list(blobs.floats(recent)), until, blobs.floats(limit)[0], found
+    return stream
+
+
+def _series(series: Series, blobs: _Blobs) -> list[Any]:
+    ends = [series.first, series.last, series.last_step, series.least, series.least_step, series.most, series.most_step]
+    return [series.room, series.width, series.count, series.not_finite, blobs.numbers(ends), blobs.numbers(series.table)]
+
+
+def _restored_series(values: list[Any], blobs: _Blobs) -> Series:
+    room, width, count, not_finite, ends, table = values
+    first, last, last_step, least, least_step, most, most_step = blobs.floats(ends)
+    return Series(
+        room, width, blobs.floats(table), count, not_finite, first, last, last_step, least, least_step, most, most_step
+    )  # fmt: skip
+
+
+# --- rules and lines ----------------------------------------------------------------------------------------------------------
+
+
+def _id_of(number: int, rules: Sequence[Rule]) -> str | None:
+    return NOTABLE_ID if number == NOTABLE else rules[number].id if number >= 0 else None
+
+
+def _number_of(rule: str | None, numbers: dict[str, int]) -> int:
+    return NOTABLE if rule == NOTABLE_ID else numbers.get(rule, UNKNOWN) if rule is not None else UNKNOWN
+
+
+def _scans(kept: Iterable[StoredLine], numbers: dict[str, int], most: int) -> Iterator[tuple[int, Scan]]:
+    """(source, lines as a scan brings them), a batch at a time."""
+    given = 0
+    for source, lines in groupby(kept, key=lambda line: line.source):
+        text, records = bytearray(), bytearray()
+        count = 0
+        for line in lines:
+            if given >= most:
+                break
+            given += 1
+            records += KEPT.pack(line.line, len(text), len(line.text), _number_of(line.rule, numbers), line.cut, 0, 0)
+            text += line.text + b"\n"
+            count += 1
+            if count == _A_BATCH:
+                yield source, Scan(Cursor(), bytes(text), bytes(records))
+                text, records, count = bytearray(), bytearray(), 0
+        if count:
+            yield source, Scan(Cursor(), bytes(text), bytes(records))
+
+
+# --- bytes and numbers beside the JSON ---------------------------------------------------------------------------------------
+
+
+class _Blobs:
+    """Bytes and doubles behind the JSON, which names them by (where, how many bytes)."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+
+    def add(self, data: bytes) -> list[int]:
+        place = [len(self.data), len(data)]
+        self.data += data
+        return place
+
+    def numbers(self, values: Iterable[float]) -> list[int]:
+        return self.add(array("d", values).tobytes())
+
+    def get(self, place: Sequence[int]) -> bytes:
+        return bytes(self.data[place[0] : place[0] + place[1]])
+
+    def floats(self, place: Sequence[int]) -> array[float]:
+        values = array("d")
+        values.frombytes(self.get(place))
+        return values
+
+
+def _opened(data: bytes) -> tuple[dict[str, Any], _Blobs]:
+    try:
+        whole = zstandard.ZstdDecompressor().decompress(data, max_output_size=_MOST_BYTES)
+        (length,) = _LENGTH.unpack_from(whole)
+        state = json.loads(whole[_LENGTH.size : _LENGTH.size + length])
+    except (zstandard.ZstdError, struct.error, ValueError) as error:
+        raise DiagnoseError(
+            f"is damaged: {error}", where="snapshot", remedy="let the job be read anew from its raw log"
+        ) from None
+    if state.get("format") != FORMAT:
+        raise DiagnoseError(
+            f"has format {state.get('format')!r}; this version reads {FORMAT}",
+            where="snapshot",
+            remedy="let the version that wrote it finish its jobs first, or let them be read anew from their raw logs",
+        )
+    return state, _Blobs(whole[_LENGTH.size + length :])

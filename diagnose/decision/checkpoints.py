@@ -1,0 +1,58 @@
+"""What a job can go back to: the checkpoints that its log tells of, and which one when the loss went wrong.
+
+A checkpoint of step n holds the weights after n steps; batch n is the one that step n learns from. What lies shortly before
+the onset is not trusted either: the loss shows what the weights took in some steps ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from diagnose.decision.history import Checkpoint
+from diagnose.decision.policy import Rollback
+from diagnose.knowledge.rules import Rule
+from diagnose.reading.prefixes import body_start
+
+MOST = 256
+_WORDS = (b"heckpoint", b"saving model")
+_MOST_STEP = 10**12
+
+
+def saved(facts: Iterable[tuple[int, bytes]], rules: Sequence[Rule]) -> tuple[Checkpoint, ...]:
+    """The checkpoints that lines set aside tell of, oldest first; of many the newest."""
+    import regex
+
+    telling = [
+        (regex.compile(rule.pattern), "-saved-" in rule.id)
+        for rule in rules
+        if rule.facts and rule.id.startswith("checkpoint-") and "(?P<step>" in rule.pattern and "(?P<path>" in rule.pattern
+    ]
+    found: dict[int, Checkpoint] = {}
+    for _, words in facts if telling else ():
+        if not any(word in words for word in _WORDS):
+            continue
+        body = words[body_start(words) :].decode("utf-8", "replace")
+        for pattern, complete in telling:
+            match = pattern.search(body, timeout=0.05)
+            if match is not None and (step := int(match["step"])) < _MOST_STEP:
+                found.pop(step, None)  # saved again after a roll-back: the later one counts
+                found[step] = Checkpoint(step, match["path"], complete=complete)
+    return tuple(sorted(found.values(), key=lambda one: one.step)[-MOST:])
+
+
+def stretch(onset: float, last: float | None, rollback: Rollback, wider: int = 0) -> tuple[int, int]:
+    """The batches to leave out for an anomaly that began at ``onset``; each time that it came back, twice as many."""
+    begin = int(onset)
+    back = max(rollback.back_least, int(begin * rollback.back_share)) << min(wider, 8)
+    most = rollback.skip_most << min(wider, 8)
+    end = int(last) if last is not None and last > onset else begin
+    return max(0, begin - back), min(end, begin + most)
+
+
+def newest(checkpoints: Iterable[Checkpoint], at_most: int, below: int | None = None) -> Checkpoint | None:
+    """The newest checkpoint of step ``at_most`` or before, and before ``below`` if that was tried already."""
+    known = list(checkpoints)
+    spoilt = {one.step for one in known if one.healthy is False}  # whoever else tells of the same one
+    good = [one for one in known if one.step <= at_most and one.step not in spoilt and (below is None or one.step < below)]
+    # Told by the training side counts more than read in a log; whole more than begun.
+    return max(good, key=lambda one: (one.step, one.complete, one.told_by == "api", one.path is not None), default=None)

@@ -1,0 +1,143 @@
+"""What speaks against a node, in points: one weak signal alone never takes a node out of service.
+
+Each signal is a sentence with its points. The weights stand in the policy's comment (``signals``); the reasons are here:
+
+- A diagnosis may be wrong, so it is one point, and none if an agent made it: text that a job wrote may have talked it into it.
+- Some Xids are two. The driver itself says that the GPU takes no work before a reset, no program can cause them, and the
+  kernel's line stands in the node's own log. A line that names another node than the one that printed it is one point.
+- An earlier failure is one point if it is another's word: of another job, or of this job when the machine was at fault. Of
+  this job's soft failures it counts only if the job ran well without the node; else the fault follows the rank, not the node.
+- Failures in a burst are nobody's: what they have in common is not the node.
+- A node check after the failure outweighs weak signals, both ways. One that a node passed takes back one earlier accusation,
+  not two; a release after an isolation takes back all before it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from diagnose.decision.bursts import burst_at
+from diagnose.decision.history import Cluster, Failure, History, latest_check
+from diagnose.decision.policy import Policy
+from diagnose.report import Diagnosis
+
+XID = re.compile(r"NVRM: .{0,80}?Xid \((?:PCI:)?[0-9a-fA-F:.]+\): (\d{1,4})\b")
+MACHINES = frozenset({"nvlink_error", "cuda_error", "node_failure", "ecc_error", "gpu_fell_off_bus", "network_error"})
+"""reasons that are a machine's whatever the job does"""
+SOFT = frozenset({"nccl_timeout", "nccl_remote_error", "hang", "native_crash", "connection_error"})
+"""reasons that may be a machine's"""
+_OFTEN = 2
+"""so many accusations count although a node check cleared each: there are faults that a check does not find"""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One thing that speaks against a node, or for it."""
+
+    node: str
+    name: str
+    points: int
+    said: str
+
+
+def against(
+    diagnosis: Diagnosis, job: str, attempt: int, history: History, cluster: Cluster | None, policy: Policy, now: float
+) -> list[Signal]:
+    """All signals about the nodes that the diagnosis names."""
+    named = list(dict.fromkeys(diagnosis.suspects.nodes))
+    if diagnosis.reason not in MACHINES | SOFT or not named or len(named) > policy.signals.named_most:
+        return []
+    found: list[Signal] = []
+    for node in named:
+        found += _said_now(node, diagnosis, policy)
+        found += _said_before(node, diagnosis, job, attempt, history, cluster, policy, now)
+        found += checked(node, cluster, policy, now, history.ended)
+    return found
+
+
+def points(signals: Sequence[Signal], node: str) -> int:
+    """How much speaks against a node. A check that it passed takes away what is weak, not what a kernel said."""
+    own = [signal for signal in signals if signal.node == node]
+    if any(signal.name == "check-passed" for signal in own):
+        own = [signal for signal in own if signal.name == "xid"]
+    return sum(signal.points for signal in own)
+
+
+def _said_now(node: str, diagnosis: Diagnosis, policy: Policy) -> list[Signal]:
+    if diagnosis.by == "agent":
+        return [Signal(node, "agent", 0, "an agent's word alone is no evidence against a node")]
+    root = diagnosis.root_cause
+    xid = XID.search(root.text) if root is not None else None
+    if root is not None and xid is not None and int(xid[1]) in policy.signals.strong_xids:
+        if root.node != node:
+            return [Signal(node, "diagnosis", 1, f"Xid {xid[1]} is told of it, but not by its own kernel")]
+        if any(fnmatch.fnmatchcase(root.source, pattern) for pattern in policy.signals.kernel_sources):
+            return [Signal(node, "xid", 2, f"its kernel reports Xid {xid[1]}: that GPU takes no work before a reset")]
+        return [
+            Signal(node, "diagnosis", 1, f"Xid {xid[1]} stands in {root.source}, which is not believed in the kernel's name")
+        ]
+    return [Signal(node, "diagnosis", 1, f"the diagnosis {diagnosis.reason} names it")]
+
+
+def _said_before(
+    node: str,
+    diagnosis: Diagnosis,
+    job: str,
+    attempt: int,
+    history: History,
+    cluster: Cluster | None,
+    policy: Policy,
+    now: float,
+) -> list[Signal]:
+    back = (
+        max((one.released for one in cluster.isolations if one.node == node and one.released), default=0.0) if cluster else 0.0
+    )
+    begin = max(now - policy.signals.within_s, back)  # what was before an isolation was answered by it
+    earlier = [
+        failure
+        for failure in history.failures
+        if node in failure.suspects
+        and begin <= failure.at <= now
+        and (failure.job, failure.attempt) != (job, attempt)
+        and failure.by != "agent"
+        and failure.reason in MACHINES | SOFT
+        and len(set(failure.suspects)) <= policy.signals.named_most
+        and (failure.job != job or _is_the_nodes(node, failure, diagnosis, history))
+        and not burst_at(failure, history.failures, policy)
+    ]
+    passed = [check.at for check in cluster.checks if check.node == node and check.result == "good"] if cluster else []
+    cleared = max((at for at in passed if at <= now), default=0.0)
+    fresh = [failure for failure in earlier if failure.at > cleared]
+    if not earlier or (not fresh and len(earlier) < _OFTEN):
+        return []
+    last = max(earlier, key=lambda failure: failure.at)
+    how = f"{len(earlier)} times" if len(earlier) > 1 else "once"
+    although = "" if fresh else " although it passed a node check since"
+    return [Signal(node, "recurrence", 1, f"it was named {how} before, last by {last.job} ({last.reason}){although}")]
+
+
+def _is_the_nodes(node: str, failure: Failure, diagnosis: Diagnosis, history: History) -> bool:
+    """Whether an earlier failure of the same job speaks against the node rather than the job."""
+    if failure.reason in MACHINES and diagnosis.reason in MACHINES:
+        return True
+    elsewhere = any(a.group == diagnosis.group and a.suspects and node not in a.suspects for a in history.attempts if a.group)
+    well = any(a.nodes and node not in a.nodes and (a.progress_s or 0) > 0 for a in history.attempts)
+    return well and not elsewhere
+
+
+def checked(node: str, cluster: Cluster | None, policy: Policy, now: float, failed_at: float | None) -> list[Signal]:
+    """What a node check says. That it passed counts only if the check came after the failure."""
+    check = latest_check(cluster, node, now - policy.signals.check_within_s, now) if cluster else None
+    if check is None or (check.result == "good" and (failed_at is None or check.at < failed_at)):
+        return []
+    return [
+        {
+            "faulty": Signal(node, "check-faulty", 2, "the node check found it faulty"),
+            "suspect": Signal(node, "check-suspect", 1, "the node check could not clear it"),
+            "slow": Signal(node, "check-slow", 1, "the node check found it slow"),
+            "good": Signal(node, "check-passed", 0, "it passed the node check"),
+        }[check.result]
+    ]

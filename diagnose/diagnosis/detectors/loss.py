@@ -1,0 +1,120 @@
+"""Loss: not a number, or far above where it was, and staying there; a loss scale that fell to its floor.
+
+A spike that comes down again is told, not alarmed about. What looks alike and is not: warm-up (the first values), a
+loss that was always noisy (its own steps are the measure), a new epoch or a restart (the base is the median of many values),
+steps that were left out (trainers print exactly 0 for a batch that they skip: no level to rise from).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+from diagnose.diagnosis.detectors.course import Anomaly, Course, mean, means, median
+from diagnose.matching.series import Bucket, Series
+
+_BASE = 32
+"""points that make up the level before"""
+_FEWEST = 3
+_JUMP, _STAYS = 0.3, 0.15
+"""above the level, as a share of it: to begin an anomaly; to go on being one"""
+_SPREADS = 8.0
+_NANS = 3
+_PATIENCE = _BASE
+"""values that a job which runs is given to come down again: most spikes do, and a roll-back costs more than they"""
+
+
+def find(course: Course) -> Iterator[Anomaly]:
+    for name in ("loss", "val_loss"):
+        if name in course.series:
+            source, series = course.series[name]
+            found = _not_a_number(source, series)
+            level = _level(source, series, course.running) if name == "loss" else None
+            if found is None:
+                found = level
+            elif level is not None and level.sustained and level.step == level.step:
+                # It rose before it was lost: what did it lies before the rise.
+                found = replace(found, step=level.step, sentence=f"{level.sentence} {found.sentence}")
+            if found is not None:
+                yield found
+                return
+    if "grad_norm" in course.series and "loss" in course.series:
+        source, series = course.series["grad_norm"]
+        found = _not_a_number(source, series, "gradient norm")
+        if found is not None and course.series["loss"][1].last == 0.0:  # trainers print 0.0 for a loss that is not a number
+            yield found
+            return
+    if "loss_scale" in course.series:
+        source, series = course.series["loss_scale"]
+        if (found := _floor(source, series)) is not None:
+            yield found
+
+
+def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | None:
+    """From some point on no value is a number."""
+    if not series.not_finite:
+        return None
+    tail: list[Bucket] = []
+    for bucket in reversed(series.buckets):
+        if bucket.finite == bucket.count:
+            break
+        tail.append(bucket)
+        if bucket.finite:
+            break
+    missing = sum(bucket.count - bucket.finite for bucket in tail)
+    if not tail or missing < min(_NANS, max(2, series.count)) or tail[0].finite:
+        return None
+    first = tail[-1]
+    since = f" from step {first.step:.0f} on" if first.step == first.step else ""
+    sentence = f"The {what} is not a number{since}."
+    return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)
+
+
+def _level(source: int, series: Series, running: bool) -> Anomaly | None:
+    """The loss leaves its level; the last time it did."""
+    trained = [(place, value) for place, value in zip(*means(series), strict=True) if value]
+    places, values = [place for place, _ in trained], [value for _, value in trained]
+    spike: Anomaly | None = None
+    at = _FEWEST
+    while at < len(values) - 1:
+        before = values[max(0, at - _BASE) : at]
+        least = min(before)
+        if least > 0 and values[at] <= (1 + _JUMP) * least:  # then it is not above the median by so much either
+            at += 1
+            continue
+        base = median(before)
+        spread = median([abs(value - last) for last, value in pairwise(before)])  # blind to the trend
+        rise = max(_JUMP * abs(base), _SPREADS * spread)
+        if base > 0 and values[at] > base + rise and values[at + 1] > base + rise:
+            level = base + max(_STAYS * abs(base), _SPREADS / 2 * spread)
+            end = at
+            while end < len(values) and values[end] > level:
+                end += 1
+            buckets = series.buckets
+            first, last = buckets[places[at]], buckets[places[end - 1]]
+            sustained = end == len(values)
+            waits = running and sum(buckets[place].finite for place in places[at:end]) < _PATIENCE
+            sentence = f"The loss rose from {base:.3g} to {max(values[at:end]):.3g}"
+            sentence += f" at step {first.step:.0f}" if first.step == first.step else ""
+            stays = "; it has not come down yet." if waits else " and stayed there."
+            sentence += stays if sustained else ", and came down again."
+            reason = "loss_anomaly" if sustained and not waits and end - at >= _FEWEST else None
+            spike = Anomaly("loss", reason, source, first.line, sentence, first.step, last.step, sustained)
+            at = end + _BASE // 2
+        else:
+            at += 1
+    return spike
+
+
+def _floor(source: int, series: Series) -> Anomaly | None:
+    """The loss scale fell to 1 or below and stays: every step overflows."""
+    finite = [bucket for bucket in series.buckets if bucket.finite]
+    if len(finite) < 2 * _FEWEST or series.most <= 2 or any(mean(bucket) > 1 for bucket in finite[-_FEWEST:]):
+        return None
+    onset = next((at for at in range(len(finite)) if all(mean(bucket) <= 1 for bucket in finite[at:])), None)
+    if onset is None:
+        return None
+    first = finite[onset]
+    sentence = f"The loss scale fell from {series.most:g} to {finite[-1].least:g}: every step overflows."
+    return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)

@@ -1,0 +1,139 @@
+"""The kept log -> events: the lines that diagnosis reads, in order, in bounded number.
+
+A kept log of any length is read once. Up to ``MOST`` lines all are events; beyond that the first and the last are, and of the
+middle the first of each failure rule of each source with what follows them. ``Evidence.skipped`` says how many were not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from diagnose.compression.kept_log import KeptLog
+from diagnose.knowledge.rules import Rule
+from diagnose.reading.prefixes import body_start, origin
+from diagnose.reading.sources import Source
+
+MOST = 12_000
+_HEAD, _TAIL = 5_000, 3_000
+_FIRSTS, _FOLLOWING = 3, 80
+"""of each failure rule and source, beyond the head: so many lines, each with so many that follow"""
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """A kept line, as diagnosis sees it."""
+
+    order: int
+    source: int
+    line: int
+    text: str
+    rule: int
+    """number of the failure rule; -1 none; NOTABLE a metric line that stands out"""
+    start: int
+    """where the body begins in ``text``"""
+    cut: int = 0
+    _origin: tuple[int | None, str | None, str | None, str | None] | None = None
+
+    @property
+    def body(self) -> str:
+        return self.text[self.start :]
+
+    @property
+    def rank(self) -> int | None:
+        return self._who()[0]
+
+    @property
+    def node(self) -> str | None:
+        return self._who()[1]
+
+    @property
+    def gpu(self) -> str | None:
+        return self._who()[2]
+
+    @property
+    def time(self) -> str | None:
+        return self._who()[3]
+
+    def _who(self) -> tuple[int | None, str | None, str | None, str | None]:
+        if self._origin is None:
+            found = origin(self.text.encode("utf-8", "replace"))
+            self._origin = (found.rank, found.node, found.gpu, found.time)
+        return self._origin
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What diagnosis knows of the lines of one job."""
+
+    events: list[Event]
+    rules: Sequence[Rule]
+    sources: Sequence[Source]
+    skipped: int = 0
+
+    def by_source(self) -> Iterator[list[Event]]:
+        """The events of each source, in order."""
+        groups: dict[int, list[Event]] = {}
+        for event in self.events:
+            groups.setdefault(event.source, []).append(event)
+        yield from groups.values()
+
+    def rule(self, event: Event) -> Rule | None:
+        return self.rules[event.rule] if event.rule >= 0 else None
+
+    def rank_of(self, event: Event) -> int | None:
+        return event.rank if event.rank is not None else self.sources[event.source].origin.rank
+
+    def node_of(self, event: Event) -> str | None:
+        return event.node or self.sources[event.source].origin.node
+
+
+def gather(kept: KeptLog, rules: Sequence[Rule], sources: Sequence[Source]) -> Evidence:
+    """The events of a kept log."""
+    count = kept.lines
+    if count <= MOST:
+        return Evidence([_event(order, *row) for order, row in enumerate(kept.rows())], rules, sources)
+    seen: Counter[tuple[int, int]] = Counter()
+    room = MOST - _HEAD - _TAIL
+    following = 0
+
+    def choose(order: int, source: int, rule: int) -> bool:
+        nonlocal room, following
+        if order < _HEAD or order >= count - _TAIL:
+            return True
+        if rule != -1 and room > 0:
+            key = source, rule
+            seen[key] += 1
+            if seen[key] <= _FIRSTS:
+                following = _FOLLOWING
+        if not following or not room:
+            return False
+        following -= 1
+        room -= 1
+        return True
+
+    events = [_event(order, *line) for order, line in kept.chosen(choose)]
+    return Evidence(events, rules, sources, count - len(events))
+
+
+_LONGEST = 4000
+
+
+def _event(order: int, source: int, line: int, text: bytes, rule: int, cut: int) -> Event:
+    if len(text) > _LONGEST:
+        cut += len(text) - _LONGEST
+        text = text[:_LONGEST]
+    return Event(order, source, line, text.decode("utf-8", "replace"), rule, body_start(text), cut)
+
+
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+")
+_PATH = re.compile(r"(?:[A-Za-z]:)?(?:/[\w.+@=-]+)+/?")
+_HOST = re.compile(r"\b[a-z][\w-]*\d[\w-]*(?:\.[\w-]+)*\b|\b\d+(?:\.\d+){3}\b")
+
+
+def normal(text: str) -> str:
+    """``text`` without what changes from run to run: paths (but for their last part), numbers, hosts."""
+    text = _PATH.sub(lambda found: "/" + found[0].rstrip("/").rpartition("/")[2], text)
+    return " ".join(_NUMBER.sub("#", _HOST.sub("#", text)).split())

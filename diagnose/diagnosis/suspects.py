@@ -1,0 +1,158 @@
+"""Whom a failure concerns: ranks, nodes and GPUs of the line, of who tells the same, and of whom the others waited for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from diagnose.diagnosis.evidence import Evidence
+from diagnose.diagnosis.faults import Fault, captures
+from diagnose.diagnosis.topology import Ended, Topology, expand, numbers
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+
+_FEW = 8
+"""more than so many ranks are everybody"""
+_MOST_NAMED = 2048
+_AROUND = 2
+"""lines around a fault that may still belong to its message"""
+_ENDED_BY = {"host_out_of_memory": ("Out Of Memory", "Killed"), "native_crash": ("Segmentation fault", "Aborted", "Bus error")}
+_ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (\d+)")
+_PCI = re.compile(
+    r"\b(?:[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?|[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?![\w:])"
+)
+_GPU = re.compile(r"\b(?:GPU|gpu|device|Device|NPU)[ #:_]?(\d{1,3}|node-\d+)\b")
+_ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
+_NODE_SAID = re.compile(r"\bnode/([A-Za-z0-9][\w.-]*)|\bnode \(IP: ([\w.:-]+)|\bnode with (?:IP|ip) ([\w.:-]+)")
+_TASK_SAID = re.compile(r"/task:(\d+)")
+_PORT = re.compile(r"[<:]\d+>?$")
+
+
+@dataclass(slots=True)
+class Suspects:
+    """Who is to be looked at."""
+
+    nodes: list[str] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    gpus: list[str] = field(default_factory=list)
+
+    def fill(self, other: Suspects) -> None:
+        """Take from ``other`` what is not known yet."""
+        self.nodes = self.nodes or other.nodes
+        self.ranks = self.ranks or other.ranks
+        self.gpus = self.gpus or other.gpus
+
+    def sort(self) -> None:
+        """Each once: nodes and GPUs as they were met, ranks in order."""
+        self.nodes = list(dict.fromkeys(self.nodes))
+        self.ranks = sorted(set(self.ranks))
+        self.gpus = list(dict.fromkeys(self.gpus))
+
+
+def suspects(root: Fault, same: Sequence[Fault], faults: Sequence[Fault], evidence: Evidence, topology: Topology) -> Suspects:
+    """Who is to be looked at for ``root``. ``same`` are the faults that say the very same, ``faults`` all of them."""
+    taxonomy = shipped_taxonomy()
+    depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
+    alike = [fault for fault in faults if fault.reason == root.reason and not fault.recovered]
+    found = named(same, evidence, depth)
+    found.fill(named(alike, evidence, depth))
+    if not found.ranks:
+        ended = _ended(root, topology)
+        found.ranks = [rank for end in ended if (rank := end.rank if end.rank is not None else end.local_rank) is not None]
+        found.nodes = found.nodes or [end.host for end in ended if end.host]
+    found.sort()
+    if taxonomy.category_of.get(root.reason) == "infrastructure":
+        _mapped(found, topology)
+    if root.reason in ("preempted", "loss_anomaly"):
+        found.ranks = []  # whoever told of it is not the cause
+    elif root.symptom and root.reason in ("nccl_timeout", "nccl_remote_error"):
+        found.ranks = _lagging(faults, evidence) or _silent(found.ranks) or found.ranks
+    if not found.nodes and root.layer <= depth["scheduler"] and topology.described_node:
+        found.nodes = [topology.described_node]
+    _around(found, [root, *alike[:4]], evidence, root.layer, depth)
+    found.sort()
+    return found
+
+
+def named(faults: Sequence[Fault], evidence: Evidence, depth: dict[str, int]) -> Suspects:
+    """Whom these lines name, or who printed them."""
+    found = Suspects()
+    for fault in faults[:_MOST_NAMED]:
+        event = fault.event
+        words = captures(fault.rule, event.body)
+        for name in ("node", "host", "peer"):
+            if words.get(name) and len(found.nodes) < _MOST_NAMED:
+                found.nodes += expand(_PORT.sub("", words[name]))
+        if not words.get("node") and (node := evidence.node_of(event)) is not None:
+            found.nodes.append(node)
+        if ranks := numbers(words.get("rank", "")):
+            found.ranks += ranks
+        elif (rank := evidence.rank_of(event)) is not None:
+            found.ranks.append(rank)
+        found.gpus += [words[name] for name in ("pci", "gpu") if words.get(name)]
+        if not found.gpus and (fault.layer <= depth["network"] or fault.reason == "out_of_memory"):
+            found.gpus += _gpus_in(event.body)
+        if not found.nodes and fault.layer <= depth["network"]:
+            found.nodes += _ADDRESS.findall(event.body)[:1]
+        if event.gpu is not None and fault.layer <= depth["driver"]:
+            found.gpus.append(event.gpu)
+    return found
+
+
+def _gpus_in(text: str) -> list[str]:
+    """The first GPU that a message about a machine names where no capture does."""
+    return _PCI.findall(text)[:1] or _GPU.findall(text)[:1]
+
+
+def _ended(root: Fault, topology: Topology) -> list[Ended]:
+    """The processes whose end is the root, or that a launcher blames."""
+    here = [end for end in topology.ended if (end.source, end.line) == (root.event.source, root.event.line)]
+    if here:
+        return here
+    words = _ENDED_BY.get(root.reason, ())
+    if so := [end for end in topology.ended if any(word in end.how for word in words)]:
+        return so
+    return [end for end in topology.ended if end.first] if root.traceback is not None or root.symptom else []
+
+
+def _mapped(found: Suspects, topology: Topology) -> None:
+    """Rank from node and GPU, node from rank, where NCCL told who is who."""
+    if not found.ranks and len(found.nodes) * len(found.gpus) <= _FEW**2:
+        ranks = (topology.rank_of(node, gpu) for node in found.nodes for gpu in found.gpus if ":" in gpu)
+        found.ranks = [rank for rank in ranks if rank is not None]
+    if not found.nodes and len(found.ranks) <= _FEW:
+        found.nodes = [topology.host_of[rank] for rank in found.ranks if rank in topology.host_of]
+
+
+def _around(found: Suspects, told: Sequence[Fault], evidence: Evidence, layer: int, depth: dict[str, int]) -> None:
+    """What the lines beside the message still name."""
+    for event in evidence.events:
+        if not any(event.source == f.event.source and abs(event.line - f.event.line) <= _AROUND for f in told):
+            continue
+        if not found.gpus and layer <= depth["driver"]:
+            found.gpus = _gpus_in(event.body)
+        if not found.nodes and (said := _NODE_SAID.search(event.body)) is not None:
+            found.nodes = [name for name in said.groups() if name]
+        if not found.ranks and layer <= depth["runtime"]:
+            found.ranks = [int(task) for task in _TASK_SAID.findall(event.text)[:_FEW]]
+
+
+def _lagging(faults: Sequence[Fault], evidence: Evidence) -> list[int]:
+    """The few ranks whose watchdogs tell of fewer enqueued collectives than those of the others."""
+    enqueued: dict[int, int] = {}
+    for fault in faults:
+        found = _ENQUEUED.search(fault.event.body) if fault.reason == "nccl_timeout" else None
+        rank = evidence.rank_of(fault.event)
+        if found and rank is not None:
+            enqueued[rank] = min(int(found[1]), enqueued.get(rank, int(found[1])))
+    most = max(enqueued.values(), default=0)
+    behind = sorted(rank for rank, work in enqueued.items() if work < most)
+    return behind if len(behind) <= min(_FEW, len(enqueued) // 2) else []
+
+
+def _silent(spoke: list[int]) -> list[int]:
+    """The few ranks that did not complain when all others did: those are whom the others waited for."""
+    if len(set(spoke)) < 3:
+        return []
+    silent = sorted(set(range(max(spoke) + 1)) - set(spoke))
+    return silent if len(silent) <= min(_FEW, len(set(spoke)) // 2) else []

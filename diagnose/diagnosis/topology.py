@@ -1,0 +1,166 @@
+"""Rank, node, GPU: who is who, as the log tells.
+
+Read from lines that are kept: launcher summaries, Slurm's and NCCL's messages, whoever says which rank ran on which host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from diagnose.diagnosis.evidence import Event
+
+_RANGES = re.compile(r"(?P<stem>[A-Za-z][\w.-]*?)\[(?P<ranges>[\d,-]+)\](?P<tail>[\w.-]*)|(?P<plain>[A-Za-z0-9][\w.-]*)")
+_MOST_NODES = 4096
+_MOST_ENDED = 4096
+
+
+def expand(nodes: str) -> list[str]:
+    """The nodes of a Slurm list: ``gpu-[01-03,07],login1``."""
+    found: list[str] = []
+    for match in _RANGES.finditer(nodes):
+        if match["plain"]:
+            found.append(match["plain"])
+            continue
+        for part in match["ranges"].split(","):
+            first, _, last = part.partition("-")
+            if not first.isdigit() or (last and not last.isdigit()):
+                continue
+            for number in range(int(first), min(int(last or first), int(first) + _MOST_NODES) + 1):
+                found.append(f"{match['stem']}{number:0{len(first)}d}{match['tail']}")
+        if len(found) > _MOST_NODES:
+            break
+    return found[:_MOST_NODES]
+
+
+def numbers(text: str) -> list[int]:
+    """``3,5-7`` as numbers."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            found += range(int(first), min(int(last or first), int(first) + _MOST_ENDED) + 1)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a launcher says of the end of one of its processes."""
+
+    line: int
+    source: int
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str | None = None
+    exitcode: int | None = None
+    how: str = ""
+    """in the launcher's words"""
+    first: bool = False
+    """it stands under "Root Cause (first observed failure)" """
+
+
+@dataclass(slots=True)
+class Topology:
+    """Who ran where, and who was said to have failed."""
+
+    host_of: dict[int, str] = field(default_factory=dict)
+    """rank -> host"""
+    ended: list[Ended] = field(default_factory=list)
+    described_node: str | None = None
+    """the node of the pod that kubectl describes"""
+    gpu_of: dict[int, str] = field(default_factory=dict)
+    """rank -> PCI address, as 0000:8a:00"""
+
+    def rank_of(self, host: str, pci: str) -> int | None:
+        """The rank that runs on the GPU at a PCI address of a host."""
+        address = plain_pci(pci)
+        return next((rank for rank, gpu in self.gpu_of.items() if gpu == address and self.host_of.get(rank) == host), None)
+
+
+def plain_pci(address: str) -> str:
+    """A PCI address as domain:bus:device in small letters: it is written with and without domain and function."""
+    text = address.lower().removeprefix("pci:").split(".")[0]
+    parts = text.split(":")
+    return ":".join(["0000" if len(parts) < 3 else parts[-3][-4:].rjust(4, "0"), *parts[-2:]])
+
+
+_NCCL_WHO = re.compile(
+    rb"(?P<host>[\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .* rank (?P<rank>\d+) n[rR]anks (?P<size>\d+) .*busId (?P<bus>[0-9a-fA-F]+) "
+)
+
+
+_DEEPSPEED_WHO = re.compile(rb"'(?P<host>[\w.-]+)': \[(?P<ranks>[\d, ]*)\]")
+
+
+def learn(topology: Topology, facts: Iterable[bytes]) -> None:
+    """What NCCL says of its communicators, and DeepSpeed's launcher of its hosts.
+
+    The largest communicator is the whole job, so its ranks are the job's.
+    """
+    largest = 0
+    for text in facts:
+        if b"global_rank_mapping=" in text:
+            for entry in _DEEPSPEED_WHO.finditer(text):
+                host = entry["host"].decode()
+                topology.host_of.update(dict.fromkeys(numbers(entry["ranks"].decode()), host))
+            continue
+        found = _NCCL_WHO.search(text)
+        if found is None or int(found["size"]) < largest:
+            continue
+        if int(found["size"]) > largest:
+            largest = int(found["size"])
+            topology.gpu_of.clear()
+        rank, bus = int(found["rank"]), int(found["bus"], 16)
+        topology.host_of[rank] = found["host"].decode()
+        topology.gpu_of[rank] = f"{bus >> 20:04x}:{bus >> 12 & 0xFF:02x}:{bus >> 4 & 0xFF:02x}"
+
+
+_ELASTIC_FIELD = re.compile(r"^ *(?P<key>host|rank|exitcode) *: (?P<value>.*)")
+_ELASTIC_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_ELASTIC_EXIT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+_SRUN = re.compile(r"srun: error: (?P<node>\S+?): tasks? (?P<tasks>[\d,-]+): (?P<how>.*)")
+_CHILD = re.compile(r"\[rank: (\d+)\] Child process with PID \d+ terminated with code (-?\d+)")
+_DESCRIBED = re.compile(r"^Node: +([A-Za-z][\w.-]*\d[\w.-]*)")
+_RANK_HOST = re.compile(r"\brank[ =:]+(?P<rank>\d+)\b.{0,40}\bhost(?:name)?[ =:]+(?P<host>[\w.-]+)")
+
+
+def read(events: Iterable[Event]) -> Topology:
+    """What the events tell of who is who."""
+    topology = Topology()
+    host: str | None = None
+    rank: tuple[int, int] | None = None
+    first = False
+    for event in events:
+        body = event.body
+        if "Root Cause (first observed" in body:
+            first = True
+        if (found := _ELASTIC_FIELD.match(body)) is not None:
+            key, value = found["key"], found["value"].strip()
+            if key == "host":
+                host = value
+            elif key == "rank" and (ranks := _ELASTIC_RANK.match(value)):
+                rank = (int(ranks[1]), int(ranks[2]))
+                if host:
+                    topology.host_of[rank[0]] = host
+            elif key == "exitcode" and rank is not None:
+                code = value.split()[0]
+                exitcode = int(code) if code.lstrip("-").isdigit() else None
+                topology.ended.append(Ended(event.line, event.source, rank[0], rank[1], host, exitcode, first=first))
+                host, rank, first = None, None, False
+        elif "exitcode" in body and (found := _ELASTIC_EXIT.search(body)) is not None:
+            topology.ended.append(Ended(event.line, event.source, None, int(found[2]), None, int(found[1])))
+        elif "Child process" in body and (found := _CHILD.search(body)) is not None:
+            topology.ended.append(Ended(event.line, event.source, int(found[1]), exitcode=int(found[2]), first=True))
+        elif "srun: error" in body and len(topology.ended) < _MOST_ENDED and (found := _SRUN.search(body)) is not None:
+            nodes, tasks = expand(found["node"]), numbers(found["tasks"])
+            for task in tasks:
+                if len(nodes) == 1:
+                    topology.host_of.setdefault(task, nodes[0])
+                host_of_task = nodes[0] if len(nodes) == 1 else None
+                topology.ended.append(Ended(event.line, event.source, task, host=host_of_task, how=found["how"]))
+        elif body.startswith("Node:") and (found := _DESCRIBED.match(body)) is not None:
+            topology.described_node = found[1]
+        elif "host" in body and (found := _RANK_HOST.search(body)) is not None:
+            topology.host_of.setdefault(int(found["rank"]), found["host"])
+    return topology

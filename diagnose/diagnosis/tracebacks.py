@@ -1,0 +1,235 @@
+"""Events -> Python tracebacks, also of ranks that write into one file at once.
+
+A traceback is followed line by line behind whatever stands before its header (rank, host, logger), so ranks with a prefix
+never mix. Ranks without one do mix: then the latest traceback that is still open takes the line, and an exception line
+that comes when none is open stands for itself. Chains ("During handling of", "direct cause", a DataLoader worker's "Original
+Traceback") are linked. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.diagnosis.evidence import Event
+
+Link = Literal["context", "cause", "original", "remote"]
+
+_MOST_OPEN = 32
+_MOST_FRAMES = 64
+_PATIENCE = 60
+"""foreign lines after which a traceback that has not ended is given up"""
+
+_HEADER = re.compile(r"(?P<original>Original )?(?:Exception Group )?Traceback \(most recent call last\)")
+_FRAME = re.compile(r'[\s|+]*File "(?P<path>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+_INSIDE = re.compile(r'(?P<lead>(?:[^"]*\S )??)\s{1,4}File "[^"]+", line \d+')
+_RICH = re.compile(r"[│|] (?P<path>[/~<][^\s:]*):(?P<line>\d+) in (?P<function>\S+)")
+_LINKS: tuple[tuple[str, Link], ...] = (
+    ("During handling of the above exception, another exception occurred", "context"),
+    ("The above exception was the direct cause of the following exception", "cause"),
+)
+_BARS = re.compile(r"\s*(?:\| )+")
+"""what an exception group draws before its lines"""
+_EXCEPTION = re.compile(
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\([A-Za-z_. ]+\))?)(?::(?=\s|$)\s?(?P<message>.*)|\s*$)", re.DOTALL
+)
+_CLASS = re.compile(
+    r"(?:.*\.)?(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration|Warning|Failure|Timeout|Expired|Group|Empty|Full|Died"
+    r"|Unsupported|Failed|Resources|Required|NotFound|Abort|Denied)|[a-z]\w*\.error|error|gaierror|timeout|herror|Empty|Full)"
+    r"(?:\(.*\))?\Z"
+)
+_TORN = re.compile(r"\S\[(?:rank|default)\d+\]:|\[E\d{3,4} \d\d:|NCCL WARN")
+"""another process began to speak in the middle of the line"""
+_TIME = re.compile(r"\d+[-/]\d+[-/]\d+[T ]\d+:\d+:\d+(?:[.,]\d+)?\S*|\d+:\d+:\d+(?:[.,]\d+)?")
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    path: str
+    line: int
+    function: str
+
+    @property
+    def library(self) -> bool:
+        """Whether it is code that was installed rather than written for the job."""
+        return any(part in self.path for part in ("site-packages/", "dist-packages/", "/lib/python", "<frozen", "<string>"))
+
+
+@dataclass(slots=True, eq=False)
+class Traceback:
+    """One traceback: from its header (where that was seen) to its exception line."""
+
+    source: int
+    begin: int
+    """line of the header"""
+    end: int
+    """line of the exception, or of the last frame where the log has none"""
+    frames: list[Frame] = field(default_factory=list)
+    exception: Event | None = None
+    type: str = ""
+    message: str = ""
+    previous: Traceback | None = None
+    """what it is chained to"""
+    link: Link | None = None
+    lead: str = ""
+    """what the logger wrote before the header; empty when the interpreter printed it"""
+    where: str = "main"
+    """main | thread | ignored: who raised it"""
+
+    def chain(self) -> Iterator[Traceback]:
+        """This traceback and those before it, latest first."""
+        one: Traceback | None = self
+        while one is not None:
+            yield one
+            one = one.previous
+
+    @property
+    def own_frame(self) -> Frame | None:
+        """The last frame of the job's own code."""
+        return next((frame for frame in reversed(self.frames) if not frame.library), None)
+
+
+@dataclass(slots=True)
+class _Open:
+    traceback: Traceback
+    speaker: str
+    lead: str
+    foreign: int = 0
+
+
+def assemble(
+    events: Iterable[Event], judged: Callable[[Event], bool] = lambda event: event.rule >= 0
+) -> tuple[list[Traceback], set[int]]:
+    """The tracebacks among the events of one source in the order of their ends, and which events belong to them (by order).
+
+    ``judged``: a failure rule knows the line.
+    """
+    assembly = _Assembly(judged)
+    return assembly.run(events), assembly.claimed
+
+
+class _Assembly:
+    def __init__(self, judged: Callable[[Event], bool]) -> None:
+        self._judged = judged
+        self._open: list[_Open] = []
+        self._done: list[Traceback] = []
+        self._last: dict[str, Traceback] = {}
+        """speaker -> the traceback that ended last"""
+        self._pending: dict[str, Link] = {}
+        self._where: dict[str, str] = {}
+        self.claimed: set[int] = set()
+
+    def run(self, events: Iterable[Event]) -> list[Traceback]:
+        for event in events:
+            text = event.text
+            telling = "raceback" in text or "xception" in text or 'File "' in text
+            if telling or self._open:
+                self._take(event, text[: event.start], telling=telling)
+        for entry in self._open:
+            self._close(entry)
+        return self._done
+
+    def _take(self, event: Event, prefix: str, *, telling: bool) -> None:
+        """``telling``: a word that tracebacks have stands there; else the line can only go on with one."""
+        body = event.body
+        speaker = _TIME.sub("", prefix).strip() if prefix else ""
+        if telling:
+            if "Traceback" in body and (found := _HEADER.search(body)) is not None:
+                self.claimed.add(event.order)
+                self._begin(event, body[: found.start()], speaker, original=bool(found["original"]))
+                return
+            for phrase, link in _LINKS:
+                if phrase in body:
+                    self._pending[speaker] = link
+                    return
+        if telling and "Exception in thread" in body[:80]:
+            self._where[speaker] = "thread"
+        elif body.startswith(("Exception ignored", "Error in atexit")):
+            self._where[speaker] = "ignored"
+        for entry in reversed(self._open):
+            if entry.speaker != speaker:
+                continue
+            rest = _behind(body, entry.lead)
+            if rest is None:
+                continue
+            if self._extend(entry, event, rest):
+                self.claimed.add(event.order)
+                return
+            if not entry.lead:
+                break  # a foreign line: no older traceback without a prefix can tell either
+        else:
+            if 'File "' in body and (found := _INSIDE.match(body)) is not None and len(self._open) < _MOST_OPEN:
+                # The log begins, or was cut, in the middle of a traceback.
+                lead = found["lead"] if found["lead"].strip(" |+") else ""
+                entry = _Open(Traceback(event.source, event.line, event.line, lead=lead.strip()), speaker, lead)
+                self._open.append(entry)
+                self._extend(entry, event, body[len(lead) :])
+                self.claimed.add(event.order)
+
+    def _begin(self, event: Event, lead: str, speaker: str, *, original: bool) -> None:
+        if len(self._open) >= _MOST_OPEN:
+            self._close(self._open.pop(0))
+        lead = "" if lead.strip(" |+╭─│\"'") == "" else lead
+        new = Traceback(event.source, event.line, event.line, lead=lead.strip(), where=self._where.pop(speaker, "main"))
+        last = self._last.get(speaker)
+        link = self._pending.pop(speaker, None)
+        if original:
+            link = "original"
+        if link is None and last is not None and last.message.endswith(":") and event.line - last.end <= 3:
+            link = "remote"  # the message quotes the traceback of another process
+        if last is not None and link is not None:
+            new.previous, new.link = last, link
+        self._open.append(_Open(new, speaker, lead))
+
+    def _extend(self, entry: _Open, event: Event, body: str) -> bool:
+        """Whether the line belongs to this traceback."""
+        traceback = entry.traceback
+        if (bars := _BARS.match(body)) is not None:
+            body = body[bars.end() :]
+        if (found := _FRAME.match(body) or _RICH.search(body)) is not None:
+            if len(traceback.frames) >= _MOST_FRAMES:
+                del traceback.frames[_MOST_FRAMES // 2]
+            traceback.frames.append(Frame(found["path"], int(found["line"]), (found["function"] or "").strip()))
+            traceback.end, entry.foreign = event.line, 0
+            return True
+        if body[:1] in " \t~^|│╰+" or not body.strip(" |"):
+            return not (self._judged(event) and _TORN.search(body))
+        found = _EXCEPTION.match(body)
+        if found is not None and (
+            _CLASS.match(found["type"]) or (traceback.frames and self._judged(event) and "." in found["type"])
+        ):
+            traceback.exception, traceback.end = event, event.line
+            traceback.type, traceback.message = found["type"], (found["message"] or "").strip()
+            self._open.remove(entry)
+            self._close(entry)
+            return True
+        entry.foreign += 1
+        if entry.foreign > _PATIENCE:
+            self._open.remove(entry)
+            self._close(entry)
+        return False
+
+    def _close(self, entry: _Open) -> None:
+        self._last[entry.speaker] = entry.traceback
+        self._done.append(entry.traceback)
+
+
+def _behind(body: str, lead: str) -> str | None:
+    """``body`` without the logger's lead, if it stands there with other numbers; None if the line is not of that logger."""
+    if not lead:
+        return body
+    head = body[: len(lead) + 8]
+    if _DIGITS.sub("0", head).startswith(_DIGITS.sub("0", lead)):
+        # Numbers may have other lengths: walk both.
+        at = 0
+        for part in _DIGITS.split(lead):
+            if not body.startswith(part, at):
+                return None
+            at += len(part)
+            while at < len(body) and body[at].isdigit():
+                at += 1
+        return body[at:]
+    return body if body[:1] in " \t" or _EXCEPTION.match(body) else None

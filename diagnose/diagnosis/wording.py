@@ -1,0 +1,76 @@
+"""A finding in words: the sentences that people read."""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.diagnosis.faults import Fault
+from diagnose.diagnosis.root_cause import Finding
+
+_PLAIN = {
+    "loss_anomaly": "The loss went wrong",
+    "hang": "The job stood still",
+    "unknown": "The job failed, and nothing in the log explains why",
+}
+
+
+def title(fault: Fault) -> str:
+    """What happened, without where and when."""
+    if fault.detector is not None:
+        return fault.detector.sentence.rstrip(".")
+    if fault.traceback is not None and (fault.rule is None or fault.rule.layer == "user"):
+        name = fault.traceback.type.rpartition(".")[2]
+        message = fault.traceback.message.split("\n")[0].strip()
+        return f"{name}: {message}" if message else name
+    text = re.sub(r" \((?:SXid|Xid) [^)]*\)$", "", fault.rule.title) if fault.rule else ""
+    return text or _PLAIN.get(fault.reason, fault.reason.replace("_", " "))
+
+
+def summary(finding: Finding) -> str:
+    """One sentence."""
+    if not finding.failed or finding.root is None:
+        return (
+            "The log says that the job ended well." if finding.ended_well else "No line of the log says that anything failed."
+        )
+    root = finding.root
+    if finding.reason == "unknown":
+        where = "the last line that no rule knows is below" if root.rule is None else f"the first sign is: {title(root)}"
+        return f"{_PLAIN['unknown']}; {where}."
+    words = [_shortened(title(root), 160)]
+    if (who := whom(finding)) is not None:
+        words.append(who)
+    if finding.step is not None:
+        words.append(f"after step {finding.step:,.0f}")
+    elif finding.phase == "start-up":
+        words.append("before the first step")
+    followed = sum(many.count for many in finding.consequences)
+    end = f"; {followed:,} other {'line follows' if followed == 1 else 'lines follow'} from it" if followed else ""
+    return f"{words[0]} ({', '.join(words[1:])}){end}." if len(words) > 1 else f"{words[0]}{end}."
+
+
+def whom(finding: Finding) -> str | None:
+    """Ranks, GPUs and nodes, in short."""
+    parts = []
+    if finding.ranks:
+        parts.append(f"rank {finding.ranks[0]}" if len(finding.ranks) == 1 else f"ranks {ranges(finding.ranks)}")
+    if finding.gpus:
+        parts.append(f"GPU {', '.join(finding.gpus[:3])}" + ("…" if len(finding.gpus) > 3 else ""))
+    if finding.nodes:
+        parts.append("on " + ", ".join(finding.nodes[:3]) + ("…" if len(finding.nodes) > 3 else ""))
+    return " ".join(parts) or None
+
+
+def ranges(numbers: list[int], most: int = 6) -> str:
+    """``0-3, 7``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:most]]
+    return ", ".join(shown) + ("…" if len(runs) > most else "")
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

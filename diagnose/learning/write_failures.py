@@ -1,0 +1,289 @@
+"""A confirmed diagnosis -> a failure rule that knows its root line the next time.
+
+A model writes the pattern where there is one (``prompts/failure-rule.md``), else the root line itself does: its words, escaped,
+with typed placeholders for what varies. The reason is the confirmed one, whoever wrote the pattern. Both pass the same door:
+everything that ``learned.judged`` asks, silence on the lines of runs that went well and on every past incident with another
+reason. Then it is in shadow: each job that went well and that it was silent on counts for it, one match on such a job
+retires it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from diagnose.agent.explain import incident_id
+from diagnose.agent.incidents import Incident, Incidents, Vectors, in_common, words
+from diagnose.diagnosis.evidence import normal
+from diagnose.errors import DiagnoseError
+from diagnose.knowledge.rules import Example, Rule, RuleSet, load
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+from diagnose.learning.learned_rule import Book, Counts, Learned, Refusal, judged, moved, settle, usable
+from diagnose.matching.matcher import Matcher
+from diagnose.model import prompts
+from diagnose.model.answers import Ask
+from diagnose.model.model import Model
+from diagnose.redaction.text import Redactor, redact
+from diagnose.report import Report
+from diagnose.verification.rules import body_of
+
+_SAMPLES = 3
+_SAME_WORDS = 0.6
+"""share of words in common from which a past incident's line tells the same failure"""
+_MOST_SAME, _MOST_HEALTHY, _LONGEST = 8, 12, 1200
+
+_TYPES = re.compile(
+    r"(?P<code>(?i:\b(?:code|error|errno|xid|status|signal|rc)\b\W{0,3})\d+)"
+    r"|(?P<path>(?:[A-Za-z]+:/)?(?:/[\w.+@=%~-]+)+/?)"
+    r"|(?P<host>\b\d+(?:\.\d+){3}(?::\d+)?\b|\b[a-z][\w-]*\d[\w-]*(?:\.[\w-]+)*\b)"
+    r"|(?P<hex>0x[0-9a-fA-F]+|\b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{8,}\b)"
+    r"|(?P<number>\d+)|(?P<blank>\s+)"
+)
+_PLACEHOLDERS = {"path": r"\S+", "host": r"[\w.:-]+", "hex": "(?:0x)?[0-9a-fA-F]+", "number": r"\d+", "blank": r"\s+"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a confirmed diagnosis led to."""
+
+    rule: Rule | None = None
+    """in shadow now"""
+    known: str | None = None
+    """the rule that knows the failure already"""
+    refused: tuple[tuple[Rule, Refusal], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def learn(
+    report: Report,
+    book: Book,
+    incidents: Incidents,
+    now: float,
+    *,
+    model: Model | None = None,
+    healthy: Sequence[str] = (),
+    reason: str | None = None,
+    by: str = "person",
+) -> Lesson:
+    """Remember a confirmed failure, and learn a rule from it.
+
+    ``healthy``: lines of runs that went well. ``reason``: the right one, where the report's is not. ``by``: who confirmed it, a
+    person or a successful action.
+    """
+    diagnosis = report.diagnosis
+    reason = reason or diagnosis.reason
+    taxonomy = shipped_taxonomy()
+    where = f"the report of {report.job.id}"
+    if report.outcome != "failed" or diagnosis.root_cause is None:
+        raise DiagnoseError("there is no failure in it to learn from", where=where, remedy="give a report with a root cause")
+    if reason not in taxonomy.category_of or reason in ("unknown", "healthy"):
+        remedy = "say the right one with --reason; diagnose rules list shows them"
+        raise DiagnoseError(f"the reason {reason!r} explains nothing", where=where, remedy=remedy)
+    root = body_of(diagnosis.root_cause.text).decode("utf-8", "replace")
+    confirmed = _Confirmed(report, root, reason, [one for one in incidents.incidents() if one.id != incident_id(report)])
+    await confirmed.remember(incidents, model, by)
+    for filter_ in _dropping(book, root):
+        book.write(moved(filter_, "retired", f"it matches the root line of {report.job.id}", now), filter_.state)
+    shipped = load(examples=True)
+    known = next(
+        (rule for rule in _knowing(shipped, root) if rule.reason == reason and rule.severity != "warning" and not rule.symptom),
+        None,
+    )
+    if known is not None:
+        return Lesson(known=known.name)
+    proposals, notes = await confirmed.proposals(model, healthy, shipped)
+    refused: list[tuple[Rule, Refusal]] = []
+    for rule, provenance in proposals:
+        entered = Learned(
+            rule,
+            "proposed",
+            scope="global",  # why a machine or a program fails does not depend on whose job it is
+            provenance={**provenance, "job": report.job.id, "confirmed": by},
+            lines=(root, *confirmed.same),
+            created=now,
+            changed=now,
+        )
+        if not book.add(entered):
+            before = book.known(rule.pattern, "failures")
+            notes.append(f"the pattern {rule.pattern!r} is known and {before.state if before else 'of another family'}")
+            continue
+        # What learned filters drop is in no kept line: shadow cannot see an alarm on it.
+        dropped = [example.line for one in book.rules("shadow", "active", family="filters") for example in one.rule.matches]
+        refusal = confirmed.judge(rule, [*healthy, *dropped], shipped)
+        if refusal is None:
+            book.write(moved(entered, "shadow", f"confirmed by {by}", now), "proposed")
+            return Lesson(rule, None, tuple(refused), tuple(notes))
+        book.write(moved(entered, "retired", f"{refusal.name}: {refusal.what}", now), "proposed")
+        refused.append((rule, refusal))
+    return Lesson(None, None, tuple(refused), tuple(notes))
+
+
+def watch(book: Book, bodies: Iterable[str], now: float, *, well: bool, workload: str = "") -> list[Learned]:
+    """Hold the failure rules in shadow and at work against a job's kept lines; those whose state changed.
+
+    ``well``: the job ended well, so whatever matches speaks against its rule.
+    """
+    waiting = usable(book.rules("shadow", "active", family="failures"))
+    if not waiting:
+        return []
+    matcher = Matcher(RuleSet.of(known.rule for known in waiting), "plain")
+    hits: Counter[int] = Counter()
+    for body in bodies:
+        hits.update(matcher.matches(body.encode("utf-8", "replace")))
+    for number, rule in enumerate(matcher.rules):
+        found = hits[number]
+        if well or found:
+            book.count(rule.id, workload, Counts(found, found if well else 0, int(well), now if found else None))
+    return settle(book, now)
+
+
+class _Confirmed:
+    """One confirmed failure."""
+
+    def __init__(self, report: Report, root: str, reason: str, past: Sequence[Incident]) -> None:
+        self.report, self.root, self.reason, self.past = report, root, reason, past
+        self.safe_root = redact(root[:_LONGEST]).text
+        mine = words(root)
+        self.same = [one.line for one in past if one.reason == reason and in_common(mine, words(one.line)) >= _SAME_WORDS][
+            :_MOST_SAME
+        ]
+
+    async def remember(self, incidents: Incidents, model: Model | None, by: str) -> None:
+        diagnosis = self.report.diagnosis
+        told = redact(f"{diagnosis.summary}\n{diagnosis.mitigation or ''}").text.split("\n", 1)
+        incident = Incident(
+            incident_id(self.report), self.reason, self.safe_root, told[0], told[1] or None, diagnosis.group, by
+        )
+        rows = await model.embed([normal(self.safe_root)[:400]], job=self.report.job.id) if model is not None else None
+        incidents.remember(incident, Vectors(model.embedder or "", rows) if rows and model is not None else None)
+
+    async def proposals(
+        self, model: Model | None, healthy: Sequence[str], shipped: RuleSet
+    ) -> tuple[list[tuple[Rule, dict[str, Any]]], list[str]]:
+        """Rules that may come of it, the likely ones first, with their provenance; and what was missing."""
+        notes: list[str] = []
+        if model is not None:
+            answer, prompt = await self._asked(model, healthy)
+            notes += [f"the model: {problem}" for problem in answer.problems]
+            if answer.values:
+                votes = Counter(value["pattern"] for value in answer.values)
+                if votes[None] * 2 > len(answer.values):
+                    return [], [*notes, "the model says that the root line alone does not tell this failure from others"]
+                made = []
+                for pattern, count in votes.most_common():
+                    if pattern is None:
+                        continue
+                    value = next(value for value in answer.values if value["pattern"] == pattern)
+                    source = {"by": "model", "model": answer.model, "prompt": prompt.name, "version": prompt.version}
+                    made.append((self._rule(value), {**source, "votes": f"{count} of {len(answer.values)}"}))
+                return made, notes
+            notes.append("the model gave no usable answer; the rule is made of the root line")
+        return [(self._rule(self._template(shipped)), {"by": "template"})], notes
+
+    async def _asked(self, model: Model, healthy: Sequence[str]) -> tuple[Any, prompts.Prompt]:
+        diagnosis = self.report.diagnosis
+        prompt = prompts.load("failure-rule")
+        mine = words(self.root)
+        # Redacted before the nearest are taken: a secret may be told by the line before it.
+        safe = dict.fromkeys(Redactor().lines([line[:_LONGEST] for line in healthy]))
+        near = sorted(safe, key=lambda line: -in_common(mine, words(line)))[:_MOST_HEALTHY]
+        category = shipped_taxonomy().category_of[self.reason]
+        told = [
+            f"reason: {self.reason} ({category})",
+            f"summary: {diagnosis.summary}",
+            f"mitigation: {diagnosis.mitigation or 'none'}",
+        ]
+        messages = prompt.render(
+            diagnosis=[redact(line).text for line in told],
+            root=[self.safe_root],
+            same=self.same,
+            healthy=near,
+        )
+        ask = Ask(prompt.name, prompt.version, messages, prompt.schema, _SAMPLES, 0.5)
+        return await model.ask(ask, job=self.report.job.id), prompt
+
+    def _template(self, shipped: RuleSet) -> dict[str, Any]:
+        """What a model would answer, made of the root line."""
+        layers = Counter(rule.layer for rule in shipped if rule.reason == self.reason and not rule.symptom)
+        words_said = " ".join(self.safe_root.split())
+        return {
+            "pattern": template(self.root),
+            "layer": next((layer for layer, _ in layers.most_common(1)), None) or "user",
+            "severity": "error",
+            "symptom": False,
+            "title": words_said if len(words_said) <= 100 else words_said[:99] + "…",
+            "mitigation": self.report.diagnosis.mitigation or "See what was done the last time.",
+            # Half a line says half: whatever the pattern is, it wants the rest.
+            "misses": [self.safe_root[: max(3, len(self.safe_root) // 2)]],
+        }
+
+    def _rule(self, value: Mapping[str, Any]) -> Rule:
+        name = hashlib.sha256(f"{self.reason}\n{value['pattern']}".encode()).hexdigest()[:10]
+        return Rule(
+            id=f"learned-{self.reason.replace('_', '-')}-{name}",
+            family="failures",
+            pattern=value["pattern"],
+            file="learned",
+            title=" ".join(redact(value["title"]).text.split()),
+            reason=self.reason,
+            layer=value["layer"],
+            severity=value["severity"],
+            symptom=value["symptom"],
+            mitigation=redact(value["mitigation"]).text,
+            matches=(Example(self.safe_root),),
+            misses=tuple(Example(line) for line in dict.fromkeys(value["misses"])),
+        )
+
+    def judge(self, rule: Rule, healthy: Sequence[str], shipped: RuleSet) -> Refusal | None:
+        """Why the rule may not even be tried in shadow."""
+        well = [
+            *healthy,
+            *(example.line for other in shipped if other.family == "filters" for example in other.matches),
+            *(example.line for other in shipped if other.reason == "healthy" for example in other.matches),
+        ]
+        lines = (self.root, *self.same)
+        refused = judged([rule], {rule.id: lines}, beside=shipped, healthy=well)
+        if rule.id in refused:
+            return refused[rule.id]
+        others = [one for one in self.past if one.reason != self.reason]
+        matcher = Matcher(RuleSet.of([rule]), "plain")
+        for one in others:
+            if matcher.matches(body_of(one.line)):
+                return Refusal("alarms-on-another-failure", f"it matches the root line of {one.id}: {one.reason}", one.line)
+        return None
+
+
+def template(body: str) -> str:
+    """A pattern for a message with other values: its words as they are, and a placeholder for each path, host and number.
+
+    A number behind the word code, error, status, signal or Xid is the message, not a value.
+    """
+    parts = []
+    at = 0
+    body = body[:_LONGEST].strip()
+    for found in _TYPES.finditer(body):
+        parts.append(_escaped(body[at : found.start()]))
+        kind = found.lastgroup or ""
+        parts.append(_escaped(found[0]) if kind == "code" else _PLACEHOLDERS[kind])
+        at = found.end()
+    parts.append(_escaped(body[at:]))
+    return re.sub(r"(?:\\s\+)+\Z", "", "".join(parts))
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([.^$*+?()\[\]{}|\\])", r"\\\1", text)
+
+
+def _dropping(book: Book, root: str) -> list[Learned]:
+    """The learned filters that match the root line of a failure, or will when they act."""
+    known = {one.rule.id: one for one in usable(book.rules("shadow", "active", family="filters"))}
+    return [known[rule.id] for rule in _knowing(RuleSet.of(one.rule for one in known.values()), root)]
+
+
+def _knowing(rules: RuleSet, body: str) -> list[Rule]:
+    matcher = Matcher(RuleSet.of(rules), "plain")
+    return [matcher.rules[number] for number in matcher.matches(body.encode("utf-8", "replace"))]

@@ -1,0 +1,243 @@
+"""OpenAI's protocol as endpoints really speak it: bodies out, whatever comes back in.
+
+An endpoint may refuse parts of a body (``plainer`` leaves them out) and may send anything: what is read here is checked
+first, and none of it raises.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diagnose.model.answers import Ask, Choice
+
+_EMBEDDING_BYTES = 64 * 1024 * 1024
+
+
+# -- one request, and how it can go -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    path: str
+    """models, chat or embeddings"""
+    body: dict[str, Any]
+    prompt: str
+    job: str | None
+    """whose budget pays; None: nobody's"""
+    tokens_in: int = 0
+    """expected, until the endpoint says it"""
+    tokens_out: int = 0
+    most_bytes: int = 1_000_000
+    probe: bool = False
+    """only tries what the endpoint can do: no news for the circuit breaker"""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why there is no answer to a request."""
+
+    what: str
+    passes: bool = False
+    """another try may go well"""
+    slow: bool = False
+    refused: bool = False
+    """the endpoint does not take the request as it is; a plainer one may do"""
+    counts: bool = True
+    """a failure of the endpoint, for the circuit breaker"""
+    status: int | None = None
+    wait_s: float | None = None
+    parameter: str | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an endpoint wants to be asked; it begins with all that is wished for, refusals take parts away."""
+
+    form: str = "json_schema"
+    many: bool = True
+    seed: bool = True
+    temperature: bool = True
+    limit: str = "max_tokens"
+
+
+# -- what is sent -------------------------------------------------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    """``text`` as UTF-8 can hold it: lines of a log may have bytes that were no text."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def messages_of(ask: Ask) -> list[dict[str, str]]:
+    return [{"role": role, "content": clean(text)} for role, text in ask.messages]
+
+
+def body_of(ask: Ask, model: str, way: Way, n: int, seed: int) -> dict[str, Any]:
+    messages = messages_of(ask)
+    body: dict[str, Any] = {"model": model, "messages": messages, way.limit: ask.max_tokens}
+    if way.temperature:
+        body["temperature"] = ask.temperature
+    if way.seed:
+        body["seed"] = seed
+    if n > 1:
+        body["n"] = n
+    if way.form == "json_schema":
+        name = re.sub(r"[^A-Za-z0-9_-]", "-", ask.prompt)[:64] or "answer"
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": name, "schema": ask.schema, "strict": True},
+        }
+        return body
+    # In the first message, which is the fixed part, and not after the lines of a log, which may pretend to be instructions.
+    wanted = f"Answer with one JSON object that fits this JSON schema, and with nothing else:\n{json.dumps(ask.schema)}"
+    if messages[0]["role"] == "system":
+        messages[0]["content"] += f"\n\n{wanted}"
+    else:
+        messages.insert(0, {"role": "system", "content": wanted})
+    if way.form == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    return body
+
+
+def embedding_request(model: str, texts: Sequence[str], job: str | None) -> Request:
+    body = {"model": model, "input": list(texts), "encoding_format": "float"}
+    prompt = "embed" if job is not None else "check"
+    return Request("embeddings", body, prompt, job, sum(map(len, texts)) // 3, 0, _EMBEDDING_BYTES, job is None)
+
+
+LIMIT = "max_completion_tokens"
+"""what newer models of OpenAI want instead of max_tokens"""
+ABOUT_FORM = re.compile(r"response.?format|json.?(schema|object)|schema|grammar|structured|guided|xgrammar|outlines")
+_MANY = re.compile(r"\bn\b *(>|=|must|should|is |parameter)|['\"`]n['\"`]|\bbest_of\b|(multiple|only one) (choices|completion)")
+
+
+def plainer(way: Way, trouble: Trouble, n: int) -> Way | None:
+    """``way`` without what the endpoint refuses; None where nothing is left to leave out."""
+    named = (trouble.parameter or "").partition(".")[0]
+    words = trouble.words
+
+    def blamed(name: str, pattern: re.Pattern[str] | None = None) -> bool:
+        if named:
+            return named == name
+        return bool(pattern.search(words)) if pattern else bool(re.search(rf"\b{name}\b", words))
+
+    if way.limit == "max_tokens" and LIMIT in words:
+        return replace(way, limit=LIMIT)
+    if n > 1 and way.many and blamed("n", _MANY):
+        return replace(way, many=False)
+    form = blamed("response_format", ABOUT_FORM)
+    if not form and way.temperature and blamed("temperature"):
+        return replace(way, temperature=False)
+    if not form and way.seed and blamed("seed"):
+        return replace(way, seed=False)
+    if way.form != "text":
+        return replace(way, form="json_object" if way.form == "json_schema" else "text")
+    if n > 1 and way.many:
+        return replace(way, many=False)
+    return None
+
+
+def both(known: Way, took: Way) -> Way:
+    """What is known to be refused, now that a request went well; others may have learnt something meanwhile."""
+    return Way(
+        many=known.many and took.many,
+        seed=known.seed and took.seed,
+        temperature=known.temperature and took.temperature,
+        limit=LIMIT if LIMIT in (known.limit, took.limit) else took.limit,
+    )
+
+
+def about_tokens(messages: list[dict[str, str]]) -> int:
+    """About how many tokens; more than there are, for text of logs."""
+    return sum(len(message["content"]) // 3 + 8 for message in messages)
+
+
+# -- what comes back ----------------------------------------------------------------------------------------------------------
+
+
+def member(value: Any, name: str) -> Any:
+    """``value[name]`` where there is such a thing: an endpoint may send anything."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _by_index(rows: list[Any]) -> list[Any]:
+    indices = [member(row, "index") for row in rows]
+    if all(isinstance(index, int) for index in indices):
+        return [row for _, row in sorted(zip(indices, rows, strict=True), key=lambda pair: pair[0])]
+    return rows
+
+
+def choices_in(got: dict[str, Any]) -> list[Choice]:
+    found = []
+    for row in _by_index(got["choices"]):
+        message = member(row, "message")
+        content = member(message, "content")
+        if isinstance(content, list):  # some servers answer in parts
+            parts = [member(part, "text") for part in content]
+            content = "".join(part for part in parts if isinstance(part, str))
+        refusal, finish = member(message, "refusal"), member(row, "finish_reason")
+        found.append(
+            Choice(
+                content if isinstance(content, str) else None,
+                clean(finish)[:40] if isinstance(finish, str) else None,
+                refusal if isinstance(refusal, str) and refusal else None,
+            )
+        )
+    return found
+
+
+def tokens_used(got: dict[str, Any], request: Request) -> tuple[int, int]:
+    """(tokens in, tokens out) as the endpoint says, or about."""
+    usage = got.get("usage")
+    numbers = [member(usage, name) for name in ("prompt_tokens", "completion_tokens")]
+    tokens_in = numbers[0] if is_count(numbers[0]) else request.tokens_in
+    if is_count(numbers[1]):
+        return tokens_in, numbers[1]
+    said = sum(len(choice.text or "") for choice in choices_in(got)) if request.path == "chat" else 0
+    return tokens_in, said // 3
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1_000_000_000
+
+
+def names_in(got: dict[str, Any]) -> list[str]:
+    names = [member(row, "id") for row in got["data"][:100]]
+    return [name for name in names if isinstance(name, str) and name.isprintable() and 0 < len(name) <= 300]
+
+
+_EMBEDS = re.compile(r"embed|\bbge\b|\bgte\b|\be5\b|minilm|mpnet", re.IGNORECASE)
+
+
+def chat_models(names: Sequence[str]) -> list[str]:
+    """Those that do not look like models for embeddings; all, if all do."""
+    return [name for name in names if not _EMBEDS.search(name)] or list(names)
+
+
+def embedding_models(names: Sequence[str]) -> list[str]:
+    return [name for name in names if _EMBEDS.search(name)]
+
+
+def embeddings_in(got: dict[str, Any], count: int) -> list[list[float]] | None:
+    """The vectors of an answer to ``embedding_request``, in the order of the texts."""
+    return vectors_in([member(row, "embedding") for row in _by_index(got["data"])], count)
+
+
+def vectors_in(rows: Any, count: int) -> list[list[float]] | None:
+    """``rows`` if they are ``count`` vectors of one length, of numbers."""
+    if not isinstance(rows, list) or len(rows) != count:
+        return None
+    vectors = []
+    for row in rows:
+        if not isinstance(row, list) or not row or len(row) != len(rows[0]):
+            return None
+        if not all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in row):
+            return None
+        vectors.append([float(x) for x in row])
+    return vectors

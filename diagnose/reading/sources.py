@@ -1,0 +1,309 @@
+"""Files, folders, archives, standard input and growing files -> chunks of bytes.
+
+A *source* is one stream of lines with a name; a job has one or many. What cannot be read to its end says so in
+``problem``, and what could be read still counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import lzma
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from diagnose.errors import SourceError
+from diagnose.reading.prefixes import Origin, origin_of_path
+
+CHUNK = 1 << 20
+_NOT_LOGS = frozenset(
+    ".a .bin .ckpt .db .distcp .gguf .h5 .idx .jpeg .jpg .mp4 .npy .npz .o .onnx .parquet .pdf .pickle .pkl .png .pt .pth .pyc"
+    " .safetensors .so .sqlite .sqlite3 .tar .tgz .whl .zip .nsys-rep .qdrep .tfevents".split()
+)
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}
+
+
+class Restart:
+    """In a followed file's chunks: the file began anew (rotated or truncated); line numbers begin at 1 again."""
+
+
+RESTART = Restart()
+
+
+@dataclass(slots=True)
+class Source:
+    """One stream of lines."""
+
+    name: str
+    path: Path | None
+    """None for standard input"""
+    problem: str | None = None
+    """why it could not be read to its end"""
+    bytes_read: int = 0
+    """of the file as it lies on disk, for a progress bar"""
+    told: Origin | None = None
+    """who wrote it, as its sender says"""
+
+    @property
+    def origin(self) -> Origin:
+        """Who wrote it, as we were told, or as its name tells."""
+        named = origin_of_path(self.name)
+        if self.told is None:
+            return named
+        rank = self.told.rank if self.told.rank is not None else named.rank
+        return Origin(rank=rank, node=self.told.node or named.node)
+
+    @property
+    def size(self) -> int | None:
+        with contextlib.suppress(OSError):
+            if self.path is not None:
+                return self.path.stat().st_size
+        return None
+
+    def chunks(self) -> Iterator[bytes]:
+        """The content, decompressed."""
+        try:
+            if self.path is None:
+                yield from _standard_input()
+                return
+            with open(self.path, "rb", buffering=0) as file:
+                head = file.read(6)
+                file.seek(0)
+                kind = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+                yield from _DECODERS[kind](self, file)
+        except OSError as error:
+            self.problem = f"cannot be read: {error.strerror or error}"
+
+    def read(self, file: BinaryIO, size: int = CHUNK) -> bytes:
+        data = file.read(size)
+        self.bytes_read += len(data)
+        return data
+
+
+def _plain(source: Source, file: BinaryIO) -> Iterator[bytes]:
+    while data := source.read(file):
+        yield data
+
+
+def _gzip(source: Source, file: BinaryIO) -> Iterator[bytes]:
+    def decoder() -> Any:
+        return zlib.decompressobj(wbits=31)
+
+    yield from _decoded(source, file, decoder, zlib.error, "gzip", lambda d: d.unconsumed_tail)
+
+
+def _xz(source: Source, file: BinaryIO) -> Iterator[bytes]:
+    yield from _decoded(source, file, lzma.LZMADecompressor, lzma.LZMAError, "xz", lambda d: b"")
+
+
+def _decoded(
+    source: Source,
+    file: BinaryIO,
+    decoder: Callable[[], Any],
+    error_type: type[Exception],
+    name: str,
+    left_over: Callable[[Any], bytes],
+) -> Iterator[bytes]:
+    """Members one after the other. Output is asked for in pieces, so a small file that unpacks to much stays harmless."""
+    current = decoder()
+    data = source.read(file, 1 << 16)
+    began = False
+    while True:
+        try:
+            piece = current.decompress(data, CHUNK)
+        except error_type as error:
+            # Padding after the last member is no loss; anything else is.
+            if began or data.strip(b"\0"):
+                source.problem = f"the {name} data is corrupt after {source.bytes_read:,} bytes ({error}): what follows is lost"
+            return
+        began = True
+        if piece:
+            yield piece
+        if current.eof:
+            data = current.unused_data or source.read(file, 1 << 16)
+            if not data:
+                return
+            current, began = decoder(), False
+            continue
+        data = left_over(current)
+        if not data and getattr(current, "needs_input", True):
+            data = source.read(file, 1 << 16)
+            if not data and not piece:
+                source.problem = f"the {name} data ends early: the file was cut off"
+                return
+
+
+def _zstd(source: Source, file: BinaryIO) -> Iterator[bytes]:
+    import zstandard
+
+    total = 0
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False) as reader:
+            while piece := reader.read(CHUNK):
+                total += len(piece)
+                source.bytes_read = file.tell()
+                yield piece
+        file.seek(0)
+        promised = zstandard.frame_content_size(file.read(18))
+        if promised > total:
+            source.problem = "the zstd data ends early: the file was cut off"
+    except zstandard.ZstdError as error:
+        source.problem = f"the zstd data is corrupt after {file.tell():,} bytes ({error}): what follows is lost"
+
+
+_DECODERS: dict[str | None, Callable[[Source, BinaryIO], Iterator[bytes]]] = {
+    None: _plain,
+    "gzip": _gzip,
+    "xz": _xz,
+    "zstd": _zstd,
+}
+
+
+def _standard_input() -> Iterator[bytes]:
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import fcntl
+
+        # A pipe hands over 64 KiB at a time unless it is asked for more.
+        fcntl.fcntl(sys.stdin.fileno(), fcntl.F_SETPIPE_SZ, CHUNK)
+    descriptor = sys.stdin.fileno()
+    while data := os.read(descriptor, CHUNK):
+        yield data
+
+
+@dataclass(slots=True)
+class Found:
+    """The sources of one path, and what stood in the way of others."""
+
+    sources: list[Source] = field(default_factory=list)
+    problems: list[SourceError] = field(default_factory=list)
+
+
+def find(paths: Sequence[str]) -> Found:
+    """The logs that ``paths`` name: files, folders (all logs below), patterns, or ``-``."""
+    found = Found()
+    for path in paths:
+        try:
+            found.sources += _find(path)
+        except SourceError as error:
+            found.problems.append(error)
+    return found
+
+
+def _find(path: str) -> list[Source]:
+    if path == "-":
+        return [Source("<stdin>", None)]
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+        if matches:
+            return [source for match in matches for source in _find(match)]
+        raise SourceError("no such file or folder", where=path, remedy="check the path, or give - for standard input") from None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"cannot be read: {_reason(error)}", where=path, remedy="check its permissions") from None
+    if stat.S_ISDIR(mode):
+        return _folder(path)
+    if not os.access(path, os.R_OK):
+        raise SourceError("cannot be read: permission denied", where=path, remedy="check its permissions")
+    if stat.S_ISREG(mode) and os.stat(path).st_size == 0:
+        raise SourceError("the file is empty", where=path, remedy="nothing was logged, or the job writes elsewhere")
+    return [Source(path, Path(path))]
+
+
+def _folder(path: str) -> list[Source]:
+    try:
+        os.listdir(path)
+    except OSError as error:
+        raise SourceError(f"cannot be read: {_reason(error)}", where=path, remedy="check its permissions") from None
+    names = []
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in files:
+            full = os.path.join(folder, name)
+            if not name.startswith(".") and _is_log(name) and os.path.isfile(full) and os.path.getsize(full):
+                names.append(full)
+    if not names:
+        raise SourceError(
+            "the folder holds no logs", where=path, remedy="point at the folder that has the .log, .out or .err files"
+        )
+    return [Source(name, Path(name)) for name in sorted(names, key=_natural)]
+
+
+def _is_log(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() not in _NOT_LOGS and ".tfevents." not in name
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """rank2 before rank10."""
+    parts: list[tuple[int, int, str]] = []
+    word = ""
+    for c in name + "\0":
+        if word and (c.isdecimal() != word[-1].isdecimal() or c == "\0"):
+            parts.append((0, int(word), "") if word.isdecimal() and word.isascii() else (1, 0, word))
+            word = ""
+        word += c
+    return parts
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+class Follower:
+    """A growing file, read as it grows. ``poll`` returns what is new; it never waits."""
+
+    def __init__(self, source: Source) -> None:
+        assert source.path is not None
+        self.source = source
+        self._path = source.path
+        self._file: BinaryIO | None = None
+        self._identity: tuple[int, int] | None = None
+
+    def poll(self) -> Iterator[bytes | Restart]:
+        """New bytes, with a Restart before those of a file that took the place of the old one or was cut back."""
+        if self._file is None and not self._open():
+            return
+        yield from self._rest()
+        try:
+            now = os.stat(self._path)
+        except OSError:
+            return  # moved away; its successor has not come yet
+        assert self._file is not None
+        if (now.st_dev, now.st_ino) != self._identity:
+            yield from self._rest()  # what was written between the last read and the move
+            self._file.close()
+            self._file = None
+            if self._open():
+                yield RESTART
+                yield from self._rest()
+        elif now.st_size < self._file.tell():
+            self._file.seek(0)
+            yield RESTART
+            yield from self._rest()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> bool:
+        try:
+            self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - open as long as it is followed
+        except OSError as error:
+            self.source.problem = f"cannot be read: {error.strerror}"
+            return False
+        status = os.fstat(self._file.fileno())
+        self._identity = (status.st_dev, status.st_ino)
+        self.source.problem = None
+        return True
+
+    def _rest(self) -> Iterator[bytes]:
+        assert self._file is not None
+        while data := self.source.read(self._file):
+            yield data

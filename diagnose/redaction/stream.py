@@ -1,0 +1,105 @@
+"""Secrets out of raw log text, line by line as in the kept log, so that a line keeps its number."""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.redaction.text import redact
+
+REACH = 16_384
+"""bytes between the beginning of a private key and its end, at most"""
+_LONGEST = 65_536
+_KEY_BEGINS = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_ENDS = re.compile(rb"-----END [A-Z0-9 ]{0,40}-----")
+_END_LENGTH = 54
+_KEY_BODY = re.compile(r"^[A-Za-z0-9+/]+=*\s*$|(?<=\s)[A-Za-z0-9+/]{16,}=*\s*$")
+
+
+def conceal(data: bytes) -> bytes:
+    """``data`` without secrets, and with as many lines. A private key stands on many: each of them becomes a placeholder."""
+    whole = Concealer()
+    return whole.feed(data) + whole.rest()
+
+
+def begun_key(data: bytes) -> bytes:
+    """The end of ``data`` where it may be a private key that goes on."""
+    return _without_keys(data)[1]
+
+
+class Concealer:
+    """The same for a text that comes in pieces, wherever they were cut.
+
+    Half a line waits for its other half, and what may be a private key for its end: what comes out is other pieces of the same
+    lines. A line of more than 64 KiB is looked at in parts, cut where there is white space.
+    """
+
+    def __init__(self) -> None:
+        self._half = self._key = self._line = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """What can be shown by now."""
+        whole, self._half = _lines(self._half + piece)
+        clear, self._key = _without_keys(self._key + whole)
+        whole, self._line = _lines(self._line + clear)
+        return _each(whole)
+
+    def rest(self) -> bytes:
+        """What waited: nothing comes behind it."""
+        clear, key = _without_keys(self._key + self._half)
+        rest = _each(self._line + clear + _placeholders(key))
+        self._half = self._key = self._line = b""
+        return rest
+
+
+class LineConcealer:
+    """The same for lines that are kept one by one, with lines of others between them: a key's go by how they look."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        """bytes that may still be of a key"""
+
+    def line(self, text: str) -> str:
+        told = redact(text).text
+        if self._left > 0:
+            self._left = 0 if _KEY_ENDS.search(text.encode("utf-8", "replace")) else self._left - len(text)
+            return _KEY_BODY.sub("<private_key>", told)
+        if (begins := _KEY_BEGINS.search(data := text.encode("utf-8", "replace"))) and not _KEY_ENDS.search(data, begins.end()):
+            self._left = REACH
+        return told
+
+
+def _lines(data: bytes) -> tuple[bytes, bytes]:
+    """(whole lines, what waits for the rest of its own)."""
+    cut = data.rfind(b"\n") + 1
+    if len(data) - cut > _LONGEST:
+        cut = max(data.rfind(space, cut) for space in (b"\r", b" ", b"\t")) + 1 or len(data)
+    return data[:cut], data[cut:]
+
+
+def _without_keys(data: bytes) -> tuple[bytes, bytes]:
+    """(``data`` without private keys, what may be one whose end is still to come)."""
+    parts: list[bytes] = []
+    done = 0
+    while begins := _KEY_BEGINS.search(data, done):
+        parts.append(data[done : begins.start()])
+        ends = _KEY_ENDS.search(data, begins.end(), begins.end() + REACH + _END_LENGTH)
+        if ends is None and len(data) - begins.end() <= REACH:
+            return b"".join(parts), data[begins.start() :]
+        done = (ends or begins).end()
+        parts.append(_placeholders(data[begins.start() : done]))
+    parts.append(data[done:])
+    return b"".join(parts), b""
+
+
+def _placeholders(key: bytes) -> bytes:
+    return re.sub(rb"[^\n]+", b"<private_key>", key)
+
+
+def _each(lines: bytes) -> bytes:
+    return b"\n".join(map(_concealed, lines.split(b"\n")))
+
+
+def _concealed(line: bytes) -> bytes:
+    text = line.decode("utf-8", "replace")
+    told = redact(text).text
+    return line if told == text else " ".join(told.splitlines()).encode() if "\n" in told else told.encode()

@@ -1,0 +1,418 @@
+"""Diagnosis -> decision -> action: what is decided, who says yes, who carries it out, and what came of it.
+
+``decision.decide`` and ``action`` (pure functions) say what may happen; this module asks them in the right order, one
+transaction each. Whatever it does can be cut off anywhere: decisions follow from what is stored (``undecided``), and an action
+moves by lease and fence, so it goes on where it was after a crash, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import Connection
+
+from diagnose.decision import action as life
+from diagnose.decision.action import Record, key_of
+from diagnose.decision.decide import Decision, decide, decide_node
+from diagnose.decision.history import latest_check
+from diagnose.decision.policy import ISOLATE, RELEASE, Policy
+from service.acting.nodecheck import CheckVerdict, check_of
+from service.errors import Conflict, Forbidden, Refused, Unknown
+from service.events import Events
+from service.store import Store, nodechecks, reading
+from service.store import actions as stored
+from service.store.history import cluster, history, lately, report_of
+from service.store.nodechecks import Check
+
+log = logging.getLogger("diagnose.actions")
+_SWEEP_S = 2.0
+_NODES_S = 60.0
+_NODES_AT_ONCE = 200
+_WAKES = frozenset({"job.diagnosed", "job.ended", "diagnosis.corrected"})
+_TAKES_OUT = frozenset({"isolate_and_restart", ISOLATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An action in an executor's hands."""
+
+    id: int
+    fence: int
+    lease_until: float
+    lease_s: float
+    """for how long its executor may be silent"""
+    order: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class InHand:
+    """An action that was taken and is not over."""
+
+    id: int
+    claimed_by: str
+    begun: bool
+
+
+class Actions:
+    """The actions of one service."""
+
+    def __init__(self, store: Store, events: Events, policy: Policy, clock: Callable[[], float] = time.time) -> None:
+        self.policy = policy
+        self._store, self._events, self._clock = store, events, clock
+        self._awake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """On the event loop."""
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._run())]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    # --- deciding -------------------------------------------------------------------------------------------------------------
+
+    async def decide_all(self) -> int:
+        """Decide about every diagnosis that is newer than its decision. How many there were."""
+        waiting = await self._store.aread(stored.undecided)
+        for attempt_id in waiting:
+            await self._decide(attempt_id)
+        return len(waiting)
+
+    async def _decide(self, attempt_id: int) -> None:
+        now = self._clock()
+
+        def work(connection: Connection) -> list[tuple[int, Record]]:
+            about = stored.about(connection, attempt_id)
+            report = report_of(connection, attempt_id)
+            if about is None or report is None:
+                return []
+            made_at, job, number = about
+            known = report.model_copy(update={"job": report.job.model_copy(update={"id": job, "attempt": number})})
+            decision = decide(known, history(connection, attempt_id, now), cluster(connection, now), self.policy, now)
+            changed = self._enter(connection, attempt_id, decision, now)
+            stored.keep_decision(connection, attempt_id, decision, made_at)
+            reading.record(connection, "policy", f"decided.{decision.action.kind}", f"job/{job}", decision.as_dict(), now)
+            return changed
+
+        self._tell(await self._store.awrite(work))
+
+    def _enter(self, connection: Connection, attempt_id: int, decision: Decision, now: float) -> list[tuple[int, Record]]:
+        """The decision's action beside, or in the place of, those that there are."""
+        changed: list[tuple[int, Record]] = []
+        spans = self.policy.life
+        existing = {record.key: record for record in stored.of_attempt(connection, attempt_id)}
+        ids = stored.ids_of(connection, list(existing))
+        withdrawn = [key for key in decision.supersedes if key in existing and key != decision.key]
+        if decision.acts:
+            admission = life.admit(decision.key, list(existing.values()))
+            if admission.verdict in ("same", "refuse"):
+                return changed
+            withdrawn = list(dict.fromkeys([*withdrawn, *admission.withdraw]))
+        for key in withdrawn:
+            before = existing[key]
+            after = life.withdraw(before, "a later decision on the same attempt", now, spans)
+            stored.save(connection, ids[key], before, after, "policy", now)
+            changed.append((ids[key], after))
+        for node in decision.release:
+            changed += self._enter_node(
+                connection, RELEASE, node, "policy", "the diagnosis behind it does not hold", "approve", now
+            )
+        if not decision.acts:
+            return changed
+        record = life.propose(
+            decision.key, decision.job, decision.attempt, decision.action.kind, decision.mode, now, spans, decision.not_before
+        )
+        action = decision.action
+        found = stored.enter(
+            connection,
+            record,
+            attempt_id,
+            stored.group_id(connection, attempt_id),
+            nodes=action.nodes,
+            restart_from=action.restart_from.model_dump() if action.restart_from else None,
+            skip_batches=list(action.skip_batches) if action.skip_batches else None,
+            why=action.why,
+            reason=decision.reason,
+            incident=decision.incident,
+            avoid=list(decision.avoid),
+        )
+        reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": record.key}, now)
+        return [*changed, (found, record)]
+
+    # --- what node checks say -----------------------------------------------------------------------------------------------
+
+    async def take_check(self, check: Check, who: str) -> None:
+        """A check's result: entered, and decided about where it speaks against a node, or for one that is out of service."""
+        now = self._clock()
+
+        def work(connection: Connection) -> list[tuple[int, Record]]:
+            nodechecks.enter(connection, check, who, now)
+            bad = [one.node for one in check.nodes if one.result != "good"]
+            return self._decide_nodes(connection, [*bad, *nodechecks.isolated(connection, check.named("good"))], now)
+
+        self._tell(await self._store.awrite(work))
+        named = {kind: check.named(kind) for kind in ("faulty", "slow", "suspect")}
+        self._events.publish("nodes.checked", who=who, tested=len(check.nodes), **named)
+
+    async def checked(self, verdict: dict[str, Any], who: str) -> None:
+        """What a node check said that an executor had made."""
+        try:
+            told = CheckVerdict.model_validate(verdict)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise Refused(
+                f"no verdict: {place}: {first['msg']}", remedy="let the program print that of diagnose nodes check"
+            ) from None
+        await self.take_check(check_of(told, self._clock()), who)
+
+    async def decide_nodes(self) -> None:
+        """Nodes that passed a check and were not due to come back yet: their time may have come."""
+        now = self._clock()
+        since = now - self.policy.signals.check_within_s
+        due = await self._store.aread(lambda connection: nodechecks.passed_while_isolated(connection, since))
+        if due:
+            self._tell(await self._store.awrite(lambda connection: self._decide_nodes(connection, due, now)))
+
+    def _decide_nodes(self, connection: Connection, nodes: Sequence[str], now: float) -> list[tuple[int, Record]]:
+        """One decision a node and check; each looks back on those before it, so that together they keep to the limits."""
+        changed: list[tuple[int, Record]] = []
+        past, whole = lately(connection, now), cluster(connection, now)
+        for node in nodes[:_NODES_AT_ONCE]:
+            decision = decide_node(node, past, whole, self.policy, now)
+            check = latest_check(whole, node, now - self.policy.signals.check_within_s, now)
+            if not decision.acts or check is None:
+                continue
+            kind = decision.action.kind
+            key = key_of(node, int(check.at), "check", kind, [node])
+            if stored.ids_of(connection, [key]) or stored.node_is_busy(connection, kind, node):
+                continue
+            record = life.propose(key, "", 0, kind, decision.mode, now, self.policy.life, decision.not_before)
+            found = stored.enter(connection, record, None, None, nodes=[node], why=decision.action.why)
+            reading.record(connection, "policy", f"decided.{kind}", f"node/{node}", decision.as_dict(), now)
+            reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": key, "node": node}, now)
+            changed.append((found, record))
+            past = lately(connection, now)
+        return changed
+
+    # --- what people say ----------------------------------------------------------------------------------------------------
+
+    async def approve(self, action_id: int, who: str, roles: Collection[str]) -> Record:
+        """Somebody says yes."""
+
+        def step(record: Record, now: float) -> Record:
+            if not self.policy.may_approve(record.kind, who, roles):
+                raise Forbidden(
+                    f"{who!r} may not say yes to {record.kind}", where=str(action_id), remedy="see approvers in the policy"
+                )
+            return life.approve(record, who, now, self.policy.life)
+
+        return await self._step(action_id, who, step)
+
+    async def reject(self, action_id: int, who: str, roles: Collection[str], why: str) -> Record:
+        """Somebody says no."""
+
+        def step(record: Record, now: float) -> Record:
+            if not self.policy.may_approve(record.kind, who, roles):
+                raise Forbidden(f"{who!r} may not decide about {record.kind}", where=str(action_id), remedy="see approvers")
+            return life.reject(record, who, why, now, self.policy.life)
+
+        return await self._step(action_id, who, step)
+
+    async def ask_for_node(self, kind: str, node: str, who: str, why: str) -> int:
+        """A person wants a node taken out of service, or given back: that is the yes as well."""
+        now = self._clock()
+
+        def work(connection: Connection) -> list[tuple[int, Record]]:
+            if reading.node(connection, node) is None:
+                raise Unknown("there is no such node", where=node[:80], remedy="see the nodes")
+            return self._enter_node(connection, kind, node, who, why, "auto", now)
+
+        changed = await self._store.awrite(work)
+        self._tell(changed)
+        if not changed:
+            raise Conflict(f"{kind} is under way for this node", where=node[:80], remedy="see the actions")
+        return changed[-1][0]
+
+    def _enter_node(
+        self, connection: Connection, kind: str, node: str, who: str, why: str, mode: str, now: float
+    ) -> list[tuple[int, Record]]:
+        """An action about a node alone."""
+        if stored.node_is_busy(connection, kind, node):
+            return []
+        key = key_of(node, int(now), None, kind, [node])
+        record = life.propose(key, "", 0, kind, "approve", now, self.policy.life)
+        if mode == "auto":
+            record = life.approve(record, who, now, self.policy.life)
+        found = stored.enter(connection, record, None, None, nodes=[node], why=why)
+        reading.record(connection, who, f"action.{record.state}", f"action/{found}", {"node": node, "why": why}, now)
+        return [(found, record)]
+
+    # --- what executors do --------------------------------------------------------------------------------------------------
+
+    async def claim(self, action_id: int, who: str) -> Taken:
+        """An executor takes an action, with a lease and a new fence."""
+        record = await self._step(action_id, who, lambda known, now: life.claim(known, who, now, self.policy.life))
+        return await self._taken(action_id, record)
+
+    async def claim_next(self, who: str, kinds: Collection[str]) -> Taken | None:
+        """The oldest approved action of these kinds, if there is one."""
+        now = self._clock()
+        for action_id in await self._store.aread(lambda connection: stored.approved(connection, now)):
+            found = await self._store.aread(lambda connection, this=action_id: stored.find(connection, this))  # type: ignore[misc]
+            if found is None or found.kind not in kinds:
+                continue
+            with contextlib.suppress(Refused):  # another was quicker
+                return await self.claim(action_id, who)
+        return None
+
+    async def resume(self, action_id: int, who: str) -> Taken:
+        """The executor that has it goes on after a crash of its own."""
+        record = await self._step(action_id, who, lambda known, now: life.resume(known, who, now, self.policy.life))
+        return await self._taken(action_id, record)
+
+    async def orders(self) -> list[dict[str, Any]]:
+        """What an executor may take now, oldest first."""
+        now = self._clock()
+        return await self._store.aread(lambda connection: stored.orders(connection, now))
+
+    async def in_hand(self, whose: str) -> list[InHand]:
+        """What executors whose names begin so have taken and not finished."""
+        rows = await self._store.aread(lambda connection: stored.in_hand(connection, whose))
+        return [InHand(*row) for row in rows]
+
+    async def begin(self, action_id: int, who: str, fence: int) -> Record:
+        """The executor is about to act: the last point at which it can be told not to."""
+        return await self._step(action_id, who, lambda known, now: life.start(known, fence, now, self.policy.life))
+
+    async def renew(self, action_id: int, who: str, fence: int) -> Record:
+        """The executor is still at it."""
+        return await self._step(action_id, who, lambda known, now: life.renew(known, fence, now, self.policy.life))
+
+    async def finish(
+        self, action_id: int, who: str, fence: int, succeeded: bool, said: str, isolated: Collection[str] | None = None
+    ) -> Record:
+        """What came of it, however late.
+
+        ``isolated``: its nodes that were taken out, whether it succeeded or not; None: all if it did, else none.
+        """
+
+        def step(record: Record, now: float) -> Record:
+            return life.finish(record, fence, succeeded, said[:2000], now, self.policy.life)
+
+        return await self._step(action_id, who, step, isolated)
+
+    async def _taken(self, action_id: int, record: Record) -> Taken:
+        order = await self._store.aread(lambda connection: stored.order(connection, action_id))
+        assert record.lease_until is not None
+        return Taken(action_id, record.fence, record.lease_until, self.policy.life.lease_s, order)
+
+    # --- the machinery ------------------------------------------------------------------------------------------------------
+
+    async def _step(
+        self, action_id: int, who: str, step: Callable[[Record, float], Record], isolated: Collection[str] | None = None
+    ) -> Record:
+        """One step of one action, in one transaction."""
+        now = self._clock()
+
+        def work(connection: Connection) -> list[tuple[int, Record]]:
+            before = stored.find(connection, action_id, locked=True)
+            if before is None:
+                raise Unknown("there is no such action", where=str(action_id), remedy="GET /v1/actions lists them")
+            try:
+                after = step(before, now)
+            except life.Refused as refused:
+                raise Conflict(refused.what, where=str(action_id), remedy=refused.remedy) from None
+            stored.save(connection, action_id, before, after, who, now)
+            self._take_effect(connection, action_id, before, after, who, now, isolated)
+            return [(action_id, after)] if after.state != before.state else [(0, after)]
+
+        changed = await self._store.awrite(work)
+        self._tell([one for one in changed if one[0]])
+        return changed[0][1]
+
+    def _take_effect(
+        self,
+        connection: Connection,
+        action_id: int,
+        before: Record,
+        after: Record,
+        who: str,
+        now: float,
+        isolated: Collection[str] | None,
+    ) -> None:
+        """A node is out of service once somebody has taken it out, whatever failed after that, and in again once it was given
+        back.
+        """
+        done = after.state == "succeeded" and before.state != "succeeded"
+        if after.kind == RELEASE:
+            state = "ok"
+        elif after.kind in _TAKES_OUT:
+            state, done = "isolated", done or bool(isolated)
+        else:
+            return
+        if not done:
+            return
+        order = stored.order(connection, action_id)
+        nodes = order["nodes"]
+        if state == "isolated" and isolated is not None:  # it may be told twice
+            nodes = [one for one in nodes if one in isolated and not stored.was_isolated(connection, one, after.key)]
+        for node in nodes:
+            stored.set_node(connection, node, state, after.decided_by or who, order["why"], after.key, now)
+
+    async def tick_all(self) -> None:
+        """What time alone does to actions."""
+        now, spans = self._clock(), self.policy.life
+
+        def work(connection: Connection) -> list[tuple[int, Record]]:
+            changed = []
+            for action_id in stored.open_ids(connection):
+                before = stored.find(connection, action_id, locked=True)
+                assert before is not None
+                after = life.tick(before, now, spans)
+                stored.save(connection, action_id, before, after, "clock", now)
+                if after.state != before.state:
+                    changed.append((action_id, after))
+            return changed
+
+        if await self._store.aread(stored.open_ids):
+            self._tell(await self._store.awrite(work))
+
+    def _tell(self, changed: list[tuple[int, Record]]) -> None:
+        for action_id, record in changed:
+            facts = {"id": action_id, "action": record.kind, "job": record.job or None, "attempt": record.attempt or None}
+            kind = "action.proposed" if record.state == "proposed" else "action.changed"
+            self._events.publish(kind, state=record.state, by=record.decided_by, **facts)
+
+    async def _listen(self) -> None:
+        async for event in self._events.listen():
+            if event is not None and event.kind in _WAKES:
+                self._awake.set()
+
+    async def _run(self) -> None:
+        """At once when something was diagnosed, and now and then in any case: a crash may have cut off what was begun."""
+        nodes_at = 0.0
+        while True:
+            try:
+                while await self.decide_all():
+                    pass
+                await self.tick_all()
+                if time.monotonic() >= nodes_at:
+                    nodes_at = time.monotonic() + _NODES_S
+                    await self.decide_nodes()
+            except Exception:
+                log.exception("deciding")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SWEEP_S):
+                    await self._awake.wait()
+            self._awake.clear()

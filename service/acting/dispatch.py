@@ -1,0 +1,357 @@
+"""Approved orders, carried out by the executors that they are for: taken by one, done once, and told what came of it.
+
+The path of an order: claim (a fence), begin (the last word on whether it may), carry out with the lease renewed beside it,
+finish. It can be cut off anywhere:
+
+- before it began, nothing was done: the next claim has it,
+- after that, its own executor goes on when it comes back (``resume``, under its own name and a new fence). It gives the same
+  order again, which looks at the cluster first; an executor that cannot look is not asked again, and a person is told.
+
+What fails for now, and what nobody knows the end of, is tried again, later and later, for as long as the executor's patience
+lasts. The same loop serves a service beside its database and a runner that polls: a ``Desk`` is where the orders come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Protocol
+
+from diagnose.errors import DiagnoseError
+from service.acting.actions import InHand, Taken
+from service.acting.executors.configuration import Configured, choose
+from service.acting.executors.executor import Order, Outcome
+from service.acting.executors.nodecheck import Finding
+from service.errors import Busy, Conflict, Unavailable, Unknown
+from service.events import Events
+
+log = logging.getLogger("diagnose.dispatch")
+_GONE = (Conflict, Unknown)
+Ended = Callable[[str, str], None]
+
+
+class Desk(Protocol):
+    """Where orders come from, and results go to: ``Actions`` is one. Refusals are those of ``service.errors``."""
+
+    async def orders(self) -> list[dict[str, Any]]:
+        """What may be taken now."""
+
+    async def in_hand(self, whose: str) -> list[InHand]:
+        """What executors whose names begin so have taken and not finished."""
+
+    async def claim(self, action_id: int, who: str) -> Taken: ...
+
+    async def resume(self, action_id: int, who: str) -> Taken: ...
+
+    async def begin(self, action_id: int, who: str, fence: int) -> object: ...
+
+    async def renew(self, action_id: int, who: str, fence: int) -> object: ...
+
+    async def finish(
+        self, action_id: int, who: str, fence: int, succeeded: bool, said: str, isolated: Sequence[str] | None = None
+    ) -> object:
+        """``isolated``: as in ``Outcome``."""
+
+    async def checked(self, verdict: dict[str, Any], who: str) -> object:
+        """What a node check said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often it looks, and how long it waits."""
+
+    sweep_s: float = 2.0
+    first_pause_s: float = 1.0
+    most_pause_s: float = 30.0
+    leave_s: float = 5.0
+    """at the end, for what is under way"""
+
+
+class Dispatch:
+    """The executors of one service, or of one runner."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        executors: Sequence[Configured],
+        name: str,
+        *,
+        events: Events | None = None,
+        ended: Ended | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self._desk, self._executors, self._name = desk, tuple(executors), name
+        self._events, self._ended, self._pace = events, ended, pace or Pace()
+        self._awake = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._busy: dict[str, int] = {}
+        self._left: list[tuple[Taken, Configured, bool]] = []
+
+    # --- coming and going
+
+    async def recover(self) -> None:
+        """Take up again what was in our hands when we ended. Before time may pass for it."""
+        if not self._executors:
+            return
+        self._left.clear()
+        known = {self._who(one): one for one in self._executors}
+        for found in await self._desk.in_hand(f"{self._name}."):
+            by = next((one for who, one in known.items() if found.claimed_by.endswith(who)), None)
+            if by is None:
+                log.warning("action %d: its executor %s is not configured any more", found.id, found.claimed_by)
+                continue
+            with contextlib.suppress(*_GONE):
+                self._left.append((await self._desk.resume(found.id, self._who(by)), by, found.begun))
+
+    def start(self) -> None:
+        """On the event loop."""
+        if not self._executors:
+            return
+        self._take_up_what_was_left()
+        self._loops = [asyncio.create_task(self._run()), asyncio.create_task(self._check())]
+        if self._events is not None:
+            self._loops.append(asyncio.create_task(self._listen(self._events)))
+
+    async def once(self) -> None:
+        """In the place of ``start``: what is there now, to its end."""
+        self._take_up_what_was_left()
+        await self.round()
+        while self._under_way:
+            await asyncio.wait(self._under_way.values())
+            await asyncio.sleep(0)
+
+    def _take_up_what_was_left(self) -> None:
+        for taken, by, begun in self._left:
+            self._take_up(taken.id, by, self._go_on(taken, by, begun))
+        self._left.clear()
+
+    async def stop(self) -> None:
+        """Take nothing more; what does not end soon is gone on with at the next start."""
+        for task in self._loops:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=self._pace.leave_s)
+        for task in list(self._under_way.values()):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _check(self) -> None:
+        for one in self._executors:
+            for problem in await one.executor.check():
+                log.warning("executor %s cannot act: %s", one.name, problem)
+
+    async def _listen(self, events: Events) -> None:
+        async for event in events.listen():
+            if event is not None and event.kind.startswith("action."):
+                self._awake.set()
+
+    async def _run(self) -> None:
+        said = ""
+        while True:
+            try:
+                await self.round()
+                said = ""
+            except DiagnoseError as away:
+                if str(away) != said:  # once, not at each look
+                    log.warning("orders are not to be had: %s", away)
+                said = str(away)
+            except Exception:
+                log.exception("dispatch")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pace.sweep_s * random.uniform(0.8, 1.0)):  # noqa: S311
+                    await self._awake.wait()
+            self._awake.clear()
+
+    async def round(self) -> None:
+        """Take what is ours."""
+        for order in await self._desk.orders():
+            by = choose(self._executors, Order.of(order))
+            if by is None or order["id"] in self._under_way or self._busy.get(by.name, 0) >= by.at_once:
+                continue
+            with contextlib.suppress(*_GONE):  # another was quicker
+                taken = await self._desk.claim(order["id"], self._who(by))
+                self._take_up(taken.id, by, self._carry_out(taken, by))
+
+    def _who(self, by: Configured) -> str:
+        return f"{self._name}.{by.name}"
+
+    def _take_up(self, action_id: int, by: Configured, work: Any) -> None:
+        self._busy[by.name] = self._busy.get(by.name, 0) + 1
+        task = self._under_way[action_id] = asyncio.create_task(work)
+
+        def over(done: asyncio.Task[None]) -> None:
+            del self._under_way[action_id]
+            self._busy[by.name] -= 1
+            self._awake.set()  # there is room for another
+            if not done.cancelled() and (error := done.exception()) is not None:
+                log.error("action %d", action_id, exc_info=error)
+
+        task.add_done_callback(over)
+
+    # --- one order
+
+    async def _carry_out(self, taken: Taken, by: Configured, first: bool = True) -> None:
+        """``first``: nobody has begun it, so the job cannot run on its nodes yet and they may be tested."""
+        async with self._kept(taken, by) as lost:
+            if not await self._told(lambda: self._desk.begin(taken.id, self._who(by), taken.fence), taken, "begun"):
+                return
+            order = Order.of(taken.order)
+            tested = await self._tested(order, by, taken) if order.check and first else None
+            async with asyncio.TaskGroup() as beside:
+                if tested is None:
+                    outcome = await self._outcome(order, by, lost)
+                else:
+                    if tested.verdict is not None:  # the order does not wait: it knows what was found
+                        beside.create_task(
+                            self._told(lambda: self._checked(tested.verdict, by, taken), taken, "told of the check")
+                        )
+                    outcome = await self._after(tested, order, by, lost)
+            await self._report(taken, by, outcome)
+
+    async def _after(self, tested: Finding, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
+        """What came of an order whose nodes were tested: it goes without those that were found faulty."""
+        if lost.is_set():
+            return Outcome("failed", f"not begun, its lease lapsed meanwhile: {tested.said}")
+        avoid = dict.fromkeys((*order.avoid, *(node for node in tested.faulty if node not in order.nodes)))
+        outcome = await self._outcome(replace(order, avoid=tuple(avoid), check=()), by, lost)
+        return replace(outcome, what=f"{outcome.what}; {tested.said}")
+
+    async def _tested(self, order: Order, by: Configured, taken: Taken) -> Finding | None:
+        """The nodes are tested first, if this executor knows how."""
+        if by.check is None:
+            return None
+        if by.dry_run:
+            return Finding(f"would have tested {', '.join(order.check)}")
+        tested = await by.check.test(order.check)
+        log.info("action %d: %s", taken.id, tested.said)
+        return tested
+
+    async def _checked(self, verdict: Any, by: Configured, taken: Taken) -> None:
+        """The service hears of the check, unless it has no use for it."""
+        try:
+            await self._desk.checked(verdict, self._who(by))
+        except (Unavailable, Busy):
+            raise
+        except DiagnoseError as refused:
+            log.warning("action %d: the node check was not taken: %s", taken.id, refused)
+
+    async def _go_on(self, taken: Taken, by: Configured, begun: bool) -> None:
+        """What was cut off."""
+        if begun and not by.repeatable:
+            what = f"{by.name} was cut off at it, and cannot tell what was done"
+            await self._report(taken, by, Outcome("unknown", what))
+            return
+        log.info("action %d: %s goes on with it", taken.id, by.name)
+        await self._carry_out(taken, by, first=not begun)
+
+    async def _outcome(self, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
+        """What came of it, after as many tries as patience allows."""
+        until, pause = time.monotonic() + by.patience_s, self._pace.first_pause_s
+        out: dict[str, None] = {}
+        while True:
+            try:
+                outcome = await by.executor.carry_out(order, dry_run=by.dry_run)
+            except Exception as error:  # an executor promises not to: what it did before is not known
+                log.exception("executor %s", by.name)
+                outcome = Outcome("unknown", f"{by.name} failed at it: {type(error).__name__}", True)
+            if outcome.isolated is not None or outcome.state != "succeeded":
+                out |= dict.fromkeys(outcome.isolated or ())  # a later try may not come so far as to see it
+                outcome = replace(outcome, isolated=tuple(out))
+            again = outcome.may_retry and (outcome.state == "failed" or (outcome.state == "unknown" and by.repeatable))
+            wait = max(pause * random.uniform(0.8, 1.0), _asked(outcome))  # noqa: S311 - no secret
+            if not again or by.dry_run or lost.is_set() or time.monotonic() + wait > until:
+                return outcome
+            log.info("order %s: %s; again in %.1f s", order.key, outcome.what, wait)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await lost.wait()
+            if lost.is_set():
+                return outcome
+            pause = min(pause * 2, self._pace.most_pause_s)
+
+    async def _report(self, taken: Taken, by: Configured, outcome: Outcome) -> None:
+        said, result, isolated = outcome.what, str(outcome.state), outcome.isolated
+        if by.dry_run:
+            # Never a success: what did not happen takes no node out of service.
+            said, result, isolated = f"dry run: {said}", "dry_run", ()
+        elif outcome.state == "unknown":
+            said = f"nobody knows whether it was done, look before you do it by hand: {said}"
+        said = "".join(c if c.isprintable() else " " for c in said)[:2000]
+        log.info("action %d: %s: %s: %s", taken.id, by.name, result, said)
+        await self._told(
+            lambda: self._desk.finish(taken.id, self._who(by), taken.fence, result == "succeeded", said, isolated),
+            taken,
+            "finished",
+        )
+        if self._ended is not None:
+            self._ended(by.name, result)
+
+    async def _told(self, tell: Callable[[], Any], taken: Taken, what: str) -> bool:
+        """Until the desk has heard it. False: it does not want to."""
+        pause = self._pace.first_pause_s
+        while True:
+            try:
+                await tell()
+                return True
+            except _GONE as refused:
+                log.warning("action %d cannot be %s: %s", taken.id, what, refused)
+                return False
+            except DiagnoseError as away:
+                log.info("action %d: %s", taken.id, away)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._pace.most_pause_s)
+
+    @contextlib.asynccontextmanager
+    async def _kept(self, taken: Taken, by: Configured) -> AsyncIterator[asyncio.Event]:
+        """The lease is renewed meanwhile; the event tells that it is lost, so that nothing new is begun."""
+        lost = asyncio.Event()
+        task = asyncio.create_task(self._keep(taken, by, lost))
+        try:
+            yield lost
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _keep(self, taken: Taken, by: Configured, lost: asyncio.Event) -> None:
+        every_s = taken.lease_s / 3
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await self._desk.renew(taken.id, self._who(by), taken.fence)
+            except _GONE as refused:
+                log.warning("action %d is not ours any more: %s", taken.id, refused)
+                lost.set()
+                return
+            except DiagnoseError as away:
+                log.info("action %d: its lease was not renewed: %s", taken.id, away)
+
+
+def _asked(outcome: Outcome) -> float:
+    """How long the other side wants us to wait, within reason."""
+    wait = outcome.details.get("retry_after_s")
+    return min(float(wait), 300.0) if isinstance(wait, int | float) else 0.0
+
+
+def name_in(folder: Path, prefix: str) -> str:
+    """A name that stays the same over restarts, and is that of one process: who holds the folder."""
+    path = folder / "executor-name"
+    try:
+        found = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        found = ""
+    if not (found.startswith(f"{prefix}-") and found.isprintable() and len(found) < 60):
+        found = f"{prefix}-{token_hex(6)}"
+        path.write_text(found + "\n", "ascii")
+    return found

@@ -1,0 +1,73 @@
+"""A program of the site's own that acts: the order is on its standard input as JSON, its exit status is the outcome.
+
+    0    done
+    75   not done, may go better later (EX_TEMPFAIL of sysexits.h)
+    else not done
+    cut off by a signal, or because it took too long: nobody knows
+
+The last line that it prints is what people are told. It is started directly, no shell reads anything. Unless it is said to be
+``repeatable``, it is never given the same order again: it is not known to look before it acts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+
+from service.acting.executors import processes
+from service.acting.executors.executor import KINDS, Order, Outcome
+
+SCHEMA = "diagnose.order/1"
+_LATER = 75
+_LARGEST = 64 << 10
+_SENTENCE = 500
+
+
+class Command:
+    """The executor."""
+
+    kinds = KINDS
+
+    def __init__(self, words: Sequence[str], *, timeout_s: float = 300.0) -> None:
+        self._words, self._timeout_s = tuple(words), timeout_s
+
+    async def check(self) -> list[str]:
+        return [] if shutil.which(self._words[0]) else [f"{self._words[0]} is no program here: check its path, and its x bit"]
+
+    async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
+        name = self._words[0]
+        if order.kind not in KINDS:
+            return Outcome("failed", f"{name} is not asked to {order.kind[:40]!r}")
+        if dry_run:
+            return Outcome("succeeded", f"would have: run {name} for {order.kind}")
+        told = json.dumps({"schema": SCHEMA, "order": order.as_dict()}, ensure_ascii=True).encode() + b"\n"
+        # What is ours is not its own: tokens of the service, keys of the model.
+        environment = {known: value for known, value in os.environ.items() if not known.startswith("DIAGNOSE_")}
+        try:
+            ended = await processes.run(
+                self._words, environment=environment, timeout_s=self._timeout_s, largest=_LARGEST, stdin=told
+            )
+        except OSError as error:
+            return Outcome("failed", f"{name} cannot be started: {error.strerror or error}")
+        said = _last_line(ended.out) or _last_line(ended.problems)
+        if ended.code is None:
+            return Outcome(
+                "unknown", f"{name} did not end in {self._timeout_s:g} s and was ended: {said or 'it said nothing'}", True
+            )
+        if ended.code < 0:
+            return Outcome("unknown", f"{name} was ended by signal {-ended.code}: {said or 'it said nothing'}", True)
+        if ended.code == 0:
+            return Outcome("succeeded", said or f"{name} has done it")
+        said = _last_line(ended.problems) or said or "it said nothing"
+        return Outcome("failed", f"{name} ended with {ended.code}: {said}", ended.code == _LATER)
+
+
+def _last_line(out: bytes) -> str:
+    """For people: printable, bounded."""
+    lines = out.decode("utf-8", "replace").split("\n")
+    for line in reversed(lines):
+        if clean := " ".join("".join(c if c.isprintable() else " " for c in line).split()):
+            return clean[:_SENTENCE]
+    return ""

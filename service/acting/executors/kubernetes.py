@@ -1,0 +1,558 @@
+"""Kubernetes: nodes out of service and back, jobs begun anew elsewhere.
+
+A node is cordoned, tainted with ``diagnose/isolated`` and annotated with the key and the reason of the order; only what is ours
+is taken away again.
+
+A live job that can be suspended is suspended and let go. Any other (ended, of Volcano, to avoid nodes) is made anew under its
+name: first the server says in a dry run that it would take the manifest and let go of the job, then the manifest is kept in a
+ConfigMap of our own namespace, and only then the job is deleted, awaited, and created with the key in an annotation. Whoever
+gets the order again finds the annotation, or the ConfigMap, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from service.acting.executors import kubernetes_jobs as jobs
+from service.acting.executors.executor import KINDS, MOST_AVOIDED, RESTARTS, TAKES_OUT, Order, Outcome, Problem, node_names
+from service.acting.executors.kubernetes_api import Api, Object, Place, Refusal, Settings, Sleep
+from service.acting.executors.kubernetes_jobs import Kind, annotation, at, mapping, uid
+
+__all__ = ["Kubernetes", "Settings"]
+
+TAINT: Final = "diagnose/isolated"
+ISOLATED_BY: Final = "diagnose/isolated-by"
+ISOLATED_WHY: Final = "diagnose/isolated-why"
+CORDONED: Final = "diagnose/cordoned"
+_TRIES: Final = 5
+_POLL_S: Final = 1.0
+_LARGEST_NOTE: Final = 900_000
+"""bytes: a ConfigMap holds a mebibyte"""
+_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
+_ANEW: Final = "and made it anew"
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_UIDS: Final = {("Job", "batch"): "job_uid", ("JobSet", "jobset.x-k8s.io"): "jobset_uid"}
+"""kinds whose pods have their uid, and the label that keeps it"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A job that an order names: as it is, or as it was noted before it was deleted."""
+
+    kind: Kind
+    place: Place
+    seen: Object | None
+    noted: Object | None = None
+    children: tuple[str, ...] = ()
+    """the parts that a TrainJob runs in"""
+    anew: bool = False
+    """it is another than the one that failed"""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.kind.name} {self.place.namespace}/{self.place.name}"
+
+
+class Kubernetes:
+    """The executor."""
+
+    kinds = KINDS
+
+    def __init__(
+        self, settings: Settings, *, sleep: Sleep = asyncio.sleep, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings, self._sleep, self._clock = settings, sleep, clock
+        self._api = Api(settings, sleep)
+
+    async def check(self) -> list[str]:
+        """Which rights are missing, as rules for a role; or that the server does not answer."""
+        try:
+            await self._api.read("/version")
+            served = await self._served()
+            missing = [rule for place, verb in self._needed(served) for rule in await self._denied(place, verb)]
+        except Problem as problem:
+            return [problem.what]
+        return [f"{self._api.shown}: a role lacks {rule}" for rule in missing]
+
+    async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
+        done: list[str] = []
+        out: list[str] = []
+        dry_run = dry_run or self._settings.dry_run
+        try:
+            if order.kind not in KINDS:
+                raise Problem(f"Kubernetes is not asked to {order.kind[:40]!r}")
+            for name in node_names(order.nodes):
+                if annotation(await self._known_node(name), ISOLATED_BY) == order.key:
+                    out.append(name)
+            job = await self._known_job(order) if order.kind in RESTARTS else None
+            hosts = [await self._host(name) for name in node_names(order.avoid, MOST_AVOIDED)] if job is not None else []
+            if order.kind in TAKES_OUT or order.kind == "release":
+                if not order.nodes:
+                    raise Problem(f"{order.kind} without a node")
+                for name in node_names(order.nodes):
+                    if await self._turn(order, name, done, dry_run) and name not in out:
+                        out.append(name)
+            if job is not None:
+                await self._restart(order, job, hosts, done, dry_run)
+        except Problem as problem:
+            return problem.outcome(done, out)
+        said = ("would have: " if dry_run else "") + "; ".join(done)
+        return Outcome("succeeded", said, details={"done": done}, isolated=() if dry_run else None)
+
+    async def _change(self, place: Place, shown: str, change: Callable[[Object], Object | None], dry_run: bool) -> Object:
+        """Change what is there, as it is now: when it changed meanwhile, look again."""
+        for _ in range(_TRIES):
+            seen = await self._api.get(place)
+            if seen is None:
+                raise Problem(f"{shown} is gone")
+            patch = change(seen)
+            if patch is None:
+                return seen
+            patch.setdefault("metadata", {})["resourceVersion"] = seen["metadata"]["resourceVersion"]
+            try:
+                return await self._api.patch(place, patch, dry_run=dry_run)
+            except Refusal as refusal:
+                if not refusal.conflict:
+                    raise
+        raise Problem(f"{shown} changes faster than it can be changed", may_retry=True)
+
+    # --- nodes
+
+    async def _known_node(self, name: str) -> Object:
+        node = await self._api.get(_node(name))
+        if node is None:
+            raise Problem(f"Kubernetes knows no node {name}: its name came from a log")
+        return node
+
+    async def _host(self, name: str) -> str:
+        """As the scheduler's labels call it."""
+        return str(mapping(await self._known_node(name), "metadata", "labels").get(_HOSTNAME) or name)
+
+    async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
+        """A node out of service, or into it again. Whether this order has taken it out."""
+        said: list[str] = []
+
+        def change(node: Object) -> Object | None:
+            taints = [one for one in at(node, "spec", "taints") or [] if isinstance(one, dict)]
+            cordoned = at(node, "spec", "unschedulable") is True
+            ours = any(one.get("key") == TAINT for one in taints)
+            said[:] = [_said(order, node, cordoned, ours)]
+            if order.kind != "release":
+                return None if ours else _isolation(order, taints, cordoned)
+            if not ours:
+                if cordoned:
+                    raise Problem(f"{name} was cordoned by others; uncordon it by hand")
+                return None
+            return _release(taints, annotation(node, CORDONED) == "true")
+
+        turned = await self._change(_node(name), f"node {name}", change, dry_run)
+        done.append(f"{name} {said[0]}" if said[0].startswith(("was", "is")) else f"{said[0]} {name}")
+        return not dry_run and annotation(turned, ISOLATED_BY) == order.key
+
+    # --- jobs: which
+
+    async def _served(self) -> dict[str, list[str]]:
+        """Groups and their versions, the preferred one first."""
+        served: dict[str, list[str]] = {}
+        for group in (await self._api.read("/apis")).get("groups") or []:
+            versions = [str(at(one, "version")) for one in at(group, "versions") or []]
+            first = str(at(group, "preferredVersion", "version"))
+            served[str(at(group, "name"))] = [first, *(version for version in versions if version != first)]
+        return served
+
+    async def _known_job(self, order: Order) -> _Job:
+        noted = await self._api.get(self._note(order))
+        if noted is not None:
+            return _noted(noted)
+        namespace, name = self._named(order)
+        served = await self._served()
+        found: list[_Job] = []
+        for kind in _kinds(order):
+            for version in _version(kind, served):
+                place = kind.place(version, namespace, name)
+                seen = await self._api.get(place)
+                if seen is not None:
+                    found.append(_Job(kind, place, seen))
+        if not found:
+            raise Problem(f"Kubernetes knows no job {name} in namespace {namespace} any more; submit it again")
+        top = [await self._topmost(job, served) for job in found]
+        anew = any(_made_anew(order, job) for job in [*found, *top])
+        different = {uid(job.seen): job for job in top if job.seen is not None}
+        if len(different) > 1:
+            several = " and ".join(job.shown for job in different.values())
+            raise Problem(f"{several} go by one name: say which with the label kind")
+        job = next(iter(different.values()))
+        children = tuple(
+            str(at(one, "name"))
+            for child in found
+            if child.kind.name == "JobSet" and child.seen is not None
+            for one in at(child.seen, "spec", "replicatedJobs") or []
+        )
+        return _Job(job.kind, job.place, job.seen, children=children or ("node",), anew=anew)
+
+    def _named(self, order: Order) -> tuple[str, str]:
+        said, name = order.labels.get("namespace"), order.job or ""
+        if said and name.startswith(f"{said}."):
+            namespace, name = said, name[len(said) + 1 :]
+        elif said:
+            namespace = said
+        else:
+            namespace, _, name = name.partition(".")
+        if not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
+            raise Problem(f"{(order.job or '')[:80]!r} is not the name of a job in a namespace, as ml.llama-7b is")
+        if self._settings.namespaces and namespace not in self._settings.namespaces:
+            raise Problem(f"jobs of namespace {namespace} are not ours to restart: see namespaces")
+        return namespace, name
+
+    async def _topmost(self, job: _Job, served: dict[str, list[str]]) -> _Job:
+        """A TrainJob has a JobSet, which has Jobs: whoever made it would make it again."""
+        for _ in range(len(jobs.KINDS)):
+            owner = jobs.controller(job.seen or {})
+            if owner is None or at(owner, "kind") == "CronJob":
+                return job
+            group = str(at(owner, "apiVersion")).rpartition("/")[0]
+            kind = next((one for one in jobs.KINDS if (one.name, one.group) == (at(owner, "kind"), group)), None)
+            versions = _version(kind, served) if kind else []
+            if kind is None or not versions:
+                raise Problem(f"{job.shown} belongs to {at(owner, 'kind')} {at(owner, 'name')}: restart that")
+            place = kind.place(versions[0], str(job.place.namespace), str(at(owner, "name")))
+            seen = await self._api.get(place)
+            if seen is None or uid(seen) != at(owner, "uid"):
+                raise Problem(f"{job.shown} belongs to {kind.name} {at(owner, 'name')}, which is gone")
+            job = _Job(kind, place, seen)
+        raise Problem(f"{job.shown} belongs to itself")
+
+    # --- jobs: what
+
+    async def _restart(self, order: Order, job: _Job, hosts: Sequence[str], done: list[str], dry_run: bool) -> None:
+        seen = job.seen
+        if job.noted is not None:
+            if dry_run:
+                done.append(f"gone on with the restart of {job.shown}")
+                return
+            seen = await self._finish(order, job, done)
+            if seen is None:
+                return
+            job = replace(job, seen=seen)
+        assert seen is not None  # a job is known by itself or by its note
+        if annotation(seen, jobs.RESTARTED_BY) == order.key:
+            done.append(f"{job.shown} was restarted by this order")
+            return
+        if job.anew:
+            done.append(f"{job.shown} was made anew since: it is another than the one that failed")
+            return
+        suspended, off = annotation(seen, jobs.SUSPENDED_BY), jobs.off(job.kind, seen)
+        if suspended == order.key and not off:
+            done.append(f"{job.shown} was restarted since: this order had suspended it, and somebody let it go")
+            return
+        begun = suspended is not None and off  # by this order, or by one that was cut off; what was let go is nobody's
+        if at(seen, "metadata", "deletionTimestamp") is not None:
+            raise Problem(f"{job.shown} is being deleted by somebody: not started again")
+        since = None if begun or order.attempt is None else _since(seen, order.attempt)
+        if since is not None:
+            done.append(f"{job.shown} was restarted since: {since}")
+            return
+        if not begun and jobs.waits(job.kind, seen) and not hosts:
+            done.append(f"{job.shown} is suspended or queued already: it begins when it is let go")
+            return
+        live = job.kind.relabels and not jobs.ended(seen) and (begun or not jobs.waits(job.kind, seen))
+        if live and not hosts and await self._resume(order, job, done, dry_run):
+            return
+        await self._remake(order, job, hosts, done, dry_run)
+
+    async def _resume(self, order: Order, job: _Job, done: list[str], dry_run: bool) -> bool:
+        """Suspend it and let it go. False if the server does not know how."""
+        way = job.kind.suspend
+        assert way is not None
+        mine = uid(job.seen or {})
+
+        def off(seen: Object) -> Object | None:
+            self._same(job, seen, mine)
+            if jobs.ended(seen) or (annotation(seen, jobs.SUSPENDED_BY) is not None and jobs.off(job.kind, seen)):
+                return None
+            return _noting(jobs.patch(way, True), {jobs.SUSPENDED_BY: order.key})
+
+        def on(seen: Object) -> Object | None:
+            self._same(job, seen, mine)
+            notes: dict[str, Any] = {jobs.SUSPENDED_BY: None, jobs.RESTARTED_BY: order.key, jobs.RESTARTED_WHY: order.reason}
+            if (number := _next(order)) is not None:
+                notes[jobs.ATTEMPT] = str(number)
+            return _noting(jobs.resumed(job.kind, seen, number), notes)
+
+        tried = await self._change(job.place, job.shown, off, dry_run=True)
+        if at(tried, *way) is not True:
+            return False  # an old server drops what it does not know
+        if not dry_run:
+            until = self._clock() + self._settings.patience_s
+            seen = await self._change(job.place, job.shown, off, dry_run=False)
+            while not jobs.quiet(seen) and at(seen, *way) is True:  # a queue may let it go itself
+                if jobs.ended(seen):
+                    return False
+                if self._clock() > until:
+                    raise Problem(
+                        f"{job.shown} is suspended, but its pods have not ended in {self._settings.patience_s:g} s",
+                        state="unknown",
+                        may_retry=True,
+                    )
+                await self._sleep(_POLL_S)
+                found = await self._api.get(job.place)
+                if found is None:
+                    raise Problem(f"{job.shown} was deleted by somebody while it was suspended")
+                seen = found
+            await self._change(job.place, job.shown, on, dry_run=False)
+            if job.noted is not None:
+                await self._drop_note(order)
+        done.append(f"suspended {job.shown} and let it go")
+        return True
+
+    async def _remake(self, order: Order, job: _Job, hosts: Sequence[str], done: list[str], dry_run: bool) -> None:
+        """Delete it and make it again."""
+        noted, sent = job.noted, job.noted is not None  # once a deletion of ours may have come through, its end is ours too
+        for tries in itertools.count():
+            if sent:
+                seen = await self._finish(order, replace(job, noted=noted), done)
+                if seen is None:
+                    break
+            else:
+                seen = await self._standing(order, job, noted)
+            if tries == _TRIES:
+                raise Problem(f"{job.shown} changes faster than it can be deleted", may_retry=True)
+            fresh = await self._accepted(order, job, seen, hosts)
+            if noted is None:
+                await self._api.delete(job.place, dry_run=True)  # whether we may at all
+            if dry_run:
+                break
+            noted = await self._write_note(order, job, seen, fresh, noted)
+            try:
+                await self._api.delete(job.place, seen, last=True)
+                sent = True
+            except Refusal as refusal:
+                if refusal.status != 404 and not refusal.conflict:
+                    raise
+                sent = sent or refusal.unknown  # else others were quicker
+        if dry_run:
+            done.append(f"deleted {job.shown} and made it anew")
+        if hosts:
+            done.append(f"it goes without {', '.join(hosts)}")
+
+    async def _standing(self, order: Order, job: _Job, noted: Object | None) -> Object:
+        """As it is now, if nobody has deleted it."""
+        seen = await self._api.get(job.place)
+        if seen is None or uid(seen) != uid(job.seen or {}) or at(seen, "metadata", "deletionTimestamp") is not None:
+            if noted is not None:  # ours, not that of another executor
+                await self._drop_note(order)
+            raise Problem(f"{job.shown} was deleted by somebody: not started again")
+        return seen
+
+    async def _accepted(self, order: Order, job: _Job, seen: Object, hosts: Sequence[str]) -> Object:
+        """What it is made from, which the server would take."""
+        fresh = jobs.renewed(job.kind, seen, order.key, order.reason, _next(order))
+        ways = jobs.ways(job.kind, fresh, hosts, job.children)
+        if not ways:
+            raise Problem(f"{job.shown} has no place to say which nodes it must avoid: isolate them instead")
+        for number, way in enumerate(ways, 1):
+            try:
+                await self._api.create(job.place, jobs.rehearsed(way, order.key), dry_run=True)
+            except Refusal as refusal:
+                if refusal.status not in (400, 422) or number == len(ways):
+                    raise
+            else:
+                return way
+        raise AssertionError
+
+    async def _finish(self, order: Order, job: _Job, done: list[str]) -> Object | None:
+        """Wait until the old one is gone, and make the new one. The old one if it was never deleted."""
+        try:
+            said = await self._remade(order, job)
+        except Problem as problem:
+            note = self._note(order)
+            what = f"{job.shown} is not made anew yet, its manifest is kept in ConfigMap {note.namespace}/{note.name}"
+            raise Problem(f"{what}: {problem.what}", state="unknown", may_retry=True) from None
+        if not isinstance(said, str):
+            return said
+        done.append(f"{'deleted ' if said == _ANEW else ''}{job.shown} {said}")
+        await self._drop_note(order)
+        return None
+
+    async def _remade(self, order: Order, job: _Job) -> str | Object:
+        data = mapping(job.noted, "data")
+        until = self._clock() + self._settings.patience_s
+        while True:
+            seen = await self._api.get(job.place)
+            if seen is not None and uid(seen) != data["uid"]:
+                ours = annotation(seen, jobs.RESTARTED_BY) == order.key
+                return "was restarted by this order" if ours else "was made anew by others"
+            if seen is not None and at(seen, "metadata", "deletionTimestamp") is None:
+                return seen
+            if seen is None:
+                try:
+                    await self._api.create(job.place, json.loads(data["manifest"]))
+                    return _ANEW
+                except Refusal as refusal:
+                    if refusal.status != 409:  # else somebody was quicker: look who
+                        raise
+            if self._clock() > until:
+                held = ", ".join(str(one) for one in at(seen, "metadata", "finalizers") or []) or "nothing that is told"
+                raise Problem(
+                    f"it is being deleted for {self._settings.patience_s:g} s, held by {held}; pods on a dead node must be "
+                    "deleted by force"
+                )
+            if seen is not None:
+                await self._sleep(_POLL_S)
+
+    async def _drop_note(self, order: Order) -> None:
+        with contextlib.suppress(Problem):  # one that stays says that the deed was done
+            await self._api.delete(self._note(order))
+
+    def _same(self, job: _Job, seen: Object, mine: str) -> None:
+        if uid(seen) != mine:
+            raise Problem(f"{job.shown} was made anew by somebody")
+
+    # --- the note about a restart under way
+
+    def _note(self, order: Order) -> Place:
+        digest = hashlib.sha256(order.key.encode()).hexdigest()[:32]
+        return Place("", "v1", "configmaps", self._settings.namespace, f"restart-{digest}")
+
+    async def _write_note(self, order: Order, job: _Job, seen: Object, fresh: Object, noted: Object | None) -> Object:
+        place, manifest = self._note(order), json.dumps(fresh)
+        if len(manifest) > _LARGEST_NOTE:
+            raise Problem(f"{job.shown} is too long to be kept while it is deleted: {len(manifest):,} bytes")
+        whose = {"kind": job.kind.name, "group": job.place.group, "version": job.place.version}
+        data = {
+            **whose,
+            "namespace": str(job.place.namespace),
+            "name": str(job.place.name),
+            "uid": uid(seen),
+            "manifest": manifest,
+        }
+        if noted is not None:
+            return await self._api.patch(place, {"data": data})
+        labels = {"app.kubernetes.io/managed-by": "diagnose"}
+        metadata = {
+            "name": place.name,
+            "namespace": place.namespace,
+            "labels": labels,
+            "annotations": {jobs.RESTARTED_BY: order.key},
+        }
+        try:
+            return await self._api.create(place, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        except Refusal as refusal:
+            if refusal.status == 409:
+                raise Problem(f"{job.shown} is being restarted by another executor", state="unknown", may_retry=True) from None
+            raise
+
+    # --- rights
+
+    def _needed(self, served: dict[str, list[str]]) -> Iterable[tuple[Place, str]]:
+        for verb in ("get", "patch"):
+            yield Place("", "v1", "nodes"), verb
+        for verb in ("get", "create", "patch", "delete"):
+            yield Place("", "v1", "configmaps", self._settings.namespace), verb
+        for kind in jobs.KINDS:
+            for version in _version(kind, served):
+                for namespace in self._settings.namespaces or (None,):
+                    for verb in ("get", "create", "delete", *(["patch"] if kind.suspend else [])):
+                        yield Place(kind.group, version, kind.plural, namespace), verb
+
+    async def _denied(self, place: Place, verb: str) -> list[str]:
+        attributes = {"group": place.group, "resource": place.plural, "verb": verb}
+        if place.namespace is not None:
+            attributes["namespace"] = place.namespace
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "metadata": {},
+            "spec": {"resourceAttributes": attributes},
+        }
+        said = await self._api.create(Place("authorization.k8s.io", "v1", "selfsubjectaccessreviews"), review)
+        return [] if at(said, "status", "allowed") is True else [place.rule(verb)]
+
+
+def _next(order: Order) -> int | None:
+    return order.attempt + 1 if order.attempt is not None else None
+
+
+def _since(seen: Object, attempt: int) -> str | None:
+    """What tells that this attempt is over. Where we have given its pods a number, its controller's own count says nothing."""
+    number, count = jobs.attempt(seen), jobs.restarts(seen)
+    if number is not None:
+        return f"it is at attempt {number}" if number > attempt else None
+    return f"{count} restarts" if count is not None and count >= attempt and not jobs.ended(seen) else None
+
+
+def _node(name: str) -> Place:
+    return Place("", "v1", "nodes", None, name)
+
+
+def _said(order: Order, node: Object, cordoned: bool, ours: bool) -> str:
+    by = annotation(node, ISOLATED_BY)
+    if order.kind == "release":
+        return "released" if ours else "is in service already"
+    if ours and by == order.key:
+        return "was isolated by this order"
+    if ours:
+        return f"was isolated before: {(annotation(node, ISOLATED_WHY) or '')[:80]!r}"
+    return "tainted the cordoned" if cordoned else "cordoned and tainted"
+
+
+def _isolation(order: Order, taints: list[Any], cordoned: bool) -> Object:
+    notes = {ISOLATED_BY: order.key, ISOLATED_WHY: order.reason, CORDONED: "false" if cordoned else "true"}
+    taint = {"key": TAINT, "effect": "NoSchedule"}
+    return _noting({"spec": {"unschedulable": True, "taints": [*taints, taint]}}, notes)
+
+
+def _release(taints: list[Any], uncordon: bool) -> Object:
+    spec: Object = {"taints": [one for one in taints if one.get("key") != TAINT] or None}
+    if uncordon:
+        spec["unschedulable"] = None
+    return _noting({"spec": spec}, {ISOLATED_BY: None, ISOLATED_WHY: None, CORDONED: None})
+
+
+def _noting(patch: Object, notes: dict[str, Any]) -> Object:
+    return {**patch, "metadata": {"annotations": notes}}
+
+
+def _kinds(order: Order) -> list[Kind]:
+    """As the label says: a kind, or the name of its controller. An operator's own name (mpi-operator) says nothing."""
+    said = order.labels.get("kind", "").lower().removesuffix("-controller")
+    if not said or said.endswith("-operator"):
+        return list(jobs.KINDS)
+    return [kind for kind in jobs.KINDS if kind.name.lower() == said]
+
+
+def _version(kind: Kind, served: dict[str, list[str]]) -> list[str]:
+    """The newest that we know; else the one that the server prefers."""
+    versions = served.get(kind.group, [])
+    return [version for version in kind.versions if version in versions][:1] or versions[:1]
+
+
+def _made_anew(order: Order, job: _Job) -> bool:
+    """The one that failed need not be the one that has its name now. Pods tell the uid of their Job and JobSet, and whatever
+    was made after the last that was heard of the attempt is another."""
+    assert job.seen is not None
+    told = order.labels.get(_UIDS.get((job.kind.name, job.kind.group), ""))
+    if told and uid(job.seen) != told:
+        return True
+    made = jobs.made(job.seen)
+    return made is not None and order.last_seen is not None and made > order.last_seen
+
+
+def _noted(note: Object) -> _Job:
+    data = mapping(note, "data")
+    with contextlib.suppress(ValueError, TypeError):
+        data = {**data, "is": json.loads(data.get("manifest", ""))}
+    kind = next((one for one in jobs.KINDS if (one.name, one.group) == (data.get("kind"), data.get("group"))), None)
+    if kind is None or not {"version", "namespace", "name", "uid", "is"} <= data.keys():
+        raise Problem(f"the note {at(note, 'metadata', 'name')} about a restart is spoilt: look at it, and delete it")
+    return _Job(kind, kind.place(data["version"], data["namespace"], data["name"]), None, note)

@@ -1,0 +1,80 @@
+"""Nodes are tested against each other before a restart: by a program of the site's own, which runs ``diagnose nodes check``.
+
+How a program comes onto nodes that nobody else uses meanwhile is the site's to say: an allocation, a Job, ssh. No test is no
+reason to hold a restart up, and what was not tested is accused of nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.acting.executors import processes
+from service.acting.executors.executor import MOST_AVOIDED, Problem, node_names
+
+_SCHEMA = "diagnose.nodecheck/1"
+_LARGEST = 16 << 20
+_PLACE = "{nodes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of a test."""
+
+    said: str
+    faulty: tuple[str, ...] = ()
+    verdict: dict[str, Any] | None = None
+    """as ``diagnose nodes check --json`` says it; None if there is none"""
+
+
+class NodeCheck:
+    """A program that tests nodes."""
+
+    def __init__(self, words: Sequence[str], timeout_s: float = 900.0) -> None:
+        self._words, self._timeout_s = tuple(words), timeout_s
+
+    async def test(self, nodes: Sequence[str]) -> Finding:
+        """Never raises for what a program or a node may do."""
+        try:
+            named = node_names(tuple(nodes), MOST_AVOIDED)
+        except Problem as problem:
+            return Finding(f"not tested: {problem.what}")
+        if shutil.which(self._words[0]) is None:
+            return Finding(f"not tested: {self._words[0]} is no program here")
+        words = [word.replace(_PLACE, ",".join(named)) for word in self._words]
+        environment = {known: value for known, value in os.environ.items() if not known.startswith("DIAGNOSE_")}
+        try:
+            ended = await processes.run(words, environment=environment, timeout_s=self._timeout_s, largest=_LARGEST)
+        except OSError as error:
+            return Finding(f"not tested: {words[0]} cannot be started: {error.strerror or error}")
+        verdict = _verdict(ended.out)
+        if verdict is None:
+            why = f"did not end in {self._timeout_s:g} s" if ended.code is None else f"ended with {ended.code} and no verdict"
+            last = " ".join(ended.problems.decode("utf-8", "replace").split())[-200:]
+            return Finding(f"not tested: {words[0]} {why}{f': {last}' if last else ''}")
+        faulty = tuple(one for one in _names(verdict, "faulty") if one in named)
+        if not set(_names(verdict, "good")) & set(named):
+            faulty = ()  # nobody passed: it may as well be the test
+        others = [f"{kind} {', '.join(found)}" for kind in ("slow", "suspects") if (found := _names(verdict, kind)[:8])]
+        said = "; ".join([f"faulty: {', '.join(faulty)}" if faulty else "none is faulty", *others])
+        return Finding(f"{len(named)} nodes were tested: {said}", faulty, verdict)
+
+
+def _verdict(out: bytes) -> dict[str, Any] | None:
+    for line in reversed(out.decode("utf-8", "replace").splitlines()):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # what srun says stands between
+        if isinstance(found, dict) and found.get("schema") == _SCHEMA and found.get("kind") == "verdict":
+            return found
+    return None
+
+
+def _names(verdict: dict[str, Any], kind: str) -> list[str]:
+    found = verdict.get(kind)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []

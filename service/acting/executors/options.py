@@ -1,0 +1,127 @@
+"""The options of one executor, read into types; each mistake is collected with its file and line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnose.decision.clauses import Clauses
+from diagnose.errors import DiagnoseError
+from service.acting.executors.executor import Executor
+from service.acting.executors.http import Server
+from service.net.guarded import Network
+
+SERVER = ("timeout", "ca", "certificate", "key")
+_SECRETS = ("token", "secret", "password", "key_data")
+_YES, _NO = ("true", "yes"), ("false", "no", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What stands under one executor of the file."""
+
+    clauses: Clauses
+    at: str
+    """as ``executors.0``"""
+    networks: tuple[Network, ...] = ()
+    """private networks that the whole service may reach"""
+
+    def only(self, names: tuple[str, ...]) -> None:
+        """Nothing else may stand there; a secret least of all."""
+        for name in self.clauses.names(self.at):
+            if name in _SECRETS and name not in names:
+                self.wrong(name, "secrets do not stand in this file", f"give {name}_file: PATH or {name}_env: NAME")
+            elif name not in names:
+                self.wrong(name, "there is no such option", f"those here are {', '.join(names)}")
+
+    def wrong(self, name: str, what: str, remedy: str) -> None:
+        self.clauses.wrong(self._place(name), what, remedy)
+
+    def has(self, name: str) -> bool:
+        return self.clauses.has(self._place(name))
+
+    def text(self, name: str) -> str | None:
+        """None if it does not stand there, or nothing behind it."""
+        return self.clauses.text(self._place(name)) or None
+
+    def needed(self, name: str, example: str) -> str:
+        found = self.text(name)
+        if found is None:
+            self.wrong(name, "is missing", f"write   {name}: {example}")
+        return found or ""
+
+    def path(self, name: str) -> Path | None:
+        """Relative to the file."""
+        found = self.text(name)
+        return Path(self.clauses.path).parent / os.path.expanduser(found) if found else None
+
+    def seconds(self, name: str, default: float) -> float:
+        found = self.clauses.seconds(self._place(name), default)
+        if not found:
+            self.wrong(name, "is no time at all", "write a number and s, m, h or d, as 30s")
+        return found or default
+
+    def whole(self, name: str, least: int, default: int) -> int:
+        return self.clauses.whole(self._place(name), least, default)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        found = self.clauses.get(self._place(name))
+        if found is None:
+            return default
+        if found not in (*_YES, *_NO):
+            self.wrong(name, f"{found!r} is neither true nor false", f"write   {name}: true   or false")
+        return found in _YES
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return self.clauses.words(self._place(name))
+
+    def labels(self, name: str) -> dict[str, str]:
+        """A table of patterns. Names of labels have dots in them, so they are no clauses."""
+        self.clauses.names(self._place(name))
+        found = self.clauses.get(self._place(name))
+        table = found if isinstance(found, dict) else {}
+        if not all(isinstance(pattern, str) for pattern in table.values()):
+            self.wrong(name, "a label's value is no text", "write   {NAME: 'PATTERN'}")
+            return {}
+        return dict(table)
+
+    def table(self, name: str, names: tuple[str, ...]) -> Options | None:
+        """The options below one option."""
+        if not self.has(name):
+            return None
+        below = Options(self.clauses, self._place(name), self.networks)
+        below.only(names)
+        return below
+
+    def secret(self, name: str) -> tuple[Path | None, str | None]:
+        """Where a secret is: in a file, or in the environment."""
+        path, variable = self.path(f"{name}_file"), self.text(f"{name}_env")
+        if (path is None) == (variable is None):
+            what = "is missing" if path is None else "stands there twice"
+            self.wrong(f"{name}_file", what, f"write   {name}_file: PATH   or   {name}_env: NAME")
+        return path, variable
+
+    def server(self, url: str) -> Server | None:
+        """What speaks JSON at ``url``; its other options are those of ``SERVER``."""
+        timeout_s, ca = self.seconds("timeout", 30.0), self.path("ca")
+        try:
+            return Server(url, timeout_s=timeout_s, ca=ca, certificate=self.path("certificate"), key=self.path("key"))
+        except DiagnoseError as error:
+            self.wrong("url", f"{error.where}: {error.what}", error.remedy or "see its options")
+            return None
+
+    def _place(self, name: str) -> str:
+        return f"{self.at}.{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A kind of executor: what may stand in the file, and who reads it."""
+
+    options: tuple[str, ...]
+    build: Callable[[Options], Executor]
+    """raises DiagnoseError where an option cannot be used"""
+    repeatable: bool = True
+    """the same order again looks first, and does only what is not done"""

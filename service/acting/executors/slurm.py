@@ -1,0 +1,304 @@
+"""Slurm: drain nodes with a reason, give them back, requeue jobs elsewhere.
+
+What is done, in this order: nodes out of service first, so that the job cannot come back to them; then the job is marked with
+the key of the order and its count of restarts, and requeued. A second look finds the mark and a higher count, and leaves it
+alone. What is to go without nodes is requeued held: the mark names them, so that it is not let go without them by whoever goes
+on after a crash. Any other hold is a person's, and stays.
+The orders go through a door: ``slurm_rest`` (slurmrestd), ``slurm_commands`` (scontrol), or one before the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from service.acting.executors.executor import (
+    KINDS,
+    MOST_AVOIDED,
+    RESTARTS,
+    TAKES_OUT,
+    Order,
+    Outcome,
+    Problem,
+    mark,
+    node_names,
+)
+
+T = TypeVar("T")
+_JOB = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
+_LABELS = ("slurm.job_id", "slurm_job_id", "SLURM_JOB_ID")
+_OURS = "diagnose "
+_WITHOUT = " without "
+_LOOKS = 3
+_ANOTHER_LOOK_S = 0.5
+_QUEUED: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
+_ON: Final = frozenset({"RUNNING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"})
+_OVER: Final = frozenset(
+    {"BOOT_FAIL", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "COMPLETING"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as Slurm sees it."""
+
+    name: str
+    states: frozenset[str]
+    reason: str
+
+    @property
+    def drained(self) -> bool:
+        return bool(self.states & {"DRAIN", "DRAINED", "DRAINING"})
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as Slurm sees it."""
+
+    id: str
+    states: frozenset[str]
+    restarts: int
+    excluded: str
+    """as Slurm writes it: a list expression"""
+    comment: str
+    """the administrators'"""
+
+    @property
+    def requeued_held(self) -> bool:
+        """Held since it was requeued so, as we do it; a hold that came later is somebody's."""
+        return "REQUEUE_HOLD" in self.states
+
+    @property
+    def held(self) -> bool:
+        return self.requeued_held or "HELD" in self.states
+
+    @property
+    def over(self) -> bool:
+        return bool(self.states & _OVER) and not self.states & (_QUEUED | _ON)
+
+
+class Unsupported(Exception):
+    """This door cannot do that; another may."""
+
+
+class Moved(Problem):
+    """The job is not any more as it was when it was looked at: nothing was done, another look tells what to do."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, may_retry=True)
+
+
+class Door(Protocol):
+    """Slurm, as it can be reached. Each method raises Problem, or Unsupported before anything was done."""
+
+    async def node(self, name: str) -> Node | None: ...
+
+    async def job(self, job_id: str) -> Job | None: ...
+
+    async def drain(self, name: str, reason: str) -> None: ...
+
+    async def resume(self, name: str) -> None: ...
+
+    async def note(self, job_id: str, comment: str) -> None:
+        """Set the administrators' comment of a job."""
+
+    async def exclude(self, job_id: str, nodes: str) -> None:
+        """The nodes that a waiting job may not run on."""
+
+    async def requeue(self, job_id: str, *, hold: bool) -> None: ...
+
+    async def release(self, job_id: str) -> None:
+        """Let a held job go."""
+
+    async def cancel(self, job_id: str) -> None: ...
+
+    async def check(self) -> list[str]: ...
+
+
+class Slurm:
+    """The executor."""
+
+    kinds = KINDS
+
+    def __init__(self, doors: Sequence[Door]) -> None:
+        self._doors = tuple(doors)
+        self._unmarked: dict[str, str] = {}
+        """by key, the marks of jobs that we have requeued, and that Slurm did not let us mark yet"""
+
+    async def check(self) -> list[str]:
+        """All is well if one door can do everything; else what each lacks."""
+        found = [await door.check() for door in self._doors]
+        return [] if any(not problems for problems in found) else [problem for problems in found for problem in problems]
+
+    async def cancel(self, job_id: str) -> None:
+        """End a job. No order asks for it; tests and sites may."""
+        await self._ask("cancel jobs", lambda door: door.cancel(job_id))
+
+    async def _ask(self, what: str, ask: Callable[[Door], Awaitable[T]]) -> T:
+        """The first door that can do it does it. One that is shut, and did nothing, leaves it to the next."""
+        shut: Problem | None = None
+        for door in self._doors:
+            try:
+                return await ask(door)
+            except Unsupported:
+                continue
+            except Problem as problem:
+                if problem.state == "unknown" or not problem.may_retry:
+                    raise
+                shut = shut or problem
+        if shut is not None:
+            raise shut
+        raise Problem(f"no way to {what}: this slurmrestd cannot, and commands are not allowed; set commands: true")
+
+    async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
+        done: list[str] = []
+        out: list[str] = []
+        try:
+            if order.kind not in KINDS:
+                raise Problem(f"Slurm is not asked to {order.kind[:40]!r}")
+            nodes = [await self._known_node(name) for name in node_names(order.nodes)]
+            if order.kind in TAKES_OUT:
+                out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
+            job = await self._known_job(order) if order.kind in RESTARTS else None
+            avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
+            if order.kind in TAKES_OUT or order.kind == "release":
+                if not nodes:
+                    raise Problem(f"{order.kind} without a node")
+                for node in nodes:
+                    await self._turn(order, node, done, dry_run)
+                    if order.kind in TAKES_OUT and not node.drained and not dry_run:
+                        out.append(node.name)
+            if job is not None:
+                await self._restart_as_it_is(order, job, [node.name for node in avoid], done, dry_run)
+        except Problem as problem:
+            if not problem.may_retry:
+                self._unmarked.pop(order.key, None)
+            return problem.outcome(done, out)
+        self._unmarked.pop(order.key, None)
+        said = ("would have: " if dry_run else "") + "; ".join(done)
+        return Outcome("succeeded", said, details={"done": done}, isolated=() if dry_run else None)
+
+    # --- nodes
+
+    async def _known_node(self, name: str) -> Node:
+        node = await self._ask("show nodes", lambda door: door.node(name))
+        if node is None or node.name != name:
+            raise Problem(f"Slurm knows no node {name}: its name came from a log")
+        return node
+
+    async def _turn(self, order: Order, node: Node, done: list[str], dry_run: bool) -> None:
+        """A node out of service, or into it again."""
+        if order.kind == "release":
+            if not node.drained:
+                done.append(f"{node.name} is in service already")
+            elif not node.reason.startswith(_OURS):
+                raise Problem(f"{node.name} was drained by others: {node.reason[:80]!r}; resume it by hand")
+            else:
+                if not dry_run:
+                    await self._ask("resume nodes", lambda door: door.resume(node.name))
+                done.append(f"resumed {node.name}")
+        elif node.drained:
+            whose = "by this order" if node.reason.startswith(mark(order.key)) else f"before: {node.reason[:80]!r}"
+            done.append(f"{node.name} was drained {whose}")
+        else:
+            if not dry_run:
+                await self._ask("drain nodes", lambda door: door.drain(node.name, order.reason))
+            done.append(f"drained {node.name}")
+
+    # --- jobs
+
+    async def _known_job(self, order: Order) -> Job:
+        name = next((order.labels[label] for label in _LABELS if label in order.labels), order.job or "")
+        if not _JOB.fullmatch(name):
+            raise Problem(f"{name[:80]!r} is not the id of a Slurm job")
+        job = await self._ask("show jobs", lambda door: door.job(name))
+        if job is None:
+            raise Problem(f"Slurm knows no job {name} any more: submit it again, and see MinJobAge in slurm.conf")
+        if "CANCELLED" in job.states:
+            raise Problem(f"job {name} was cancelled by somebody: not started again")
+        return job
+
+    async def _restart_as_it_is(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:
+        """A job whose log says that it failed is often just about to end."""
+        for _ in range(_LOOKS - 1):
+            try:
+                await self._restart(order, job, avoid, done, dry_run)
+                return
+            except Moved:
+                await asyncio.sleep(_ANOTHER_LOOK_S)
+                job = await self._known_job(order)
+        await self._restart(order, job, avoid, done, dry_run)
+
+    async def _restart(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:
+        marks = job.comment.split("; ")
+        standing = next((one for one in marks if one.startswith(mark(order.key) + " @")), None)
+        begun = standing or self._unmarked.get(order.key)
+        if begun is None and self._went_on(order, job):
+            if job.requeued_held and job.restarts == order.attempt and (avoid or order.check):
+                raise Problem(
+                    f"job {job.id} is held, by somebody or since this order was cut off before it could mark it: "
+                    f"not let go; to do so: scontrol release {job.id}",
+                    state="unknown",
+                )
+            done.append(f"job {job.id} was restarted since: it is {_said(job)} after {job.restarts} restarts")
+            return
+        ours = begun or _mark(order, job.restarts, avoid)
+        before, without = _read(ours)
+        without = list(dict.fromkeys([*without, *avoid]))  # of avoid, a cut-off forgets what a node check found
+        requeued = job.restarts > before
+        if requeued and not (without and job.requeued_held and job.restarts == before + 1):
+            done.append(f"job {job.id} was requeued by this order{', and is held by somebody' if job.held else ''}")
+            return
+        if not job.states & (_QUEUED | _ON | _OVER):
+            raise Problem(f"job {job.id} is {_said(job)}: nothing to requeue", may_retry=True)
+        if not dry_run:
+            comment = "; ".join([*(one for one in marks if one and not one.startswith(_OURS)), ours])
+            if standing is None and not job.over:
+                await self._ask("mark jobs", lambda door: door.note(job.id, comment))
+            if not requeued:
+                await self._requeue(order, job, ours, hold=bool(without))
+            if standing is None and job.over:
+                await self._ask("mark jobs", lambda door: door.note(job.id, comment))
+        done.append(f"requeued job {job.id}")
+        if without and not dry_run:
+            # It is held: it cannot start before its new exclusions stand.
+            excluded = ",".join(filter(None, [job.excluded, *without]))
+            await self._ask("exclude nodes", lambda door: door.exclude(job.id, excluded))
+            await self._ask("release jobs", lambda door: door.release(job.id))
+        if without:
+            done.append(f"it goes without {', '.join(without)}")
+
+    async def _requeue(self, order: Order, job: Job, ours: str, *, hold: bool) -> None:
+        # Slurm changes nothing about a job that is over, so that one is marked as soon as it waits again.
+        if job.over:
+            self._unmarked[order.key] = ours
+        try:
+            await self._ask("requeue jobs", lambda door: door.requeue(job.id, hold=hold))
+        except Problem as problem:
+            if problem.state == "failed":  # not done: if it waits at the next look, that is another's doing
+                self._unmarked.pop(order.key, None)
+            raise
+
+    @staticmethod
+    def _went_on(order: Order, job: Job) -> bool:
+        """Somebody, or Slurm itself, was quicker, whatever became of that attempt: it is answered by a decision of its own."""
+        return bool(job.states & _QUEUED) or (order.attempt is not None and job.restarts >= order.attempt)
+
+
+def _mark(order: Order, restarts: int, avoid: list[str]) -> str:
+    """What stands in the administrators' comment: whose deed it is, how often the job was restarted before, without whom."""
+    return f"{mark(order.key)} @{restarts}{_WITHOUT + ','.join(avoid) if avoid else ''}"
+
+
+def _read(ours: str) -> tuple[int, list[str]]:
+    """The count of restarts in a mark, and the nodes. A count that others spoilt is none."""
+    text, _, nodes = ours.rpartition("@")[2].partition(_WITHOUT)
+    count = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    return count, list(node_names(tuple(nodes.split(",")), MOST_AVOIDED)) if nodes else []
+
+
+def _said(job: Job) -> str:
+    return "+".join(sorted(job.states)).lower()[:80]

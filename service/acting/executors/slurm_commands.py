@@ -1,0 +1,149 @@
+"""Slurm by its command line: ``scontrol`` and ``scancel``, started directly, bounded in time and output.
+
+Each argument is a value of ours or a name that was checked; there is no shell. A job's fields are read a line each, because a
+job's name may hold anything that looks like a field.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from service.acting.executors import processes
+from service.acting.executors.executor import Problem
+from service.acting.executors.slurm import Job, Moved, Node
+
+_LARGEST = 1 << 20
+_UNKNOWN = ("Invalid job id specified", "Invalid node name specified", " not found")
+_MOVED = ("Job has already finished", "Job/step already completing or completed")
+_WAITS_ALREADY = "Job is pending execution"
+_NODE_STATE = re.compile(r"^ +State=([A-Z_+*~#%$@!^-]+)", re.MULTILINE)
+_NODE_REASON = re.compile(r"^ +Reason=(.*?)(?: \[[^\]\n]*\])?$", re.MULTILINE)
+_JOB_STATE = re.compile(r"^ +JobState=([A-Z_]+) Reason=(\S*)", re.MULTILINE)
+_RESTARTS = re.compile(r"^ +Requeue=\d+ Restarts=(\d+)", re.MULTILINE)
+_EXCLUDED = re.compile(r"^ +ReqNodeList=\S* ExcNodeList=(\S+)", re.MULTILINE)
+_COMMENT = re.compile(r"^ +AdminComment=(.*?) ?$", re.MULTILINE)
+_HELD = {"JobHeldAdmin": "HELD", "JobHeldUser": "HELD", "job_requeued_in_held_state": "REQUEUE_HOLD"}
+
+
+class Commands:
+    """The door."""
+
+    def __init__(self, *, folder: Path | None = None, configuration: Path | None = None, timeout_s: float = 30.0) -> None:
+        self._folder, self._configuration, self._timeout_s = folder, configuration, timeout_s
+
+    async def check(self) -> list[str]:
+        if self._program("scontrol") is None:
+            return ["scontrol is not installed here: install slurm-client, or give slurmrestd's address"]
+        try:
+            said = await self._run("scontrol", "ping")
+        except Problem as problem:
+            return [problem.what]
+        return [] if " is UP" in said else [f"slurmctld does not answer: {said.strip()[:200]}"]
+
+    async def node(self, name: str) -> Node | None:
+        said = await self._shown("node", name)
+        if said is None:
+            return None
+        found = said.partition(" ")[0].removeprefix("NodeName=")
+        state, reason = _NODE_STATE.search(said), _NODE_REASON.search(said)
+        if state is None:
+            raise Problem(f"scontrol shows no state for {name}: {said[:80]!r}")
+        states = frozenset(part.rstrip("*~#%$@!^-") for part in state[1].split("+"))
+        return Node(found, states, reason[1] if reason else "")
+
+    async def job(self, job_id: str) -> Job | None:
+        said = await self._shown("job", job_id)
+        if said is None:
+            return None
+        if (count := said.count("\nJobId=") + 1) > 1:
+            raise Problem(f"{job_id} is {count} jobs: an array is restarted by its tasks, as {job_id}_0")
+        state, restarts, excluded, comment = (one.search(said) for one in (_JOB_STATE, _RESTARTS, _EXCLUDED, _COMMENT))
+        if state is None or restarts is None:
+            raise Problem(f"scontrol shows no state for job {job_id}: {said[:80]!r}")
+        states = {state[1], *([_HELD[state[2]]] if state[2] in _HELD else [])}
+        return Job(
+            job_id,
+            frozenset(states),
+            int(restarts[1]),
+            excluded[1] if excluded and excluded[1] != "(null)" else "",
+            comment[1] if comment else "",
+        )
+
+    async def drain(self, name: str, reason: str) -> None:
+        await self._run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
+
+    async def resume(self, name: str) -> None:
+        await self._run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+
+    async def note(self, job_id: str, comment: str) -> None:
+        await self._run("scontrol", "update", f"JobId={job_id}", f"AdminComment={comment}")
+
+    async def exclude(self, job_id: str, nodes: str) -> None:
+        await self._run("scontrol", "update", f"JobId={job_id}", f"ExcNodeList={nodes}")
+
+    async def requeue(self, job_id: str, *, hold: bool) -> None:
+        try:
+            await self._run("scontrol", "requeuehold" if hold else "requeue", job_id)
+        except Problem as problem:
+            if _WAITS_ALREADY not in problem.what:
+                raise
+            if hold:  # somebody was quicker
+                raise Moved(problem.what) from None
+
+    async def release(self, job_id: str) -> None:
+        await self._run("scontrol", "release", job_id)
+
+    async def cancel(self, job_id: str) -> None:
+        await self._run("scancel", job_id)
+
+    # --- running
+
+    async def _shown(self, what: str, name: str) -> str | None:
+        try:
+            said = await self._run("scontrol", "show", what, name)
+        except Problem as problem:
+            if any(text in problem.what for text in _UNKNOWN):
+                return None
+            raise
+        return None if said.startswith("Node ") and "not found" in said else said
+
+    def _program(self, name: str) -> str | None:
+        return shutil.which(name, path=str(self._folder) if self._folder else None)
+
+    async def _run(self, name: str, *words: str) -> str:
+        """What it prints. A command that fails has not done it; of one that is cut off nobody knows."""
+        program = self._program(name)
+        if program is None:
+            raise Problem(f"{name} is not installed here")
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
+        configuration = self._configuration or os.environ.get("SLURM_CONF")
+        if configuration:
+            environment["SLURM_CONF"] = str(configuration)
+        ended = await processes.run([program, *words], environment=environment, timeout_s=self._timeout_s, largest=_LARGEST)
+        if ended.code is None:
+            raise Problem(
+                f"{name} {words[0]} did not end in {self._timeout_s:g} s: the controller is slow or away",
+                state="unknown",
+                may_retry=True,
+            )
+        text = ended.out.decode("utf-8", "replace")
+        if ended.code:
+            said = " ".join((ended.problems or ended.out).decode("utf-8", "replace").split())[:300]
+            if any(part in said for part in _MOVED):
+                raise Moved(f"{name} {words[0]}: {said}")
+            raise Problem(
+                f"{name} {words[0]}: {said or f'ended by signal {-ended.code}'}",
+                state="unknown" if ended.code < 0 else "failed",
+                may_retry=ended.code < 0 or _passes(said),
+            )
+        return text
+
+
+def _passes(said: str) -> bool:
+    """Whether it may go better later."""
+    return any(
+        part in said for part in ("Unable to contact", "timed out", "Connection refused", "try again", "is busy", "backup")
+    )

@@ -1,0 +1,214 @@
+"""Slurm by slurmrestd, with a JSON web token.
+
+Which version of the API is spoken is found out: slurmrestd says in ``/openapi/v3`` what it has, and the newest that we know is
+taken. None that we know can requeue a job, and before 0.0.39 none can drain a node: what a slurmrestd does not offer is
+``Unsupported``, so that ``slurm_commands`` behind it does that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from service.acting.executors.executor import Problem
+from service.acting.executors.http import Answer, Server, secret
+from service.acting.executors.slurm import Job, Node, Unsupported
+
+VERSIONS = ("v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38", "v0.0.37", "v0.0.36")
+"""newest first"""
+_LARGEST_COUNT = 1 << 31
+_REQUEUED_HELD = "job requeued in held state"
+_UNKNOWN = ("Invalid job id specified", "Invalid node name specified")
+_UNKNOWN_NUMBERS = (2017, 2018)
+_REFUSALS = (*range(2000, 3000), 1001, 1800)
+"""slurmctld's own errors, and that it was not reached (slurm_errno.h): what was asked was not done"""
+_DENIED = (
+    "Authentication failure",
+    "Invalid authentication credential",
+    "Protocol authentication error",
+    "slurm_load_ctl_conf",
+)
+
+
+class Rest:
+    """The door."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        user: str,
+        token_file: Path | None = None,
+        token_env: str | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._server, self._user = server, user
+        self._token_file, self._token_env, self._environment = token_file, token_env, environment
+        self._version: str | None = None
+        self._offers: frozenset[str] = frozenset()
+
+    async def check(self) -> list[str]:
+        try:
+            await self._negotiate()
+            answer = self._understood(await self._ask("GET", "/ping"), "ping")
+        except Problem as problem:
+            return [problem.what]
+        pings = answer.get("pings") or []
+        if not any(str(one.get("ping", one.get("responding"))) in ("UP", "True") for one in pings if isinstance(one, dict)):
+            return [f"{self._server.shown}: slurmctld does not answer it"]
+        missing = [] if "post node" in self._offers else ["drain and resume nodes"]
+        return [
+            f"{self._server.shown} ({self._version}) cannot {' or '.join([*missing, 'requeue jobs'])}: needs commands: true"
+        ]
+
+    async def node(self, name: str) -> Node | None:
+        await self._negotiate()
+        found = self._first(await self._ask("GET", f"/node/{quote(name, safe='')}"), "nodes", f"node {name}")
+        if found is None:
+            return None
+        states = {*_words(found.get("state")), *_words(found.get("state_flags"))}
+        return Node(str(found.get("name")), frozenset(states), str(found.get("reason") or ""))
+
+    async def job(self, job_id: str) -> Job | None:
+        await self._negotiate()
+        if "_" in job_id:
+            raise Unsupported  # it takes numbers only
+        found = self._first(await self._ask("GET", f"/job/{job_id}"), "jobs", f"job {job_id}")
+        if found is None:
+            return None
+        states = {*_words(found.get("job_state"))}
+        if found.get("hold") is True or str(found.get("state_reason")) in ("JobHeldAdmin", "JobHeldUser"):
+            states.add("REQUEUE_HOLD" if found.get("state_description") == _REQUEUED_HELD else "HELD")
+        return Job(
+            job_id,
+            frozenset(states),
+            _count(found.get("restart_cnt")),
+            str(found.get("excluded_nodes") or ""),
+            str(found.get("admin_comment") or ""),
+        )
+
+    async def drain(self, name: str, reason: str) -> None:
+        await self._update_node(name, {"state": ["DRAIN"], "reason": reason})
+
+    async def resume(self, name: str) -> None:
+        await self._update_node(name, {"state": ["RESUME"]})
+
+    async def note(self, job_id: str, comment: str) -> None:
+        # Up to 0.0.38 an update must name an environment, and knows no administrators' comment.
+        raise Unsupported
+
+    async def exclude(self, job_id: str, nodes: str) -> None:
+        raise Unsupported
+
+    async def requeue(self, job_id: str, *, hold: bool) -> None:
+        raise Unsupported
+
+    async def release(self, job_id: str) -> None:
+        raise Unsupported
+
+    async def cancel(self, job_id: str) -> None:
+        await self._negotiate()
+        if "_" in job_id:
+            raise Unsupported
+        self._understood(await self._ask("DELETE", f"/job/{job_id}"), f"job {job_id}", changes=True)
+
+    # --- speaking
+
+    async def _update_node(self, name: str, change: dict[str, Any]) -> None:
+        await self._negotiate()
+        if "post node" not in self._offers:
+            raise Unsupported
+        self._understood(await self._ask("POST", f"/node/{quote(name, safe='')}", change), f"node {name}", changes=True)
+
+    async def _negotiate(self) -> None:
+        if self._version is not None:
+            return
+        answer = await self._server.ask("GET", "/openapi/v3", headers=self._headers())
+        self._refused(answer)
+        document = answer.json()
+        paths = document.get("paths") if isinstance(document, dict) else None
+        if not isinstance(paths, dict):
+            raise Problem(
+                f"{self._server.shown}/openapi/v3 is no API document ({answer.status}): is it slurmrestd?", may_retry=True
+            )
+        for version in VERSIONS:
+            if any(str(path).startswith(f"/slurm/{version}/job/") for path in paths):
+                node: Any = next((what for path, what in paths.items() if str(path).startswith(f"/slurm/{version}/node/")), {})
+                self._offers = frozenset({"post node"} if isinstance(node, dict) and "post" in node else ())
+                self._version = version
+                return
+        raise Problem(f"{self._server.shown} speaks none of {VERSIONS[-1]} to {VERSIONS[0]}: load an openapi plugin of these")
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
+        headers = self._headers()
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        content = json.dumps(body).encode() if body is not None else None
+        answer = await self._server.ask(method, f"/slurm/{self._version}{path}", headers=headers, body=content)
+        if answer.status == 404 and answer.json() is None:  # it was upgraded beside us: ask anew next time
+            self._version = None
+            raise Problem(f"{self._server.shown} has no {path} any more", may_retry=True)
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        token = secret(self._token_file, self._token_env, "the token for slurmrestd", self._environment)
+        return {"X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token, "Accept": "application/json"}
+
+    def _refused(self, answer: Answer) -> None:
+        if answer.status in (401, 403):
+            raise Problem(
+                f"{self._server.shown} refuses the token of {self._user}: see scontrol token username={self._user}",
+                may_retry=True,
+            )
+
+    def _understood(self, answer: Answer, what: str, *, changes: bool = False) -> dict[str, Any]:
+        """The answer's document, if it says that all went well."""
+        self._refused(answer)
+        said = answer.json()
+        errors = said.get("errors") if isinstance(said, dict) else None
+        if answer.status == 200 and isinstance(said, dict) and not errors:
+            return said
+        first = next((one for one in errors or [] if isinstance(one, dict)), {})
+        why = f"{first.get('error', '')} {first.get('description', '')} {first.get('source', '')}".strip() or answer.text
+        if any(denied in why for denied in _DENIED):  # old versions say it so, with status 500
+            raise Problem(
+                f"{self._server.shown} refuses the token of {self._user}, or slurmctld is away: {why[:200]}", may_retry=True
+            )
+        refused = 400 <= answer.status < 500 or first.get("error_number", first.get("errno")) in _REFUSALS
+        maybe = changes and not refused  # as of a proxy that has lost the answer
+        raise Problem(
+            f"{self._server.shown}: {what}: {why[:200]} ({answer.status})",
+            state="unknown" if maybe else "failed",
+            may_retry=maybe or answer.may_go_better,
+        )
+
+    def _first(self, answer: Answer, key: str, what: str) -> dict[str, Any] | None:
+        """The one thing that was asked for; None if there is no such thing."""
+        said = answer.json()
+        errors = said.get("errors") if isinstance(said, dict) else None
+        for error in errors if isinstance(errors, list) else []:
+            if isinstance(error, dict) and (
+                error.get("error") in _UNKNOWN or {error.get("errno"), error.get("error_number")} & {*_UNKNOWN_NUMBERS}
+            ):
+                return None
+        found = self._understood(answer, what).get(key)
+        if not isinstance(found, list) or not found:
+            return None
+        if len(found) > 1 or not isinstance(found[0], dict):
+            raise Problem(f"{what} is {len(found)} things: an array is restarted by its tasks")
+        return found[0]
+
+
+def _words(value: Any) -> Iterable[str]:
+    """States are a word, or a list of words, as the version has it."""
+    return [str(one).upper() for one in (value if isinstance(value, list) else [value] if value else [])]
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, dict):  # {set, infinite, number}
+        value = value.get("number")
+    return value if isinstance(value, int) and 0 <= value < _LARGEST_COUNT else 0

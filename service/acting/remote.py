@@ -1,0 +1,139 @@
+"""A desk far away: a runner takes orders from a service over HTTP, and carries them out where the cluster is.
+
+It needs a way out to the service and none in. Its name is kept in its state folder, which one process holds at a time: after a
+crash it goes on with what was in its hands, and nobody else does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from diagnose.errors import DiagnoseError
+from diagnose.folder_lock import Guard
+from service.acting.actions import InHand, Taken
+from service.acting.dispatch import Dispatch, Pace, name_in
+from service.acting.executors.configuration import Configured
+from service.acting.executors.executor import Problem
+from service.acting.executors.http import Answer, Server
+from service.errors import Busy, Conflict, Forbidden, Refused, Unauthorised, Unavailable, Unknown
+
+log = logging.getLogger("diagnose.runner")
+_BACK_S = 2.0
+_REFUSALS: dict[int, type[Refused]] = {401: Unauthorised, 403: Forbidden, 404: Unknown, 429: Busy}
+_AWAY = frozenset({408, 425, 500, 502, 503, 504})
+
+
+class Remote:
+    """The desk."""
+
+    def __init__(self, server: Server, token: Callable[[], str | None], name: str) -> None:
+        """``token`` is asked for at each request: it may be renewed meanwhile."""
+        self._server, self._token, self._name = server, token, name
+
+    async def orders(self) -> list[dict[str, Any]]:
+        said = await self._ask("GET", f"/orders?executor={self._name}")
+        return [one for one in said.get("waiting") or [] if isinstance(one, dict)]
+
+    async def in_hand(self, whose: str) -> list[InHand]:
+        said = await self._ask("GET", f"/orders?executor={whose}")
+        return [InHand(one["id"], one["claimed_by"], one["begun"]) for one in said.get("in_hand") or []]
+
+    async def claim(self, action_id: int, who: str) -> Taken:
+        return _taken(await self._ask("POST", f"/{action_id}/claim", executor=who))
+
+    async def resume(self, action_id: int, who: str) -> Taken:
+        return _taken(await self._ask("POST", f"/{action_id}/resume", executor=who))
+
+    async def begin(self, action_id: int, who: str, fence: int) -> None:
+        await self._ask("POST", f"/{action_id}/start", executor=who, fence=fence)
+
+    async def renew(self, action_id: int, who: str, fence: int) -> None:
+        await self._ask("POST", f"/{action_id}/renew", executor=who, fence=fence)
+
+    async def finish(
+        self, action_id: int, who: str, fence: int, succeeded: bool, said: str, isolated: Sequence[str] | None = None
+    ) -> None:
+        told = {"executor": who, "fence": fence, "succeeded": succeeded, "said": said}
+        if isolated is not None:
+            told["isolated"] = list(isolated)
+        await self._ask("POST", f"/{action_id}/result", **told)
+
+    async def checked(self, verdict: dict[str, Any], who: str) -> None:
+        await self._ask("POST", "/checks", "nodes", **verdict)
+
+    async def _ask(self, method: str, path: str, what: str = "actions", /, **body: Any) -> dict[str, Any]:
+        content = json.dumps(body).encode() if body else None
+        headers = {"Accept": "application/json"} | ({"Content-Type": "application/json"} if body else {})
+        try:
+            if (token := self._token()) is not None:
+                headers["Authorization"] = f"Bearer {token}"
+            answer = await self._server.ask(method, f"/v1/{what}{path}", headers=headers, body=content)
+        except Problem as problem:
+            raise Unavailable(problem.what) from None
+        except DiagnoseError as unreadable:
+            raise Unavailable(str(unreadable)) from None
+        said = answer.json()
+        if 200 <= answer.status < 300 and isinstance(said, dict):
+            return said
+        raise self._refusal(answer, said if isinstance(said, dict) else {})
+
+    def _refusal(self, answer: Answer, said: dict[str, Any]) -> Refused:
+        what, remedy = str(said.get("what") or answer.text or "it says no more"), said.get("remedy")
+        kind = _REFUSALS.get(answer.status, Conflict)
+        # A proxy's page is no word of the service's.
+        if answer.status in _AWAY or answer.status < 400 or (kind in (Conflict, Unknown) and "error" not in said):
+            kind = Unavailable
+        return kind(what, where=f"{self._server.shown} ({answer.status})", remedy=remedy if isinstance(remedy, str) else None)
+
+
+def _taken(said: dict[str, Any]) -> Taken:
+    try:
+        return Taken(said["id"], said["fence"], said["lease_until"], float(said["lease_s"]), dict(said["order"]))
+    except (KeyError, TypeError, ValueError):
+        raise Unavailable("the service's answer is none that is known here: is it older?") from None
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[str]:
+    """The runner's name; nobody else has the folder meanwhile."""
+    guard = Guard(folder, "another runner", "--state")
+    try:
+        yield name_in(folder, "runner")
+    finally:
+        guard.close()
+
+
+async def act(
+    desk: Remote,
+    executors: Sequence[Configured],
+    name: str,
+    stop: asyncio.Event,
+    *,
+    once: bool = False,
+    pace: Pace | None = None,
+) -> None:
+    """Carry orders out until ``stop``; ``once``: those that are there."""
+    dispatch = Dispatch(desk, executors, name, pace=pace)
+    if once:
+        await dispatch.recover()
+        await dispatch.once()
+        return
+    while not stop.is_set():
+        try:
+            await dispatch.recover()
+            break
+        except (Unavailable, Busy) as away:
+            log.warning("%s", away)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BACK_S):
+                    await stop.wait()
+    dispatch.start()
+    log.info("%s carries out orders with %s", name, ", ".join(one.name for one in executors))
+    await stop.wait()
+    await dispatch.stop()

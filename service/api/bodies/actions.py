@@ -1,0 +1,129 @@
+"""Actions and orders: what is proposed, claimed, carried out."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class CheckTaken(BaseModel):
+    at: float
+    good: int
+    slow: list[str]
+    suspect: list[str]
+    faulty: list[str]
+
+
+class Action(BaseModel):
+    id: int
+    key: str
+    job: str | None
+    attempt: int | None
+    group_id: int | None
+    kind: str
+    nodes: list[str]
+    restart_from: dict[str, Any] | None
+    skip_batches: list[int] | None
+    why: str
+    state: Literal["proposed", "approved", "dispatched", "running", "succeeded", "failed", "expired", "rejected"]
+    mode: str | None
+    decided_by: str | None
+    executor: str | None
+    claimed_by: str | None
+    fence: int
+    lease_until: float | None
+    result: dict[str, Any] | None
+    created: float
+    changed: float
+    expires: float | None
+    not_before: float
+    claims: int
+    late: bool
+    """the result came after the lease had lapsed"""
+    notes: list[str] | None
+    reason: str | None
+    incident: str | None
+    avoid: list[str] | None
+    """nodes that the restart leaves out, without isolating them"""
+
+
+class Reject(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    why: str = Field("", max_length=2000, examples=["the node was replaced an hour ago"])
+
+
+class Claim(BaseModel):
+    """Who takes it: an executor that polls."""
+
+    model_config = ConfigDict(extra="forbid")
+    executor: str = Field(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", examples=["runner@login-1"])
+
+
+class ClaimNext(Claim):
+    kinds: list[str] = Field(min_length=1, max_length=20, examples=[["restart", "isolate_and_restart"]])
+
+
+class Fence(Claim):
+    """The number that the claim gave: an older one is refused."""
+
+    fence: int = Field(ge=1, lt=1 << 62, examples=[1])
+
+
+class Result(Fence):
+    succeeded: bool
+    said: str = Field("", max_length=2000, examples=["drained gpu-17, requeued 8812"])
+    isolated: list[str] | None = Field(None, max_length=4096, examples=[["gpu-17"]])
+    """the order's nodes that were taken out of service, also where the rest failed; null: all if it succeeded, else none"""
+
+
+class Order(BaseModel):
+    """What is to be done."""
+
+    id: int
+    key: str
+    """do nothing that was done under this key before"""
+    kind: str
+    job: str | None
+    attempt: int | None
+    labels: dict[str, str]
+    nodes: list[str]
+    avoid: list[str]
+    check: list[str]
+    """nodes to be tested against each other before the restart"""
+    restart_from: dict[str, Any] | None
+    skip_batches: list[int] | None
+    why: str
+    last_seen: float | None
+    """when the attempt was last heard of before it was decided: a job begun after that is not the one that failed"""
+
+
+class InHand(BaseModel):
+    """An action in an executor's hands."""
+
+    id: int
+    fence: int
+    lease_until: float
+    lease_s: float
+    """for how long its executor may be silent"""
+    order: Order
+
+
+class HeldAction(BaseModel):
+    """An action that an executor has taken and not finished."""
+
+    id: int
+    claimed_by: str
+    begun: bool
+
+
+class Orders(BaseModel):
+    waiting: list[Order]
+    """oldest first"""
+    in_hand: list[HeldAction]
+    """of the executor that asks"""
+
+
+class ActionPage(BaseModel):
+    actions: list[Action]
+    next: int | None

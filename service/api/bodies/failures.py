@@ -1,0 +1,100 @@
+"""Failures: groups, occurrences, corrections."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Group(BaseModel):
+    id: int
+    fingerprint: str
+    category: str
+    reason: str
+    title: str
+    rule: str | None
+    root_text: str | None
+    mitigation: str | None
+    first_seen: float
+    last_seen: float
+    count: int
+    gpu_seconds_lost: float
+    state: Literal["open", "resolved", "ignored"]
+    regressed: bool
+    state_changed: float | None
+    note: str | None
+
+
+class GroupPage(BaseModel):
+    failures: list[Group]
+    next: str | None
+
+
+class NodeCount(BaseModel):
+    node: str
+    count: int
+    last_seen: float
+
+
+class UserCount(BaseModel):
+    user: str
+    count: int
+
+
+class Occurrence(BaseModel):
+    job: str
+    attempt: int
+    at: float
+    user: str | None
+    cluster: str | None
+    gpu_seconds: float
+
+
+class GroupDetail(Group):
+    nodes: list[NodeCount]
+    users: list[UserCount]
+    occurrences: list[Occurrence]
+    """the latest 50"""
+
+
+class OccurrencePage(BaseModel):
+    occurrences: list[Occurrence]
+
+
+class GroupChange(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    state: Literal["open", "resolved", "ignored"] | None = None
+    note: str | None = Field(None, max_length=10_000, examples=["fixed in driver 570.86"])
+
+
+class Correct(BaseModel):
+    """A person's word on what failed."""
+
+    model_config = ConfigDict(extra="forbid")
+    category: str = Field(max_length=100, examples=["infrastructure"])
+    reason: str = Field(max_length=100, examples=["ecc_error"])
+    source: str | None = Field(None, max_length=1000, examples=["rank0.log"])
+    line: int | None = Field(None, ge=1, lt=1 << 62, examples=[4711])
+    note: str | None = Field(None, max_length=10_000)
+    attempt: int | None = Field(None, ge=0, le=1_000_000)
+
+
+class Correction(BaseModel):
+    id: int
+    job: str
+    attempt: int
+    at: float
+    who: str
+    category: str
+    reason: str
+    source: str | None
+    line: int | None
+    note: str | None
+    was: dict[str, Any]
+    lesson: dict[str, Any] | None = None
+    """what was learned from it: rule (in shadow from now on), known (the rule that knew it), refused, problem; null: not yet"""
+
+
+class CorrectionList(BaseModel):
+    corrections: list[Correction]

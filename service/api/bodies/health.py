@@ -1,0 +1,22 @@
+"""Whether the service is ready."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class Readiness(BaseModel):
+    ready: bool
+    database: bool
+    journal: bool
+    raw_logs: bool | None
+    """whether they can be written, where they are kept; readiness does not depend on it"""
+    raw_logs_problem: str | None
+    rules: bool
+    queued_bytes: int
+    live_jobs: int
+    model: Literal["stopped", "starting", "ready", "waiting"] | None
+    """the vLLM of --with-vllm; readiness does not depend on it"""
+    model_problem: str | None

@@ -1,0 +1,53 @@
+"""Logs in: what was taken, how a job ended, which sources there are."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Taken(BaseModel):
+    """A body is on disk."""
+
+    job: str
+    attempt: int
+    source: str
+    next_offset: int
+    """what to send next: bytes of this source that were received"""
+    received: int
+    """bytes of this body, unpacked"""
+    duplicate: bool
+    """all of it had been received before"""
+    rejected: int = 0
+    """JSON records that could not be read"""
+    why: str | None = None
+    """why the first of them could not"""
+
+
+class Finish(BaseModel):
+    """How the job's process ended."""
+
+    model_config = ConfigDict(extra="forbid")
+    exit_code: int | None = Field(None, ge=-(1 << 31), lt=1 << 32, examples=[1])
+    signal: int | None = Field(None, ge=0, le=128, examples=[9])
+    attempt: int | None = Field(None, ge=0, le=1_000_000)
+    at: float | None = Field(None, ge=0, le=4e9, description="when it ended; now if it is not given")
+
+
+class Finished(BaseModel):
+    job: str
+    attempt: int
+
+
+class Source(BaseModel):
+    name: str
+    rank: int | None
+    node: str | None
+    received: int
+    """send on from here"""
+    last_seen: float
+
+
+class Sources(BaseModel):
+    job: str
+    attempt: int | None
+    sources: list[Source]

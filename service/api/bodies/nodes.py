@@ -1,0 +1,56 @@
+"""Nodes, what failed on them and what was checked."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Node(BaseModel):
+    name: str
+    state: Literal["ok", "suspect", "isolated"]
+    why: str | None
+    first_seen: float
+    last_seen: float
+    last_failure: float | None
+    failures: int
+    changed: float | None
+
+
+class NodePage(BaseModel):
+    nodes: list[Node]
+    next: str | None
+
+
+class NodeFailure(BaseModel):
+    job: str
+    attempt: int
+    at: float
+    group_id: int
+    category: str
+    reason: str
+
+
+class NodeCheck(BaseModel):
+    """What a node check said of a node."""
+
+    at: float
+    result: Literal["good", "slow", "suspect", "faulty"]
+    why: str | None
+    who: str
+    """the token that told of it"""
+    tested: int
+    """nodes in that check"""
+    rounds: int
+
+
+class NodeDetail(Node):
+    history: list[NodeFailure]
+    checks: list[NodeCheck]
+    """the latest 50"""
+
+
+class NodeRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    why: str = Field(min_length=3, max_length=500, examples=["Xid 79 twice since yesterday"])

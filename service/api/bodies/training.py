@@ -1,0 +1,62 @@
+"""What training scripts tell and ask."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Saved(BaseModel):
+    """A checkpoint, complete on storage."""
+
+    model_config = ConfigDict(extra="ignore")
+    step: int = Field(ge=0, lt=1 << 62, description="Steps done", examples=[1200])
+    path: str = Field(min_length=1, max_length=4096, examples=["/ckpt/step1200"])
+    healthy: bool | None = Field(None, description="false: known to be bad; null: nobody looked")
+    attempt: int | None = Field(
+        None, ge=0, le=1_000_000, description="The run of this job; the latest, or 1, if it is not given"
+    )
+    time: float | None = Field(None, ge=0, le=4e9)
+
+
+class Progress(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    step: int = Field(ge=0, lt=1 << 62, examples=[1234])
+    loss: float | None = Field(None, allow_inf_nan=False, examples=[2.31])
+    loss_is: Literal["nan", "inf", "-inf"] | None = Field(None, description="Where the loss is not a number")
+    attempt: int | None = Field(None, ge=0, le=1_000_000)
+    time: float | None = Field(None, ge=0, le=4e9)
+
+
+class Reported(BaseModel):
+    job: str
+    attempt: int
+    stored: bool
+
+
+class LatestProgress(BaseModel):
+    attempt: int
+    step: int
+    loss: float | None
+    loss_is: str | None
+    at: float
+
+
+class Resume(BaseModel):
+    """Where the next attempt starts."""
+
+    job: str
+    attempt: int
+    """the latest so far"""
+    step: int | None
+    """steps done in the checkpoint; null: no checkpoint is known that can be used"""
+    path: str | None
+    skip_batches: list[tuple[int, int]]
+    """first and last number of batches to leave out; batch n is the one that step n trains on, from 0"""
+    why: str
+    actions: list[int]
+    """the roll-backs that this follows"""
+    proposed: list[int]
+    """roll-backs that wait for a yes and are not followed here"""
+    progress: LatestProgress | None

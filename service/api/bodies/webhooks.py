@@ -1,0 +1,69 @@
+"""Webhooks and their deliveries."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Told = Literal["failures", "alarms", "regressions", "actions"]
+
+
+class WebhookWanted(BaseModel):
+    """Who is to be told."""
+
+    model_config = ConfigDict(extra="forbid")
+    url: str = Field(max_length=2000, examples=["https://hooks.slack.com/services/T0/B0/secret"])
+    format: Literal["cloudevents", "slack"] = "cloudevents"
+    events: list[Told] = Field(["failures", "alarms", "regressions", "actions"], min_length=1, max_length=8)
+    secret: str | None = Field(None, max_length=200, description="`whsec_` and base64 of 24 to 64 bytes; made if not given")
+
+
+class WebhookMade(BaseModel):
+    id: int
+    to: str
+    """without its path, which may be secret"""
+    format: str
+    events: list[str]
+    active: bool
+    created: float
+    secret: str
+    """what deliveries are signed with; not shown again"""
+
+
+class WebhookRow(BaseModel):
+    id: int
+    to: str
+    format: str
+    events: list[str]
+    active: bool
+    off_because: str | None
+    created: float
+    waiting: int
+    """deliveries that did not arrive yet"""
+    last_status: str | None
+
+
+class WebhookList(BaseModel):
+    webhooks: list[WebhookRow]
+
+
+class DeliveryRow(BaseModel):
+    id: int
+    event: str
+    state: Literal["waiting", "delivered", "given_up"]
+    tries: int
+    next_at: float
+    last_status: str | None
+    created: float
+
+
+class DeliveryList(BaseModel):
+    deliveries: list[DeliveryRow]
+
+
+class WebhookTested(BaseModel):
+    delivered: bool
+    status: int | None
+    """of its answer; null: it did not answer"""
+    why: str | None

@@ -1,0 +1,177 @@
+"""The routes of the NVIDIA resiliency extension's attribution service, for its launcher and its Slurm monitor.
+
+Mounted only where the operator names an allowed root. Its clients have no tokens: whoever asks from the networks that the
+operator names needs none, and others need one as everywhere.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.common import service_of
+from service.errors import Forbidden
+from service.nvrx import PRINTED, Attributions, Submission, Wrong, recommendation
+
+_WAIT_S = 120.0
+
+
+class Submit(BaseModel):
+    """``POST /logs``."""
+
+    model_config = ConfigDict(extra="ignore")
+    log_path: str
+    user: str = "unknown"
+    job_id: str | None = Field(None, max_length=200)
+    cycle_id: Annotated[int, Field(strict=True, ge=0, lt=1_000_000)] | None = None
+    analysis_intent: Literal["track_only", "progressive", "terminal"] = "track_only"
+
+
+Pretty = Annotated[bool, Query()]
+Indent = Annotated[int | None, Query(ge=0, le=16)]
+
+
+def router(attributions: Attributions, networks: str) -> APIRouter:
+    """The routes over ``attributions``, open to ``networks`` (comma-separated)."""
+    allowed = [ipaddress.ip_network(word.strip()) for word in networks.split(",") if word.strip()]
+    made = APIRouter(tags=["nvrx"])
+
+    def check(request: Request, right: str) -> None:
+        """Where it comes from, or else a token."""
+        try:
+            address = ipaddress.ip_address(request.client.host if request.client else "")
+        except ValueError:
+            address = None
+        if address is not None and any(address in network for network in allowed if network.version == address.version):
+            return
+        who = service_of(request).tokens.who(request.headers.get("authorization"))
+        if right not in who.may:
+            raise Forbidden("your token may not do this", remedy=f"use one with the role {right}")
+
+    @made.post("/logs", response_model=None)
+    async def submit(request: Request, body: Submit) -> Response:
+        """Name a log: progressive when it begins, terminal when its job has failed."""
+        check(request, "ingest")
+        try:
+            one = attributions.submit(
+                body.log_path, user=body.user, job_id=body.job_id, cycle_id=body.cycle_id, intent=body.analysis_intent
+            )
+        except Wrong as wrong:
+            return _wrong(wrong)
+        return _json(
+            {
+                "submitted": True,
+                "normalized_path": one.path,
+                "mode": "single",
+                "logs_dir": None,
+                "sched_restarts": 0,
+                "files_analyzed": int(one.status == "completed"),
+            }
+        )
+
+    @made.get("/logs", response_model=None)
+    async def answer(request: Request, log_path: str, wait: bool = True) -> Response:
+        """What is to be done about it. ``wait=false`` answers at once."""
+        check(request, "read")
+        try:
+            one = attributions.find(log_path)
+        except Wrong as wrong:
+            return _wrong(wrong)
+        done = await attributions.wait(one, _WAIT_S) if wait else one.status in ("completed", "failed")
+        return _json(await _answer(attributions, one, done=done, waited=wait))
+
+    @made.get("/print", response_model=None)
+    async def head(request: Request, log_path: str) -> Response:
+        """The beginning of a log, as text."""
+        check(request, "read")
+        try:
+            text = attributions.head(log_path).decode("utf-8", "replace")[:PRINTED]
+        except Wrong as wrong:
+            return _wrong(wrong)
+        return Response(text, media_type="text/plain; charset=utf-8")
+
+    @made.get("/inflight", response_model=None)
+    async def inflight(request: Request, pretty: Pretty = False, indent: Indent = None) -> Response:
+        check(request, "read")
+        paths = attributions.in_flight
+        return _json({"count": len(paths), "paths": paths}, pretty, indent)
+
+    @made.get("/jobs", response_model=None)
+    async def jobs(request: Request, pretty: Pretty = False, indent: Indent = None) -> Response:
+        check(request, "read")
+        found: dict[str, list[dict[str, Any]]] = {}
+        for one in attributions.submissions:
+            found.setdefault(one.named_job or one.job, []).append(
+                {"cycle_id": one.cycle, "log_path": one.path, "status": one.status, "progressive_phase": _phase(one)}
+            )
+        return _json(found, pretty, indent)
+
+    @made.get("/stats", response_model=None)
+    async def stats(request: Request, pretty: Pretty = False, indent: Indent = None) -> Response:
+        check(request, "read")
+        counts = attributions.counts
+        agent = {
+            "config": _config(),
+            "attempts": counts,
+            "deterministic_ready": counts["completed"],
+            "route_complete": counts["completed"],
+            "execution_errors": counts["failed"],
+            "registry_evictions": 0,
+            "history_record_count": len(attributions.submissions),
+            "terminal_timing": {},
+            "progressive": {},
+        }
+        return _json({"backend": "lib", "restart_agent": agent}, pretty, indent)
+
+    return made
+
+
+def health(attributions: Attributions) -> dict[str, Any]:
+    """What their ``/healthz`` says beside ours."""
+    return {"backend": "lib", "issues": [], "restart_agent": {**_config(), "attempts": attributions.counts}}
+
+
+def _config() -> dict[str, str]:
+    from diagnose import __version__
+
+    return {"config_id": "diagnose", "config_version": __version__, "config_fingerprint": f"diagnose-{__version__}"}
+
+
+def _phase(one: Submission) -> str | None:
+    return None if one.intent != "progressive" else one.status
+
+
+async def _answer(attributions: Attributions, one: Submission, *, done: bool, waited: bool) -> dict[str, Any]:
+    report = await attributions.report(one) if one.status == "completed" else None
+    said = recommendation(report)
+    if one.status == "failed":
+        said = {**said, "reason": one.problem or "it could not be read"}
+    elif not done and waited and one.intent == "terminal":
+        said = {**said, "action": "TIMEOUT", "reason": "the diagnosis takes longer; ask again"}
+    return {
+        "result": report or {},
+        "status": one.status,
+        "wl_restart": 0,
+        "wl_restart_count": None,
+        "fr_dump_path": None,
+        "fr_analysis": None,
+        "llm_merged_summary": None,
+        "recommendation": said,
+        "candidate_recommendation": said,
+    }
+
+
+def _wrong(wrong: Wrong) -> Response:
+    content = {"error_code": wrong.code, "message": wrong.message, "details": wrong.details}
+    return Response(json.dumps(content), wrong.status, media_type="application/json")
+
+
+def _json(content: Any, pretty: bool = False, indent: int | None = None) -> Response:
+    """ASCII: log text may hold lone surrogates, and what a terminal acts upon."""
+    spaces = indent if indent is not None else 2 if pretty else None
+    separators = (",", ":") if spaces is None else (",", ": ")
+    return Response(json.dumps(content, indent=spaces, separators=separators), media_type="application/json")

@@ -1,0 +1,78 @@
+"""What every protocol becomes: a piece of one source of one job, and what the service says to it.
+
+A protocol turns a request's body into batches (pure functions, ``protocols/``); ``ingest.accept`` makes a batch durable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from service.errors import BadName, TooLarge
+from service.names import LONGEST_NAME, check_job, check_source
+
+LONGEST_LABEL = 256
+MOST_LABELS = 32
+LARGEST = 8 << 20
+"""bytes of one batch; a protocol cuts longer data into several"""
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Whole or half lines of one source, as bytes."""
+
+    job: str
+    attempt: int | None = None
+    """None: the job's latest, or 1"""
+    source: str
+    """names one stream of lines: a file, a pod, a rank's stdout"""
+    rank: int | None = None
+    node: str | None = None
+    offset: int | None = None
+    """where ``data`` begins in the source: exactly once. None: the protocol has no offsets, at least once"""
+    data: bytes
+    key: str | None = None
+    """without offset: two batches of one key within the window are one. None: the hash of the content is the key"""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """of the job: user, cluster, framework, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """It is on disk."""
+
+    next_offset: int
+    """how many bytes of this source were received; what to send next"""
+    duplicate: bool
+    """all of it had been received before"""
+    attempt: int = 1
+
+
+def checked(batch: Batch) -> Batch:
+    """``batch`` if its names and sizes are within bounds."""
+    check_job(batch.job)
+    check_source(batch.source)
+    if batch.attempt is not None and not 0 <= batch.attempt <= 1_000_000:
+        raise BadName(f"{batch.attempt} is not an attempt", remedy="count attempts from 1")
+    if batch.rank is not None and not 0 <= batch.rank < 1 << 31:
+        raise BadName(f"{batch.rank} is not a rank", remedy="ranks count from 0")
+    if batch.node is not None and not (0 < len(batch.node) <= LONGEST_NAME and batch.node.isprintable()):
+        raise BadName(
+            "not the name of a node", where=batch.node[:80], remedy=f"use at most {LONGEST_NAME} printable characters"
+        )
+    if batch.offset is not None and not 0 <= batch.offset < 1 << 62:
+        raise BadName(f"{batch.offset} is not an offset", remedy="count bytes from 0")
+    if batch.key is not None and len(batch.key) > LONGEST_LABEL:
+        raise BadName("the key is too long", remedy=f"use at most {LONGEST_LABEL} characters")
+    if len(batch.data) > LARGEST:
+        raise TooLarge(f"a batch of {len(batch.data):,} bytes", remedy=f"send at most {LARGEST:,} bytes at once")
+    if len(batch.labels) > MOST_LABELS:
+        raise TooLarge(f"{len(batch.labels)} labels", where=batch.job, remedy=f"send at most {MOST_LABELS}")
+    for name, value in batch.labels.items():
+        if len(name) > LONGEST_LABEL or len(value) > LONGEST_LABEL:
+            raise TooLarge("a label is too long", where=name[:80], remedy=f"use at most {LONGEST_LABEL} characters")
+        if not _LABEL.fullmatch(name) or not value.isprintable():
+            raise BadName("not a label", where=name, remedy="use letters, digits and _.:/- in names, printable text in values")
+    return batch

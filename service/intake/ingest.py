@@ -1,0 +1,206 @@
+"""The one door for logs: a batch is checked, put in its place, made durable, and only then answered.
+
+Per source the *received* offset only grows. A batch with an offset is taken exactly once: what overlaps is skipped, a gap is
+refused with the offset that is wanted. A batch without one is taken at least once, and once only within the window in which
+its key (or its content) is remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterable
+
+from service.errors import Busy, Conflict, OffsetGap, TooLarge, Unavailable
+from service.intake.batch import Accepted, Batch, checked
+from service.journal import CONTROL, DATA, Definition, Entry, Journal
+from service.live.attempt import HEAD, Attempt, End, Item, Stream, key_of
+from service.live.jobs import Jobs
+from service.names import check_job
+from service.settings import Settings
+from service.telemetry import Telemetry
+
+_ROOM_S = 0.02
+_RETRY_S = 1.0
+
+
+class Ingest:
+    """Used by every protocol, on the event loop."""
+
+    def __init__(self, jobs: Jobs, journal: Journal, telemetry: Telemetry, settings: Settings) -> None:
+        self._jobs, self._journal, self._telemetry, self._settings = jobs, journal, telemetry, settings
+        self._closing = False
+        jobs.end_attempt = self._end_from_within
+
+    def close(self) -> None:
+        """Nothing more is accepted."""
+        self._closing = True
+
+    async def accept(self, batch: Batch, *, wait_s: float = 0.0) -> Accepted:
+        """Make ``batch`` durable. ``wait_s``: how long to wait where queues are full, for a body that is still streaming."""
+        return await (await self.begin(batch, wait_s=wait_s))
+
+    async def accept_all(self, batches: Iterable[Batch], *, wait_s: float = 0.0) -> list[Accepted]:
+        """Make all durable, with one sync for many. The first that is refused ends it: what came before it is stored."""
+        begun: list[Awaitable[Accepted]] = []
+        try:
+            for batch in batches:
+                begun.append(await self.begin(batch, wait_s=wait_s))
+        finally:
+            accepted = [await one for one in begun]
+        return accepted
+
+    async def begin(self, batch: Batch, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
+        """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there."""
+        checked(batch)
+        if self._closing:
+            raise Unavailable("the service is stopping", remedy="send it again in a moment", retry_after_s=2)
+        deadline = time.monotonic() + wait_s
+        attempt = await self._jobs.open(batch.job, batch.attempt, dict(batch.labels))
+        while (full := self._full(attempt, len(batch.data))) is not None:
+            if time.monotonic() >= deadline:
+                self._telemetry.batches.labels("busy").inc()
+                raise full
+            await asyncio.sleep(_ROOM_S)
+        if attempt.closed:  # it left the memory while we waited
+            attempt = await self._jobs.open(batch.job, batch.attempt)
+        future, stream = self._enter(attempt, batch)
+        return self._accepted(attempt, stream, future, time.monotonic())
+
+    async def _accepted(self, attempt: Attempt, stream: Stream, future: asyncio.Future[int] | None, began: float) -> Accepted:
+        if future is None:
+            await self._settled(stream)
+            self._telemetry.batches.labels("duplicate").inc()
+            return Accepted(stream.durable, True, attempt.number)
+        end = await future
+        self._telemetry.append_s.observe(time.monotonic() - began)
+        self._telemetry.batches.labels("stored").inc()
+        return Accepted(end, False, attempt.number)
+
+    async def finish(self, job: str, number: int | None, end: End) -> int:
+        """The attempt has ended: durable when this returns. The attempt's number."""
+        check_job(job)
+        attempt = await self._jobs.open(job, number)
+        await self._append_end(attempt, end)
+        return attempt.number
+
+    async def received(self, job: str, number: int | None) -> dict[str, Stream]:
+        """The sources of a live attempt: how far each was received."""
+        attempt = self._jobs.live(job, number)
+        return dict(attempt.by_name) if attempt is not None else {}
+
+    # --- in place ------------------------------------------------------------------------------------------------------------
+
+    def _full(self, attempt: Attempt, size: int) -> Busy | None:
+        if attempt.queued and attempt.queued + size > self._settings.queue_job:
+            return Busy(
+                "this job sends faster than it can be read", where=attempt.job, remedy="send again a little later",
+                retry_after_s=_RETRY_S,
+            )  # fmt: skip
+        if self._jobs.queued and self._jobs.queued + size > self._settings.queue_all:
+            return Busy("the service has as much as it can hold", remedy="send again a little later", retry_after_s=_RETRY_S)
+        return None
+
+    def _enter(self, attempt: Attempt, batch: Batch) -> tuple[asyncio.Future[int] | None, Stream]:
+        """Put the batch on its way to disk; None where all of it is there already. Nothing here waits."""
+        known = attempt.by_name.get(batch.source)
+        if known is None and len(attempt.streams) >= self._settings.most_sources:
+            raise TooLarge(
+                f"the attempt has {len(attempt.streams):,} sources already",
+                where=batch.source,
+                remedy="send several ranks as one source, or name sources without numbers that always grow",
+            )
+        received = known.received if known is not None else 0
+        data, offset, key = batch.data, batch.offset, 0
+        if offset is not None:
+            if offset > received:
+                raise OffsetGap(batch.source, received, offset)
+            if offset == 0 and known is not None and known.head:
+                same = min(len(known.head), len(data))
+                if known.head[:same] != data[:same]:
+                    raise Conflict(
+                        "the source began with other bytes before: two writers use one name, or the file was rotated",
+                        where=batch.source,
+                        remedy="give each writer, and each file, a source name of its own",
+                    )
+            data = data[received - offset :]
+            offset = received
+        else:
+            key = key_of(batch.key, data)
+            offset = received
+            if known is not None and self._seen(known, key):
+                data = b""
+        if not data and known is not None:
+            return None, known
+        definition = known.definition if known is not None else Definition(
+            batch.job, attempt.number, batch.source, batch.rank, batch.node
+        )  # fmt: skip
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        now = time.time()
+        stream = known if known is not None else self._jobs.stream(attempt, definition)
+
+        def done(entry: Entry, failure: Exception | None) -> None:
+            attempt.unanswered -= 1
+            if failure is not None:
+                # All that was on its way behind it fails too, in order: back to what is on disk.
+                stream.received = stream.durable
+                stream.keys.pop(key, None)
+                if not stream.durable:
+                    stream.head = b""
+                if not future.done():
+                    future.set_exception(failure)
+                return
+            stream.durable = offset + len(data)
+            self._telemetry.accepted_bytes.inc(len(data))
+            self._jobs.push(attempt, Item(entry.lsn, DATA, stream, offset, key, now, data))
+            if not future.done():
+                future.set_result(stream.durable)
+
+        self._journal.append(Entry(definition, DATA, offset, key, int(now * 1000), data, done))
+        attempt.unanswered += 1
+        stream.received = offset + len(data)
+        if offset == 0 and not stream.head:
+            stream.head = data[:HEAD]
+        if key:
+            stream.keys[key] = now
+            while len(stream.keys) > self._settings.duplicates:
+                stream.keys.popitem(last=False)
+        return future, stream
+
+    def _seen(self, stream: Stream, key: int) -> bool:
+        at = stream.keys.get(key)
+        return at is not None and time.time() - at < self._settings.duplicates_s
+
+    async def _settled(self, stream: Stream) -> None:
+        """What a duplicate repeats may still be on its way to disk: the answer waits for it."""
+        wanted = stream.received
+        while stream.durable < wanted:
+            if stream.received < wanted:
+                raise Unavailable("could not be written to disk", remedy="send it again", retry_after_s=1)
+            await asyncio.sleep(0.005)
+
+    # --- ends ----------------------------------------------------------------------------------------------------------------
+
+    def _append_end(self, attempt: Attempt, end: End) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        now = time.time()
+
+        def done(entry: Entry, failure: Exception | None) -> None:
+            attempt.unanswered -= 1
+            if failure is None:
+                self._jobs.push(attempt, Item(entry.lsn, CONTROL, None, 0, 0, now, entry.data))
+            if future.done():
+                return
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(None)
+
+        definition = Definition(attempt.job, attempt.number)
+        self._journal.append(Entry(definition, CONTROL, 0, 0, int(now * 1000), end.as_bytes(), done))
+        attempt.unanswered += 1
+        return future
+
+    def _end_from_within(self, attempt: Attempt, end: End) -> None:
+        future = self._append_end(attempt, end)
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())

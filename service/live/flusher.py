@@ -1,0 +1,131 @@
+"""What was read goes into the database here: one thread, many jobs a transaction, again and again until it is in.
+
+A database that is away holds back only the flushes; what is accepted meanwhile waits in the journal. A flush that the
+database refuses is set aside and tried again by itself, so that it does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.store import Store, away, reason
+from service.store.attempts import Flush, taking_in
+from service.telemetry import Telemetry
+
+log = logging.getLogger("diagnose.flusher")
+
+_MOST = 64
+_MOST_ROWS = 20_000
+_SHORTEST_S, _LONGEST_S = 0.1, 5.0
+_ASIDE_S = 30.0
+
+Done = Callable[[Flush], None]
+
+
+class Flusher:
+    """``put`` from any thread; ``done`` is called on the flusher's."""
+
+    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+        self._store, self._telemetry = store, telemetry
+        self._urgent: deque[tuple[Flush, Done]] = deque()
+        self._waiting: deque[tuple[Flush, Done]] = deque()
+        self._aside: deque[tuple[float, Flush, Done]] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self.up = True
+        self.last_error: str | None = None
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, flush: Flush, done: Done) -> None:
+        with self._wake:
+            (self._urgent if flush.verdict is not None else self._waiting).append((flush, done))
+            self._wake.notify()
+
+    def close(self, timeout_s: float = 20.0) -> None:
+        """Write what waits, if the database is there."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        pause = _SHORTEST_S
+        while True:
+            batch = self._take()
+            if batch is None:
+                return
+            began = time.monotonic()
+            try:
+                self._store.write(taking_in([flush for flush, _ in batch]))
+            except Exception as error:
+                self._telemetry.flushes.labels("failed").inc()
+                self.last_error = reason(error)
+                if isinstance(error, SQLAlchemyError) and away(error):
+                    if self.up:
+                        log.error("the database is away: %s", self.last_error)
+                    self.up = False
+                    self._telemetry.database_up.set(0)
+                    with self._wake:
+                        self._urgent.extendleft(reversed(batch))
+                        if self._closing:
+                            return
+                        self._wake.wait(pause)
+                    pause = min(2 * pause, _LONGEST_S)
+                else:
+                    self._one_by_one(batch)
+                continue
+            self._came_back()
+            pause = _SHORTEST_S
+            self._telemetry.flushes.labels("stored").inc()
+            self._telemetry.flush_s.observe(time.monotonic() - began)
+            for flush, done in batch:
+                done(flush)
+
+    def _came_back(self) -> None:
+        if not self.up:
+            log.info("the database is back")
+        self.up = True
+        self._telemetry.database_up.set(1)
+
+    def _take(self) -> list[tuple[Flush, Done]] | None:
+        with self._wake:
+            while True:
+                now = time.monotonic()
+                while self._aside and self._aside[0][0] <= now:
+                    _, flush, done = self._aside.popleft()
+                    self._waiting.append((flush, done))
+                if self._urgent or self._waiting:
+                    break
+                if self._closing:
+                    return None
+                self._wake.wait(self._aside[0][0] - now if self._aside else None)
+            batch: list[tuple[Flush, Done]] = []
+            rows = 0
+            while len(batch) < _MOST and rows < _MOST_ROWS and (self._urgent or self._waiting):
+                flush, done = (self._urgent or self._waiting).popleft()
+                rows += len(flush.rows)
+                batch.append((flush, done))
+            return batch
+
+    def _one_by_one(self, batch: list[tuple[Flush, Done]]) -> None:
+        """One of them is refused: find it, and let the others go on."""
+        for flush, done in batch:
+            try:
+                self._store.write(taking_in([flush]))
+            except Exception as error:
+                log.error("job %d attempt %d cannot be stored: %s", flush.job_id, flush.number, reason(error))
+                self.last_error = reason(error)
+                with self._wake:
+                    self._aside.append((time.monotonic() + _ASIDE_S, flush, done))
+            else:
+                self._came_back()
+                done(flush)

@@ -1,0 +1,516 @@
+"""The live jobs: which attempts are in memory, who reads them, when they are stored, end, and leave.
+
+The desk that attempts turn to, and the one place that knows all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from diagnose.compression.snapshot import StoredLine
+from diagnose.compression.workload import Fingerprint
+from diagnose.knowledge.rules import RuleSet, load
+from diagnose.matching.scan import Scan
+from diagnose.report import Report
+from service.errors import Conflict, Unavailable
+from service.events import Events
+from service.journal import DATA, Definition, Journal
+from service.live.attempt import HEAD, Attempt, End, Item, Stream
+from service.live.flusher import Flusher
+from service.live.matchers import Matchers
+from service.live.scanner import Scanner
+from service.settings import Settings
+from service.store import Store, deletions
+from service.store import attempts as stored
+from service.store.attempts import Asked, Flush
+from service.store.learned_rules import StoreBook
+from service.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from service.learning.host import Learning
+
+log = logging.getLogger("diagnose.jobs")
+
+_SWEEP_S = 5.0
+_ENDED_STAYS_S = 30.0
+_FLUSHES_S = 40.0
+"""snapshots a second, about, that all jobs together may make"""
+_MOST_INTERVAL_S = 60.0
+_OPENED_AT_ONCE = 64
+_RELEASED_S = 3.0
+
+
+class Jobs:
+    """All live attempts of one service."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        events: Events,
+        telemetry: Telemetry,
+        settings: Settings,
+        rules: RuleSet | None = None,
+    ) -> None:
+        self.store, self.journal, self.events, self.telemetry = store, journal, events, telemetry
+        self.settings = settings
+        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._latest: dict[str, int] = {}
+        self._wanted: list[tuple[Asked, asyncio.Future[stored.Opened | None]]] = []
+        self._opener: asyncio.Task[None] | None = None
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.rules = rules if rules is not None else load()
+        self.matchers = Matchers(self.rules, StoreBook(store), most_workloads=settings.workload_matchers)
+        self._scanners = [Scanner(number, self.matchers) for number in range(settings.scanners)]
+        self.learning: Learning | None = None
+        """set by the service"""
+        self._flusher = Flusher(store, telemetry)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._weighing = threading.Lock()
+        self._unstored = 0
+        self.accepted_bytes = 0
+        self.end_attempt: Callable[[Attempt, End], None] = lambda attempt, end: None
+        """how an end gets into the journal: set by ``ingest``"""
+        self._read_bytes = 0
+        self._recovering = False
+        self._leaving: set[tuple[str, int | None]] = set()
+        """attempts, or all of a job, that are about to be deleted"""
+
+    # --- coming and going ----------------------------------------------------------------------------------------------------
+
+    def recover(self) -> int:
+        """Before the first request: what the journal has and the database not yet is read again. The number of records."""
+        for scanner in self._scanners:  # one by one: the first compiles the rules for all, if that was not done before
+            scanner.start()
+            scanner.prepared.wait()
+        self.matchers.refresh()
+        self._flusher.start()
+        self._recovering = True
+        again = 0
+        gone = self.store.read(deletions.deleted)
+        skipped: dict[tuple[str, int], int] = {}
+        over: set[tuple[str, int]] = set()  # their kept lines are deleted: as in ``open``, nothing goes on from there
+        for record in self.journal.recover():
+            definition = record.stream
+            if record.lsn <= gone.get(definition.job, 0) or definition.owner in over:
+                skipped[definition.owner] = record.lsn
+                continue
+            attempt = self._attempts.get(definition.owner)
+            if attempt is None:
+                opened = self._open(definition.job, definition.attempt)
+                if opened.lines_deleted is not None:
+                    over.add(definition.owner)
+                    skipped[definition.owner] = record.lsn
+                    continue
+                attempt = self._register(definition.job, opened)
+            if record.lsn <= attempt.stored_lsn or record.lsn <= attempt.durable_lsn:
+                continue
+            again += 1
+            stream = None
+            if record.kind == DATA:
+                stream = self.stream(attempt, definition)
+                end = record.offset + len(record.data)
+                stream.received = stream.durable = max(stream.received, end)
+                if record.key:
+                    stream.keys[record.key] = record.at_ms / 1000
+                if record.offset == 0 and not stream.head:
+                    stream.head = record.data[:HEAD]
+            while attempt.queued > self.settings.queue_job or self.queued > self.settings.queue_all:
+                time.sleep(0.01)
+            self.push(
+                attempt, Item(record.lsn, record.kind, stream, record.offset, record.key, record.at_ms / 1000, record.data)
+            )
+        for attempt in list(self._attempts.values()):
+            self.journal.stored(attempt.owner, attempt.stored_lsn)
+        for owner, lsn in skipped.items():
+            self.journal.stored(owner, lsn)
+        self._recovering = False
+        if again:
+            log.info("read %d records of the journal again", again)
+        return again
+
+    def start(self) -> None:
+        """On the event loop, behind ``recover``."""
+        self._loop = asyncio.get_running_loop()
+        self._sweeper = asyncio.create_task(self._sweep_for_ever())
+
+    @property
+    def prepared(self) -> bool:
+        """Whether all scanners have compiled their rules."""
+        return all(scanner.prepared.is_set() for scanner in self._scanners)
+
+    async def close(self) -> None:
+        """Store what was read, and stop."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sweeper
+        for attempt in list(self._attempts.values()):
+            attempt.wanted = True
+            attempt.scanner.schedule(attempt)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and self._flusher.up and not all(one.idle for one in self._attempts.values()):
+            await asyncio.sleep(0.02)
+        for scanner in self._scanners:
+            await asyncio.to_thread(scanner.close)
+        await asyncio.to_thread(self._flusher.close)
+
+    async def open(self, job: str, number: int | None, labels: dict[str, str] | None = None) -> Attempt:
+        """The live attempt; loaded or made where need be. ``number`` None: the latest."""
+        attempt = self._live(job, number)
+        if attempt is None:
+            lock = self._opening.get(job)
+            if lock is None:
+                lock = self._opening[job] = asyncio.Lock()
+            async with lock:
+                attempt = self._live(job, number)
+                if attempt is None:
+                    self._check_leaving(job, number)
+                    opened = await self._opened(Asked(job, number, labels or {}, time.time()))
+                    self._check_leaving(job, opened.number)
+                    if opened.lines_deleted is not None:
+                        raise Conflict(
+                            f"attempt {opened.number} ended long ago, and its log was deleted",
+                            where=job,
+                            remedy="send what is new as another attempt",
+                        )
+                    new = opened.lsn == 0 and not opened.sources
+                    attempt = self._register(job, opened)
+                    if new:
+                        self.events.publish("job.started", job=job, attempt=opened.number)
+                        if opened.number > 1:
+                            await self._supersede(job, opened.number)
+        attempt.touched = time.monotonic()
+        if labels and any(attempt.labels.get(name) != value for name, value in labels.items()):
+            attempt.labels = {**attempt.labels, **labels}
+            attempt.labels_changed = True
+            attempt.scanner.schedule(attempt)
+        return attempt
+
+    def _check_leaving(self, job: str, number: int | None) -> None:
+        if (job, None) in self._leaving or (number is not None and (job, number) in self._leaving):
+            raise Unavailable("this is being deleted", where=job, remedy="send it again in a moment", retry_after_s=2)
+
+    @contextlib.asynccontextmanager
+    async def withdrawn(self, job: str, number: int | None = None) -> AsyncIterator[bool]:
+        """An attempt that has ended, or all of a job, is out of memory and stays so meanwhile; False: it is busy, or runs, or
+        somebody else withdrew it: who came second would find, once they are done, what was made anew under its name."""
+        if any(name == job and (number is None or other in (None, number)) for name, other in self._leaving):
+            yield False
+            return
+        lock = self._opening.get(job)
+        if lock is None:
+            lock = self._opening[job] = asyncio.Lock()
+        self._leaving.add((job, number))
+        try:
+            async with lock:  # who is about to open it has done so
+                mine = [one for one in self._attempts.values() if one.job == job and number in (None, one.number)]
+            out = True
+            for attempt in mine:
+                await self.fresh(job, attempt.number)
+                out = out and attempt.end is not None and await self._released(attempt)
+                if out and attempt.owner in self._attempts:
+                    self._drop(attempt)
+            yield out
+        finally:
+            self._leaving.discard((job, number))
+
+    async def _released(self, attempt: Attempt) -> bool:
+        deadline = time.monotonic() + _RELEASED_S
+        while not attempt.closed and not attempt.scanner.release(attempt):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    def live(self, job: str, number: int | None) -> Attempt | None:
+        """The attempt if it is in memory."""
+        return self._live(job, number)
+
+    def courses(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[float | None, ...]]:
+        """The loss so far of those that are in memory: a job that goes well has no report that would tell it."""
+        found = {owner: self._attempts[owner].course for owner in wanted if owner in self._attempts}
+        return {owner: course for owner, course in found.items() if course}
+
+    def _live(self, job: str, number: int | None) -> Attempt | None:
+        wanted = self._latest.get(job) if number is None else number
+        return self._attempts.get((job, wanted)) if wanted is not None else None
+
+    async def _opened(self, wanted: Asked) -> stored.Opened:
+        """The attempt as the database has it, made if it is new: with all that are wanted meanwhile in one transaction, for
+        a thousand jobs may begin in one second, and each commit waits for the disk."""
+        found: asyncio.Future[stored.Opened | None] = asyncio.get_running_loop().create_future()
+        self._wanted.append((wanted, found))
+        if self._opener is None:
+            self._opener = asyncio.create_task(self._open_wanted())
+        opened = await found
+        if opened is None:  # one of them was refused, and only it may be: each by itself
+            opened = await self.store.awrite(lambda connection: stored.open_attempt(connection, *wanted))
+        return opened
+
+    async def _open_wanted(self) -> None:
+        while self._wanted:
+            some, self._wanted = self._wanted[:_OPENED_AT_ONCE], self._wanted[_OPENED_AT_ONCE:]
+            opened: list[stored.Opened] | list[None] = [None] * len(some)
+            with contextlib.suppress(Exception):  # then each meets it again, and tells
+                opened = await self.store.awrite(
+                    lambda connection, some=some: stored.open_attempts(connection, [one for one, _ in some])  # type: ignore[misc]
+                )
+            for (_, found), one in zip(some, opened, strict=True):
+                if not found.done():
+                    found.set_result(one)
+        self._opener = None
+
+    def _open(self, job: str, number: int) -> stored.Opened:
+        now = time.time()
+        return self.store.write(lambda connection: stored.open_attempt(connection, job, number, {}, now))
+
+    def _register(self, job: str, opened: stored.Opened) -> Attempt:
+        attempt = self._attempts[job, opened.number] = Attempt(job, opened, self, self.settings)
+        self._latest[job] = max(opened.latest, self._latest.get(job, 0))
+        self.telemetry.live_jobs.set(len(self._attempts))
+        attempt.scanner = min(self._scanners, key=lambda scanner: scanner.attempts)
+        attempt.scanner.attempts += 1
+        # So that its timers run, and its state is loaded before it is needed.
+        attempt.scanner.schedule(attempt)
+        return attempt
+
+    async def _supersede(self, job: str, number: int) -> None:
+        """A new attempt has begun: the earlier ones have ended, whatever they said."""
+        earlier = await self.store.aread(lambda connection: stored.running_before(connection, job, number))
+        for before in earlier:
+            attempt = self._attempts.get((job, before)) or await self._reopen(job, before)
+            self.end_attempt(attempt, End("superseded", max(attempt.last_seen, attempt.started_at)))
+
+    async def _reopen(self, job: str, number: int) -> Attempt:
+        opened = await self._opened(Asked(job, number, {}, time.time()))
+        return self._attempts.get((job, number)) or self._register(job, opened)
+
+    def stream(self, attempt: Attempt, definition: Definition) -> Stream:
+        """The source of an attempt; entered if it is new."""
+        stream = attempt.by_name.get(definition.source)
+        if stream is None:
+            stream = attempt.by_name[definition.source] = Stream(len(attempt.streams), definition)
+            attempt.streams.append(stream)
+        return stream
+
+    def push(self, attempt: Attempt, item: Item) -> None:
+        """A record is on disk: read it."""
+        attempt.durable_lsn = item.lsn
+        attempt.accepted_bytes += len(item.data)
+        self.accepted_bytes += len(item.data)
+        attempt.pending.append(item)
+        attempt.scanner.schedule(attempt)
+
+    @property
+    def queued(self) -> int:
+        """Bytes that are on disk and not read yet."""
+        return self.accepted_bytes - self._read_bytes
+
+    @property
+    def database_up(self) -> bool:
+        return self._flusher.up
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    async def fresh(self, job: str, number: int | None = None, *, report: bool = False, within_s: float = 5.0) -> None:
+        """Have what was accepted so far stored (and judged), so that reading the database tells it. Gives up in silence."""
+        attempt = self._live(job, number)
+        if attempt is None or (attempt.idle and not report and attempt.stored_lsn >= attempt.durable_lsn):
+            return
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        attempt.report_wanted = attempt.report_wanted or report
+        attempt.wanted = True
+        attempt.waiters.append((attempt.durable_lsn, report, done))
+        attempt.scanner.schedule(attempt)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(future, within_s)
+
+    # --- the desk: called by scanners and the flusher ------------------------------------------------------------------------
+
+    @property
+    def unstored(self) -> int:
+        return self._unstored
+
+    def weigh(self, weight: int) -> None:
+        with self._weighing:
+            self._unstored += weight
+
+    def read(self, attempt: Attempt, size: int) -> None:
+        with self._weighing:
+            self._read_bytes += size
+        self.telemetry.read_bytes.inc(size)
+
+    def state_of(self, attempt_id: int) -> tuple[bytes | None, list[StoredLine]]:
+        return self.store.read(lambda connection: stored.state_of(connection, attempt_id))
+
+    def database_failed(self, error: Exception) -> None:
+        log.error("the database does not answer: %s", error)
+
+    def flush_interval(self) -> float:
+        return min(max(self.settings.flush_s, len(self._attempts) / _FLUSHES_S), _MOST_INTERVAL_S)
+
+    @property
+    def learns(self) -> bool:
+        return self.learning is not None and self.learning.learns
+
+    def workload(self, job: Fingerprint) -> str | None:
+        return self.matchers.workload(job, enrol=self.learns)
+
+    def learn(self, attempt: Attempt, scans: Sequence[Scan]) -> None:
+        if self.learning is not None and attempt.workload is not None:
+            self.learning.feed(attempt.job, attempt.workload, scans)
+
+    def flush(self, attempt: Attempt, flush: Flush) -> None:
+        if self.learning is not None and flush.verdict is not None:
+            flush.verdict.tasks = self.learning.tasks_of(attempt, flush)
+        self._flusher.put(flush, lambda flush: self._flushed(attempt, flush))
+
+    def _flushed(self, attempt: Attempt, flush: Flush) -> None:
+        self.weigh(-flush.weight)
+        self.telemetry.kept_lines.inc(len(flush.rows))
+        self.telemetry.read_lines.inc(max(0, flush.figures["lines_in"] - attempt.counted_lines))
+        attempt.counted_lines = flush.figures["lines_in"]
+        attempt.flushed(flush)
+        self.journal.stored(attempt.owner, flush.lsn)
+        attempt.scanner.schedule(attempt)
+        if self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._tell, attempt, flush)
+
+    def _tell(self, attempt: Attempt, flush: Flush) -> None:
+        """On the event loop: it is stored."""
+        self._answer_waiters(attempt)
+        figures = flush.figures
+        verdict = flush.verdict
+        if verdict is None:
+            names = ("step", "loss", "phase", "lines_in", "lines_kept", "bytes_in", "last_seen", "state")
+            self.events.publish(
+                "job.progress", job=attempt.job, attempt=attempt.number, **{name: figures[name] for name in names}
+            )
+            return
+        diagnosis = verdict.report.diagnosis
+        facts: dict[str, Any] = {
+            "job": attempt.job,
+            "attempt": attempt.number,
+            "outcome": verdict.report.outcome,
+            "category": diagnosis.category,
+            "reason": diagnosis.reason,
+            "summary": diagnosis.summary,
+            "nodes": diagnosis.suspects.nodes,
+            "group": flush.group_id,
+        }
+        self.telemetry.to_diagnosis_s.observe(max(0.0, time.time() - figures["last_seen"]))
+        if diagnosis.root_cause is not None or verdict.report.outcome == "failed":
+            self.events.publish("job.diagnosed", final=verdict.final, by=diagnosis.by, **facts)
+        if verdict.tasks and self.learning is not None:
+            self.learning.look()
+        if flush.alarm is not None:
+            self.events.publish("job.alarm", alarm=flush.alarm, **facts)
+        if verdict.final:
+            self.events.publish("job.ended", by=figures["ended_by"], exit_code=figures["exit_code"], **facts)
+        if flush.regressed:
+            self.events.publish("failure.regressed", **facts)
+
+    def _answer_waiters(self, attempt: Attempt) -> None:
+        waiters, attempt.waiters = attempt.waiters, []
+        for lsn, report, done in waiters:
+            if attempt.stored_lsn >= lsn and (not report or attempt.stored_judged_lsn >= lsn):
+                done()
+            else:
+                attempt.waiters.append((lsn, report, done))
+                attempt.wanted = True
+                attempt.report_wanted = attempt.report_wanted or report
+        if attempt.waiters:
+            attempt.scanner.schedule(attempt)
+
+    def settled(self, attempt: Attempt) -> None:
+        """Somebody waits, and there is nothing to store."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._answer_waiters, attempt)
+
+    def ended(self, attempt: Attempt, end: End) -> None:
+        """An attempt has ended by what its log says or does not say: into the journal with it, as any other end."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end_if_still, attempt, end)
+
+    def _end_if_still(self, attempt: Attempt, end: End) -> None:
+        if attempt.end is None and not attempt.closed:
+            self.end_attempt(attempt, end)
+
+    def reported(self, attempt: Attempt, report: Report, cost_s: float) -> None:
+        self.telemetry.reports.labels(report.outcome).inc()
+        self.telemetry.report_s.observe(cost_s)
+
+    def publish(self, kind: str, **data: Any) -> None:
+        self.events.publish_from_thread(kind, **data)
+
+    # --- sweeping ------------------------------------------------------------------------------------------------------------
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            try:
+                await self._sweep()
+            except Exception as error:
+                log.error("sweeping: %s", error)
+
+    async def _sweep(self) -> None:
+        self.evict()
+        t = self.telemetry
+        t.live_jobs.set(len(self._attempts))
+        t.queued_bytes.set(self.queued)
+        t.unstored_bytes.set(self._unstored)
+        t.journal_bytes.set(self.journal.size)
+        t.streams.set(self.events.listeners)
+        if not self._flusher.up:
+            return
+        before = time.time() - self.settings.silence_s
+        for job, number in await self.store.aread(lambda connection: stored.silent(connection, before)):
+            attempt = self._live(job, number)
+            if attempt is None:
+                attempt = await self._reopen(job, number)
+                self._end_if_still(attempt, End("silence", attempt.last_seen))
+        quiet = time.time() - self.settings.hang_s
+        for job, number in await self.store.aread(lambda connection: stored.quiet(connection, quiet)):
+            if self._live(job, number) is None:  # since a restart: in memory it notices by itself that it hangs
+                await self._reopen(job, number)
+
+    def evict(self) -> int:
+        """Let go of what has ended, and of the least used where there are too many; what is stored can be loaded again."""
+        now = time.monotonic()
+        gone = 0
+        excess = len(self._attempts) - self.settings.most_live
+        by_age = sorted(self._attempts.values(), key=lambda attempt: attempt.touched) if excess > 0 else ()
+        oldest = {attempt.owner for attempt in by_age[: max(0, excess)]}
+        for owner, attempt in list(self._attempts.items()):
+            over = attempt.end is not None and now - attempt.touched > _ENDED_STAYS_S
+            quiet = now - attempt.touched > 2 * self.settings.hang_s and not attempt.awaited
+            if (over or quiet or owner in oldest) and attempt.scanner.release(attempt):
+                self._drop(attempt)
+                gone += 1
+        return gone
+
+    def _drop(self, attempt: Attempt) -> None:
+        """Out of memory, after its scanner has let go of it."""
+        if attempt.analysis is not None:
+            attempt.analysis.compression.kept.close()
+            attempt.analysis = None
+        del self._attempts[attempt.owner]
+        if self._latest.get(attempt.job) == attempt.number:
+            del self._latest[attempt.job]

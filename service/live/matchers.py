@@ -1,0 +1,173 @@
+"""The matchers of all scanners, and which learned rules are at work in them.
+
+A learned rule acts for the jobs of the workloads that it was learned from, or for all. So a scanner has one matcher for any job
+and, where a workload has rules of its own, one for its jobs. All of them hold all learned rules under the same numbers, at rest
+where they do not act: a job goes from one matcher to the other between two blocks, with all its counts.
+
+``refresh`` is the only way in and out: it reads the book and swaps what has changed, whoever changed it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from diagnose.compression.workload import Fingerprint, nearest
+from diagnose.knowledge.rules import RuleSet
+from diagnose.learning.learned_rule import Book, Learned
+from diagnose.matching.matcher import Matcher, unusable
+
+log = logging.getLogger("diagnose.matchers")
+
+_TOO_MANY = 200
+"""learned rules in a matcher's small second database before both are made one"""
+_UNUSED_S = 600.0
+_RESERVED = 256
+"""learned failure rules that go before the shipped ones: a person or an action confirmed them where those were wrong"""
+
+
+@dataclass(slots=True)
+class _Bench:
+    """A matcher of one scanner, for one workload or (None) for any."""
+
+    matcher: Matcher
+    workload: str | None
+    known: int = 0
+    """so many of the learned rules have their numbers in it"""
+    used: float = field(default_factory=time.monotonic)
+    acting: set[str] = field(default_factory=set)
+    delta: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What a refresh changed."""
+
+    active: list[str] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+
+
+class Matchers:
+    """``open`` and ``of`` are for scanners, everything else for other threads."""
+
+    def __init__(self, rules: RuleSet, book: Book, *, most_workloads: int) -> None:
+        self._rules, self._book, self._most = rules, book, most_workloads
+        self._shipped = {rule.id for rule in rules}
+        self._any: dict[int, _Bench] = {}
+        self._own: dict[tuple[int, str], _Bench] = {}
+        self._asked: set[tuple[int, str]] = set()
+        self._workloads: dict[str, Fingerprint] = {}
+        self._order: list[Learned] = []
+        """all learned rules that were ever at work since the start, in the order of their numbers"""
+        self._bad: set[str] = set()
+        self._active: set[str] = set()
+        self._lock = threading.RLock()
+        self.watched = False
+        """failure rules wait in shadow, or are at work: ends of jobs are of interest to them"""
+
+    def open(self, scanner: int) -> Matcher:
+        """The matcher for any job of a scanner; compiled here."""
+        with self._lock:
+            bench = _Bench(self._made(), None)
+            self._catch_up(bench)
+            self._any[scanner] = bench
+            return bench.matcher
+
+    def of(self, scanner: int, workload: str | None) -> Matcher:
+        """The matcher for a job of ``workload``: its own where there is one, else the one for any."""
+        if workload is not None:
+            bench = self._own.get((scanner, workload))
+            if bench is not None:
+                bench.used = time.monotonic()
+                return bench.matcher
+            self._asked.add((scanner, workload))
+        return self._any[scanner].matcher
+
+    def learned(self, rule_id: str) -> bool:
+        return rule_id not in self._shipped
+
+    # --- workloads -----------------------------------------------------------------------------------------------------------
+
+    def workload(self, job: Fingerprint, *, enrol: bool) -> str | None:
+        """The workload that a job belongs to; ``enrol``: else it is the first of a new one. At once: the book comes later."""
+        with self._lock:
+            name = nearest(job, self._workloads)
+            if name is None and enrol and job.sketch:
+                name = str(job)
+                self._workloads[name] = job
+            return name
+
+    # --- hot swap ------------------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> Swap:
+        """Bring all matchers up to the book. Raises what the database raises."""
+        known = self._book.workloads()
+        active = self._book.rules("active")
+        self.watched = bool(self._book.rules("shadow", "active", family="failures"))
+        with self._lock:
+            fresh = {name: job for name, job in self._workloads.items() if name not in known}
+            self._workloads = {**known, **fresh}
+        for name, job in fresh.items():
+            self._book.enrol(name, job)
+        with self._lock:
+            return self._swap(active)
+
+    def _swap(self, active: list[Learned]) -> Swap:
+        numbered = {known.rule.id for known in self._order}
+        now = {
+            known.rule.id: known for known in active if known.rule.id not in self._shipped and known.rule.id not in self._bad
+        }
+        self._order = [now.get(known.rule.id, known) for known in self._order]
+        added = [known for name, known in now.items() if name not in numbered]
+        before = self._active
+        for known in self._compiled(added):
+            self._order.append(known)
+        self._active = {name for name in now if name not in self._bad}
+        for bench in (*self._any.values(), *self._own.values()):
+            self._catch_up(bench)
+        self._make_own(now.values())
+        return Swap(sorted(self._active - before), sorted(before - self._active))
+
+    def _compiled(self, added: list[Learned]) -> list[Learned]:
+        bad = unusable([known.rule for known in added])
+        for name, why in bad.items():
+            log.error("the learned rule %s is left out: %s", name, why)
+        self._bad |= bad.keys()
+        return [known for known in added if known.rule.id not in bad]
+
+    def _catch_up(self, bench: _Bench) -> None:
+        """Every learned rule gets its number, and works or rests as the workload wants it."""
+        missing = self._order[bench.known :]
+        wanted = {k.rule.id for k in self._order if k.rule.id in self._active and k.acts_for(bench.workload)}
+        if missing:
+            bench.matcher.add([known.rule for known in missing], {known.rule.id for known in missing} - wanted)
+            bench.acting |= {known.rule.id for known in missing} & wanted
+            bench.known += len(missing)
+            bench.delta += len(missing)
+        if gone := bench.acting - wanted:
+            bench.matcher.retire(gone)
+        if back := wanted - bench.acting:
+            bench.matcher.wake(back)
+        bench.acting = wanted
+        if bench.delta > _TOO_MANY:
+            bench.matcher.absorb()
+            bench.delta = 0
+
+    def _made(self) -> Matcher:
+        return Matcher(self._rules, reserved=_RESERVED)
+
+    def _make_own(self, active: Iterable[Learned]) -> None:
+        """Matchers for the workloads that were asked for and have rules of their own; the unused ones go."""
+        special = {name for known in active if known.scope != "global" for name in known.workloads}
+        old = time.monotonic() - _UNUSED_S
+        for key in [key for key, bench in self._own.items() if bench.used < old or key[1] not in special]:
+            del self._own[key]
+        asked, self._asked = self._asked, set()
+        for scanner, workload in sorted(asked):
+            if workload in special and len(self._own) < self._most:
+                bench = _Bench(self._made(), workload)
+                self._catch_up(bench)
+                self._own[scanner, workload] = bench

@@ -1,0 +1,63 @@
+"""A report of the log -> the verdict on the attempt: with how the process ended, and that it is silent, as no log can say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diagnose.diagnosis.detectors.course import duration
+from diagnose.redaction.text import redact
+from diagnose.report import Diagnosis, Report
+
+if TYPE_CHECKING:
+    from service.live.attempt import End
+
+_WORDS = ("text", "summary", "frame")
+_HANG = 0.6
+"""confidence that a silent job hangs"""
+
+
+def judged(report: Report, *, attempt: int, end: End | None, silent_s: float | None = None) -> Report:
+    """``report`` with the attempt's number, the exit code and the silence taken into account."""
+    changes: dict[str, object] = {"job": report.job.model_copy(update={"attempt": max(attempt, report.job.attempt)})}
+    found = report.diagnosis
+    if silent_s is not None and found.root_cause is None:
+        changes["diagnosis"] = found.model_copy(
+            update={
+                "category": "framework",
+                "reason": "hang",
+                "confidence": _HANG,
+                "by": "detector",
+                "summary": f"The job has been silent for {duration(silent_s)}, and made steps before.",
+                "mitigation": "Look at the stacks of its processes (py-spy dump), then restart it from its last checkpoint.",
+                "group": "hang-silent",
+            }
+        )
+    elif end is not None and end.exit_code not in (None, 0) and report.outcome == "healthy":
+        how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+        changes["outcome"] = "failed"
+        changes["diagnosis"] = Diagnosis(
+            category="unknown",
+            reason="unknown",
+            summary=f"The job ended with {how}, and nothing in its log says why.",
+            mitigation="Look where else it may have written: the standard error of its launcher, the log of its nodes.",
+            group=f"unexplained-{how.replace(' ', '-')}",
+            notes=found.notes,
+            recovered=found.recovered,
+            phase=found.phase,
+            step=found.step,
+        )
+    return report.model_copy(update=changes)
+
+
+def redacted(report: Report) -> Report:
+    """``report`` without the secrets that its lines hold."""
+
+    def cleaned(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: cleaned(part, key) for key, part in value.items()}
+        if isinstance(value, list):
+            return [cleaned(part, name) for part in value]
+        return redact(value).text if isinstance(value, str) and name in _WORDS else value
+
+    whole = report.as_dict()
+    return Report.model_validate({**whole, "diagnosis": cleaned(whole["diagnosis"])})

@@ -1,0 +1,36 @@
+"""Names that come from outside: what may name a job or a source, and what text a database can hold."""
+
+from __future__ import annotations
+
+import re
+
+from service.errors import BadName
+
+LONGEST_NAME = 200
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+=,\[\]-]*")
+"""no slash, no space, no dot in front: a job's name never looks like a path"""
+
+
+def check_job(job: str) -> str:
+    """``job`` if it can be the name of a job."""
+    if not (0 < len(job) <= LONGEST_NAME) or not _NAME.fullmatch(job):
+        raise BadName(
+            "not the name of a job",
+            where=job[:80],
+            remedy=f"use up to {LONGEST_NAME} letters, digits and _ . : @ + = , [ ] -, beginning with a letter, a digit or _",
+        )
+    return job
+
+
+def check_source(source: str) -> str:
+    """``source`` if it can name a source. It may look like a path: it is a label, and never opened."""
+    if not (0 < len(source) <= LONGEST_NAME * 5) or not source.isprintable():
+        raise BadName("not the name of a source", where=source[:80], remedy="use up to 1,000 printable characters")
+    return source
+
+
+def storable(text: str | None, where: str) -> str | None:
+    """``text`` if a database can hold it."""
+    if text is not None and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
+        raise BadName("it holds a character that cannot be stored", where=where, remedy="send valid text without NUL")
+    return text

@@ -1,0 +1,365 @@
+"""The raw bytes of one source on disk: parts of small zstd frames that can be read from any byte or line on.
+
+What it promises:
+
+- A part is a zstd file that ``zstdcat`` reads. Before each frame stands a skippable one that says where the frame's bytes begin
+  in the source, how many lines came before them and how many end in them, so a place is found by hopping from head to head.
+- What is appended counts once it is synced (``commit``); a torn tail is cut off when the log is opened for writing again.
+- Bytes that are missing (a full disk, a bound) leave a gap that readers are told of, never other bytes in their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import zstandard
+
+from diagnose.redaction.stream import begun_key
+
+FRAME = 1 << 20
+"""bytes of a source in one frame, at most"""
+PART = 64 << 20
+"""a part's size on disk, about"""
+LONGEST = 65_536
+"""bytes of a line that are read; of longer ones the rest is counted"""
+REDACTED, UNCOUNTED = 1, 2
+_HEAD = struct.Struct("<II4sIQQIIII")
+"""zstd's magic of a skippable frame, its length, our tag, CRC of what follows: offset, lines before, length, lines that end in
+it, packed length, flags"""
+_MAGIC, _TAG = 0x184D2A5D, b"dgRL"
+_REST = struct.Struct("<QQIIII")
+_ENDING = ".zst"
+
+
+class Frame(NamedTuple):
+    """Where some bytes of the source are."""
+
+    path: Path
+    at: int
+    """of the packed bytes in the file"""
+    offset: int
+    before: int
+    """lines that end before it"""
+    length: int
+    lines: int
+    """that end in it"""
+    packed: int
+    flags: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+    @property
+    def redacted(self) -> bool:
+        """Other bytes than the source's: of each line, but not of each byte, it is known where it was."""
+        return bool(self.flags & REDACTED)
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is known how many lines came before: not where the bytes before it were never seen."""
+        return not self.flags & UNCOUNTED
+
+    def data(self) -> bytes:
+        with open(self.path, "rb") as file:
+            packed = os.pread(file.fileno(), self.packed, self.at)
+        return zstandard.ZstdDecompressor().decompress(packed, max_output_size=4 * FRAME)
+
+
+class Part(NamedTuple):
+    path: Path
+    offset: int
+    before: int
+
+
+@dataclass(slots=True)
+class Written:
+    """Bytes on their way to disk."""
+
+    file: int
+    size: int
+    """of the part before"""
+    end: int
+    lines: int
+    new: int
+    """bytes on disk"""
+    key: bytes = b""
+
+
+class RawLog:
+    """One source's log, open for writing by one thread."""
+
+    def __init__(self, folder: Path, part: int = PART) -> None:
+        self.folder = folder
+        self._most = part
+        self.part: Path | None = None
+        self._size = 0
+        self.end = 0
+        """what comes next in the source"""
+        self.lines = 0
+        self.counted = True
+        self.described = False
+        """whether the folder says whose it is: of the archive"""
+        self._key = b""
+        """the end of what was appended, where it may be a private key that goes on"""
+        self._recover()
+
+    def _recover(self) -> None:
+        for part in reversed(parts(self.folder)):
+            good = last = None
+            for frame in frames_of(part.path):
+                good, last = last, frame
+            # All but the last were synced before the next was written.
+            last = last if last is None or _whole(last) else good
+            if last is None:
+                part.path.unlink()
+                continue
+            self.part, self._size = part.path, last.at + last.packed
+            os.truncate(part.path, self._size)
+            self.end, self.lines, self.counted = last.end, last.before + last.lines, last.counted
+            return
+
+    def skip(self, offset: int, lines: int | None) -> None:
+        """What comes next begins at ``offset``: bytes before it are missing. ``lines``: how many ended in them, if known."""
+        self.end = offset
+        if lines is None:
+            self.counted = False
+        else:
+            self.lines += lines
+
+    def append(self, data: bytes, conceal: Callable[[bytes], bytes] | None = None) -> Written:
+        """Write ``data``, which begins at ``end``. It counts after ``commit``. ``conceal`` keeps the number of lines."""
+        offset, lines, key = self.end, self.lines, self._key
+        packer = zstandard.ZstdCompressor(level=3, write_checksum=True)
+        flags = (REDACTED if conceal is not None else 0) | (0 if self.counted else UNCOUNTED)
+        buffer = bytearray()
+        for piece in _cut(data):
+            told = piece
+            if conceal is not None:
+                told = conceal(key + piece).split(b"\n", key.count(b"\n"))[-1]
+                key = begun_key(key + piece)
+            packed = packer.compress(told)
+            ended = piece.count(b"\n")
+            rest = _REST.pack(offset, lines, len(piece), ended, len(packed), flags)
+            buffer += struct.pack("<II4sI", _MAGIC, _HEAD.size - 8, _TAG, zlib.crc32(rest)) + rest + packed
+            offset, lines = offset + len(piece), lines + ended
+        if self.part is None or self._size >= self._most:
+            make_folder(self.folder)
+            part = self.folder / f"{self.end:020d}-{self.lines:020d}{_ENDING}"
+            file = os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self.part, self._size = part, 0
+            sync_folder(self.folder)
+        else:
+            file = os.open(self.part, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            rest_ = memoryview(buffer)
+            while rest_:
+                rest_ = rest_[os.write(file, rest_) :]
+        except OSError:
+            self.rollback(Written(file, self._size, 0, 0, 0))
+            raise
+        return Written(file, self._size, offset, lines, len(buffer), key)
+
+    def commit(self, written: Written) -> None:
+        """Wait until it is on disk."""
+        os.fdatasync(written.file)
+        os.close(written.file)
+        self._size = written.size + written.new
+        self.end, self.lines, self._key = written.end, written.lines, written.key
+
+    def rollback(self, written: Written) -> None:
+        """It could not be written: as before."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(written.file, written.size)
+        os.close(written.file)
+
+    def without(self, part: Path) -> None:
+        """``part`` was deleted."""
+        if self.part == part:
+            self.part, self._size = None, 0
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """A line of a source, without its end."""
+
+    line: int | None
+    """None: it is not known how many came before"""
+    offset: int | None
+    text: bytes
+    cut: int
+    """bytes beyond those"""
+    torn: bool
+    """its beginning or end is not there"""
+
+
+class Gap(NamedTuple):
+    """Bytes that are not kept."""
+
+    offset: int | None
+    """None: somewhere before"""
+    end: int
+
+
+def parts(folder: Path) -> list[Part]:
+    """What there is, in the order of the source."""
+    found = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            offset, _, before = entry.name.removesuffix(_ENDING).partition("-")
+            if entry.name.endswith(_ENDING) and offset.isdecimal() and before.isdecimal():
+                found.append(Part(folder / entry.name, int(offset), int(before)))
+    return sorted(found, key=lambda part: part.offset)
+
+
+def frames_of(path: Path) -> Iterator[Frame]:
+    """The good frames of a part. It may grow, or be deleted, meanwhile."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        number = file.fileno()
+        size = os.fstat(number).st_size
+        at = 0
+        while len(head := os.pread(number, _HEAD.size, at)) == _HEAD.size:
+            magic, length, tag, crc, offset, before, raw, lines, packed, flags = _HEAD.unpack(head)
+            at += _HEAD.size
+            known = magic == _MAGIC and tag == _TAG and length == _HEAD.size - 8 and zlib.crc32(head[16:]) == crc
+            if not known or at + packed > size:
+                return
+            yield Frame(path, at, offset, before, raw, lines, packed, flags)
+            at += packed
+
+
+def frames(folder: Path, *, offset: int = 0, line: int | None = None) -> Iterator[Frame]:
+    """The frames of a source from the one on in which byte ``offset`` stands, or in which line ``line`` begins or was begun."""
+    known = parts(folder)
+    if line is not None:
+        first = max((number for number, part in enumerate(known) if part.before <= line - 2), default=0)
+    else:
+        first = max((number for number, part in enumerate(known) if part.offset <= offset), default=0)
+    for part in known[first:]:
+        for frame in frames_of(part.path):
+            if line is not None and frame.counted and frame.before + frame.lines < line - 1:
+                continue
+            if line is None and frame.end <= offset:
+                continue
+            yield frame
+
+
+def place(folder: Path, offset: int) -> tuple[Frame | None, int | None]:
+    """(the frame in which byte ``offset`` stands, or the next one there is; the line that it belongs to, if that is known)."""
+    frame = next(frames(folder, offset=offset), None)
+    if frame is None or not frame.counted or frame.redacted or frame.offset > offset:
+        return frame, None
+    return frame, frame.before + frame.data().count(b"\n", 0, offset - frame.offset) + 1
+
+
+def read(folder: Path, *, line: int | None = None, offset: int | None = None) -> Iterator[Line | Gap]:
+    """Lines from a line on (counted from 1), or from a byte on; and where bytes are missing. One of the two is to be given.
+
+    ``place`` turns a byte into its line where that is known: then the line that holds it is told from its beginning.
+    """
+    first = line if line is not None else 1
+    number: int | None = None
+    expected: int | None = None
+    start: int | None = None
+    text, size, torn = b"", 0, False
+    for frame in frames(folder, offset=offset or 0, line=line):
+        if line is not None and not frame.counted:
+            break  # nobody knows which lines these are
+        if frame.offset != expected:
+            if size:
+                yield Line(number, start, text, size - len(text), True)
+            if expected is not None or (frame.offset > offset if offset is not None else frame.before >= first):
+                yield Gap(expected if expected is not None else offset, frame.offset)
+            number = frame.before + 1 if frame.counted else None
+            text, size, start = b"", 0, frame.offset
+            # The first line that is told may have begun before this frame: not where it is known which line is wanted.
+            torn = frame.offset != 0
+        expected = frame.end
+        if not frame.lines and (size > LONGEST or (number is not None and number < first)):
+            size += frame.length  # the middle of a very long line: it need not be unpacked
+            continue
+        try:
+            data = frame.data()
+        except FileNotFoundError:  # deleted meanwhile
+            break
+        at, shift = 0, frame.offset
+        if start is None:
+            start = shift
+        while (end := data.find(b"\n", at)) >= 0:
+            size += end - at
+            whole = number is None or number >= first
+            passed = offset is not None and not frame.redacted and shift + end < offset
+            if whole and not passed:
+                text += data[at : min(end, at + LONGEST - len(text))] if len(text) < LONGEST else b""
+                yield Line(number, None if frame.redacted else start, text, max(0, size - len(text)), torn)
+            number = number + 1 if number is not None else None
+            at = end + 1
+            text, size, torn = b"", 0, False
+            start = None if frame.redacted else shift + at
+        text += data[at : at + LONGEST - len(text)] if len(text) < LONGEST else b""
+        size += len(data) - at
+    if size and (number is None or number >= first):
+        yield Line(number, start, text, max(0, size - len(text)), torn)
+
+
+def raw(folder: Path, offset: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:
+    """The bytes from ``offset`` on, frame by frame, and where some are missing."""
+    expected = offset
+    for frame in frames(folder, offset=offset):
+        if frame.offset > expected:
+            yield Gap(expected, frame.offset)
+        try:
+            data = frame.data()
+        except FileNotFoundError:
+            return
+        yield frame, data if frame.redacted else data[max(0, expected - frame.offset) :]
+        expected = frame.end
+
+
+# --- files --------------------------------------------------------------------------------------------------------------------
+
+
+def make_folder(folder: Path) -> None:
+    """``folder`` and those above it, whose names are on disk too when this returns."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    """In pieces of a frame each, between lines where there are ends of lines."""
+    at = 0
+    while at < len(data):
+        end = at + FRAME
+        if end < len(data):
+            end = data.rfind(b"\n", at, end) + 1 or end
+        yield data[at:end]
+        at = end
+
+
+def _whole(frame: Frame) -> bool:
+    try:
+        frame.data()
+    except (OSError, zstandard.ZstdError):
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""The parts of a running service, put together; ``app`` gives it its HTTP face."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from diagnose.decision.policy import over_shipped, shipped_policy
+from diagnose.knowledge.rules import RuleSet
+from service.acting.actions import Actions
+from service.acting.dispatch import Dispatch, name_in
+from service.acting.executors import configuration
+from service.auth import Tokens, check_exposure
+from service.events import Events
+from service.intake.ingest import Ingest
+from service.intake.protocols import identity
+from service.journal import Journal
+from service.learning import vllm
+from service.learning.host import Learning, endpoint
+from service.live.jobs import Jobs
+from service.net.guarded import Outgoing, networks
+from service.notify.courier import Courier
+from service.raw.archive import Archive
+from service.retention import Retention
+from service.settings import Settings
+from service.store import Store
+from service.store.attempts import last_lsn
+from service.telemetry import Telemetry
+
+log = logging.getLogger("diagnose.service")
+_REFRESH_S = 5.0
+
+
+class Service:
+    """One service with one data folder and one database."""
+
+    def __init__(self, settings: Settings, rules: RuleSet | None = None) -> None:
+        self.settings = settings
+        self.vllm = vllm.beside(settings)
+        private = networks(settings.webhooks_to)
+        outgoing = Outgoing(private)
+        executors = configuration.load(settings.executors, private) if settings.executors else ()
+        self.identities = identity.load(settings.identities)
+        self.journal = Journal(
+            settings.data / "journal",
+            segment=settings.segment,
+            limit=settings.journal_limit,
+            archives=settings.raw_logs is not None,
+        )
+        self.telemetry = Telemetry()
+        try:
+            self.archive = (
+                Archive(
+                    settings.raw_logs,
+                    self.journal,
+                    self.telemetry,
+                    redact=settings.redact,
+                    wait_s=settings.raw_wait_s,
+                    job_limit=settings.raw_job_limit,
+                    leave_free=settings.raw_leave_free,
+                    journal_limit=settings.journal_limit,
+                )
+                if settings.raw_logs is not None
+                else None
+            )
+            self.store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
+            self.store.migrate()
+            check_exposure(self.store, settings)
+        except BaseException:
+            self.journal.close()
+            raise
+        self.events = Events()
+        self.jobs = Jobs(self.store, self.journal, self.events, self.telemetry, settings, rules)
+        self.ingest = Ingest(self.jobs, self.journal, self.telemetry, settings)
+        self.learning = Learning(
+            self.store, self.jobs.matchers, self.events, self.telemetry, settings, lambda: endpoint(settings, self.vllm)
+        )
+        self.jobs.learning = self.learning
+        self.tokens = Tokens(self.store, settings)
+        self.actions = Actions(self.store, self.events, over_shipped(settings.policy) if settings.policy else shipped_policy())
+        self.dispatch = Dispatch(
+            self.actions,
+            executors,
+            name_in(settings.data, "service"),
+            events=self.events,
+            ended=lambda name, result: self.telemetry.orders.labels(name, result).inc(),
+        )
+        self.retention = Retention(self.store, self.jobs, self.journal, self.archive, self.events, self.telemetry, settings)
+        self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
+        self.started_at = time.time()
+        self.ready = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """On the event loop, before the first request."""
+        self.events.start()
+        await self.tokens.refresh()
+        await asyncio.to_thread(self.retention.recover)
+        await asyncio.to_thread(self.jobs.recover)
+        known = await self.store.aread(last_lsn)
+        self.journal.start(after=known)
+        if self.archive is not None:
+            self.archive.start()
+        self.jobs.start()
+        await self.dispatch.recover()  # before time may pass for what was under way
+        self.actions.start()
+        self.dispatch.start()
+        await self.learning.start()
+        self.courier.start()
+        self.retention.start()
+        self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Answer what was asked, store what was read, and leave the rest to the journal."""
+        self.ready = False
+        self.ingest.close()
+        await self.dispatch.stop()
+        await self.actions.stop()
+        await self.courier.stop()
+        await self.retention.stop()
+        self.events.close()
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.learning.close()
+        await self.jobs.close()
+        if self.archive is not None:
+            await asyncio.to_thread(self.archive.close)
+        await asyncio.to_thread(self.journal.close)
+        self.store.close()
+
+    async def _refresh_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_S)
+            try:
+                await self.tokens.refresh()
+            except Exception as error:
+                log.warning("tokens were not read anew: %s", error)

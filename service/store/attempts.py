@@ -1,0 +1,513 @@
+"""What a running job needs of the database: open or create an attempt, its state back after a crash, and the one transaction
+that takes in what was read.
+
+Exactly once: kept lines, counts, snapshot and the journal's position are written together or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import zstandard
+from pydantic_core import to_json
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from diagnose.compression.snapshot import StoredLine
+from diagnose.report import Report
+from service.store import notices
+from service.store import tables as t
+from service.store.groups import forget_occurrence, occur
+from service.store.tasks import Wanted, answered, enter
+from service.store.upsert import insert_many, update_many, upsert
+
+_MOST_NODES = 64
+
+
+class SourceState(NamedTuple):
+    """How far a source was taken in."""
+
+    number: int
+    name: str
+    rank: int | None
+    node: str | None
+    received: int
+    head: bytes
+    keys: bytes
+    last_seen: float
+
+
+@dataclass(slots=True)
+class Opened:
+    """An attempt, as the database knows it."""
+
+    job_id: int
+    attempt_id: int
+    number: int
+    latest: int
+    """the job's latest attempt"""
+    lsn: int
+    state: str
+    ended_at: float | None
+    ended_by: str | None
+    exit_code: int | None
+    signal: int | None
+    started_at: float
+    last_seen: float
+    sources: list[SourceState]
+    labels: dict[str, str]
+    workload: str | None = None
+    hangs: bool = False
+    """it was last said that it hangs"""
+    lines_deleted: float | None = None
+    """when, if its kept lines are gone: then it cannot go on"""
+    training_at: float | None = None
+    """when its first step was seen"""
+
+
+class KeptRow(NamedTuple):
+    """A kept line on its way into the table."""
+
+    ord: int
+    source: int
+    line: int
+    text: str
+    raw: bytes | None
+    rule: str | None
+    cut: int
+    rank: int | None
+    node: str | None
+
+
+@dataclass(slots=True)
+class Verdict:
+    """A diagnosis to be stored."""
+
+    report: Report
+    final: bool
+    made_at: float
+    gpu_seconds: float = 0.0
+    tasks: tuple[Wanted, ...] = ()
+    """what it asks of the agent"""
+    improves: bool = False
+    """it is the agent's version of what is stored"""
+
+
+@dataclass(slots=True)
+class Flush:
+    """What one transaction takes in of one attempt."""
+
+    job_id: int
+    attempt_id: int
+    number: int
+    lsn: int
+    snapshot: bytes
+    rows: list[KeptRow]
+    figures: dict[str, Any]
+    """columns of the attempt: counts, live state, the end"""
+    sources: list[SourceState]
+    labels: dict[str, str] | None = None
+    verdict: Verdict | None = None
+    anew: bool = False
+    """what was stored of this attempt could not be used"""
+    judged_lsn: int = -1
+    """what the verdict took into account"""
+    weight: int = 0
+    """about how many bytes of memory it takes"""
+    group_id: int | None = None
+    """set by ``take_in``"""
+    regressed: bool = False
+    alarm: str | None = None
+    """raised, over"""
+
+
+def last_lsn(connection: Connection) -> int:
+    """The last record of the journal that the database knows of."""
+    attempts = connection.execute(select(func.max(t.attempts.c.lsn))).scalar() or 0
+    return max(int(attempts), int(connection.execute(select(func.max(t.deletions.c.lsn))).scalar() or 0))
+
+
+def latest_attempt(connection: Connection, job: str) -> int | None:
+    return connection.execute(select(t.jobs.c.attempt).where(t.jobs.c.name == job)).scalar()
+
+
+def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
+    """The attempt if it is known; ``number`` None means the latest."""
+    j = t.jobs.c
+    found = connection.execute(select(j.id, j.attempt, j.labels, j.reason).where(j.name == job)).first()
+    if found is None:
+        return None
+    wanted = found.attempt if number is None else number
+    row = connection.execute(select(t.attempts).where(t.attempts.c.job_id == found.id, t.attempts.c.number == wanted)).first()
+    if row is None:
+        return None
+    sources = connection.execute(select(t.sources).where(t.sources.c.attempt_id == row.id).order_by(t.sources.c.number)).all()
+    return Opened(
+        found.id,
+        row.id,
+        wanted,
+        found.attempt,
+        row.lsn,
+        row.state,
+        row.ended_at,
+        row.ended_by,
+        row.exit_code,
+        row.signal,
+        row.started_at,
+        row.last_seen,
+        [SourceState(s.number, s.name, s.rank, s.node, s.received, s.head or b"", s.keys or b"", s.last_seen) for s in sources],
+        found.labels,
+        row.workload,
+        row.state == "running" and wanted == found.attempt and found.reason == "hang",
+        row.lines_deleted,
+        row.training_at,
+    )
+
+
+def open_attempt(connection: Connection, job: str, number: int | None, labels: dict[str, str], now: float) -> Opened:
+    """The attempt; made if it is new."""
+    found = find_attempt(connection, job, number)
+    if found is not None:
+        return found
+    known = connection.execute(select(t.jobs.c.id, t.jobs.c.attempt).where(t.jobs.c.name == job)).first()
+    wanted = number if number is not None else 1
+    if known is None:
+        values = {**_named(labels), "labels": labels}
+        job_id = connection.execute(
+            insert(t.jobs)
+            .values(name=job, attempt=wanted, state="running", outcome="running", first_seen=now, last_seen=now, **values)
+            .returning(t.jobs.c.id)
+        ).scalar_one()
+    else:
+        job_id = known.id
+        if wanted > known.attempt:
+            connection.execute(
+                update(t.jobs)
+                .where(t.jobs.c.id == job_id)
+                .values(attempt=wanted, state="running", outcome="running", category=None, reason=None, last_seen=now)
+            )
+    connection.execute(
+        insert(t.attempts).values(
+            job_id=job_id, number=wanted, state="running", outcome="running", started_at=now, last_seen=now, lsn=0
+        )
+    )
+    opened = find_attempt(connection, job, wanted)
+    assert opened is not None
+    return opened
+
+
+class Asked(NamedTuple):
+    """An attempt that is to be opened."""
+
+    job: str
+    number: int | None
+    labels: dict[str, str]
+    at: float
+
+
+def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened]:
+    """As ``open_attempt``, for many; new jobs in three statements: each costs more in the interpreter than in the database."""
+    j, a = t.jobs.c, t.attempts.c
+    known = set(connection.execute(select(j.name).where(j.name.in_({one.job for one in asked}))).scalars())
+    new: dict[str, Asked] = {}
+    for one in asked:
+        if one.job not in known:
+            new.setdefault(one.job, one)
+    opened: dict[int, Opened] = {}
+    if new:
+        common = {"state": "running", "outcome": "running"}
+        jobs = [
+            {
+                "name": one.job,
+                "attempt": one.number if one.number is not None else 1,
+                "first_seen": one.at,
+                "last_seen": one.at,
+                "labels": one.labels,
+                **_named(one.labels),
+                **common,
+            }
+            for one in new.values()
+        ]
+        job_ids = {name: number for number, name in connection.execute(insert(t.jobs).returning(j.id, j.name), jobs)}
+        attempts = [
+            {
+                "job_id": job_ids[job["name"]],
+                "number": job["attempt"],
+                "started_at": job["first_seen"],
+                "last_seen": job["first_seen"],
+                "lsn": 0,
+                **common,
+            }
+            for job in jobs
+        ]
+        made = connection.execute(insert(t.attempts).returning(a.job_id, a.id), attempts)
+        attempt_ids = {job_id: attempt_id for job_id, attempt_id in made}  # noqa: C416 - dict() of rows is not typed
+        for one, row in zip(new.values(), attempts, strict=True):
+            number, job_id, at = row["number"], row["job_id"], one.at
+            opened[id(one)] = Opened(
+                job_id, attempt_ids[job_id], number, number, 0, "running", None, None, None, None, at, at, [], dict(one.labels)
+            )
+    return [opened.get(id(one)) or open_attempt(connection, *one) for one in asked]
+
+
+def state_of(connection: Connection, attempt_id: int) -> tuple[bytes | None, list[StoredLine]]:
+    """(snapshot, kept lines) of an attempt: what it goes on from."""
+    snapshot = connection.execute(select(t.attempts.c.snapshot).where(t.attempts.c.id == attempt_id)).scalar()
+    k = t.kept_lines.c
+    rows = connection.execute(
+        select(k.source, k.line, k.text, k.raw, k.rule, k.cut).where(k.attempt_id == attempt_id).order_by(k.ord)
+    )
+    return snapshot, [StoredLine(source, line, raw or text.encode(), rule, cut) for source, line, text, raw, rule, cut in rows]
+
+
+def silent(connection: Connection, before: float) -> list[tuple[str, int]]:
+    """(job, attempt) of those that run and have said nothing since ``before``."""
+    rows = connection.execute(
+        select(t.jobs.c.name, t.attempts.c.number)
+        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .where(t.attempts.c.state == "running", t.attempts.c.last_seen < before)
+        .limit(100)
+    )
+    return [(name, number) for name, number in rows]
+
+
+def quiet(connection: Connection, before: float) -> list[tuple[str, int]]:
+    """(job, attempt) of those that made steps and have said nothing since ``before``, and of which nothing is known yet."""
+    j, a = t.jobs.c, t.attempts.c
+    rows = connection.execute(
+        select(j.name, a.number)
+        .join(t.jobs, j.id == a.job_id)
+        .where(a.state == "running", a.last_seen < before, a.step.is_not(None), j.reason.is_(None), j.attempt == a.number)
+        .order_by(a.last_seen.desc())
+        .limit(100)
+    )
+    return [(name, number) for name, number in rows]
+
+
+def running_before(connection: Connection, job: str, number: int) -> list[int]:
+    """Earlier attempts of ``job`` that still count as running."""
+    rows = connection.execute(
+        select(t.attempts.c.number)
+        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .where(t.jobs.c.name == job, t.attempts.c.number < number, t.attempts.c.state == "running")
+    )
+    return [found for (found,) in rows]
+
+
+# --- taking in ----------------------------------------------------------------------------------------------------------------
+
+
+_ATTEMPT = update(t.attempts).where(t.attempts.c.id == bindparam("_attempt"))
+_JOB = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt <= bindparam("_number"))
+_JUDGED = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt == bindparam("_number"))
+
+
+def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
+    """All of ``flushes``, of different attempts, for ``Store.write``.
+
+    With few statements for many attempts: each costs more in the interpreter than in the database.
+    """
+
+    def work(connection: Connection) -> None:
+        a = t.attempts.c
+        lsns = connection.execute(select(a.id, a.lsn).where(a.id.in_([flush.attempt_id for flush in flushes])))
+        known = {attempt_id: lsn for attempt_id, lsn in lsns}  # noqa: C416 - dict() of rows is not typed
+        there = [flush for flush in flushes if flush.attempt_id in known]  # others were deleted meanwhile
+        # The answer to an earlier try may have been lost on the way: then all of it is here already.
+        news = [flush for flush in there if known[flush.attempt_id] < flush.lsn]
+        for flush in news:
+            if flush.anew:
+                connection.execute(delete(t.kept_lines).where(t.kept_lines.c.attempt_id == flush.attempt_id))
+        _move_on(connection, there, known)
+        rows = [(flush.attempt_id, *row) for flush in news for row in flush.rows]
+        if rows:
+            insert_many(connection, t.kept_lines, ("attempt_id", *KeptRow._fields), rows)
+        sources = [{"attempt_id": flush.attempt_id, **source._asdict()} for flush in there for source in flush.sources]
+        if sources:
+            upsert(connection, t.sources, sources)
+        _see_nodes(connection, there)
+        _store_verdicts(connection, [flush for flush in there if flush.verdict is not None])
+
+    return work
+
+
+def _move_on(connection: Connection, flushes: Sequence[Flush], known: Mapping[int, int]) -> None:
+    """How far the attempts have come, and their jobs with them."""
+    attempts, jobs = [], []
+    for flush in flushes:
+        lsn = max(known[flush.attempt_id], flush.lsn)
+        attempts.append({"_attempt": flush.attempt_id, "lsn": lsn, "snapshot": flush.snapshot, **flush.figures})
+        changes = {"last_seen": flush.figures["last_seen"], "state": flush.figures["state"]}
+        if flush.labels is not None:
+            changes |= {**_named(flush.labels), "labels": flush.labels}
+        jobs.append({"_job": flush.job_id, "_number": flush.number, **changes})
+    update_many(connection, _ATTEMPT, attempts)
+    update_many(connection, _JOB, jobs)
+
+
+def _named(labels: dict[str, str]) -> dict[str, Any]:
+    """The labels that have columns."""
+    gpus = labels.get("gpus", "")
+    return {
+        "cluster": labels.get("cluster"),
+        "user": labels.get("user"),
+        "framework": labels.get("framework"),
+        "gpus": int(gpus) if gpus.isascii() and gpus.isdigit() and len(gpus) < 8 else None,
+    }
+
+
+def _see_nodes(connection: Connection, flushes: Sequence[Flush]) -> None:
+    seen: dict[str, float] = {}
+    for flush in flushes:
+        for source in flush.sources:
+            if source.node:
+                seen[source.node] = max(seen.get(source.node, 0.0), source.last_seen)
+    if seen:
+        upsert(
+            connection,
+            t.nodes,
+            [
+                {"name": name, "state": "ok", "first_seen": at, "last_seen": at, "failures": 0}
+                for name, at in sorted(seen.items())
+            ],
+            changes=("last_seen",),
+        )
+
+
+def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
+    flushes = [flush for flush in flushes if not _known_already(connection, flush)]
+    if not flushes:
+        return
+    j = t.jobs.c
+    jobs = {
+        row.id: row
+        for row in connection.execute(
+            select(j.id, j.name, j.user, j.cluster).where(j.id.in_([flush.job_id for flush in flushes]))
+        )
+    }
+    o = t.occurrences.c.attempt_id
+    entered = set(connection.execute(select(o).where(o.in_([flush.attempt_id for flush in flushes]))).scalars())
+    stood = notices.standing(connection, [flush.attempt_id for flush in flushes])
+    diagnoses, series, outcomes, told = [], [], [], []
+    for flush in flushes:
+        verdict = flush.verdict
+        assert verdict is not None
+        report, diagnosis = verdict.report, verdict.report.diagnosis
+        failed = report.outcome == "failed"
+        if failed and diagnosis.group is not None:
+            flush.group_id, flush.regressed = occur(
+                connection,
+                attempt_id=flush.attempt_id,
+                job_id=flush.job_id,
+                user=jobs[flush.job_id].user,
+                cluster=jobs[flush.job_id].cluster,
+                diagnosis=diagnosis,
+                nodes=diagnosis.suspects.nodes[:_MOST_NODES],
+                at=verdict.made_at,
+                gpu_seconds=verdict.gpu_seconds,
+            )
+        elif flush.attempt_id in entered:
+            forget_occurrence(connection, flush.attempt_id, verdict.made_at)
+        about = notices.About(jobs[flush.job_id], flush.number, flush.group_id, verdict.final, flush.regressed, verdict.made_at)
+        news, flush.alarm = notices.news(stood.get(flush.attempt_id), report, about)
+        told += news
+        diagnoses.append(_diagnosis(flush, verdict))
+        series += [
+            {
+                "attempt_id": flush.attempt_id,
+                "name": name,
+                "count": metric.count,
+                "last": metric.last,
+                "at_step": metric.at_step,
+                "least": metric.min,
+                "most": metric.max,
+                "points": packed(to_json(metric.points, inf_nan_mode="null")),
+            }
+            for name, metric in sorted(report.metrics.items())
+            if not verdict.improves  # their points are there already
+        ]
+        known = diagnosis.root_cause is not None or failed or notices.alarming(report)
+        outcomes.append(
+            {
+                "_job": flush.job_id,
+                "_number": flush.number,
+                "outcome": report.outcome,
+                "category": diagnosis.category if known else None,
+                "reason": diagnosis.reason if known else None,
+                "group_id": flush.group_id,
+            }
+        )
+    upsert(connection, t.diagnoses, diagnoses)
+    if series:
+        upsert(connection, t.series, series)
+    update_many(connection, _JUDGED, outcomes)
+    notices.enter(connection, told)
+    for flush in flushes:
+        for wanted in flush.verdict.tasks if flush.verdict is not None else ():
+            enter(connection, flush.attempt_id, wanted, time.time())
+
+
+def _known_already(connection: Connection, flush: Flush) -> bool:
+    """Whether the rules say what they said before, and what came of asking about that is stored: then that stays."""
+    verdict = flush.verdict
+    if verdict is None or not any(wanted.kind == "ask" for wanted in verdict.tasks):
+        return False
+    known = answered(connection, flush.attempt_id)
+    return known is not None and known.result.get("rules") == gist(verdict.report)
+
+
+def gist(report: Report) -> list[Any]:
+    """What a report says, short: two that agree on it tell the same."""
+    root = report.diagnosis.root_cause
+    place = [root.source, root.line] if root is not None else None
+    return [report.outcome, report.diagnosis.by, report.diagnosis.reason, place]
+
+
+def improve(connection: Connection, attempt_id: int, report: Report, made_at: float, now: float) -> tuple[Flush, bytes] | None:
+    """Store ``report`` as the next version of the diagnosis that was made at ``made_at``: (it, the version before).
+
+    None where there is another one by now.
+    """
+    d, o, a = t.diagnoses.c, t.occurrences.c, t.attempts.c
+    before = connection.execute(select(d.report, d.made_at).where(d.attempt_id == attempt_id)).first()
+    if before is None or before.made_at != made_at:
+        return None
+    attempt = connection.execute(select(a.job_id, a.number, a.last_seen).where(a.id == attempt_id)).one()
+    lost = connection.execute(select(o.gpu_seconds).where(o.attempt_id == attempt_id)).scalar() or 0.0
+    verdict = Verdict(report, True, now, lost, improves=True)
+    figures = {"last_seen": attempt.last_seen}
+    flush = Flush(attempt.job_id, attempt_id, attempt.number, 0, b"", [], figures, [], verdict=verdict)
+    _store_verdicts(connection, [flush])
+    return flush, before.report
+
+
+def _diagnosis(flush: Flush, verdict: Verdict) -> dict[str, Any]:
+    report, diagnosis = verdict.report, verdict.report.diagnosis
+    # The points of the job's numbers are in a table of their own.
+    metrics = {name: metric.model_copy(update={"points": []}) for name, metric in report.metrics.items()}
+    return {
+        "attempt_id": flush.attempt_id,
+        "made_at": verdict.made_at,
+        "final": verdict.final,
+        "outcome": report.outcome,
+        "category": diagnosis.category,
+        "reason": diagnosis.reason,
+        "confidence": diagnosis.confidence,
+        "by": diagnosis.by,
+        "rule": diagnosis.rule,
+        "summary": diagnosis.summary,
+        "group_id": flush.group_id,
+        "report": packed(report.model_copy(update={"metrics": metrics}).as_json().encode()),
+    }
+
+
+def packed(json_: bytes) -> bytes:
+    """Compressed: reports and points are written often and read seldom."""
+    return zstandard.ZstdCompressor(level=3).compress(json_)
+
+
+def unpacked(data: bytes) -> Any:
+    return json.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 28))

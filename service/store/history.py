@@ -1,0 +1,180 @@
+"""What a decision looks back on: the job's attempts, what failed and was done elsewhere, and how the nodes are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from diagnose.decision.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, PastAction
+from diagnose.report import Report
+from service.store import nodechecks
+from service.store import tables as t
+from service.store.attempts import unpacked
+
+_ATTEMPTS, _FAILURES, _ACTIONS, _CHECKPOINTS = 50, 2000, 2000, 1000
+_BACK_S = 31 * 86400.0
+"""the policy looks back 30 days at most"""
+
+
+def report_of(connection: Connection, attempt_id: int) -> Report | None:
+    """The stored report of an attempt."""
+    found = connection.execute(select(t.diagnoses.c.report).where(t.diagnoses.c.attempt_id == attempt_id)).scalar()
+    return Report.model_validate(unpacked(found)) if found is not None else None
+
+
+def history(connection: Connection, attempt_id: int, now: float) -> History:
+    """Of the job that ``attempt_id`` is an attempt of."""
+    a, j = t.attempts.c, t.jobs.c
+    own = connection.execute(
+        select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
+        .join(t.jobs, j.id == a.job_id)
+        .where(a.id == attempt_id)
+    ).one()
+    return History(
+        labels=own.labels,
+        gpus=own.gpus,
+        nodes=_nodes(connection, attempt_id),
+        started=own.started_at,
+        ended=own.ended_at,
+        progress_s=_moved_s(own),
+        attempts=_attempts(connection, own.job_id, own.number),
+        failures=_failures(connection, now - _BACK_S),
+        actions=_actions(connection, now - _BACK_S),
+        checkpoints=_checkpoints(connection, own.job_id),
+    )
+
+
+def lately(connection: Connection, now: float) -> History:
+    """Of no job: what failed and was done anywhere."""
+    return History(failures=_failures(connection, now - _BACK_S), actions=_actions(connection, now - _BACK_S))
+
+
+def cluster(connection: Connection, now: float) -> Cluster:
+    """All nodes that are known, who was taken out and given back, and what node checks said."""
+    n, x = t.nodes.c, t.isolations.c
+    states = {row.name: row.state for row in connection.execute(select(n.name, n.state))}
+    rows = connection.execute(
+        select(x.node, x.at, x.by, x.key, x.released).where((x.at > now - _BACK_S) | x.released.is_(None)).order_by(x.at)
+    )
+    isolations = tuple(
+        # What the policy says by itself is nobody's word: such a node may come back without one.
+        Isolation(row.node, row.at, "decision" if row.by == "policy" else row.by, row.key, row.released)
+        for row in rows
+    )
+    return Cluster(nodes=states, isolations=isolations, checks=nodechecks.since(connection, now - _BACK_S))
+
+
+def _nodes(connection: Connection, attempt_id: int) -> tuple[str, ...]:
+    s = t.sources.c
+    rows = connection.execute(select(s.node).where(s.attempt_id == attempt_id, s.node.is_not(None)).distinct().order_by(s.node))
+    return tuple(rows.scalars())
+
+
+def _moved_s(row: Any) -> float | None:
+    """For how long the steps of an attempt moved."""
+    return max(0.0, row.progress_at - row.started_at) if row.step is not None and row.progress_at is not None else None
+
+
+def _attempts(connection: Connection, job_id: int, before: int) -> tuple[Attempt, ...]:
+    a, d, n = t.attempts.c, t.diagnoses.c, t.occurrence_nodes.c
+    rows = connection.execute(
+        select(a.id, a.number, a.started_at, a.ended_at, a.progress_at, a.step, d.outcome, d.reason, d.by, d.report)
+        .outerjoin(t.diagnoses, d.attempt_id == a.id)
+        .where(a.job_id == job_id, a.number < before)
+        .order_by(a.number.desc())
+        .limit(_ATTEMPTS)
+    ).all()
+    suspects: dict[int, list[str]] = {}
+    for attempt, node in connection.execute(
+        select(n.attempt_id, n.node).where(n.attempt_id.in_([row.id for row in rows])).order_by(n.node)
+    ):
+        suspects.setdefault(attempt, []).append(node)
+    found = []
+    for row in reversed(rows):
+        failed = row.outcome == "failed"
+        diagnosis = unpacked(row.report)["diagnosis"] if row.report is not None and failed else {}
+        found.append(
+            Attempt(
+                row.number,
+                row.started_at,
+                row.ended_at,
+                row.reason if failed else None,
+                diagnosis.get("group"),
+                diagnosis.get("phase"),
+                row.by or "rule",
+                _nodes(connection, row.id),
+                tuple(suspects.get(row.id, ())),
+                None,
+                row.step,
+                _moved_s(row),
+            )
+        )
+    return tuple(found)
+
+
+def _failures(connection: Connection, since: float) -> tuple[Failure, ...]:
+    o, n = t.occurrences.c, t.occurrence_nodes.c
+    rows = connection.execute(
+        select(o.attempt_id, t.jobs.c.name, t.attempts.c.number, o.at, o.reason, t.groups.c.fingerprint, t.diagnoses.c.by)
+        .join(t.jobs, t.jobs.c.id == o.job_id)
+        .join(t.attempts, t.attempts.c.id == o.attempt_id)
+        .join(t.groups, t.groups.c.id == o.group_id)
+        .join(t.diagnoses, t.diagnoses.c.attempt_id == o.attempt_id)
+        .where(o.at > since)
+        .order_by(o.at.desc())
+        .limit(_FAILURES)
+    ).all()
+    suspects: dict[int, list[str]] = {}
+    oldest = rows[-1].at if rows else since
+    for attempt, node in connection.execute(select(n.attempt_id, n.node).where(n.at >= oldest)):
+        suspects.setdefault(attempt, []).append(node)
+    return tuple(
+        Failure(
+            row.name, row.number, row.at, row.reason, row.fingerprint, row.by, tuple(sorted(suspects.get(row.attempt_id, ())))
+        )
+        for row in reversed(rows)
+    )
+
+
+def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
+    x = t.actions.c
+    rows = connection.execute(
+        select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
+               x.restart_from, x.skip_batches, x.fence)
+        .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # what is done about a node alone has no job
+        .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+        .where(x.created > since)
+        .order_by(x.created.desc())
+        .limit(_ACTIONS)
+    )  # fmt: skip
+    return tuple(
+        PastAction(
+            key=row.key,
+            job=row.name or "",
+            attempt=row.number or 0,
+            kind=row.kind,
+            state=row.state,
+            at=row.created,
+            nodes=tuple(row.nodes),
+            ended=row.changed if row.state in ("succeeded", "failed", "expired", "rejected") else None,
+            reason=row.reason,
+            incident=row.incident,
+            restart_step=(row.restart_from or {}).get("step"),
+            skip=tuple(row.skip_batches) if row.skip_batches else None,
+            taken=row.fence > 0,
+        )
+        for row in reversed(rows.all())
+    )
+
+
+def _checkpoints(connection: Connection, job_id: int) -> tuple[Checkpoint, ...]:
+    c = t.checkpoints.c
+    rows = connection.execute(
+        select(c.step, c.path, c.at)
+        .join(t.attempts, t.attempts.c.id == c.attempt_id)
+        .where(t.attempts.c.job_id == job_id, c.healthy.is_not(False))
+        .order_by(c.step.desc())
+        .limit(_CHECKPOINTS)
+    )
+    return tuple(Checkpoint(row.step, row.path, row.at, told_by="api") for row in reversed(rows.all()))

@@ -1,0 +1,100 @@
+"""Kept or dropped, counted; whatever the chunks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnose.compression.kept_log import NOTABLE, Compression
+from diagnose.knowledge.rules import Rule, RuleSet
+from diagnose.matching.matcher import Matcher, best_engine
+from tests.support.logs import shipped_matcher
+from tests.support.strategies import cuts
+
+RULES = RuleSet.of(
+    [
+        Rule("step", "filters", r"^step \d+ loss", kind="metric", metrics=(("step", r"step (\d+)"), ("loss", r"loss (\S+)"))),
+        Rule("bar", "filters", r"^\d+%", kind="progress", metrics=(("loss", r"loss=([\d.]+|nan)"),)),
+        Rule("oops", "failures", "oops", reason="runtime_error", layer="user"),
+    ]
+)
+MATCHERS = {engine: Matcher(RULES, engine) for engine in ("plain", best_engine())}
+
+
+def compress(chunks: list[bytes], engine: str = "plain") -> tuple[object, ...]:
+    compression = Compression(MATCHERS[engine])
+    for chunk in chunks:
+        compression.feed(0, chunk)
+    compression.close(0)
+    counts = compression.counts
+    kept = [(line.line, line.text, line.rule) for line in compression.kept]
+    compression.kept.close()
+    return (
+        kept,
+        (counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank),
+        {rule: count for rule, count in counts.dropped.items() if count},
+    )
+
+
+def test_a_metric_line_that_leaps_is_kept_in_its_place() -> None:
+    log = b"start\n" + b"".join(b"step %d loss 2.0\n" % n for n in range(20)) + b"step 20 loss 9.5\nstep 21 loss nan\nend\n"
+    kept, counts, dropped = compress([log])
+    assert kept == [
+        (1, b"start", -1),
+        (22, b"step 20 loss 9.5", NOTABLE),
+        (23, b"step 21 loss nan", NOTABLE),
+        (24, b"end", -1),
+    ]
+    assert counts == (24, len(log), 4, 44, 0)
+    assert dropped == {1: 20}
+
+
+def test_a_leap_inside_a_progress_bar_counts_its_line_once() -> None:
+    log = b"".join(b"%d%% loss=2.0\r" % n for n in range(10)) + b"50% loss=99\r51% loss=2.0\n10% loss=2.0\n"
+    kept, counts, dropped = compress([log])
+    assert kept == [(1, b"50% loss=99", NOTABLE)]
+    assert counts == (2, len(log), 1, 12, 0)
+    assert dropped == {2: 1}
+
+
+_lines = st.sampled_from(
+    [b"step 1 loss 2.0\n", b"step 2 loss 9.0\n", b"step 3 loss nan\n", b"5% loss=2.0\r", b"6% loss=nan\r", b"7% loss=50\n",
+     b"text\n", b"oops\n", b"\n", b"text\r", b"\0", b"8%\r\n"]
+)  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(st.lists(_lines, max_size=60).map(b"".join).flatmap(lambda data: st.tuples(st.just(data), cuts(data))))
+def test_counts_and_kept_lines_do_not_depend_on_the_chunks_or_the_engine(pair: tuple[bytes, list[bytes]]) -> None:
+    data, chunks = pair
+    expected = compress([data])
+    assert compress(chunks) == expected
+    assert compress(chunks, best_engine()) == expected
+    lines_in, _, lines_kept, _, blank = expected[1]  # type: ignore[misc]
+    assert lines_in == lines_kept + blank + sum(expected[2].values())  # type: ignore[attr-defined]
+
+
+WHO = b"gpu014:3101:3360 [3] NCCL INFO comm 0x7f10e00090a0 rank %d nranks 16 cudaDev 3 busId 8a000 - Init COMPLETE"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\rmore\n", b"\r50%|##|\n", b""])
+@pytest.mark.parametrize("before", [b"", b"some words\r", b"first line\n"])
+def test_facts_do_not_depend_on_how_the_bytes_were_cut(end: bytes, before: bytes) -> None:
+    log = before + WHO % 3 + end + WHO % 4 + b"\nKeyError: 'x'\n"
+
+    def outcome(cuts: list[int]) -> tuple[object, ...]:
+        job = Compression(shipped_matcher())
+        for first, last in pairwise([0, *cuts, len(log)]):
+            job.feed(0, log[first:last])
+        job.close(0)
+        counts = job.counts
+        dropped = {number: count for number, count in counts.dropped.items() if count}
+        return job.facts, list(job.kept), (counts.lines_in, counts.lines_kept, counts.bytes_kept), dropped
+
+    whole = outcome([])
+    assert (0, WHO % 4) in whole[0] or end == b""  # type: ignore[operator]
+    for cut in range(1, len(log)):
+        assert outcome([cut]) == whole, cut

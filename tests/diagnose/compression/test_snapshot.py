@@ -1,0 +1,131 @@
+"""A job that was restored goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnose.compression.kept_log import Compression
+from diagnose.compression.snapshot import StoredLine, restored, snapshot, stored
+from diagnose.errors import DiagnoseError
+from diagnose.job import Job
+from diagnose.knowledge.rules import Rule, RuleSet
+from diagnose.matching.matcher import Matcher, best_engine
+from diagnose.reading.sources import find
+from tests.conftest import ROOT
+from tests.support.logs import shipped_matcher
+from tests.support.strategies import cuts, logs
+
+RULES = [
+    Rule("step", "filters", r"^step \d+ loss", kind="metric", metrics=(("step", r"step (\d+)"), ("loss", r"loss (\S+)"))),
+    Rule("a", "filters", "^a", kind="debug"),
+    Rule("oops", "failures", "error|79", reason="runtime_error", layer="user"),
+]
+MATCHERS = {engine: Matcher(RuleSet.of(RULES), engine) for engine in ("plain", best_engine())}
+JOBS = ROOT / "fixtures" / "logs"
+
+
+def reborn(compression: Compression, matcher: Matcher | None = None) -> Compression:
+    lines = [stored(line, compression.matcher.rules) for line in compression.kept]
+    data = snapshot(compression)
+    compression.kept.close()
+    return restored(data, matcher or compression.matcher, lines)
+
+
+def outcome(compression: Compression) -> dict[str, Any]:
+    rules = compression.matcher.rules
+    counts = compression.counts
+    return {
+        "kept": [stored(line, rules) for line in compression.kept],
+        "counts": (counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank),
+        "dropped": compression.dropped_by_kind(),
+        "facts": compression.facts,
+        "series": {name: repr(compression.series(name)) for name in compression.series_names},  # repr: nan is not nan
+        "progress": [vars(compression.progress(source)) for source in sorted(compression.streams)],
+    }
+
+
+@pytest.mark.parametrize("engine", MATCHERS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), first=logs, second=logs)
+def test_it_goes_on_wherever_it_was_cut(engine: str, data: st.DataObject, first: bytes, second: bytes) -> None:
+    metrics = b"".join(b"step %d loss %d\n" % (n, 9000 if n % 11 == 10 else 2) for n in range(25))
+    chunks = [(0, chunk) for chunk in data.draw(cuts(first + metrics))] + [(1, chunk) for chunk in data.draw(cuts(second))]
+    chunks = data.draw(st.permutations(range(len(chunks))).map(lambda order: _in_order(chunks, order)))
+    plain, broken = Compression(MATCHERS[engine]), Compression(MATCHERS[engine])
+    for source, chunk in chunks:
+        plain.feed(source, chunk)
+        broken.feed(source, chunk)
+        if data.draw(st.booleans()):
+            broken = reborn(broken)
+    for source in (0, 1):
+        plain.close(source)
+        broken.close(source)
+    assert outcome(plain) == outcome(broken)
+
+
+def _in_order(chunks: list[tuple[int, bytes]], order: Iterable[int]) -> list[tuple[int, bytes]]:
+    """Sources interleaved by ``order``, each in its own order."""
+    queues = {source: iter([chunk for chunk in chunks if chunk[0] == source]) for source in (0, 1)}
+    return [next(queues[chunks[index][0]]) for index in order]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in JOBS.iterdir() if path.is_dir())[::6])
+def test_a_sample_job_gives_the_same_report(name: str) -> None:
+    sources = find([str(JOBS / name)]).sources
+    plain, broken = Job(name, sources, shipped_matcher()), Job(name, sources, shipped_matcher())
+    dice = random.Random(name)
+    for number, source in enumerate(sources):
+        for chunk in source.chunks():
+            at = 0
+            while at < len(chunk):
+                piece = chunk[at : (at := at + dice.randrange(1, 20_000))]
+                plain.feed(number, piece)
+                broken.feed(number, piece)
+                lines = [stored(line, broken.compression.matcher.rules) for line in broken.compression.kept]
+                saved = broken.snapshot()
+                broken = Job(name, sources, shipped_matcher())
+                broken.restore(saved, lines)
+        plain.close(number)
+        broken.close(number)
+    assert plain.report().as_dict() == broken.report().as_dict()
+
+
+def test_rules_that_are_gone_still_count() -> None:
+    compression = Compression(MATCHERS["plain"])
+    compression.feed(0, b"a1\na2\nan error\nstep 1 loss 2\na half")
+    fewer = Matcher(RuleSet.of(rule for rule in RULES if rule.id != "a"), "plain")
+    compression = reborn(compression, fewer)
+    compression.feed(0, b" line\na3\n")
+    assert compression.dropped_by_kind() == {"debug": 2, "metric": 1}
+    assert [stored(line, fewer.rules) for line in compression.kept] == [
+        StoredLine(0, 3, b"an error", "oops"),
+        StoredLine(0, 5, b"a half line", None),
+        StoredLine(0, 6, b"a3", None),
+    ]
+
+
+def test_lines_kept_after_the_snapshot_are_left_out() -> None:
+    compression = Compression(MATCHERS["plain"])
+    compression.feed(0, b"one\ntwo\n")
+    saved = snapshot(compression)
+    compression.feed(0, b"three\n")
+    lines = [stored(line, compression.matcher.rules) for line in compression.kept]
+    again = restored(saved, compression.matcher, lines)
+    again.feed(0, b"three\n")
+    assert [line.text for line in again.kept] == [b"one", b"two", b"three"]
+
+
+def test_what_cannot_be_restored_is_said() -> None:
+    compression = Compression(MATCHERS["plain"])
+    compression.feed(0, b"one\ntwo\n")
+    saved = snapshot(compression)
+    with pytest.raises(DiagnoseError, match="0 kept lines were given back of 2"):
+        restored(saved, compression.matcher, [])
+    with pytest.raises(DiagnoseError, match="is damaged"):
+        restored(saved[:-3], compression.matcher, [])

@@ -1,0 +1,120 @@
+"""Which checkpoints a log tells of, and which one to go back to."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from diagnose.decision.checkpoints import MOST, newest, saved, stretch
+from diagnose.decision.history import Checkpoint
+from diagnose.decision.policy import shipped_policy
+from tests.support.logs import job_of, report_of, shipped_matcher, steps
+
+ROLLBACK = shipped_policy().rollback
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "path", "complete"),
+    [
+        pytest.param(
+            "  successfully saved checkpoint at iteration    2000 to /ckpt/run7", 2000, "/ckpt/run7", True, id="megatron"
+        ),
+        pytest.param(
+            "[rank0]:   successfully saved checkpoint from iteration    2000 to /c [ t 1/4, p 1/2 ]",
+            2000,
+            "/c",
+            True,
+            id="a-rank",
+        ),
+        pytest.param(
+            "[INFO] [torch_checkpoint_engine.py:33:commit] [Torch] Checkpoint global_step2000 is ready now!",
+            2000,
+            "global_step2000",
+            True,
+            id="deepspeed",
+        ),
+        pytest.param("Saving model checkpoint to /out/checkpoint-500", 500, "/out/checkpoint-500", False, id="huggingface"),
+        pytest.param(
+            "Epoch 3, global step 2000: 'val_loss' reached 2.10000 (best 2.10000), saving model to '/ckpt/a b.ckpt' as top 3",
+            2000,
+            "/ckpt/a b.ckpt",
+            False,
+            id="lightning",
+        ),
+    ],
+)
+def test_what_a_log_tells(line: str, step: int, path: str, complete: bool) -> None:
+    log = steps(1, 50) + line + "\n" + steps(51, 60)
+    job = job_of(log)
+    found = saved(job.compression.facts, job.compression.matcher.rules)
+    assert found == (Checkpoint(step, path, complete=complete),)
+    assert line not in "".join(event.text.decode() for event in job.compression.kept)  # dropped and counted, as before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("saving checkpoint at iteration    2000 to /ckpt/run7", id="only-announced"),
+        pytest.param("  successfully loaded checkpoint from /ckpt/run7 at iteration 2000", id="loaded"),
+        pytest.param("user: successfully saved checkpoint at iteration 2000 to /ckpt/run7", id="quoted"),
+        pytest.param(
+            "  successfully saved checkpoint at iteration 99999999999999999999 to /ckpt/run7", id="a-step-that-cannot-be"
+        ),
+    ],
+)
+def test_what_is_no_checkpoint(line: str) -> None:
+    assert report_of(steps(1, 50) + line + "\n" + steps(51, 60)).checkpoints == []
+
+
+def test_of_many_the_newest_and_each_once() -> None:
+    facts = [(0, b" successfully saved checkpoint at iteration %7d to /c\n" % (n % 400)) for n in range(1000)]
+    found = saved([(source, words.rstrip(b"\n")) for source, words in facts], shipped_matcher().rules)
+    assert [one.step for one in found] == list(range(400 - MOST, 400))
+
+
+@pytest.mark.parametrize(
+    ("onset", "last", "wider", "expected"),
+    [
+        pytest.param(1000.0, 1100.0, 0, (980, 1100), id="from-before-the-onset-to-the-end"),
+        pytest.param(1000.0, None, 0, (980, 1000), id="no-end-known"),
+        pytest.param(1000.0, 90000.0, 0, (980, 1512), id="not-the-whole-training"),
+        pytest.param(3.0, 10.0, 0, (2, 10), id="early"),
+        pytest.param(0.0, 5.0, 0, (0, 5), id="from-the-first-step"),
+        pytest.param(1000.0, 90000.0, 1, (960, 2024), id="the-second-time"),
+        pytest.param(1000.0, 90000.0, 99, (0, 90000), id="the-hundredth-time"),
+    ],
+)
+def test_what_to_leave_out(onset: float, last: float | None, wider: int, expected: tuple[int, int]) -> None:
+    assert stretch(onset, last, ROLLBACK, wider) == expected
+
+
+def test_the_share_before_the_onset_is_the_policys() -> None:
+    assert stretch(1000, 1100, dataclasses.replace(ROLLBACK, back_share=0.1)) == (900, 1100)
+
+
+@pytest.mark.parametrize(
+    ("known", "at_most", "below", "step"),
+    [
+        pytest.param((100, 200, 300), 250, None, 200, id="the-newest-before"),
+        pytest.param((100, 200, 300), 200, None, 200, id="that-very-step"),
+        pytest.param((300,), 250, None, None, id="none-before"),
+        pytest.param((100, 200, 300), 250, 200, 100, id="not-the-one-that-was-tried"),
+        pytest.param((), 250, None, None, id="none-at-all"),
+    ],
+)
+def test_which_one(known: tuple[int, ...], at_most: int, below: int | None, step: int | None) -> None:
+    found = newest([Checkpoint(one) for one in known], at_most, below)
+    assert (found.step if found else None) == step
+
+
+def test_one_that_the_training_calls_spoilt_is_not_gone_back_to() -> None:
+    found = newest([Checkpoint(5, "/log"), Checkpoint(7, "/log"), Checkpoint(7, "/log", told_by="api", healthy=False)], 9)
+    assert found is not None
+    assert found.step == 5
+
+
+def test_of_two_words_on_one_step_the_trainings_counts() -> None:
+    found = newest([Checkpoint(5, "/log"), Checkpoint(5, "/api", told_by="api"), Checkpoint(5, "/begun", complete=False)], 9)
+    assert found is not None
+    assert found.path == "/api"

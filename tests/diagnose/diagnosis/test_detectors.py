@@ -1,0 +1,162 @@
+"""Faults that no line states: when they are seen, and above all when not."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from diagnose.diagnosis.detectors import findings
+from diagnose.diagnosis.detectors.course import Anomaly, Course, Silence
+from diagnose.matching.series import Column, Series
+
+
+def series(values: list[float], room: int = 512) -> Series:
+    column = Column.empty()
+    for number, value in enumerate(values, 1):
+        column.append(float(number), value, number * 2, 0, 0)
+    result = Series(room)
+    result.extend(column)
+    return result
+
+
+def found(*, running: bool = False, **values: list[float]) -> list[Anomaly]:
+    return findings(Course({name: (0, series(numbers)) for name, numbers in values.items()}, running=running))
+
+
+def falling(count: int, noise: float = 0.02, seed: int = 1) -> list[float]:
+    chance = random.Random(seed)
+    return [2 + 8 * math.exp(-n / (count / 4)) + chance.gauss(0, noise) for n in range(count)]
+
+
+def alarms(*, running: bool = False, **values: list[float]) -> list[Anomaly]:
+    return [anomaly for anomaly in found(running=running, **values) if anomaly.reason is not None]
+
+
+def test_a_loss_that_rises_and_stays() -> None:
+    (anomaly,) = alarms(loss=[*falling(100), 7.3, 8.7, 7.6, 7.1, 6.9])
+    assert (anomaly.reason, anomaly.step, anomaly.last_step, anomaly.line) == ("loss_anomaly", 101, 105, 202)
+
+
+@pytest.mark.parametrize("count", [30, 300, 5000])
+def test_a_rise_is_found_in_a_log_of_any_length(count: int) -> None:
+    (anomaly,) = alarms(loss=falling(count) + [9.0] * max(5, count // 20))
+    assert anomaly.step is not None
+    assert abs(anomaly.step - count) <= max(1, count // 256)
+
+
+def test_a_loss_that_is_not_a_number_any_more() -> None:
+    (anomaly,) = alarms(loss=falling(50) + [math.nan] * 5)
+    assert (anomaly.step, anomaly.sentence) == (51, "The loss is not a number from step 51 on.")
+
+
+def test_a_loss_that_rose_before_it_was_lost_went_wrong_where_it_rose() -> None:
+    """A roll-back must leave out what made it rise."""
+    (anomaly,) = alarms(loss=[*falling(50), 9.0, 40.0, 3e3, 1e7, *[math.nan] * 5])
+    assert (anomaly.step, anomaly.last_step) == (51, 59)
+    assert anomaly.sentence.endswith("at step 51 and stayed there. The loss is not a number from step 55 on.")
+
+
+def test_a_gradient_that_is_not_a_number_with_a_loss_of_zero() -> None:
+    (anomaly,) = alarms(loss=[1.2, 1.19, 3.9, 11.8, 0, 0, 0, 0], grad_norm=[0.8, 1.0, 214, 9120, *[math.nan] * 4])
+    assert anomaly.step == 5
+
+
+def test_a_loss_scale_at_its_floor() -> None:
+    (anomaly,) = alarms(loss=falling(20), loss_scale=[65536, 32768, 4096, 512, 8, 1, 1, 1, 1, 1])
+    assert anomaly.step == 6
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        falling(200),
+        falling(200, noise=0.5),
+        [0.7 + random.Random(2).gauss(0, 0.4) for _ in range(100)],
+        [*falling(100), 9.0, *falling(100)[-60:]],
+        [9.0, 10.5, 10.9, 10.2, 9.5, *falling(100)],
+        [*falling(60), math.nan, *falling(60)[-20:]],
+        [*falling(100), *falling(100)],
+        [*falling(120)[100:], *[0.0] * 40, *falling(200, noise=0.3)[120:]],
+        [2.0] * 50,
+        [0.0] * 50,
+        [-1.0 - n / 50 for n in range(50)],
+        [2.0],
+        [math.nan],
+        [],
+    ],
+    ids=[
+        "clean",
+        "noisy",
+        "very noisy",
+        "one spike",
+        "warm-up",
+        "one nan",
+        "restart",
+        "batches left out",
+        "flat",
+        "zero",
+        "negative",
+        "one",
+        "one nan only",
+        "none",
+    ],
+)
+def test_no_alarm(loss: list[float]) -> None:
+    assert alarms(loss=loss) == []
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.3])
+def test_a_job_that_runs_is_given_time_to_come_down(noise: float) -> None:
+    """A spike of twenty steps, seen at each of its steps: a roll-back would throw away what heals by itself."""
+    course = [*falling(100, noise), *[9.0] * 20, *falling(200, noise)[120:]]
+    for seen in range(len(course)):
+        assert alarms(running=True, loss=course[:seen]) == [], seen
+    (told,) = found(running=True, loss=course[:105])
+    assert told.sentence.endswith("to 9 at step 101; it has not come down yet.")
+    assert len(alarms(loss=course[:105])) == 1, "it ended there"
+
+
+def test_a_job_that_runs_and_does_not_come_down_is_an_alarm() -> None:
+    (anomaly,) = alarms(running=True, loss=falling(100) + [9.0] * 32)
+    assert (anomaly.step, anomaly.last_step) == (101, 132)
+
+
+def test_batches_left_out_are_no_level_to_rise_from() -> None:
+    """Seen at each step: what a trainer prints for batches that it skips after a roll-back."""
+    for seed in range(20):
+        course = [*falling(117, 0.3, seed)[100:], *[0.0] * 44, *falling(240, 0.3, seed)[161:]]
+        for seen in range(len(course)):
+            assert alarms(loss=course[:seen]) == [], (seed, seen)
+
+
+def test_a_spike_that_came_down_is_told() -> None:
+    (anomaly,) = found(loss=[*falling(100), 9.0, 9.1, *falling(100)[-60:]])
+    assert (anomaly.reason, anomaly.sentence.endswith("and came down again.")) == (None, True)
+
+
+def test_random_walks_of_healthy_runs_raise_no_alarm() -> None:
+    for seed in range(200):
+        noise = random.Random(seed).choice([0.01, 0.05, 0.2, 0.5])
+        assert alarms(loss=falling(random.Random(seed).randint(5, 800), noise, seed)) == [], seed
+
+
+def silent(seconds: float, rhythm: float | None = 5.0, *, busy: bool = False) -> list[Anomaly]:
+    return findings(Course(silence=Silence(0, 10, seconds, rhythm, busy)))
+
+
+def test_silence_is_measured_by_the_jobs_own_rhythm() -> None:
+    assert silent(60) == []
+    assert silent(14_400)[0].reason == "hang"
+    assert silent(14_400, rhythm=1200.0) == []
+    assert silent(1200)[0].reason == "hang"
+    assert silent(1200, busy=True) == []
+
+
+def test_slow_down_is_told_and_not_alarmed_about() -> None:
+    (anomaly,) = found(step_time_s=[1.0] * 60 + [2.0] * 40)
+    assert (anomaly.reason, anomaly.detector) == (None, "slowdown")
+    assert found(step_time_s=[1.0] * 100) == []
+    (anomaly,) = found(tokens_per_s=[4000.0] * 60 + [1000.0] * 40)
+    assert "4.0 times as long" in anomaly.sentence

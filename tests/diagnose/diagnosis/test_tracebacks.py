@@ -1,0 +1,234 @@
+"""Tracebacks as they really come: chained, prefixed, interleaved, logged, cut, boxed."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from diagnose.diagnosis.evidence import Event
+from diagnose.diagnosis.tracebacks import Traceback, assemble
+from diagnose.reading.prefixes import body_start
+
+
+def tracebacks(text: str) -> list[Traceback]:
+    lines = textwrap.dedent(text).splitlines()
+    events = (
+        Event(number, 0, number, line, -1, body_start(line.encode())) for number, line in enumerate(lines, 1) if line.strip()
+    )
+    return assemble(events)[0]
+
+
+def shown(text: str) -> list[tuple[int, int, str, str]]:
+    return [(one.begin, one.end, one.type, one.message) for one in tracebacks(text)]
+
+
+PLAIN = """\
+    Traceback (most recent call last):
+      File "/app/train.py", line 9, in <module>
+        main()
+      File "/env/lib/python3.11/site-packages/torch/x.py", line 3, in f
+        raise KeyError(key)
+    KeyError: 'x'
+"""
+
+
+def test_a_traceback_ends_with_its_exception() -> None:
+    (one,) = tracebacks(PLAIN)
+    assert (one.begin, one.end, one.type, one.message) == (1, 6, "KeyError", "'x'")
+    assert [frame.function for frame in one.frames] == ["<module>", "f"]
+    assert one.own_frame is not None
+    assert (one.own_frame.path, one.own_frame.line) == ("/app/train.py", 9)
+
+
+def test_a_bare_exception_and_one_with_a_module() -> None:
+    frames = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
+    assert shown(frames + "AssertionError\n" + frames + "pkg.mod.SomeError: no\n") == [
+        (1, 3, "AssertionError", ""),
+        (4, 6, "pkg.mod.SomeError", "no"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "link"),
+    [
+        ("During handling of the above exception, another exception occurred:", "context"),
+        ("The above exception was the direct cause of the following exception:", "cause"),
+    ],
+)
+def test_chains_are_linked(phrase: str, link: str) -> None:
+    first, second = tracebacks(
+        f"""\
+        Traceback (most recent call last):
+          File "a.py", line 1, in <module>
+        KeyError: 'x'
+
+        {phrase}
+
+        Traceback (most recent call last):
+          File "a.py", line 2, in <module>
+        ValueError: no x
+        """
+    )
+    assert (second.link, second.previous) == (link, first)
+
+
+def test_a_worker_of_the_dataloader_raises_again() -> None:
+    outer, inner = tracebacks(
+        """\
+        Traceback (most recent call last):
+          File "a.py", line 1, in <module>
+        KeyError: Caught KeyError in DataLoader worker process 3.
+        Original Traceback (most recent call last):
+          File "data.py", line 7, in __getitem__
+        KeyError: 'text'
+        """
+    )
+    assert (inner.link, inner.previous, inner.message) == ("original", outer, "'text'")
+
+
+def test_a_message_that_quotes_another_process() -> None:
+    outer, inner = tracebacks(
+        """\
+        Traceback (most recent call last):
+          File "actor.py", line 1, in call
+        RuntimeError: the actor failed to import on the worker:
+
+        Traceback (most recent call last):
+          File "pkg.py", line 7, in <module>
+        ImportError: libx.so: undefined symbol: y
+        """
+    )
+    assert (inner.link, inner.previous) == ("remote", outer)
+
+
+def test_ranks_with_prefixes_never_mix() -> None:
+    lines = PLAIN.splitlines()
+    mixed = "\n".join(f"[rank{rank}]: {line[4:]}" for line in lines for rank in (0, 1, 2))
+    assert shown(mixed) == [(1, 16, "KeyError", "'x'"), (2, 17, "KeyError", "'x'"), (3, 18, "KeyError", "'x'")]
+
+
+def test_ranks_without_prefixes_all_end() -> None:
+    mixed = "\n".join(line[4:] for line in PLAIN.splitlines() for _ in range(3))
+    assert [(one.type, one.message) for one in tracebacks(mixed)] == [("KeyError", "'x'")] * 3
+
+
+def test_a_logger_writes_before_every_line() -> None:
+    (one,) = tracebacks(
+        """\
+        ERROR 06-02 12:00:09 [core.py:710] Traceback (most recent call last):
+        ERROR 06-02 12:00:09 [core.py:710]   File "a.py", line 1, in run
+        ERROR 06-02 12:00:10 [core.py:710]     pm.run(mod)
+        ERROR 06-02 12:00:10 [core.py:710] RuntimeError: PassManager::run failed
+        """
+    )
+    assert (one.begin, one.end, one.message) == (1, 4, "PassManager::run failed")
+    assert one.lead == "ERROR 06-02 12:00:09 [core.py:710]"
+
+
+def test_a_logger_writes_before_the_header_only() -> None:
+    (one,) = tracebacks(
+        """\
+        2026-01-02 03:04:05,678 - app - ERROR - it broke Traceback (most recent call last):
+          File "a.py", line 1, in run
+        ValueError: x
+        """
+    )
+    assert (one.end, one.type) == (3, "ValueError")
+
+
+def test_compose_names_the_service_before_every_line() -> None:
+    (one,) = tracebacks(
+        """\
+        queue_worker        | Traceback (most recent call last):
+        queue_worker        |   File "a.py", line 1, in run
+        queue_worker        |     raise OSError(x)
+        queue_worker        | OSError: x
+        """
+    )
+    assert (one.begin, one.end, one.type) == (1, 4, "OSError")
+
+
+def test_the_log_begins_inside_a_traceback() -> None:
+    (one,) = tracebacks('  File "a.py", line 1, in run\n    x()\nTypeError: x() takes no arguments\n')
+    assert (one.begin, one.end, one.type) == (1, 3, "TypeError")
+
+
+def test_the_log_ends_inside_a_traceback() -> None:
+    (one,) = tracebacks('Traceback (most recent call last):\n  File "a.py", line 1, in run\n    x()\n')
+    assert (one.exception, one.end) == (None, 2)
+
+
+def test_other_output_in_between_is_not_the_exception() -> None:
+    (one,) = tracebacks(
+        """\
+        Traceback (most recent call last):
+          File "a.py", line 1, in run
+        saving to /tmp/x
+        Epoch: 3
+          File "a.py", line 2, in save
+        MemoryError
+        """
+    )
+    assert (one.end, one.type) == (6, "MemoryError")
+
+
+def test_rich_draws_a_box() -> None:
+    (one,) = tracebacks(
+        """\
+        ╭───────────── Traceback (most recent call last) ─────────────╮
+        │ /app/train.py:31 in main                                    │
+        │                                                             │
+        │   30     if bad:                                            │
+        │ ❱ 31         raise ValueError(msg)                          │
+        ╰─────────────────────────────────────────────────────────────╯
+        ValueError: bad
+        """
+    )
+    assert (one.begin, one.end, one.type) == (1, 7, "ValueError")
+    assert [(frame.path, frame.line) for frame in one.frames] == [("/app/train.py", 31)]
+
+
+def test_exception_groups_are_indented() -> None:
+    found = shown(
+        """\
+          + Exception Group Traceback (most recent call last):
+          |   File "a.py", line 1, in <module>
+          | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+          +-+---------------- 1 ----------------
+            | Traceback (most recent call last):
+            |   File "a.py", line 9, in work
+            | ZeroDivisionError: division by zero
+            +------------------------------------
+        """
+    )
+    assert ("ZeroDivisionError", "division by zero") in [(kind, message) for _, _, kind, message in found]
+
+
+def test_a_thread_and_an_ignored_exception_are_marked() -> None:
+    frames = 'Traceback (most recent call last):\n  File "a.py", line 1, in run\nEOFError\n'
+    thread, ignored = tracebacks(f"Exception in thread Thread-1:\n{frames}Exception ignored in: <f>\n{frames}")
+    assert (thread.where, ignored.where) == ("thread", "ignored")
+
+
+def test_a_rank_that_speaks_in_the_middle_of_a_line_is_not_swallowed() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in run',
+        "    x = y",
+        "        ^^^[rank1]:[E1003 18:37:01.8 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout",
+    ]
+    events = [Event(number, 0, number, line, 0, 0) for number, line in enumerate(lines, 1)]
+    assert 4 not in assemble(events)[1]
+
+
+def test_very_many_open_tracebacks_are_bounded() -> None:
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n' * 500
+    assert len(tracebacks(text)) == 500
+
+
+def test_a_traceback_of_very_many_frames_keeps_its_ends() -> None:
+    frames = "".join(f'  File "a.py", line {n}, in f{n}\n' for n in range(5000))
+    (one,) = tracebacks(f"Traceback (most recent call last):\n{frames}RecursionError: maximum recursion depth exceeded\n")
+    assert len(one.frames) <= 65
+    assert (one.frames[0].function, one.frames[-1].function) == ("f0", "f4999")

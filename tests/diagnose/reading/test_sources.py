@@ -1,0 +1,131 @@
+"""Files, folders, archives and growing files; what cannot be read says so."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from diagnose.reading.sources import RESTART, Follower, Restart, Source, find
+
+TEXT = b"".join(b"line %d of a log\n" % number for number in range(200_000))
+
+
+def read(path: Path) -> tuple[bytes, str | None]:
+    source = Source(str(path), path)
+    return b"".join(source.chunks()), source.problem
+
+
+PACKED = {
+    "plain": TEXT,
+    "gzip": gzip.compress(TEXT),
+    "gzip of two members": gzip.compress(TEXT[:1000]) + gzip.compress(TEXT[1000:]),
+    "xz": lzma.compress(TEXT),
+    "zstd": zstandard.ZstdCompressor(write_checksum=True).compress(TEXT),
+    "zstd of two frames": zstandard.compress(TEXT[:1000]) + zstandard.compress(TEXT[1000:]),
+}
+
+
+@pytest.mark.parametrize("packed", PACKED.values(), ids=PACKED)
+def test_archives_are_known_by_their_content(tmp_path: Path, packed: bytes) -> None:
+    (tmp_path / "log").write_bytes(packed)
+    assert read(tmp_path / "log") == (TEXT, None)
+
+
+@pytest.mark.parametrize("name", ["gzip", "xz", "zstd"])
+def test_an_archive_that_was_cut_gives_what_it_has_and_says_so(tmp_path: Path, name: str) -> None:
+    packed = PACKED[name]
+    (tmp_path / "log").write_bytes(packed[: len(packed) // 2])
+    data, problem = read(tmp_path / "log")
+    assert TEXT.startswith(data)
+    assert data
+    assert "cut off" in (problem or "")
+
+
+@pytest.mark.parametrize("name", ["gzip", "xz", "zstd"])
+def test_an_archive_that_is_damaged_gives_what_it_has_and_says_so(tmp_path: Path, name: str) -> None:
+    packed = bytearray(PACKED[name])
+    packed[len(packed) // 2 : len(packed) // 2 + 40] = bytes(40)
+    (tmp_path / "log").write_bytes(packed)
+    assert "corrupt" in (read(tmp_path / "log")[1] or "")
+
+
+def test_an_unknown_format_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "log.bz2").write_bytes(bz2.compress(b"x"))
+    assert read(tmp_path / "log.bz2")[0] == bz2.compress(b"x")
+
+
+def test_a_folder_gives_its_logs_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ["rank10.log", "rank2.log", "node-1/rank0.out", "model.safetensors", ".hidden", "empty.log"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"" if name == "empty.log" else b"x\n")
+    found = find([str(tmp_path)])
+    assert [os.path.relpath(source.name, tmp_path) for source in found.sources] == [
+        "node-1/rank0.out",
+        "rank2.log",
+        "rank10.log",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda path: None, "no such file or folder"),
+        (lambda path: path.write_bytes(b""), "the file is empty"),
+        (lambda path: path.mkdir(), "holds no logs"),
+    ],
+)
+def test_a_path_without_a_log_says_why(tmp_path: Path, make: object, what: str) -> None:
+    make(tmp_path / "x")  # type: ignore[operator]
+    (problem,) = find([str(tmp_path / "x")]).problems
+    assert what in str(problem)
+    assert problem.remedy
+
+
+def test_one_bad_path_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "good.log").write_bytes(b"x\n")
+    found = find([str(tmp_path / "none"), str(tmp_path / "*.log")])
+    assert (len(found.sources), len(found.problems)) == (1, 1)
+
+
+def polled(follower: Follower) -> list[bytes | Restart]:
+    return list(follower.poll())
+
+
+def test_a_growing_file_is_read_as_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    follower = Follower(Source(str(path), path))
+    assert polled(follower) == []  # not there yet
+    path.write_bytes(b"one\ntw")
+    assert polled(follower) == [b"one\ntw"]
+    assert polled(follower) == []
+    with path.open("ab") as file:
+        file.write(b"o\n")
+    assert polled(follower) == [b"o\n"]
+
+
+def test_a_rotated_file_is_read_to_its_end_and_its_successor_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"old\n")
+    follower = Follower(Source(str(path), path))
+    assert polled(follower) == [b"old\n"]
+    with path.open("ab") as file:
+        file.write(b"last\n")
+    path.rename(tmp_path / "log.1")
+    assert polled(follower) == [b"last\n"]
+    path.write_bytes(b"new\n")
+    assert polled(follower) == [RESTART, b"new\n"]
+
+
+def test_a_truncated_file_is_read_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a long line\n")
+    follower = Follower(Source(str(path), path))
+    assert polled(follower) == [b"a long line\n"]
+    path.write_bytes(b"short\n")
+    assert polled(follower) == [RESTART, b"short\n"]

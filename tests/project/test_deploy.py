@@ -1,0 +1,80 @@
+"""deploy/: what can be checked without a cluster is checked, and the Slurm samples are run against a receiver."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.support.box import Box
+
+DEPLOY = ROOT / "deploy"
+SCRIPTS = sorted([*(DEPLOY / "slurm").glob("*.sh"), DEPLOY / "slurm" / "train.sbatch"])
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_slurm_samples_are_clean(script: Path) -> None:
+    done = subprocess.run(["shellcheck", "-x", str(script)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda path: path.name)
+def test_units_are_valid(unit: Path, tmp_path: Path) -> None:
+    copy = tmp_path / unit.name
+    copy.write_text(unit.read_text().replace("/opt/diagnose/bin/diagnose", "/bin/true"))  # it wants the program to be there
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if unit.name in line]) == (0, [])
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "kubernetes").glob("*.yaml")), ids=lambda path: path.name)
+def test_manifests_hold_to_the_schema(path: Path) -> None:
+    import kubernetes_validate
+
+    for document in yaml.safe_load_all(path.read_text()):
+        kubernetes_validate.validate(document, "1.30", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "end"),
+    [("0", {"exit_code": 0}), ("256", {"exit_code": 1}), ("9", {"exit_code": 137, "signal": 9}), ("", {"exit_code": 0})],
+)
+def test_the_controllers_epilog_says_how_the_job_ended(status: str, end: dict[str, int]) -> None:
+    box = Box().start()
+    environment = {
+        "SLURM_JOB_ID": "4713",
+        "SLURM_ARRAY_JOB_ID": "4711",
+        "SLURM_ARRAY_TASK_ID": "2",
+        "SLURM_JOB_EXIT_CODE": status,
+    }
+    done = subprocess.run(
+        [str(DEPLOY / "slurm" / "epilogslurmctld.sh")],
+        env={"PATH": os.environ["PATH"], "DIAGNOSE_URL": box.url, "DIAGNOSE_TOKEN_FILE": "/none", **environment},
+        timeout=60,
+    )
+    box.stop()
+    assert (done.returncode, box.ends) == (0, [("4711_2", {**end, "attempt": 1})])
+
+
+def test_an_epilog_neither_fails_nor_hangs_without_a_service() -> None:
+    done = subprocess.run(
+        [str(DEPLOY / "slurm" / "epilogslurmctld.sh")],
+        env={"PATH": os.environ["PATH"], "DIAGNOSE_URL": "http://127.0.0.1:9", "SLURM_JOB_ID": "1"},
+        timeout=60,
+        capture_output=True,
+    )
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["vector.yaml", "promtail.yaml", "otel-collector.yaml"])
+def test_shipper_configurations_are_yaml_and_name_a_route_of_ours(name: str) -> None:
+    text = (DEPLOY / "shippers" / name).read_text()
+    yaml.safe_load(text)
+    assert any(route in text for route in (":8321/v1/records", ":8321/loki/api/v1/push", ":8321/v1/logs"))

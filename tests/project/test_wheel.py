@@ -1,0 +1,80 @@
+"""What people install: the built wheel, in an empty environment, with and without a C compiler; and the sdist."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+def run(*words: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in words], cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}, timeout=600
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, made from the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def test_the_wheel_holds_the_rules_and_the_native_core(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    shipped = {str(path.relative_to(ROOT)) for path in (ROOT / "rules").rglob("*.yaml")}
+    assert shipped <= {name.removeprefix("diagnose/_shipped/") for name in names if name.startswith("diagnose/_shipped/")}
+    assert "diagnose/matching/_core.abi3.so" in names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+
+
+def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", "empty", cwd=tmp_path)
+    python = tmp_path / "empty" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
+    command = tmp_path / "empty" / "bin" / "diagnose"
+    (tmp_path / "x.log").write_text("step 1 of my program\nKeyError: 'x'\n")
+    report = json.loads(run(command, "replay", "x.log", "--json", cwd=tmp_path, PYTHONPATH=""))
+    assert report["diagnosis"]["evidence"][0]["rule"] == "rules/failures/python.yaml:py-key"
+    assert "py-key" in run(command, "rules", "list", cwd=tmp_path, PYTHONPATH="")
+    _serves(command, tmp_path)
+
+
+def _serves(command: Path, folder: Path) -> None:
+    """The service runs from the wheel: with its migrations, and a job from first byte to report."""
+    import urllib.request
+
+    serving = subprocess.Popen(
+        [str(command), "serve", "--data", str(folder / "service"), "--port", "0"],
+        cwd=folder, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ""},
+    )  # fmt: skip
+    try:
+        assert serving.stdout is not None
+        url = serving.stdout.readline().split()[-1]
+        kind = {"Content-Type": "text/plain"}
+        asked = urllib.request.Request(f"{url}/v1/jobs/j/logs", b"KeyError: 'x'\n", kind)
+        assert json.load(urllib.request.urlopen(asked))["next_offset"] == 14
+        report = json.load(urllib.request.urlopen(f"{url}/v1/jobs/j/report"))
+        assert report["diagnosis"]["reason"] == "key_error"
+    finally:
+        serving.terminate()
+        assert serving.wait(30) == 0
+
+
+def test_without_a_compiler_the_package_still_builds(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT, cwd=tmp_path, CC="/bin/false")
+    (found,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(found).namelist()
+    assert "diagnose/matching/engines.py" in names
+    assert not [name for name in names if name.endswith(".so")]

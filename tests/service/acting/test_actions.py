@@ -1,0 +1,379 @@
+"""From a stored diagnosis to an action that is done once: over a real store, and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from sqlalchemy import update
+
+from diagnose.decision.action import Record
+from diagnose.decision.policy import ISOLATE, RELEASE, Policy, over_shipped
+from diagnose.report import Report
+from service.acting.actions import Actions
+from service.acting.executors.executor import Order
+from service.acting.executors.http import Server as Http
+from service.acting.remote import Remote
+from service.errors import Conflict, Forbidden, Unknown
+from service.events import Events
+from service.store import Store, overview, reading, tables
+from service.store import actions as stored
+from service.store.history import cluster, lately
+from tests.service.store.test_store import begin, judge, report
+from tests.support.servers import Server
+
+T = TypeVar("T")
+MONDAY = 1_800_000_000.0
+OPERATOR = frozenset({"read", "operate"})
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = MONDAY
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Desk:
+    """Actions with a clock that the test moves, and what was published."""
+
+    def __init__(self, base: Store, policy: Policy) -> None:
+        self.store, self.clock, self.events = base, Clock(), Events()
+        self.actions = Actions(base, self.events, policy, self.clock)
+
+    def run(self, what: Awaitable[T]) -> T:
+        async def go() -> T:
+            return await what
+
+        return asyncio.run(go())
+
+    def decide(self) -> int:
+        return self.run(self.actions.decide_all())
+
+    def rows(self, **asked: Any) -> list[dict[str, Any]]:
+        return self.store.read(lambda connection: reading.actions(connection, limit=50, **asked))
+
+    def record(self, action_id: int) -> Record:
+        found = self.store.read(lambda connection: stored.find(connection, action_id))
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def desk(store: Store, tmp_path: Path) -> Desk:
+    return Desk(store, policy(tmp_path, "mode: approve"))
+
+
+def policy(folder: Path, text: str) -> Policy:
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    return over_shipped(path)
+
+
+def failed(desk: Desk, job: str = "a", lsn: int = 1, made: Report | None = None, number: int | None = None) -> Any:
+    """An attempt of ``job`` that failed of something that a restart may mend."""
+    opened = begin(desk.store, job, number)
+    judge(desk.store, opened, lsn, made or report("cuda_error"), at=desk.clock.now)
+    return opened
+
+
+def test_a_diagnosis_becomes_one_action(desk: Desk) -> None:
+    opened = failed(desk)
+    assert desk.decide() == 1
+    assert desk.decide() == 0
+    (row,) = desk.rows()
+    assert (row["job"], row["kind"], row["state"], row["reason"]) == ("a", "restart", "proposed", "cuda_error")
+    found = desk.store.read(lambda connection: stored.decision_of(connection, opened.attempt_id))
+    assert found is not None
+    assert found["key"] == row["key"]
+    trail = desk.store.read(lambda connection: overview.trail(connection, "job/a"))
+    assert [entry["what"] for entry in trail] == ["decided.restart", "job.failed"]
+    assert trail[0]["detail"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
+
+
+def test_what_was_cut_off_is_decided_by_the_next_service(desk: Desk) -> None:
+    failed(desk)
+    second = Desk(desk.store, desk.actions.policy)
+    assert second.decide() == 1
+    assert desk.decide() == 0
+    assert len(desk.rows()) == 1
+
+
+def test_two_services_decide_once(desk: Desk) -> None:
+    opened = failed(desk)
+    second = Desk(desk.store, desk.actions.policy)
+    # Both found it waiting before either had decided.
+    desk.run(desk.actions._decide(opened.attempt_id))
+    second.run(second.actions._decide(opened.attempt_id))
+    assert len(desk.rows()) == 1
+
+
+def test_a_later_diagnosis_takes_the_place_of_what_nobody_took(desk: Desk) -> None:
+    opened = failed(desk)
+    desk.decide()
+    desk.clock.now += 60
+    judge(desk.store, opened, 2, report("connection_error", group="other"), at=desk.clock.now)
+    desk.decide()
+    assert [(row["reason"], row["state"]) for row in desk.rows()] == [
+        ("connection_error", "proposed"),
+        ("cuda_error", "rejected"),
+    ]
+
+
+def test_an_action_under_way_is_not_replaced(desk: Desk) -> None:
+    opened = failed(desk)
+    desk.decide()
+    (row,) = desk.rows()
+    desk.run(desk.actions.approve(row["id"], "kim", OPERATOR))
+    desk.clock.now += 120  # the pause before a restart
+    desk.run(desk.actions.claim(row["id"], "slurm"))
+    judge(desk.store, opened, 2, report("connection_error", group="other"), at=desk.clock.now)
+    desk.decide()
+    assert [(one["kind"], one["state"]) for one in desk.rows()] == [("restart", "dispatched")]
+
+
+def test_from_yes_to_done(desk: Desk) -> None:
+    failed(desk)
+    desk.decide()
+    action = desk.rows()[0]["id"]
+    desk.run(desk.actions.approve(action, "kim", OPERATOR))
+    desk.clock.now += 120
+    taken = desk.run(desk.actions.claim(action, "slurm"))
+    assert (taken.order["job"], taken.order["kind"], taken.order["labels"]) == ("a", "restart", {"user": "kim", "gpus": "8"})
+    with pytest.raises(Conflict):
+        desk.run(desk.actions.claim(action, "another"))
+    desk.run(desk.actions.begin(action, "slurm", taken.fence))
+    desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "requeued"))
+    desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "requeued"))  # the answer was lost: told again
+    record = desk.record(action)
+    assert (record.state, record.result, record.decided_by) == ("succeeded", "requeued", "kim")
+    trail = desk.store.read(lambda connection: overview.trail(connection, f"action/{action}"))
+    said = [entry["what"].removeprefix("action.") for entry in reversed(trail)]
+    assert said == ["proposed", "approved", "dispatched", "running", "succeeded"]
+
+
+def test_an_order_tells_when_its_attempt_was_last_heard_of(desk: Desk) -> None:
+    opened = failed(desk)
+    desk.decide()
+    action = desk.rows()[0]["id"]
+
+    def told() -> float | None:
+        here = Order.of(desk.store.read(lambda connection: stored.order(connection, action)))
+        return Order.of(here.as_dict()).last_seen  # as a program of the site has it
+
+    def heard(at: float) -> None:
+        change = update(tables.attempts).where(tables.attempts.c.id == opened.attempt_id).values(last_seen=at)
+        desk.store.write(lambda connection: connection.execute(change))
+
+    heard(desk.clock.now - 90)
+    assert told() == desk.clock.now - 90
+    heard(desk.clock.now + 90)  # of a job that somebody has submitted again
+    assert told() == desk.clock.now
+
+
+def test_a_lapsed_lease_is_handed_out_anew_and_the_old_fence_is_refused(desk: Desk) -> None:
+    failed(desk)
+    desk.decide()
+    action = desk.rows()[0]["id"]
+    desk.run(desk.actions.approve(action, "kim", OPERATOR))
+    desk.clock.now += 120
+    first = desk.run(desk.actions.claim(action, "one"))
+    desk.clock.now += desk.actions.policy.life.lease_s + 1
+    desk.run(desk.actions.tick_all())
+    assert desk.record(action).state == "approved"
+    second = desk.run(desk.actions.claim_next("two", ["restart"]))
+    assert second is not None
+    assert second.fence > first.fence
+    with pytest.raises(Conflict):
+        desk.run(desk.actions.begin(action, "one", first.fence))
+    desk.run(desk.actions.begin(action, "two", second.fence))
+
+
+def test_there_is_nothing_to_claim_of_other_kinds(desk: Desk) -> None:
+    failed(desk)
+    desk.decide()
+    desk.run(desk.actions.approve(desk.rows()[0]["id"], "kim", OPERATOR))
+    desk.clock.now += 120
+    assert desk.run(desk.actions.claim_next("x", ["isolate"])) is None
+
+
+def test_nobody_says_yes_to_what_is_only_observed(store: Store, tmp_path: Path) -> None:
+    desk = Desk(store, policy(tmp_path, "mode: observe"))
+    failed(desk)
+    desk.decide()
+    with pytest.raises(Conflict, match="only observes"):
+        desk.run(desk.actions.approve(desk.rows()[0]["id"], "kim", OPERATOR))
+
+
+def test_who_may_not_decide_is_refused(desk: Desk) -> None:
+    failed(desk)
+    desk.decide()
+    with pytest.raises(Forbidden):
+        desk.run(desk.actions.approve(desk.rows()[0]["id"], "guest", frozenset({"read"})))
+    assert desk.rows()[0]["state"] == "proposed"
+
+
+def test_a_no_stays_a_no(desk: Desk) -> None:
+    opened = failed(desk)
+    desk.decide()
+    desk.run(desk.actions.reject(desk.rows()[0]["id"], "kim", OPERATOR, "we move the job"))
+    judge(desk.store, opened, 2, report("connection_error", group="other"), at=desk.clock.now + 5)
+    desk.decide()
+    assert [row["state"] for row in desk.rows()] == ["rejected"]
+
+
+def test_nobody_answers(desk: Desk) -> None:
+    failed(desk)
+    desk.decide()
+    desk.clock.now += desk.actions.policy.life.approve_within_s + 7200
+    desk.run(desk.actions.tick_all())
+    assert desk.rows()[0]["state"] == "expired"
+
+
+def test_a_node_is_taken_out_and_given_back(desk: Desk) -> None:
+    opened = begin(desk.store)
+    judge(desk.store, opened, 1, report(nodes=("n1",)))
+    isolate = desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "fans are broken"))
+    with pytest.raises(Conflict):
+        desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "lee", "again"))
+    assert node(desk)["state"] != "isolated"  # asked for is not done
+    done(desk, isolate)
+    assert (node(desk)["state"], node(desk)["why"]) == ("isolated", "fans are broken")
+    done(desk, desk.run(desk.actions.ask_for_node(RELEASE, "n1", "kim", "new fans")))
+    assert node(desk)["state"] == "ok"
+    trail = desk.store.read(lambda connection: overview.trail(connection, "node/n1"))
+    assert [(entry["what"], entry["who"]) for entry in trail] == [("node.ok", "kim"), ("node.isolated", "kim")]
+    with pytest.raises(Unknown):
+        desk.run(desk.actions.ask_for_node(ISOLATE, "never-heard-of", "kim", "why not"))
+
+
+@pytest.mark.parametrize("ends", ["failed", "expired", "told-late"])
+def test_a_node_that_was_taken_out_counts_however_the_action_ends(desk: Desk, ends: str) -> None:
+    judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
+    action = desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "fans are broken"))
+    taken = desk.run(desk.actions.claim(action, "slurm"))
+    desk.run(desk.actions.begin(action, "slurm", taken.fence))
+    if ends != "failed":
+        desk.clock.now += 3600
+        desk.run(desk.actions.tick_all())
+        assert desk.record(action).state == "expired"
+    for _ in range(2):  # the answer was lost: told again
+        if ends != "expired":
+            told = ("n1", "login-1")
+            desk.run(desk.actions.finish(action, "slurm", taken.fence, False, "drained, and then it failed", told))
+
+    out = desk.store.read(lambda connection: cluster(connection, desk.clock.now))
+    assert desk.record(action).state == ("expired" if ends == "expired" else "failed")
+    assert out.isolated() == (set() if ends == "expired" else {"n1"})
+    assert [one.key for one in out.isolations] == ([] if ends == "expired" else [desk.record(action).key])
+    past = desk.store.read(lambda connection: lately(connection, desk.clock.now)).actions
+    assert [(one.state, one.taken) for one in past] == [(desk.record(action).state, True)]
+
+
+def test_of_a_success_only_what_was_taken_out_is(desk: Desk) -> None:
+    judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
+    action = desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "fans are broken"))
+    taken = desk.run(desk.actions.claim(action, "slurm"))
+    desk.run(desk.actions.begin(action, "slurm", taken.fence))
+    desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "it was replaced already", ()))
+    assert node(desk)["state"] != "isolated"
+
+
+def node(desk: Desk) -> dict[str, Any]:
+    found = desk.store.read(lambda connection: reading.node(connection, "n1"))
+    assert found is not None
+    return found
+
+
+def done(desk: Desk, action: int) -> None:
+    taken = desk.run(desk.actions.claim(action, "slurm"))
+    desk.run(desk.actions.begin(action, "slurm", taken.fence))
+    desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "done"))
+
+
+def test_the_same_failure_again_and_again_stops(desk: Desk) -> None:
+    """The service's history reaches the decision: a restart that never gets anywhere is not tried for ever."""
+    kinds = []
+    for number in range(1, 7):
+        failed(desk, "a", 1, number=number)
+        desk.decide()
+        kinds.append(desk.rows()[0]["kind"] if desk.rows() and desk.rows()[0]["attempt"] == number else "none")
+        desk.clock.now += 600
+    assert kinds[0] == "restart"
+    assert kinds[-1] == "none"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("actions")
+    (folder / "policy.yaml").write_text("mode: approve\nbudgets:\n  default: {backoff: 0s}\n  cuda_error: {backoff: 0s}\n")
+    with Server(folder / "data", "--policy", str(folder / "policy.yaml")) as running:
+        yield running
+
+
+@pytest.mark.server
+def test_over_http(server: Server) -> None:
+    server.push("one", b"step 1 loss 2.0\nRuntimeError: CUDA error: an illegal memory access was encountered\n")
+    server.end("one", 1)
+    action = wait_for(server, "one")
+    assert action["state"] == "proposed"
+    assert server.get("/v1/jobs/one/decision")["action"]["kind"] == "restart"
+    assert post(server, f"/v1/actions/{action['id']}/approve").json()["state"] == "approved"
+    nothing = post(server, "/v1/actions/claim", executor="r", kinds=["isolate"])
+    assert nothing.status_code == 204
+    taken = post(server, "/v1/actions/claim", executor="r", kinds=["restart"]).json()
+    assert taken["order"]["job"] == "one"
+    fence = {"executor": "r", "fence": taken["fence"]}
+    assert post(server, f"/v1/actions/{action['id']}/start", **fence).json()["state"] == "running"
+    server.kill()
+    server.start()
+    told = post(server, f"/v1/actions/{action['id']}/result", **fence, succeeded=True, said="requeued").json()
+    assert (told["state"], told["result"]) == ("succeeded", {"said": "requeued"})
+    late = post(server, f"/v1/actions/{action['id']}/claim", executor="other")
+    assert (late.status_code, late.json()["error"]) == (409, "conflict")
+
+
+@pytest.mark.server
+def test_a_node_that_was_taken_out_counts_over_http_too(server: Server) -> None:
+    server.push("three", b"hello\n", source="gpu-7", node="gpu-7")
+    until(lambda: server.client.get("/v1/nodes/gpu-7").status_code == 200, server)
+    action = post(server, "/v1/nodes/gpu-7/isolate", why="ECC").json()["id"]
+    remote = Remote(Http(server.url), lambda: None, "r")
+
+    async def act() -> None:
+        taken = await remote.claim(action, "r")
+        await remote.begin(action, "r", taken.fence)
+        await remote.finish(action, "r", taken.fence, False, "drained, and then it failed", ["gpu-7"])
+
+    asyncio.run(act())
+
+    assert server.get(f"/v1/actions/{action}")["state"] == "failed"
+    assert server.get("/v1/nodes/gpu-7")["state"] == "isolated"
+
+
+@pytest.mark.server
+def test_what_is_not_there_over_http(server: Server) -> None:
+    assert post(server, "/v1/actions/999/approve").status_code == 404
+    assert post(server, "/v1/nodes/none/isolate", why="because").status_code == 404
+    assert server.client.get("/v1/jobs/none/decision").status_code == 404
+
+
+def post(server: Server, path: str, **body: Any) -> Any:
+    return server.client.post(path, json=body) if body else server.client.post(path)
+
+
+def wait_for(server: Server, job: str) -> dict[str, Any]:
+    return dict(until(lambda: server.get("/v1/actions", job=job)["actions"], server)[0])
+
+
+def until(found: Callable[[], Any], server: Server) -> Any:
+    deadline = time.monotonic() + 30
+    while not (what := found()):
+        assert time.monotonic() < deadline, server.log[-2000:]
+        time.sleep(0.1)
+    return what

@@ -1,0 +1,501 @@
+"""What the pages show, part by part: filters, live numbers, timelines, node checks, evidence, great groups, tokens that end."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from service.store import Store, tables
+from service.store.tokens import create
+from tests.service.dashboard.test_dashboard import chromium  # noqa: F401 - the fixture
+from tests.support.servers import Server
+
+pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.browser
+
+ECC = (
+    b"[gpu-1] NVRM: Xid (PCI:0000:8a:00): 48, pid=4711, name=python, Ch 00000008\nRuntimeError: CUDA error: uncorrectable ECC\n"
+)
+NAME = b"""Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    run(x)
+NameError: name 'x' is not defined
+"""
+STEPS = b"".join(b"step %d loss %.3f\n" % (number, 5 / number) for number in range(1, 40))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Two jobs that failed and two that run, on two clusters."""
+    folder = tmp_path_factory.mktemp("parts")
+    (folder / "policy.yaml").write_text("mode: approve\n")
+    with Server(folder / "data", "--policy", str(folder / "policy.yaml")) as running:
+        for job, log, cluster, user, node, exit_code in (
+            ("lost-ecc", STEPS + ECC, "alps", "kim", "gpu-1", 1),
+            ("lost-name", NAME, "delta", "bo", "gpu-2", 1),
+            ("runs-a", STEPS, "alps", "kim", "gpu-1", None),
+            ("runs-b", STEPS, "delta", "bo", "gpu-2", None),
+        ):
+            labels = {"label.cluster": cluster, "label.user": user, "label.gpus": "8"}
+            running.push(job, log, source=f"{node}.log", node=node, **labels)
+            if exit_code is not None:
+                running.end(job, exit_code)
+                running.get(f"/v1/jobs/{job}/report")
+        eventually(lambda: len(running.get("/v1/actions")["actions"]) >= 1)
+        for job in ("runs-a", "runs-b"):  # what the filters ask for is stored
+            eventually(lambda job=job: running.get(f"/v1/jobs/{job}")["attempts"][0]["step"] == 39)
+        yield running
+
+
+@pytest.fixture
+def page(chromium: Any, server: Server) -> Iterator[Any]:  # noqa: F811
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=f"{server.url}/ui/")
+    opened = context.new_page()
+    opened.set_default_timeout(20_000)
+    wrong: list[str] = []
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("dialog", accept)
+    yield opened
+    context.close()
+    assert wrong == []
+
+
+def accept(dialog: Any) -> None:
+    dialog.accept()
+
+
+def eventually(ready: Any, within_s: float = 20.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def figure(page: Any, name: str) -> str:
+    found = page.locator(f"#figures dt:text-is('{name}') + dd").inner_text().split()
+    return str(found[0])
+
+
+def links(page: Any, part: str) -> set[str]:
+    return {text.strip() for text in page.locator(f"#{part} [data-row] td:first-child a").all_inner_texts()}
+
+
+def accessible(page: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")] == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "failures", "reasons", "running"),
+    [
+        ("", 2, {"ecc error", "name error"}, {"runs-a", "runs-b"}),
+        ("?cluster=alps", 1, {"ecc error"}, {"runs-a"}),
+        ("?user=bo", 1, {"name error"}, {"runs-b"}),
+        ("?category=script", 1, {"name error"}, {"runs-a", "runs-b"}),
+        ("?reason=ecc_error", 1, {"ecc error"}, {"runs-a", "runs-b"}),
+        ("?node=gpu-1", 1, {"ecc error"}, {"runs-a"}),
+        ("?cluster=alps&user=bo", 0, set(), set()),
+        ("?range=1h", 2, {"ecc error", "name error"}, {"runs-a", "runs-b"}),
+    ],
+)
+def test_filters_hold_for_all_of_the_overview(
+    page: Any, asked: str, failures: int, reasons: set[str], running: set[str]
+) -> None:
+    page.goto(asked)
+    assert figure(page, "Failures") == str(failures)
+    assert figure(page, "Open incidents") == str(failures)
+    assert figure(page, "GPU time lost") == ("0" if not failures else figure(page, "GPU time lost"))
+    assert links(page, "pareto") == reasons
+    assert page.locator("#incidents [data-row]").count() == failures
+    assert figure(page, "Running jobs") == str(len(running))
+    assert links(page, "running") == running
+    waiting = page.locator("#waiting [data-row]").count()
+    assert figure(page, "Waiting for approval") == str(waiting)
+    assert waiting == (1 if "ecc error" in reasons else 0)
+
+
+def test_filters_live_in_the_address(page: Any) -> None:
+    page.goto("")
+    page.select_option("[name=cluster]", "delta")
+    page.wait_for_url("**cluster=delta**")
+    page.select_option("[name=category]", "script")
+    page.wait_for_url("**category=script**")
+    assert "cluster=delta" in page.url
+    assert figure(page, "Failures") == "1"
+    page.select_option("[name=range]", "24h")
+    page.wait_for_url("**range=24h**")
+    page.reload()
+    assert page.input_value("[name=cluster]") == "delta"
+    assert page.input_value("[name=range]") == "24h"
+
+
+def test_what_the_logs_became_is_told(page: Any, server: Server) -> None:
+    page.goto("")
+    store = Store.in_folder(server.data)
+    a = tables.attempts.c
+    whole, kept = store.read(lambda connection: connection.execute(select(func.sum(a.bytes_in), func.sum(a.bytes_kept))).one())
+    store.close()
+    shown = page.locator("#figures dt:text-is('Logs kept') + dd").inner_text().replace("\u00a0", " ")
+    assert float(shown.split("%")[0]) == pytest.approx(100 * kept / whole, rel=0.06)
+
+
+def test_a_job_that_goes_well_shows_its_loss_without_a_report(page: Any, server: Server) -> None:
+    store = Store.in_folder(server.data)
+    a, j = tables.attempts.c, tables.jobs.c
+    reports = select(func.count()).select_from(tables.diagnoses).join(tables.attempts, tables.diagnoses.c.attempt_id == a.id)
+    reports = reports.join(tables.jobs, j.id == a.job_id).where(j.name == "runs-b")
+    found = store.read(lambda connection: connection.execute(reports).scalar())
+    store.close()
+    assert found == 0
+    page.goto("")
+    row = page.locator("#running [data-row]", has=page.locator("a:text-is('runs-b')"))
+    row.locator("svg.spark").wait_for()
+    assert row.locator("[data-name=step]").inner_text() == "39"
+    assert "from 5 to 0.128" in row.locator("svg.spark").get_attribute("aria-label")
+    assert row.locator(".tag").inner_text() == "running"
+
+
+def test_a_job_is_followed_by_what_its_training_tells(page: Any, server: Server) -> None:
+    answer = server.client.post("/v1/jobs/told/progress", json={"step": 712, "loss": 1.25})
+    assert answer.status_code == 200, answer.text
+    page.goto("jobs/told")
+    assert figure(page, "Step") == "712"
+    assert figure(page, "Loss") == "1.25"
+
+
+def test_checkpoints_stand_on_the_timeline_and_in_the_plot(page: Any, server: Server) -> None:
+    saved = b"  successfully saved checkpoint at iteration    20 to /ckpt/<b>a</b>\n"
+    server.push("saves", STEPS.partition(b"step 25")[0] + saved, attempt=1)
+    server.end("saves", 1, attempt=1)
+    server.push("saves", STEPS + saved, attempt=2)
+    for step, healthy in ((10, None), (30, False)):
+        told = {"step": step, "path": f"/ckpt/{step}", "healthy": healthy, "attempt": 2}
+        assert server.client.post("/v1/jobs/saves/checkpoints", json=told).status_code == 200
+    page.goto("jobs/saves")
+    page.wait_for_selector("#live:not(.lost)")
+    lanes = page.locator("#timeline .lane")
+    assert lanes.count() == 2
+    assert (lanes.first.locator("path.saved").count(), lanes.first.locator("path.spoilt").count()) == (2, 1)
+    assert lanes.last.locator("path.saved").count() == 1
+    data = json.loads(page.locator("#plots script").first.text_content())
+    assert data["saved"] == [[10, "saved"], [20, "saved"], [30, "spoilt"]]
+    page.click("#timeline summary")
+    rows = page.locator("#timeline tbody tr").all_inner_texts()
+    assert ["30" in rows[0], "spoilt" in rows[0], "the training" in rows[0]] == [True] * 3
+    assert "/ckpt/<b>a</b>" in rows[1]
+    # What comes while one reads does not close what was opened.
+    told = {"step": 35, "path": "/ckpt/35", "attempt": 2}
+    assert server.client.post("/v1/jobs/saves/checkpoints", json=told).status_code == 200
+    server.push("saves", b"step 40 loss 0.1\nsomething new\n", attempt=2)
+    page.wait_for_selector("#timeline summary >> text=the last of step 35")
+    assert page.locator("#timeline details").get_attribute("open") is not None
+    server.push("saves", b"step 41 loss nan\nRuntimeError: it broke\n", attempt=2)
+    server.end("saves", 1, attempt=2)
+    page.wait_for_selector("#timeline .lane path.onset", state="attached")
+
+
+def test_node_checks_are_on_the_grid_and_lead_to_an_action(page: Any, server: Server) -> None:
+    page.goto("nodes")
+    page.wait_for_selector("#live:not(.lost)")
+    good = [f"n{number:02}" for number in range(40)]
+    verdict = {
+        "schema": "diagnose.nodecheck/1",
+        "kind": "verdict",
+        "rounds": 2,
+        "good": good,
+        "faulty": ["n99"],
+        "why": {"n99": "<script>its</script> matmul was wrong"},
+    }
+    assert server.client.post("/v1/nodes/checks", json=verdict).status_code == 201
+    page.wait_for_selector("#nodes li.suspect:has-text('n99') .check.faulty")
+    page.select_option("[name=check]", "faulty")
+    page.wait_for_url("**check=faulty**")
+    assert page.locator("#nodes li").count() == 1
+    page.click("#nodes a")
+    page.wait_for_url("**/nodes/n99")
+    told = page.locator("#checks [data-row], #checks tbody tr").first.inner_text()
+    assert "<script>its</script> matmul was wrong" in told
+    assert "40" in told
+    assert "decided.isolate" in page.inner_text("#record")
+    page.goto("actions?state=proposed")
+    page.click("#queue a:text-is('isolate')")
+    assert "the node check found it faulty" in page.inner_text("#evidence")
+    assert "no job" in page.inner_text("#facts")
+    accessible(page)
+    page.click("button:text('Approve')")
+    page.wait_for_selector("text=Approved: it will be carried out.")
+    assert "action.approved" in page.inner_text("#record")
+    for path in ("nodes", "nodes/n99"):
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.goto(path)
+            accessible(page)
+
+
+def test_a_node_is_taken_out_and_given_back_after_a_question(page: Any, server: Server) -> None:
+    asked: list[str] = []
+    page.remove_listener("dialog", accept)
+    page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    page.goto("nodes/gpu-2")
+    page.click("button:text('Isolate')")
+    assert asked == ["Isolate gpu-2? Jobs will no longer be placed on it."]
+    assert not [one for one in server.get("/v1/actions")["actions"] if one["nodes"] == ["gpu-2"]]
+    page.on("dialog", accept)
+    page.fill("[name=why]", "its fan is loud")
+    page.click("button:text('Isolate')")
+    page.wait_for_selector("text=Asked for: the node will be isolated.")
+    action = server.get("/v1/actions")["actions"][0]
+    there, executor = f"/v1/actions/{action['id']}", {"executor": "slurm"}
+    held = {**executor, "fence": server.client.post(f"{there}/claim", json=executor).json()["fence"]}
+    assert server.client.post(f"{there}/start", json=held).status_code == 200
+    assert server.client.post(f"{there}/result", json={**held, "succeeded": True, "said": "drained"}).status_code == 200
+    page.wait_for_selector("#record >> text=node.isolated")
+    page.reload()
+    page.click("button:text('Return to service')")
+    page.wait_for_selector("text=Asked for: the node will be returned to service.")
+    released = server.get("/v1/actions")["actions"][0]
+    assert (released["kind"], released["nodes"], released["state"]) == ("release", ["gpu-2"], "approved")
+
+
+def test_an_action_shows_what_it_rests_on(page: Any) -> None:
+    page.goto("actions")
+    page.locator("#queue [data-row]", has=page.locator("a:text-is('lost-ecc')")).locator("a").first.click()
+    assert "Xid (PCI:0000:8a:00): 48" in page.inner_text("#evidence li.root")
+    page.fill("[name=why]", "it is <i>known</i>")
+    page.click("button:text('Reject')")
+    page.wait_for_selector("text=Rejected: nothing will be done.")
+    record = page.inner_text("#record")
+    assert "action.rejected" in record
+    assert "action.proposed" in record
+
+
+def test_a_rules_hits_and_precision_follow_corrections(page: Any, server: Server) -> None:
+    page.goto("jobs/lost-name")
+    rule = page.inner_text("#verdict header .small").partition("(")[2].rstrip(")").rpartition(":")[2]
+    page.goto(f"rules?q={rule}")
+    page.wait_for_selector("#live:not(.lost)")
+    row = page.locator("#rules [data-row]", has=page.locator(f"a:text-is('{rule}')"))
+    assert (row.locator("[data-name=hits]").inner_text(), row.locator("[data-name=precision]").inner_text()) == (
+        "1",
+        "100\u00a0%",
+    )
+    group = next(one["id"] for one in server.get("/v1/failures")["failures"] if one["reason"] == "name_error")
+    other = page.context.new_page()
+    other.goto(f"failures/{group}")
+    other.click("summary:text('Is the diagnosis wrong?')")
+    other.select_option("details select[name=reason]", "import_error")
+    other.fill("details textarea", "the module was not there")
+    other.click("button:text('Correct the diagnosis')")
+    other.wait_for_selector("text=the correction is stored")
+    # The list of rules hears of it by itself.
+    page.wait_for_function("() => document.querySelector('#rules [data-name=precision]').textContent.startsWith('0')")
+    page.goto(f"rules/{rule}")
+    assert "1 failures, 1 of them corrected" in page.inner_text("#facts")
+
+
+def test_what_a_policy_only_observes_nobody_is_asked_about(chromium: Any, tmp_path: Path) -> None:  # noqa: F811
+    with Server(tmp_path / "data") as running:
+        running.push("one", ECC, node="gpu-1")
+        running.end("one", 1)
+        eventually(lambda: len(running.get("/v1/actions")["actions"]) == 1)
+        page = chromium.new_page()
+        page.goto(f"{running.url}/ui/")
+        assert figure(page, "Waiting for approval") == "0"
+        page.goto(f"{running.url}/ui/actions")
+        assert "only observed" in page.inner_text("#queue")
+        assert page.locator("button:text('Approve')").count() == 0
+        page.close()
+
+
+def test_a_group_of_a_hundred_thousand(chromium: Any, tmp_path: Path) -> None:  # noqa: F811
+    data = tmp_path / "data"
+    data.mkdir()
+    store = Store.in_folder(data)
+    store.migrate()
+    many(store, 100_000, time.time())
+    store.close()
+    with Server(data) as running:
+        page = chromium.new_page()
+        for path, words in (("failures", "100 k"), ("failures/1", "100 k"), ("", "An uncorrectable ECC error")):
+            running.client.get(f"/ui/{path}")
+            began = _processor_s(running.pid)
+            answer = running.client.get(f"/ui/{path}")
+            # Other work on the machine does not count: a second would say that it counts row by row.
+            assert _processor_s(running.pid) - began < 0.6
+            assert len(answer.content) < 300_000
+            page.goto(f"{running.url}/ui/{path}")
+            assert words in page.inner_text("main").replace("\u00a0", " ")
+        page.goto(f"{running.url}/ui/failures/1")
+        first = page.locator("#jobs [data-row] a").first.inner_text()
+        page.click("a[rel=next]")
+        assert page.locator("#jobs [data-row] a").first.inner_text() != first
+        page.close()
+
+
+def _processor_s(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+_MANY = """
+insert into groups(id, fingerprint, category, reason, title, first_seen, last_seen, count, gpu_seconds_lost, state, regressed)
+values (1, 'g', 'infrastructure', 'ecc_error', 'An uncorrectable ECC error', :now - 6e6, :now, :count, 36e5, 'open', 0);
+insert into jobs(id, name, user, labels, attempt, state, outcome, category, reason, first_seen, last_seen) ROWS
+select i, 'job-' || i, 'u' || (i % 500), '{}', 1, 'ended', 'failed', 'infrastructure', 'ecc_error', :now - i * 60, :now - i * 60
+from n;
+insert into attempts(id, job_id, number, state, outcome, started_at, last_seen, ended_at, lsn, lines_in, bytes_in, lines_kept,
+bytes_kept) ROWS
+select i, i, 1, 'ended', 'failed', :now - i * 60, :now - i * 60, :now - i * 60, 0, 9, 999, 1, 99 from n;
+insert into occurrences(attempt_id, group_id, job_id, at, category, reason, user, gpu_seconds) ROWS
+select i, 1, i, :now - i * 60, 'infrastructure', 'ecc_error', 'u' || (i % 500), 36 from n;
+insert into occurrence_nodes(attempt_id, node, group_id, at) ROWS
+select i, 'gpu-' || (i % 2000), 1, :now - i * 60 from n
+""".replace("ROWS", "with recursive n(i) as (select 1 union all select i + 1 from n where i < :count)")
+
+
+def many(store: Store, count: int, now: float) -> None:
+    """One group, each job once."""
+    with store.engine.begin() as connection:
+        cursor: Any = connection.connection.cursor()
+        for statement in _MANY.split(";"):
+            cursor.execute(statement, {"count": count, "now": now})
+
+
+def test_a_token_that_expires_while_a_page_is_open(chromium: Any, tmp_path: Path) -> None:  # noqa: F811
+    data = tmp_path / "data"
+    data.mkdir()
+    store = Store.in_folder(data)
+    store.migrate()
+    sender = store.write(lambda connection: create(connection, "sender", "ingest"))
+    lasting = store.write(lambda connection: create(connection, "lasting", "read"))
+    ends = time.time() + 12
+    secret = store.write(lambda connection: create(connection, "short", "read", expires=ends))
+    store.close()
+    with Server(data) as running:
+        headers = {"Authorization": f"Bearer {sender}"}
+        running.client.post("/v1/jobs/one/logs", content=b"hello\n", headers=headers)
+        context = chromium.new_context(base_url=f"{running.url}/ui/")
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.goto("jobs/one")
+        page.fill("[name=token]", secret)
+        page.click("main button")
+        page.wait_for_selector("#live:not(.lost)")
+        time.sleep(max(0.0, ends - time.time()) + 0.2)
+        running.client.post("/v1/jobs/one/logs", content=b"something new\n", headers=headers)
+        page.click("text=signed out: sign in again")
+        page.wait_for_url("**/ui/sign-in?next=jobs**")
+        page.fill("[name=token]", secret)
+        page.click("main button")
+        assert "did not work" in page.inner_text("main")
+        page.fill("[name=token]", lasting)
+        page.click("main button")
+        page.wait_for_url("**/ui/jobs/one")
+        page.wait_for_selector("#tail >> text=something new")
+        context.close()
+
+
+def test_a_filters_hits_are_the_lines_that_it_dropped(page: Any, server: Server) -> None:
+    page.goto("rules?q=megatron-step-marks")
+    hits = page.locator("#rules [data-row] [data-name=hits]")
+    before = int(hits.inner_text())
+    lines = b" > building train, validation, and test datasets for GPT ...\n" * 40
+    server.push("forty-marks", lines, source="log", offset=0)
+    server.end("forty-marks", 0)
+    page.wait_for_selector("#live:not(.lost)")
+    deadline = time.monotonic() + 30
+    while int(hits.inner_text()) == before and time.monotonic() < deadline:
+        time.sleep(0.2)
+        page.reload()
+    assert int(hits.inner_text()) == before + 40
+
+
+def test_the_timeline_tells_how_long_an_attempt_took_to_its_first_step(page: Any, server: Server) -> None:
+    server.push("slow-start", b"loading the model\n", source="log", offset=0)
+    time.sleep(1.5)
+    server.push("slow-start", b" iteration 1/ 500 | lm loss: 7.1E+00 |\n", source="log", offset=18)
+    server.end("slow-start", 0)
+    page.goto("jobs/slow-start")
+    page.wait_for_selector("#live:not(.lost)")
+    page.wait_for_selector("#timeline [data-name=startup]")
+    told = page.inner_text("#timeline [data-name=startup]")
+    seconds = float(told.partition("\u00a0")[0].partition(" ")[0])
+    assert "to its first step" in told
+    assert 1 <= seconds < 60
+
+
+def test_a_job_that_is_deleted_leaves_an_open_page(page: Any, server: Server) -> None:
+    server.push("goes", STEPS)
+    server.end("goes", 0)
+    server.get("/v1/jobs/goes/report")
+    # Each page renews itself once when it is connected: behind that only an event does it.
+    with page.expect_response(lambda answer: answer.request.resource_type == "fetch"):
+        page.goto("jobs?q=goes")
+    assert page.locator("[data-row]").count() == 1
+    assert server.client.delete("/v1/jobs/goes").status_code == 200
+    page.wait_for_selector("[data-row]", state="detached", timeout=10_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 7_700 + " {}", "x" * 600 + " {}", "    {}  "], ids=["long", "longer than a word", "indented"]
+)
+def test_a_line_is_tried_as_it_stands(server: Server, text: str) -> None:
+    line = text.format("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")
+    answer = server.client.get("/ui/rules", params={"line": line})
+    assert "kept, as evidence" in answer.text
+    assert f'value="{line}"' in answer.text
+
+
+def test_what_is_too_long_is_refused_and_not_cut(server: Server) -> None:
+    for path, name, most in (("rules", "line", 8_000), ("rules", "q", 500), ("jobs", "q", 500), ("jobs/runs-a/log", "q", 500)):
+        assert server.client.get(f"/ui/{path}", params={name: "x" * most}).status_code == 200
+        answer = server.client.get(f"/ui/{path}", params={name: "x" * (most + 1)})
+        assert (answer.status_code, f"{most:,} at most" in answer.text) == (413, True)
+
+
+def test_a_job_of_thousands_of_checkpoints_stays_small_and_tells_of_each(page: Any, server: Server) -> None:
+    now, folder = time.time(), "/lustre/fsw/teams/nlp/checkpoints/llama-70b-pretrain/run-2026-11"
+    job = {"name": "thousands", "labels": {}, "attempt": 12, "state": "ended", "outcome": "healthy"}
+    times = {"started_at": now - 9000, "last_seen": now - 60, "ended_at": now - 60}
+    attempt = {"state": "ended", "outcome": "healthy", "step": 30_000.0, "lsn": 0, **times}
+    store = Store.in_folder(server.data)
+    with store.engine.begin() as connection:
+        jobs, attempts = tables.jobs, tables.attempts
+        insert = jobs.insert().values(first_seen=now - 9000, last_seen=now - 60, **job).returning(jobs.c.id)
+        job_id = connection.execute(insert).scalar_one()
+        for number in range(1, 13):
+            insert = attempts.insert().values(job_id=job_id, number=number, **attempt).returning(attempts.c.id)
+            attempt_id = connection.execute(insert).scalar_one()
+            rows = [
+                {"step": step, "path": f"{folder}/global_step{step:07d}", "healthy": step != 15_000, "at": now}
+                for step in range(100, 30_001, 100)
+            ]
+            connection.execute(tables.checkpoints.insert(), [{"attempt_id": attempt_id, **row} for row in rows])
+    store.close()
+    answer = page.goto("jobs/thousands")
+    assert len(answer.body()) < 240_000  # plots and a log of failures are beside it in others
+    lanes = page.locator("#timeline .lane")
+    assert lanes.count() == 12
+    told = lanes.last.locator("path title").all_text_contents()
+    assert len(told) <= 151
+    assert sum(int(count or 1) for text in told for count in re.findall(r"(\d*) (?:saved|spoilt)", text)) == 300
+    assert [text for text in told if "spoilt" in text] == ["1 saved, 1 spoilt: steps 14,900 to 15,000"]
+    assert lanes.last.locator("path.spoilt").count() == 1
+    # The table goes on from part to part.
+    paths = []
+    page.click("#timeline summary")
+    while True:
+        paths += page.locator("#timeline tbody code").all_inner_texts()
+        if not page.locator("#timeline a[rel=next]").count():
+            break
+        with page.expect_navigation():
+            page.click("#timeline a[rel=next]")
+    assert paths == [f"{folder}/global_step{step:07d}" for step in range(30_000, 0, -100)]

@@ -1,0 +1,315 @@
+"""The store: migrations make what the tables say, on both databases; what is taken in is taken in once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, delete, func, select, text
+
+from diagnose.compression.workload import Fingerprint
+from diagnose.errors import DiagnoseError
+from diagnose.knowledge.rules import Rule
+from diagnose.learning.learned_rule import Counts, Learned
+from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
+from service.store import Store, reading
+from service.store import tables as t
+from service.store.attempts import (
+    Asked,
+    Flush,
+    KeptRow,
+    SourceState,
+    Verdict,
+    find_attempt,
+    open_attempt,
+    open_attempts,
+    state_of,
+    taking_in,
+)
+from service.store.learned_rules import StoreBook
+from service.store.migrate import upgrade
+from service.store.tokens import create, listed, revoke
+from tests.support.servers import Postgres
+
+
+def test_migrations_make_what_the_tables_say(store: Store) -> None:
+    store.migrate()  # once more changes nothing
+
+    def differences(connection: Connection) -> list[Any]:
+        return list(compare_metadata(MigrationContext.configure(connection), t.metadata))
+
+    assert store.read(differences) == []
+
+
+def test_no_key_is_given_twice(tmp_path: Path) -> None:
+    """Not even in a database whose tables were made when SQLite could: and what they hold is carried over."""
+    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    upgrade(store.engine, "0010")
+
+    def fill(connection: Connection) -> None:
+        for job in (1, 2):
+            opened = open_attempt(connection, f"job{job}", None, {}, 1.0)
+            columns = "(key, attempt_id, kind, nodes, why, state, fence, created, changed)"
+            values = f"('k{job}', {opened.attempt_id}, 'restart', '[]', 'because', 'proposed', 0, 1.0, 1.0)"
+            connection.exec_driver_sql(f"insert into actions {columns} values {values}")
+
+    def ids(connection: Connection) -> list[list[int]]:
+        return [sorted(connection.execute(select(table.c.id)).scalars()) for table in (t.jobs, t.attempts, t.actions)]
+
+    try:
+        store.write(fill)
+        store.migrate()
+        assert store.read(ids) == [[1, 2]] * 3
+        store.write(lambda connection: connection.exec_driver_sql("delete from jobs where id = 2"))
+        assert store.read(ids) == [[1]] * 3, "foreign keys are looked after again"
+        assert store.write(lambda connection: open_attempt(connection, "job3", None, {}, 1.0)).attempt_id == 3
+    finally:
+        store.close()
+
+
+def report(
+    reason: str = "ecc_error", *, group: str | None = "g", nodes: tuple[str, ...] = (), outcome: Any = "failed"
+) -> Report:
+    root = EvidenceLine(source="s", line=1, text="boom")
+    return Report(
+        schema="diagnose.report/1",
+        job=JobIdentity(id="j", sources=["s"]),
+        outcome=outcome,
+        diagnosis=Diagnosis(
+            category="infrastructure", reason=reason, root_cause=root, group=group, suspects=Suspects(nodes=list(nodes))
+        ),
+        action=Action(kind="restart", why="because"),
+        compression=CompressionFigures(lines_in=1, bytes_in=5, lines_kept=1, bytes_kept=5, ratio=1.0, dropped_by_kind={}),
+    )
+
+
+def flush(opened: Any, lsn: int, rows: int = 0, first: int = 0, verdict: Verdict | None = None) -> Flush:
+    return Flush(
+        opened.job_id,
+        opened.attempt_id,
+        opened.number,
+        lsn,
+        f"snapshot {lsn}".encode(),
+        [KeptRow(first + n, 0, n + 1, f"line {first + n} ä", None, "rule", 0, 3, "n1") for n in range(rows)],
+        {"last_seen": 5.0, "state": "ended" if verdict else "running"},
+        [SourceState(0, "s", 3, "n1", 10 * lsn, b"head", b"", 5.0)],
+        verdict=verdict,
+    )
+
+
+def begin(store: Store, job: str = "j", number: int | None = None) -> Any:
+    return store.write(lambda connection: open_attempt(connection, job, number, {"user": "kim", "gpus": "8"}, 1.0))
+
+
+def test_what_is_taken_in_comes_back(store: Store) -> None:
+    opened = begin(store)
+    store.write(taking_in([flush(opened, 7, rows=3)]))
+    snapshot, lines = store.read(lambda connection: state_of(connection, opened.attempt_id))
+    assert snapshot == b"snapshot 7"
+    assert [(line.line, line.text.decode(), line.rule) for line in lines] == [(n + 1, f"line {n} ä", "rule") for n in range(3)]
+    again = store.read(lambda connection: find_attempt(connection, "j", None))
+    assert again is not None
+    assert (again.lsn, again.sources[0].received, again.sources[0].head) == (7, 70, b"head")
+    assert store.read(lambda connection: reading.job(connection, "j"))["user"] == "kim"  # type: ignore[index]
+
+
+def test_many_are_opened_as_each_would_be(store: Store) -> None:
+    begin(store, "known", 2)
+    asked = [
+        Asked("new", None, {"user": "kim", "gpus": "8"}, 3.0),
+        Asked("known", None, {}, 3.0),
+        Asked("known", 3, {}, 3.0),
+        Asked("fifth", 5, {}, 4.0),
+        Asked("new", 2, {}, 5.0),
+    ]
+    opened = store.write(lambda connection: open_attempts(connection, asked))
+    assert [one.number for one in opened] == [1, 2, 3, 5, 2]
+    assert [one.latest for one in opened] == [1, 2, 3, 5, 2]
+    for one in (0, 3):  # as the database has them, but for what is the latest by now
+        found = store.read(lambda connection, one=one: find_attempt(connection, asked[one].job, opened[one].number))  # type: ignore[misc]
+        assert found is not None
+        assert replace(found, latest=opened[one].latest) == opened[one]
+    assert store.read(lambda connection: reading.job(connection, "new"))["user"] == "kim"  # type: ignore[index]
+
+
+def test_a_flush_whose_answer_was_lost_is_not_taken_in_twice(store: Store) -> None:
+    opened = begin(store)
+    one = flush(opened, 7, rows=3)
+    store.write(taking_in([one]))
+    store.write(taking_in([one]))
+    store.write(taking_in([flush(opened, 9, rows=2, first=3)]))
+    assert store.read(lambda connection: connection.execute(select(func.count()).select_from(t.kept_lines)).scalar()) == 5
+
+
+@pytest.mark.server
+def test_services_that_share_a_database_write_one_after_the_other(postgres: Postgres) -> None:
+    """Webhooks read the audit trail on from where they were: an entry that came late with a lower id would never be told."""
+    url = postgres.database(f"t{time.time_ns()}")
+    first, second = Store(url), Store(url)
+    inside = threading.Event()
+
+    def slowly(connection: Connection) -> None:
+        reading.record(connection, "first", "x", "y", {}, 1.0)
+        inside.set()
+        time.sleep(0.3)
+
+    def seen(connection: Connection) -> list[str]:
+        reading.record(connection, "second", "x", "y", {}, 1.0)
+        return list(connection.execute(select(t.audit.c.who).order_by(t.audit.c.id)).scalars())
+
+    try:
+        first.migrate()
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(first.write, slowly)
+            assert inside.wait(10)
+            assert second.write(seen) == ["first", "second"]
+            writing.result(10)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_what_fails_in_the_middle_leaves_nothing(store: Store) -> None:
+    opened = begin(store)
+    good, bad = flush(opened, 7, rows=3), flush(opened, 8, rows=1)  # the same ord once more: refused
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+        store.write(taking_in([good, bad]))
+    found = store.read(lambda connection: find_attempt(connection, "j", None))
+    assert found is not None
+    assert found.lsn == 0
+    assert store.read(lambda connection: connection.execute(select(func.count()).select_from(t.kept_lines)).scalar()) == 0
+
+
+def test_one_transaction_takes_in_many_each_in_its_own_way(store: Store) -> None:
+    """With a verdict and without, with labels and without, known already, and deleted meanwhile."""
+    plain, failed, healthy, again, gone = (begin(store, name) for name in ("plain", "failed", "healthy", "again", "gone"))
+    store.write(taking_in([flush(again, 4, rows=2)]))
+    store.write(lambda connection: connection.execute(delete(t.attempts).where(t.attempts.c.id == gone.attempt_id)))
+    flushes = [
+        flush(plain, 5, rows=1),
+        flush(gone, 6, rows=1, verdict=Verdict(report(), True, 5.0)),
+        flush(failed, 7, rows=2, verdict=Verdict(report(nodes=("n7",)), True, 5.0)),
+        flush(again, 4, rows=2),
+        flush(healthy, 8, verdict=Verdict(report(outcome="healthy"), True, 5.0)),
+    ]
+    flushes[0].labels = {"user": "eve", "gpus": "16"}
+    store.write(taking_in(flushes))
+    jobs = {job["name"]: job for job in store.read(lambda connection: reading.jobs(connection, limit=9))}
+    assert {name: job["outcome"] for name, job in jobs.items() if name != "gone"} == {
+        "plain": "running",
+        "failed": "failed",
+        "healthy": "healthy",
+        "again": "running",
+    }
+    assert (jobs["plain"]["user"], jobs["plain"]["gpus"], jobs["failed"]["user"]) == ("eve", 16, "kim")
+    assert {name: job["state"] for name, job in jobs.items() if name in ("plain", "failed")} == {
+        "plain": "running",
+        "failed": "ended",
+    }
+    lines = select(t.kept_lines.c.attempt_id, func.count()).group_by(t.kept_lines.c.attempt_id)
+    counts = {row[0]: row[1] for row in store.read(lambda connection: connection.execute(lines).all())}
+    assert counts == {plain.attempt_id: 1, failed.attempt_id: 2, again.attempt_id: 2}
+    assert flushes[2].group_id is not None
+    assert flushes[1].group_id is None
+    assert store.read(lambda connection: reading.node(connection, "n7"))["state"] == "suspect"  # type: ignore[index]
+
+
+def judge(store: Store, opened: Any, lsn: int, made: Report, at: float = 5.0) -> Flush:
+    one = flush(opened, lsn, verdict=Verdict(made, True, at, 60.0))
+    store.write(taking_in([one]))
+    return one
+
+
+def test_groups_count_each_attempt_once_and_follow_a_changed_mind(store: Store) -> None:
+    first, second = begin(store, "a"), begin(store, "b")
+    judge(store, first, 1, report(nodes=("n1", "n2")))
+    judge(store, first, 2, report(nodes=("n1",)))
+    number = judge(store, second, 3, report(nodes=("n1",)), at=9.0).group_id
+    assert number is not None
+    group = store.read(lambda connection: reading.group(connection, number))
+    assert group is not None
+    assert (group["count"], group["last_seen"], group["gpu_seconds_lost"]) == (2, 9.0, 120.0)
+    assert [(one["node"], one["count"]) for one in group["nodes"]] == [("n1", 2)]
+    assert store.read(lambda connection: reading.node(connection, "n2"))["state"] == "ok"  # type: ignore[index]
+    assert store.read(lambda connection: reading.node(connection, "n1"))["failures"] == 2  # type: ignore[index]
+    judge(store, second, 4, report("storage_error", group="other"))
+    assert store.read(lambda connection: reading.group(connection, number))["count"] == 1  # type: ignore[index]
+    judge(store, first, 5, report(outcome="healthy"))
+    assert store.read(lambda connection: reading.group(connection, number))["count"] == 0  # type: ignore[index]
+    assert [one["reason"] for one in store.read(lambda connection: reading.groups(connection, limit=9))] == ["storage_error"]
+
+
+def test_a_resolved_group_regresses(store: Store) -> None:
+    number = judge(store, begin(store, "a"), 1, report()).group_id
+    assert number is not None
+    change = {"state": "resolved"}
+    assert store.write(lambda connection: reading.change_group(connection, number, change, "kim", 6.0))
+    again = judge(store, begin(store, "b"), 2, report())
+    assert again.regressed
+    group = store.read(lambda connection: reading.group(connection, number))
+    assert group is not None
+    assert (group["state"], group["regressed"]) == ("open", True)
+
+
+def test_tokens_are_kept_as_hashes(store: Store) -> None:
+    secret = store.write(lambda connection: create(connection, "ci", "ingest"))
+    (token,) = store.read(listed)
+    assert secret not in repr(token)
+    assert token.valid(time.time())
+    store.write(lambda connection: revoke(connection, "ci"))
+    assert not store.read(listed)[0].valid(time.time())
+    for name, role in (("ci", "ingest"), ("", "read"), ("x", "root")):
+        with pytest.raises(DiagnoseError):
+            store.write(lambda connection, name=name, role=role: create(connection, name, role))
+
+
+def test_the_store_is_a_book_of_learned_rules(store: Store) -> None:
+    book = StoreBook(store)
+    rule = Rule(id="r1", family="filters", pattern="^x", kind="debug", file="learned")
+    known = Learned(rule, "proposed", provenance={"by": "miner"}, lines=("x 1",), created=1.0, changed=1.0)
+    assert book.add(known)
+    assert not book.add(known)
+    book.count("r1", "w", Counts(3, 0, 1, 2.0))
+    book.count("r1", "w", Counts(2, 1, 1, 1.0))
+    found = book.find("r1")
+    assert found is not None
+    assert found.workloads == {"w": Counts(5, 1, 2, 2.0)}
+    assert (found.rule.pattern, found.lines, found.provenance) == ("^x", ("x 1",), {"by": "miner"})
+    assert book.known("^x", "filters") == found
+    assert book.known("^x", "failures") is None
+    assert [one.rule.id for one in book.rules("proposed", "shadow")] == ["r1"]
+    assert not book.write(known, "active")
+
+
+def test_workloads_are_entered_once(store: Store) -> None:
+    book = StoreBook(store)
+    first = Fingerprint((("framework", "megatron"),), (1, 2**64 - 1))
+    book.enrol("w", first)
+    book.enrol("w", Fingerprint((), ()))
+    assert book.workloads() == {"w": first}
+
+
+_PAGES = {
+    "jobs by state": "select * from jobs where state = 'running' order by last_seen desc, id desc limit 50",
+    "jobs by reason": "select * from jobs where reason = 'x' order by last_seen desc, id desc limit 50",
+    "lines of an attempt": "select * from kept_lines where attempt_id = 1 and ord > 7 order by ord limit 200",
+    "occurrences of a group": "select * from occurrences where group_id = 1 order by at desc limit 50",
+    "history of a node": "select * from occurrence_nodes where node = 'x' order by at desc limit 50",
+    "actions that wait": "select * from actions where state = 'proposed' order by created desc limit 50",
+}
+
+
+@pytest.mark.parametrize("query", _PAGES.values(), ids=_PAGES)
+def test_what_pages_ask_has_an_index(tmp_path: Path, query: str) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
+    store.migrate()
+    plan = store.read(lambda connection: [row.detail for row in connection.execute(text(f"explain query plan {query}"))])
+    store.close()
+    assert not [step for step in plan if step.startswith("SCAN")], plan
