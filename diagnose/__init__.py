@@ -1,26 +1,30 @@
 """diagnose: log diagnosis and recovery for GPU clusters that train large language models.
 
-The map, in reading order; a module imports only what stands above it, and ``job`` is the place to begin:
+The way of the data is the list of folders. Read ``job.py`` first: it is the whole path for one job, top to bottom.
 
-    errors shipped cache documents taxonomy report      what the others stand on, and what the outside sees
-    sources lines prefixes                              bytes -> lines
-    rules shapes metrics databases scan engines matcher lines -> verdicts and numbers (and ``_core.c``, the fast twin)
-    verification                                        rules -> objections
-    watch compression snapshot                          verdicts -> the kept log, and its state as bytes
-    evidence tracebacks topology detectors faults       the kept log -> what failed, and who is who
-    suspects diagnosis                                  faults -> root cause
-    clauses hours policy                                what may be done, how often and with whose yes
-    history checkpoints advice wording                  root cause -> what one log speaks for, and words for people
-    fingerprint job                                     what kind of job it is; the path for one job, top to bottom
-    action bursts signals recurrence decision           report, history, cluster -> what is done; the life of an action
-    evaluation                                          labelled cases -> accuracy
-    learned book                                        rules that are learned: states, what they must pass, what keeps them
-    nodecheck launchers rounds probe                    which node is bad: the rule, and how it is run on the nodes
-    rollback client                                     where training goes on after a spike; what its scripts call
-    agent                                               the model's side; imported only where it is called
-    learning learner                                    unknown lines -> learned rules: of logs, and beside a running job
-    shipping guard                                      logs on their way to a service; a folder that one process has
-    cli                                                 one module a command
+    reading         bytes -> lines
+    matching        lines -> verdicts and numbers      (by the rules of ``knowledge``)
+    compression     verdicts -> the kept log
+    diagnosis       the kept log -> root cause
+    decision        root cause, past, policy -> action
+    job             these five, put together
+
+Beside the path:
+
+    knowledge       rules, reasons, shipped documents
+    verification    a rule -> objections
+    redaction       text -> text without secrets
+    model  agent    the door to a model; what it is asked about failures
+    learning        unknown lines -> learned rules
+    accuracy        labelled cases -> how often we are right
+    nodecheck       nodes -> which one is bad
+    shipping        logs -> a service
+    cli             one module per command
+    client          what training scripts call; standard library only
+    report  errors  cache  folder_lock      what the others stand on
+
+Who may import whom is written in pyproject.toml (``tool.importlinter``) and checked by ``./test``. A package's ``__all__``
+names the modules that other packages may use.
 """
 
 from __future__ import annotations

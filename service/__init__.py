@@ -1,19 +1,25 @@
 """The service: many jobs, kept, acted upon; a thin shell over ``diagnose``.
 
-The map, in reading order; a module imports only what stands above it:
+The way of a push, from request to action:
 
-    errors settings batch               refusals; all configuration; what every protocol becomes
-    journal                             accepted bytes, on disk before the answer
-    store                               tables, migrations; all SQL is here
-    telemetry events flusher            numbers for Prometheus; what happens; what was read goes into the database
-    concealment rawlog archive          raw logs, if they are wanted: behind the journal, on disk for good
-    verdicts attempts scanners          one attempt while it is live, and the threads that read
-    jobs ingest                         all that is live; the one door for logs
-    retention                           what is deleted: by age, by size, because somebody says so
-    protocols                           ways logs arrive: request -> batches
-    actions                             diagnosis -> decision -> action: who says yes, who carries it out
-    outgoing signing executors          requests to others, signed; ways to act: Slurm, Kubernetes, a webhook, a program
-    dispatch remote                     approved orders -> executors, once; the same from afar
-    auth service api app server         tokens; the parts put together; one router a noun; HTTP
-    dashboard demo                      the pages for people; a week to look at
+    api  intake     a request of any protocol -> batches
+    journal         batches -> on disk, before the answer
+    live            the journal -> the state of each running job, and its diagnosis
+    store           what is known -> SQLite or PostgreSQL; all SQL is here
+    acting          a diagnosis -> a decision -> an order -> what came of it
+    notify          what happened -> webhooks
+
+Beside the way:
+
+    raw             raw logs, if they are wanted
+    learning        kept lines -> learned rules and a model's diagnoses, in a process of its own
+    retention       what is deleted, and when
+    net             requests to others: guarded and signed
+    auth  names  settings  events  telemetry  errors
+    nvrx            the API of NVIDIA's resiliency extension
+    runtime         the parts, put together; ``app`` and ``server`` put HTTP around them
+    dashboard       the pages for people
+    demo            a week of sample jobs to look at
+
+Who may import whom is written in pyproject.toml (``tool.importlinter``) and checked by ``./test``.
 """

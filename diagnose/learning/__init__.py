@@ -1,0 +1,3 @@
+"""Lines that no rule knows in; verified rules with a record of where they come from out."""
+
+__all__ = ["learned_rule", "lesson", "live", "miner", "sqlite", "write_failures", "write_filters"]

@@ -9,3 +9,5 @@
 Everything is sent with its offset in its source, and the service takes every byte once: whoever is killed, on either side, just
 sends again from where the other stands.
 """
+
+__all__ = ["destination", "patterns", "pipes", "runner", "send", "spool"]

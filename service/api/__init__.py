@@ -1,1 +1,1 @@
-"""The routes, one router a noun."""
+"""Requests in; answers out: one router per noun. ``bodies`` says what they take and answer."""

@@ -1,0 +1,3 @@
+"""Kept lines and confirmed failures in; learned rules and a model's diagnoses out, by a process of its own."""
+
+__all__ = ["corpus", "host", "vllm"]
