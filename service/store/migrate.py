@@ -6,14 +6,18 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine
+
+from diagnose.errors import DiagnoseError
 
 SCRIPTS = Path(__file__).resolve().parent / "migrations"
 _LOCK = 7_304_118_225
 """two services that start at once on one PostgreSQL take turns"""
 
 
-def upgrade(engine: Engine, to: str = "head") -> None:
+def upgrade(engine: Engine) -> None:
     """Run what is missing, all in one transaction."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
@@ -25,6 +29,19 @@ def upgrade(engine: Engine, to: str = "head") -> None:
         config = Config()
         config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
         config.attributes["connection"] = connection
-        command.upgrade(config, to)
+        _check_known(connection, ScriptDirectory.from_config(config))
+        command.upgrade(config, "head")
     if engine.dialect.name == "sqlite":
         engine.dispose()  # connections that are made from now on look after foreign keys
+
+
+def _check_known(connection: Connection, scripts: ScriptDirectory) -> None:
+    """A database that another version made is left as it is: its tables may mean something else."""
+    known = {script.revision for script in scripts.walk_revisions()}
+    unknown = set(MigrationContext.configure(connection).get_current_heads()) - known
+    if unknown:
+        raise DiagnoseError(
+            f"the database was made by another version of diagnose (its tables are at {', '.join(sorted(unknown))})",
+            where=connection.engine.url.render_as_string(hide_password=True),
+            remedy="install the version that made it, or give another database or data folder",
+        )

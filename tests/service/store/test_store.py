@@ -34,7 +34,6 @@ from service.store.attempts import (
     taking_in,
 )
 from service.store.learned_rules import StoreBook
-from service.store.migrate import upgrade
 from service.store.tokens import create, listed, revoke
 from tests.support.servers import Postgres
 
@@ -48,10 +47,19 @@ def test_migrations_make_what_the_tables_say(store: Store) -> None:
     assert store.read(differences) == []
 
 
+def test_a_database_of_another_version_is_refused_in_one_sentence_and_left_as_it_is(store: Store) -> None:
+    store.write(lambda connection: connection.exec_driver_sql("update alembic_version set version_num = '9999'"))
+
+    with pytest.raises(DiagnoseError, match=r"made by another version of diagnose .*9999.*install the version that made it"):
+        store.migrate()
+
+    assert store.read(lambda c: c.exec_driver_sql("select version_num from alembic_version").scalar()) == "9999"
+
+
 def test_no_key_is_given_twice(tmp_path: Path) -> None:
-    """Not even in a database whose tables were made when SQLite could: and what they hold is carried over."""
+    """SQLite would give the key of what was deleted to what comes next: whoever holds on to it would act on another job."""
     store = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    upgrade(store.engine, "0010")
+    store.migrate()
 
     def fill(connection: Connection) -> None:
         for job in (1, 2):
@@ -65,7 +73,6 @@ def test_no_key_is_given_twice(tmp_path: Path) -> None:
 
     try:
         store.write(fill)
-        store.migrate()
         assert store.read(ids) == [[1, 2]] * 3
         store.write(lambda connection: connection.exec_driver_sql("delete from jobs where id = 2"))
         assert store.read(ids) == [[1]] * 3, "foreign keys are looked after again"

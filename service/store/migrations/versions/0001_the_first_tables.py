@@ -27,6 +27,17 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_audit_subject_at"), ["subject", "at"], unique=False)
 
     op.create_table(
+        "deletions",
+        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("lsn", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("done", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("job", name=op.f("pk_deletions")),
+    )
+    with op.batch_alter_table("deletions", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_deletions_lsn"), ["lsn"], unique=False)
+
+    op.create_table(
         "groups",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("fingerprint", sa.Text(), nullable=False),
@@ -55,6 +66,34 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_groups_state_last_seen"), ["state", "last_seen"], unique=False)
 
     op.create_table(
+        "incidents",
+        sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("fields", sa.JSON(), nullable=False),
+        sa.Column("embedder", sa.Text(), nullable=True),
+        sa.Column("vector", sa.LargeBinary(), nullable=True),
+        sa.Column("remembered", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_incidents")),
+        sa.UniqueConstraint("id", name=op.f("uq_incidents_id")),
+    )
+    with op.batch_alter_table("incidents", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_incidents_embedder"), ["embedder"], unique=False)
+
+    op.create_table(
+        "isolations",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("by", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=True),
+        sa.Column("released", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_isolations")),
+    )
+    with op.batch_alter_table("isolations", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_isolations_node_at"), ["node", "at"], unique=False)
+        batch_op.create_index(batch_op.f("ix_isolations_released"), ["released"], unique=False)
+
+    op.create_table(
         "jobs",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -73,6 +112,7 @@ def upgrade() -> None:
         sa.Column("last_seen", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
         sa.UniqueConstraint("name", name=op.f("uq_jobs_name")),
+        sqlite_autoincrement=True,
     )
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_jobs_category_last_seen"), ["category", "last_seen"], unique=False)
@@ -82,6 +122,21 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_jobs_reason_last_seen"), ["reason", "last_seen"], unique=False)
         batch_op.create_index(batch_op.f("ix_jobs_state_last_seen"), ["state", "last_seen"], unique=False)
         batch_op.create_index(batch_op.f("ix_jobs_user_last_seen"), ["user", "last_seen"], unique=False)
+
+    op.create_table(
+        "node_checks",
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("result", sa.Text(), nullable=False),
+        sa.Column("why", sa.Text(), nullable=True),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("tested", sa.Integer(), nullable=False),
+        sa.Column("rounds", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("node", "at", name=op.f("pk_node_checks")),
+        sqlite_with_rowid=False,
+    )
+    with op.batch_alter_table("node_checks", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_node_checks_at"), ["at"], unique=False)
 
     op.create_table(
         "nodes",
@@ -141,7 +196,18 @@ def upgrade() -> None:
         sa.Column("events", sa.JSON(), nullable=False),
         sa.Column("active", sa.Boolean(), nullable=False),
         sa.Column("created", sa.Double(), nullable=False),
+        sa.Column("cursor", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("off_because", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_webhooks")),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "workloads",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("metadata", sa.JSON(), nullable=False),
+        sa.Column("sketch", sa.JSON(), nullable=False),
+        sa.Column("created", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_workloads")),
     )
     op.create_table(
         "attempts",
@@ -163,13 +229,19 @@ def upgrade() -> None:
         sa.Column("lines_kept", sa.BigInteger(), nullable=False),
         sa.Column("bytes_kept", sa.BigInteger(), nullable=False),
         sa.Column("dropped", sa.JSON(), nullable=True),
+        sa.Column("hits", sa.JSON(), nullable=True),
         sa.Column("phase", sa.Text(), nullable=True),
         sa.Column("step", sa.Double(), nullable=True),
         sa.Column("loss", sa.Double(), nullable=True),
+        sa.Column("training_at", sa.Double(), nullable=True),
         sa.Column("progress_at", sa.Double(), nullable=True),
+        sa.Column("workload", sa.Text(), nullable=True),
+        sa.Column("lines_deleted", sa.Double(), nullable=True),
+        sa.Column("raw_deleted", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_attempts_job_id_jobs"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_attempts")),
         sa.UniqueConstraint("job_id", "number", name=op.f("uq_attempts_job_id_number")),
+        sqlite_autoincrement=True,
     )
     with op.batch_alter_table("attempts", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_attempts_ended_at"), ["ended_at"], unique=False)
@@ -194,6 +266,20 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("deliveries", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_deliveries_state_next_at"), ["state", "next_at"], unique=False)
+        batch_op.create_index("ix_deliveries_webhook_id_state", ["webhook_id", "state", "id"], unique=False)
+
+    op.create_table(
+        "incident_words",
+        sa.Column("word", sa.Text(), nullable=False),
+        sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["number"], ["incidents.number"], name=op.f("fk_incident_words_number_incidents"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("word", "number", name=op.f("pk_incident_words")),
+        sqlite_with_rowid=False,
+    )
+    with op.batch_alter_table("incident_words", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_incident_words_number"), ["number"], unique=False)
 
     op.create_table(
         "rule_counts",
@@ -228,18 +314,39 @@ def upgrade() -> None:
         sa.Column("created", sa.Double(), nullable=False),
         sa.Column("changed", sa.Double(), nullable=False),
         sa.Column("expires", sa.Double(), nullable=True),
+        sa.Column("not_before", sa.Double(), server_default="0", nullable=False),
+        sa.Column("claims", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("late", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("notes", sa.JSON(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("incident", sa.Text(), nullable=True),
+        sa.Column("avoid", sa.JSON(), nullable=True),
         sa.ForeignKeyConstraint(
             ["attempt_id"], ["attempts.id"], name=op.f("fk_actions_attempt_id_attempts"), ondelete="CASCADE"
         ),
         sa.ForeignKeyConstraint(["group_id"], ["groups.id"], name=op.f("fk_actions_group_id_groups")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_actions")),
         sa.UniqueConstraint("key", name=op.f("uq_actions_key")),
+        sqlite_autoincrement=True,
     )
     with op.batch_alter_table("actions", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_actions_attempt_id"), ["attempt_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_actions_created"), ["created"], unique=False)
         batch_op.create_index(batch_op.f("ix_actions_state_created"), ["state", "created"], unique=False)
 
+    op.create_table(
+        "checkpoints",
+        sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("step", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("path", sa.Text(), nullable=False),
+        sa.Column("healthy", sa.Boolean(), nullable=True),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["attempt_id"], ["attempts.id"], name=op.f("fk_checkpoints_attempt_id_attempts"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("attempt_id", "step", name=op.f("pk_checkpoints")),
+        sqlite_with_rowid=False,
+    )
     op.create_table(
         "corrections",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -260,6 +367,17 @@ def upgrade() -> None:
     with op.batch_alter_table("corrections", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_corrections_attempt_id_at"), ["attempt_id", "at"], unique=False)
 
+    op.create_table(
+        "decisions",
+        sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("about", sa.Double(), nullable=False),
+        sa.Column("made_at", sa.Double(), nullable=False),
+        sa.Column("decision", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["attempt_id"], ["attempts.id"], name=op.f("fk_decisions_attempt_id_attempts"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("attempt_id", name=op.f("pk_decisions")),
+    )
     op.create_table(
         "diagnoses",
         sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -283,6 +401,7 @@ def upgrade() -> None:
     with op.batch_alter_table("diagnoses", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_diagnoses_category_made_at"), ["category", "made_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_diagnoses_group_id"), ["group_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_diagnoses_rule"), ["rule"], unique=False)
 
     op.create_table(
         "kept_lines",
@@ -318,7 +437,7 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     with op.batch_alter_table("occurrence_nodes", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_occurrence_nodes_group_id"), ["group_id"], unique=False)
+        batch_op.create_index("ix_occurrence_nodes_group_id_node", ["group_id", "node", "at"], unique=False)
         batch_op.create_index(batch_op.f("ix_occurrence_nodes_node_at"), ["node", "at"], unique=False)
 
     op.create_table(
@@ -342,8 +461,22 @@ def upgrade() -> None:
     with op.batch_alter_table("occurrences", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_occurrences_at"), ["at"], unique=False)
         batch_op.create_index(batch_op.f("ix_occurrences_group_id_at"), ["group_id", "at"], unique=False)
+        batch_op.create_index("ix_occurrences_group_id_job_id", ["group_id", "job_id"], unique=False)
+        batch_op.create_index("ix_occurrences_group_id_user", ["group_id", "user"], unique=False)
         batch_op.create_index(batch_op.f("ix_occurrences_job_id"), ["job_id"], unique=False)
 
+    op.create_table(
+        "progress",
+        sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
+        sa.Column("step", sa.BigInteger(), nullable=False),
+        sa.Column("loss", sa.Double(), nullable=True),
+        sa.Column("loss_is", sa.Text(), nullable=True),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["attempt_id"], ["attempts.id"], name=op.f("fk_progress_attempt_id_attempts"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("attempt_id", name=op.f("pk_progress")),
+    )
     op.create_table(
         "series",
         sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -380,34 +513,68 @@ def upgrade() -> None:
     with op.batch_alter_table("sources", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_sources_node"), ["node"], unique=False)
 
+    op.create_table(
+        "tasks",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("ref", sa.Text(), nullable=False),
+        sa.Column("detail", sa.JSON(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("tries", sa.Integer(), nullable=False),
+        sa.Column("created", sa.Double(), nullable=False),
+        sa.Column("changed", sa.Double(), nullable=False),
+        sa.Column("result", sa.JSON(), nullable=True),
+        sa.Column("before", sa.LargeBinary(), nullable=True),
+        sa.ForeignKeyConstraint(["attempt_id"], ["attempts.id"], name=op.f("fk_tasks_attempt_id_attempts"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tasks")),
+        sa.UniqueConstraint("kind", "attempt_id", "ref", name=op.f("uq_tasks_kind_attempt_id_ref")),
+    )
+    with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_tasks_attempt_id"), ["attempt_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_tasks_ref"), ["ref"], unique=False)
+        batch_op.create_index(batch_op.f("ix_tasks_state_id"), ["state", "id"], unique=False)
+
 
 def downgrade() -> None:
+    with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_tasks_state_id"))
+        batch_op.drop_index(batch_op.f("ix_tasks_ref"))
+        batch_op.drop_index(batch_op.f("ix_tasks_attempt_id"))
+
+    op.drop_table("tasks")
     with op.batch_alter_table("sources", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_sources_node"))
 
     op.drop_table("sources")
     op.drop_table("series")
+    op.drop_table("progress")
     with op.batch_alter_table("occurrences", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_occurrences_job_id"))
+        batch_op.drop_index("ix_occurrences_group_id_user")
+        batch_op.drop_index("ix_occurrences_group_id_job_id")
         batch_op.drop_index(batch_op.f("ix_occurrences_group_id_at"))
         batch_op.drop_index(batch_op.f("ix_occurrences_at"))
 
     op.drop_table("occurrences")
     with op.batch_alter_table("occurrence_nodes", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_occurrence_nodes_node_at"))
-        batch_op.drop_index(batch_op.f("ix_occurrence_nodes_group_id"))
+        batch_op.drop_index("ix_occurrence_nodes_group_id_node")
 
     op.drop_table("occurrence_nodes")
     op.drop_table("kept_lines")
     with op.batch_alter_table("diagnoses", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_diagnoses_rule"))
         batch_op.drop_index(batch_op.f("ix_diagnoses_group_id"))
         batch_op.drop_index(batch_op.f("ix_diagnoses_category_made_at"))
 
     op.drop_table("diagnoses")
+    op.drop_table("decisions")
     with op.batch_alter_table("corrections", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_corrections_attempt_id_at"))
 
     op.drop_table("corrections")
+    op.drop_table("checkpoints")
     with op.batch_alter_table("actions", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_actions_state_created"))
         batch_op.drop_index(batch_op.f("ix_actions_created"))
@@ -415,7 +582,12 @@ def downgrade() -> None:
 
     op.drop_table("actions")
     op.drop_table("rule_counts")
+    with op.batch_alter_table("incident_words", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_incident_words_number"))
+
+    op.drop_table("incident_words")
     with op.batch_alter_table("deliveries", schema=None) as batch_op:
+        batch_op.drop_index("ix_deliveries_webhook_id_state")
         batch_op.drop_index(batch_op.f("ix_deliveries_state_next_at"))
 
     op.drop_table("deliveries")
@@ -425,6 +597,7 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_attempts_ended_at"))
 
     op.drop_table("attempts")
+    op.drop_table("workloads")
     op.drop_table("webhooks")
     op.drop_table("tokens")
     with op.batch_alter_table("rules", schema=None) as batch_op:
@@ -436,6 +609,10 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_nodes_last_failure"))
 
     op.drop_table("nodes")
+    with op.batch_alter_table("node_checks", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_node_checks_at"))
+
+    op.drop_table("node_checks")
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_jobs_user_last_seen"))
         batch_op.drop_index(batch_op.f("ix_jobs_state_last_seen"))
@@ -446,6 +623,15 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_jobs_category_last_seen"))
 
     op.drop_table("jobs")
+    with op.batch_alter_table("isolations", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_isolations_released"))
+        batch_op.drop_index(batch_op.f("ix_isolations_node_at"))
+
+    op.drop_table("isolations")
+    with op.batch_alter_table("incidents", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_incidents_embedder"))
+
+    op.drop_table("incidents")
     with op.batch_alter_table("groups", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_groups_state_last_seen"))
         batch_op.drop_index(batch_op.f("ix_groups_reason_last_seen"))
@@ -454,6 +640,10 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_groups_category_last_seen"))
 
     op.drop_table("groups")
+    with op.batch_alter_table("deletions", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_deletions_lsn"))
+
+    op.drop_table("deletions")
     with op.batch_alter_table("audit", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_audit_subject_at"))
         batch_op.drop_index(batch_op.f("ix_audit_at"))
