@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from diagnose.decision.action import key_of
-from diagnose.decision.decide import Decision, decide, decide_node
+from diagnose.decision.decide import decide
 from diagnose.decision.history import (
     Attempt,
     Checkpoint,
@@ -37,7 +37,10 @@ from diagnose.decision.history import (
     NodeState,
     PastAction,
 )
-from diagnose.decision.policy import Policy, shipped_policy
+from diagnose.decision.node import decide_node
+from diagnose.decision.policy import Policy
+from diagnose.decision.policy_file import shipped_policy
+from diagnose.decision.result import Decision
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import SCHEMA, Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from diagnose.compression.kept_log import Compression, points
 from diagnose.compression.workload import FIRST, HEAD, Fingerprint, fingerprint
-from diagnose.decision.policy import shipped_policy
+from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis import wording
 from diagnose.diagnosis.evidence import Event, Evidence, gather, normal
 from diagnose.diagnosis.faults import Fault

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 
-from diagnose.decision.policy import over_shipped, shipped_policy
+from diagnose.decision.policy_file import over_shipped, shipped_policy
 from diagnose.knowledge.rules import RuleSet
 from service.acting.actions import Actions
 from service.acting.dispatch import Dispatch, name_in

@@ -22,7 +22,7 @@ from typing import Any
 
 from diagnose.agent.incidents import Incident, Incidents, Similar, Vectors
 from diagnose.agent.retrieval import Material, choose, likely
-from diagnose.decision.policy import shipped_policy
+from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.faults import Fault
 from diagnose.diagnosis.root_cause import group_of

@@ -16,7 +16,7 @@ from diagnose.cli.terminal import Style, table, wrapped
 from diagnose.errors import DiagnoseError
 
 if TYPE_CHECKING:
-    from diagnose.decision.decide import Decision
+    from diagnose.decision.result import Decision
     from diagnose.report import Report
 
 _MOST_BYTES = 256 << 20
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from diagnose.decision.policy import objections, over_shipped, shipped_policy
+    from diagnose.decision.policy_file import objections, over_shipped, shipped_policy
 
     path = Path(arguments.file) if arguments.file else None
     wrong = objections(path)
@@ -65,7 +65,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     from diagnose.decision.decide import decide
     from diagnose.decision.history import Situation, situation
-    from diagnose.decision.policy import over_shipped, shipped_policy
+    from diagnose.decision.policy_file import over_shipped, shipped_policy
 
     policy = over_shipped(Path(arguments.policy)) if arguments.policy else shipped_policy()
     known = situation(_read(arguments.history), arguments.history) if arguments.history else Situation()

@@ -1,12 +1,14 @@
 """What a job can go back to: the checkpoints that its log tells of, and which one when the loss went wrong.
 
 A checkpoint of step n holds the weights after n steps; batch n is the one that step n learns from. What lies shortly before
-the onset is not trusted either: the loss shows what the weights took in some steps ago.
+the onset is not trusted either: the loss shows what the weights took in some steps ago. ``start`` says where the next attempt
+begins once roll-backs were decided: at the newest healthy checkpoint, without the batches that did it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from diagnose.decision.history import Checkpoint
 from diagnose.decision.policy import Rollback
@@ -16,6 +18,36 @@ from diagnose.reading.prefixes import body_start
 MOST = 256
 _WORDS = (b"heckpoint", b"saving model")
 _MOST_STEP = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint, as the training side reported it."""
+
+    attempt: int
+    step: int
+    path: str
+    healthy: bool | None = None
+    """None: nobody said"""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRollback:
+    """A decision: what this attempt and those before it saved after batch ``first`` is spoilt."""
+
+    attempt: int
+    first: int
+    last: int
+    """the batches to skip, both included"""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    step: int | None
+    path: str | None
+    skip: list[tuple[int, int]]
+    """in order, apart from each other"""
+    why: str
 
 
 def saved(facts: Iterable[tuple[int, bytes]], rules: Sequence[Rule]) -> tuple[Checkpoint, ...]:
@@ -56,3 +88,38 @@ def newest(checkpoints: Iterable[Checkpoint], at_most: int, below: int | None = 
     good = [one for one in known if one.step <= at_most and one.step not in spoilt and (below is None or one.step < below)]
     # Told by the training side counts more than read in a log; whole more than begun.
     return max(good, key=lambda one: (one.step, one.complete, one.told_by == "api", one.path is not None), default=None)
+
+
+def start(checkpoints: Iterable[Saved], rollbacks: Iterable[PastRollback]) -> Start:
+    """From where the next attempt starts, and what it leaves out.
+
+    What a later attempt saved is not spoilt by what an earlier one met: it had skipped those batches.
+    """
+    decided = list(rollbacks)
+    known = list(checkpoints)
+    usable = [
+        one
+        for one in known
+        if one.healthy is not False and not any(one.attempt <= bad.attempt and one.step > bad.first for bad in decided)
+    ]
+    last = max(usable, key=lambda one: (one.step, one.attempt), default=None)
+    skip = [
+        (first, end) for first, end in _joined((bad.first, bad.last) for bad in decided) if last is None or end >= last.step
+    ]
+    if last is None:
+        why = "No checkpoint was reported that can be used." if known else "No checkpoint was reported."
+    elif len(usable) < len(known):
+        why = f"The newest healthy checkpoint is of step {last.step}; {len(known) - len(usable)} were set aside."
+    else:
+        why = f"The newest checkpoint is of step {last.step}."
+    return Start(last.step if last else None, last.path if last else None, skip, why)
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted((first, last) for first, last in ranges if first <= last):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined

@@ -20,9 +20,11 @@ from sqlalchemy import Connection
 
 from diagnose.decision import action as life
 from diagnose.decision.action import Record, key_of
-from diagnose.decision.decide import Decision, decide, decide_node
+from diagnose.decision.decide import decide
 from diagnose.decision.history import latest_check
+from diagnose.decision.node import decide_node
 from diagnose.decision.policy import ISOLATE, RELEASE, Policy
+from diagnose.decision.result import Decision
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.events import Events

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
 
-from diagnose.decision.rollback import start
+from diagnose.decision.checkpoints import start
 from service.api import bodies
 from service.api.common import REFUSALS, Here, JobName, Sender
 from service.errors import Unknown

@@ -14,7 +14,7 @@ from typing import IO, Any
 from sqlalchemy import Connection, select
 
 from diagnose.accuracy import COLUMNS
-from diagnose.decision.policy import shipped_policy
+from diagnose.decision.policy_file import shipped_policy
 from service.store import reading
 from service.store import tables as t
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from diagnose.decision.action import Record
-from diagnose.decision.decide import Decision
+from diagnose.decision.result import Decision
 from service.store import tables as t
 from service.store.reading import record as entered
 from service.store.upsert import upsert

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select
 
-from diagnose.decision.rollback import RollBack, Saved
+from diagnose.decision.checkpoints import PastRollback, Saved
 from service.store import tables as t
 from service.store.upsert import upsert
 
@@ -47,7 +47,7 @@ def checkpoints(connection: Connection, job: str) -> list[Saved]:
     return [Saved(row.number, row.step, row.path, row.healthy) for row in rows]
 
 
-def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list[tuple[int, RollBack]]:
+def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list[tuple[int, PastRollback]]:
     """Roll-backs of a job with the ids of their actions, in these states."""
     a, x = t.attempts.c, t.actions.c
     rows = connection.execute(
@@ -57,7 +57,7 @@ def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list
         .where(t.jobs.c.name == job, x.kind == "rollback_and_skip", x.state.in_(states))
         .order_by(x.id)
     )
-    return [(row.id, RollBack(row.number, *map(int, row.skip_batches))) for row in rows if row.skip_batches]
+    return [(row.id, PastRollback(row.number, *map(int, row.skip_batches))) for row in rows if row.skip_batches]
 
 
 def latest_progress(connection: Connection, job: str) -> dict[str, Any] | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from diagnose.decision.history import Attempt, Cluster, Failure, History, NodeState, PastAction
-from diagnose.decision.policy import Policy, over_shipped, shipped_policy
+from diagnose.decision.policy import Policy
+from diagnose.decision.policy_file import over_shipped, shipped_policy
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import (
     SCHEMA,

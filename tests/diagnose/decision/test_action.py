@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from diagnose.decision import action as life
 from diagnose.decision.action import ENDED, Record, Refused, admit, key_of
-from diagnose.decision.policy import shipped_policy
+from diagnose.decision.policy_file import shipped_policy
 
 SPANS = shipped_policy().life
 T = 1_800_000_000.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.decision.policy import shipped_policy
+from diagnose.decision.policy_file import shipped_policy
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from tests.support.logs import report_of, steps
 

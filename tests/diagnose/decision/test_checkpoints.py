@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from diagnose.decision.checkpoints import MOST, newest, saved, stretch
+from diagnose.decision.checkpoints import MOST, PastRollback, Saved, newest, saved, start, stretch
 from diagnose.decision.history import Checkpoint
-from diagnose.decision.policy import shipped_policy
+from diagnose.decision.policy_file import shipped_policy
 from tests.support.logs import job_of, report_of, shipped_matcher, steps
 
 ROLLBACK = shipped_policy().rollback
@@ -118,3 +120,55 @@ def test_of_two_words_on_one_step_the_trainings_counts() -> None:
     found = newest([Checkpoint(5, "/log"), Checkpoint(5, "/api", told_by="api"), Checkpoint(5, "/begun", complete=False)], 9)
     assert found is not None
     assert found.path == "/api"
+
+
+# --- where the next attempt begins ---
+
+
+def told(attempt: int, *steps: int) -> list[Saved]:
+    return [Saved(attempt, step, f"ckpt/{attempt}/{step}") for step in steps]
+
+
+SPIKE = PastRollback(1, 110, 130)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "rollbacks", "path", "skip"),
+    [
+        ([], [], None, []),
+        (told(1, 20, 40), [], "ckpt/1/40", []),
+        (told(1, 40, 100, 120, 140), [SPIKE], "ckpt/1/100", [(110, 130)]),
+        (told(1, 110, 111), [SPIKE], "ckpt/1/110", [(110, 130)]),  # after 110 steps batch 110 was not yet trained on
+        ([*told(1, 40, 100), Saved(1, 105, "bad", healthy=False)], [SPIKE], "ckpt/1/100", [(110, 130)]),
+        (told(1, 120, 140), [SPIKE], None, [(110, 130)]),
+        (told(1, 100, 140) + told(2, 120, 160), [SPIKE], "ckpt/2/160", []),  # the second attempt had skipped them
+        (told(1, 100) + told(2, 120), [SPIKE], "ckpt/2/120", [(110, 130)]),
+        (told(1, 100) + told(2, 150, 200), [SPIKE, PastRollback(2, 180, 190)], "ckpt/2/150", [(180, 190)]),
+        (told(1, 100) + told(2, 105), [SPIKE, PastRollback(2, 131, 140)], "ckpt/2/105", [(110, 140)]),
+        (told(1, 100) + told(2, 100), [], "ckpt/2/100", []),
+    ],
+)
+def test_the_newest_healthy_checkpoint_before_the_batches(
+    checkpoints: list[Saved], rollbacks: list[PastRollback], path: str | None, skip: list[tuple[int, int]]
+) -> None:
+    found = start(checkpoints, rollbacks)
+    assert (found.path, found.skip) == (path, skip)
+    assert found.why.endswith(".")
+
+
+_points = st.builds(Saved, st.integers(1, 3), st.integers(0, 60), st.just("p"), st.sampled_from([None, True, False]))
+_backs = st.builds(lambda attempt, first, more: PastRollback(attempt, first, first + more), *[st.integers(1, 40)] * 3)
+
+
+@given(st.lists(_points), st.lists(_backs))
+def test_never_spoilt_and_every_bad_batch_ahead_is_left_out(checkpoints: list[Saved], rollbacks: list[PastRollback]) -> None:
+    found = start(checkpoints, rollbacks)
+    fit = [
+        c.step
+        for c in checkpoints
+        if c.healthy is not False and all(c.attempt > r.attempt or c.step <= r.first for r in rollbacks)
+    ]
+    assert found.step == max(fit, default=None)
+    skipped = {batch for first, last in found.skip for batch in range(first, last + 1)}
+    assert {b for r in rollbacks for b in range(r.first, r.last + 1) if b >= (found.step or 0)} <= skipped
+    assert skipped <= {b for r in rollbacks for b in range(r.first, r.last + 1)}

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from diagnose.decision.clauses import MODES
-from diagnose.decision.decide import LOOKS, RESTARTS, Decision, decide, decide_node
+from diagnose.decision.decide import LOOKS, decide
 from diagnose.decision.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, PastAction
-from diagnose.decision.policy import shipped_policy
+from diagnose.decision.node import decide_node
+from diagnose.decision.policy_file import shipped_policy
+from diagnose.decision.result import RESTARTS, Decision
 from diagnose.errors import RuleError
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Report

@@ -1,4 +1,4 @@
-"""rules/policy.yaml and what a site lays over it: what is read, and what is said about what is wrong."""
+"""What a policy answers: whose mode counts, which class a job belongs to, who may say yes."""
 
 from __future__ import annotations
 
@@ -6,69 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.decision.policy import objections, over_shipped, read, shipped_policy
-from diagnose.errors import RuleError
-from tests.conftest import ROOT
-
-SHIPPED = ROOT / "rules" / "policy.yaml"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("actions: 3", "a policy is a mapping with actions"),
-        ("actions: {hang: {kind: restart, why: x}}", "no action for the reason"),
-    ],
-)
-def test_a_bad_policy_says_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "policy.yaml").write_text(text)
-    with pytest.raises(RuleError, match=said):
-        read(tmp_path / "policy.yaml")
-
-
-def test_an_unknown_reason_in_the_policy(tmp_path: Path) -> None:
-    shipped = (ROOT / "rules" / "policy.yaml").read_text()
-    (tmp_path / "policy.yaml").write_text(shipped + "  bad_luck: {kind: restart, why: x}\n")
-    with pytest.raises(RuleError, match="unknown reason 'bad_luck'"):
-        read(tmp_path / "policy.yaml")
+from diagnose.decision.policy_file import over_shipped
 
 
 def site(folder: Path, text: str) -> Path:
     path = folder / "site.yaml"
     path.write_text(text)
     return path
-
-
-def test_the_shipped_policy_observes_and_nothing_is_wrong_with_it() -> None:
-    assert objections() == []
-    policy = shipped_policy()
-    assert policy.mode == "observe"
-    assert policy.modes == {}
-    assert policy.signals.needed >= 2
-
-
-def test_a_site_says_only_what_differs(tmp_path: Path) -> None:
-    policy = over_shipped(site(tmp_path, "modes: {restart: auto}\nlimits: {isolations_per_hour: 1}\n"))
-    assert policy.modes == {"restart": "auto"}
-    assert policy.limits.isolations_per_hour == 1
-    assert policy.limits.isolated_share == shipped_policy().limits.isolated_share
-    assert policy.line("limits.isolations_per_hour") == f"{tmp_path}/site.yaml:2"
-    assert policy.line("limits.isolated_share").startswith(str(SHIPPED))
-
-
-def test_a_budget_takes_what_it_leaves_out_from_above(tmp_path: Path) -> None:
-    text = """
-budgets: {default: {attempts: 2}, hang: {backoff: 7m}}
-classes:
-  - {name: big, match: {gpus_at_least: 64}, budgets: {hang: {attempts: 9}}}
-"""
-    policy = over_shipped(site(tmp_path, text))
-    shipped = shipped_policy().budgets["default"]
-    big = policy.class_of("x", {}, 64)
-    assert (policy.budget("hang").attempts, policy.budget("hang").backoff_s) == (2, 420)
-    assert policy.budget("storage_error").attempts == 8
-    assert (policy.budget("hang", big).attempts, policy.budget("hang", big).backoff_s) == (9, 420)
-    assert policy.budget("key_error", big).backoff_s == shipped.backoff_s
 
 
 @pytest.mark.parametrize(
@@ -122,88 +66,3 @@ def test_which_jobs_a_class_is_for(tmp_path: Path, job: str, labels: dict[str, s
 def test_who_may_say_yes(tmp_path: Path, who: str, roles: list[str], owner: bool, kind: str, may: bool) -> None:
     text = "approvers: {default: ['role:operate', owner], isolate_and_restart: ['user:bob']}"
     assert over_shipped(site(tmp_path, text)).may_approve(kind, who, roles, owner=owner) == may
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
-        pytest.param("mode: off", 1, "mode: 'off' is no mode; use observe, approve or auto", id="mode"),
-        pytest.param("\nmodes: {restrat: auto}", 2, "'restrat' is neither a reason nor an action", id="modes"),
-        pytest.param(
-            "limits:\n  isolation_per_hour: 9", 2, "there is no such clause; those here are isolations_per_hour", id="typo"
-        ),
-        pytest.param(
-            "limits: {isolated_share: 0.05}", 1, "'0.05' is no share that can be used; write a percentage", id="share"
-        ),
-        pytest.param("limits: {isolated_share: 500%}", 1, "is no share", id="share-over-all"),
-        pytest.param("limits: {nodes_at_once: -1}", 1, "'-1' is no whole number", id="negative"),
-        pytest.param("limits: {nodes_at_once: 1e9}", 1, "'1e9' is no whole number", id="exponent"),
-        pytest.param(
-            "budgets: {hang: {backoff: 5}}",
-            1,
-            "'5' is no duration that can be used; write a number and s, m, h or d",
-            id="unit",
-        ),
-        pytest.param("budgets: {bad_luck: {attempts: 5}}", 1, "unknown reason 'bad_luck'", id="budget-reason"),
-        pytest.param("budgets: {hang: {tries: 5}}", 1, "budgets.hang.tries: there is no such clause", id="budget-typo"),
-        pytest.param("signals: {needed: 1}", 1, "one signal alone would isolate a node", id="one-signal"),
-        pytest.param("signals: {strong_xids: [x]}", 1, "holds something else than whole numbers", id="xids"),
-        pytest.param("bursts: {hold_most: 1s}", 1, "is shorter than hold", id="hold"),
-        pytest.param("bursts: {families: {a: [hang], b: [hang]}}", 1, "hang is in two families", id="families"),
-        pytest.param("approvers: {default: [operators]}", 1, "'operators' names nobody", id="approver"),
-        pytest.param("confidence: {default: 75}", 1, "'75' is no confidence", id="confidence"),
-        pytest.param(
-            "quiet_hours:\n  - {from: '22:00', to: '07:00', zone: Mars/Base, at_most: approve}", 2, "is no time zone", id="zone"
-        ),
-        pytest.param(
-            "quiet_hours: [{from: '22:00', to: '07:00', zone: ../../etc/passwd, at_most: approve}]",
-            1,
-            "is no time zone",
-            id="path",
-        ),
-        pytest.param(
-            "quiet_hours: [{from: '25:00', to: '07:00', zone: UTC, at_most: approve}]", 1, "'25:00' is no time", id="time"
-        ),
-        pytest.param(
-            "quiet_hours: [{from: '07:00', to: '07:00', zone: UTC, at_most: approve}]", 1, "is the same as from", id="empty"
-        ),
-        pytest.param(
-            "quiet_hours: [{from: '22:00', to: '07:00', zone: UTC, at_most: auto}]", 1, "auto holds nothing back", id="auto"
-        ),
-        pytest.param(
-            "quiet_hours: [{days: [sunday], from: '22:00', to: '07:00', zone: UTC, at_most: approve}]", 1, "is no day", id="day"
-        ),
-        pytest.param("classes: [{name: a, mode: auto}]", 1, "the class matches every job", id="class-of-all"),
-        pytest.param("classes: [{match: {job: x}}]", 1, "a class needs a name", id="class-name"),
-        pytest.param(
-            "classes:\n- {name: a, match: {job: x}}\n- {name: b, match: {job: x}}",
-            3,
-            "b matches what a matches before it",
-            id="shadowed",
-        ),
-        pytest.param("actions: {hang: {kind: reboot, why: x}}", 1, "no action for the reason hang", id="action"),
-        pytest.param("limits: [1, 2]", 1, "is no table", id="a-list-for-a-table"),
-        pytest.param("classes: {a: b}", 1, "is no list", id="a-table-for-a-list"),
-        pytest.param("limits: {nodes_at_once: [1]}", 1, "['1'] is no whole number", id="a-list-for-a-number"),
-        pytest.param("mode: auto\nmode: observe", 2, "the key 'mode' stands here twice", id="twice"),
-        pytest.param("[]", None, "a policy is a mapping", id="no-mapping"),
-    ],
-)
-def test_what_is_wrong_with_a_site_file_is_said_with_its_line(tmp_path: Path, text: str, line: int | None, said: str) -> None:
-    path = site(tmp_path, text)
-    with pytest.raises(RuleError) as caught:
-        over_shipped(path)
-    assert said in str(caught.value)
-    assert caught.value.where == (f"{path}:{line}" if line else str(path))
-    assert caught.value.remedy
-
-
-def test_all_that_is_wrong_is_found_at_once(tmp_path: Path) -> None:
-    found = objections(site(tmp_path, "mode: off\nlimits: {nodes_at_once: x}\nsignals: {needed: 1}\n"))
-    assert [one.where for one in found] == [f"{tmp_path}/site.yaml:{line}" for line in (1, 2, 3)]
-
-
-def test_a_whole_policy_of_its_own_is_read_without_the_shipped_one(tmp_path: Path) -> None:
-    path = tmp_path / "own.yaml"
-    path.write_text(SHIPPED.read_text().replace("mode: observe\n", "mode: approve\n", 1))
-    assert read(path).mode == "approve"

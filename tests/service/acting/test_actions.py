@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import update
 
 from diagnose.decision.action import Record
-from diagnose.decision.policy import ISOLATE, RELEASE, Policy, over_shipped
+from diagnose.decision.policy import ISOLATE, RELEASE, Policy
+from diagnose.decision.policy_file import over_shipped
 from diagnose.report import Report
 from service.acting.actions import Actions
 from service.acting.executors.executor import Order

@@ -1,0 +1,120 @@
+"""A decision in the making: what is known about one attempt, and what the questions of ``decide`` have found so far."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from diagnose.decision.action import key_of
+from diagnose.decision.bursts import Incident
+from diagnose.decision.clauses import MODES, Mode
+from diagnose.decision.history import Cluster, History
+from diagnose.decision.policy import JobClass, Policy
+from diagnose.decision.recurrence import attempts_of
+from diagnose.decision.result import Decision, Limit, Step, Tell
+from diagnose.decision.signals import Signal
+from diagnose.report import Action, Report, RestartFrom
+
+_TEXT: Final = 500
+"""characters of the root line that the evidence keeps"""
+
+
+class Case:
+    """A decision in the making."""
+
+    def __init__(self, report: Report, history: History, cluster: Cluster | None, policy: Policy, now: float) -> None:
+        self.report, self.history, self.cluster, self.policy, self.now = report, history, cluster, policy, now
+        self.job, self.attempt, self.diagnosis = report.job.id, report.job.attempt, report.diagnosis
+        self.job_class: JobClass | None = policy.class_of(self.job, history.labels, history.gpus)
+        self.own = tuple(one for one in history.actions if one.job == self.job)
+        """the actions on this job: of a busy cluster's many, so that each is looked at once"""
+        self.attempts = attempts_of(self.attempt, report.diagnosis, history, self.own, now)
+        self.kind, self.why, self.wanted = "none", "", "none"
+        self.nodes: list[str] = []
+        self.avoid: list[str] = []
+        self.check: list[str] = []
+        self.check_first: list[str] = []
+        self.restart_from: RestartFrom | None = None
+        self.skip: tuple[int, int] | None = None
+        self.not_before: float | None = None
+        self.release: tuple[str, ...] = ()
+        self.supersedes: tuple[str, ...] = ()
+        self.incident: Incident | None = None
+        self.signals: list[Signal] = []
+        self.tell: Tell = "nobody"
+        self.mode: Mode = "auto"
+        self.steps: list[Step] = []
+        self.limits: list[Limit] = []
+        self.decided_by = "usual"
+        self.settled = False
+        """nothing may be done about it any more"""
+
+    def choose(self, name: str, kind: str, why: str, where: str = "", tell: Tell | None = None) -> None:
+        """This is the action now, and this is why."""
+        self.kind, self.why, self.decided_by = kind, why, name
+        self.steps.append(Step(name, why, where, decided=True))
+        if tell is not None:
+            self.tell = tell
+        if kind != "isolate_and_restart":
+            self.nodes = []
+        if kind != "rollback_and_skip":
+            self.restart_from = self.skip = None
+
+    def note(self, name: str, said: str, where: str = "") -> None:
+        self.steps.append(Step(name, said, where))
+
+    def hold(self, name: str, said: str, change: str, where: str = "", at_most: Mode = "auto") -> None:
+        """This holds the action back."""
+        self.limits.append(Limit(name, said, change, where))
+        self.mode = min(self.mode, at_most, key=MODES.index)
+
+    def line(self, clause: str) -> str:
+        return self.policy.line(clause)
+
+    def decision(self) -> Decision:
+        action = Action(kind=self.kind, nodes=self.nodes, restart_from=self.restart_from, skip_batches=self.skip, why=self.why)
+        return Decision(
+            job=self.job,
+            attempt=self.attempt,
+            group=self.diagnosis.group,
+            reason=self.diagnosis.reason,
+            action=action,
+            wanted=self.wanted,
+            mode=self.mode,
+            decided_by=self.decided_by,
+            reasons=tuple(self.steps),
+            limits=tuple(self.limits),
+            key=key_of(self.job, self.attempt, self.diagnosis.group, self.kind, self.nodes),
+            made_at=self.now,
+            job_class=self.job_class.name if self.job_class else None,
+            not_before=self.not_before,
+            avoid=tuple(self.avoid),
+            check=tuple(self.check),
+            check_first=tuple(self.check_first),
+            release=self.release,
+            supersedes=self.supersedes,
+            tell=self.tell,
+            incident=self.incident.key if self.incident else None,
+            evidence=self.evidence(),
+        )
+
+    def evidence(self) -> dict[str, Any]:
+        root = self.diagnosis.root_cause
+        return {
+            "diagnosis": {
+                "reason": self.diagnosis.reason,
+                "by": self.diagnosis.by,
+                "rule": self.diagnosis.rule,
+                "confidence": self.diagnosis.confidence,
+                "suspects": list(self.diagnosis.suspects.nodes),
+                "step": self.diagnosis.step,
+                "phase": self.diagnosis.phase,
+            },
+            "root_cause": {"source": root.source, "line": root.line, "text": root.text[:_TEXT], "node": root.node}
+            if root
+            else None,
+            "signals": [{"node": s.node, "name": s.name, "points": s.points, "said": s.said} for s in self.signals],
+            "attempts": [[a.number, a.reason, a.group, a.last_step] for a in self.attempts[-10:]],
+            "isolated": sorted(self.cluster.isolated())[:100] if self.cluster else None,
+            "nodes": len(self.cluster.nodes) if self.cluster else None,
+            "incident": [self.incident.key, self.incident.jobs, self.incident.rounds] if self.incident else None,
+        }

@@ -1,0 +1,325 @@
+"""Nodes: which of them a failure speaks against, how many may go at once, and what is done about a node by itself.
+
+The promises: a node is isolated only if enough speaks against it, it is one of the job's, and the blast radius allows it;
+else the job goes on without the node and the node is checked.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from diagnose.decision.action import key_of
+from diagnose.decision.case import Case
+from diagnose.decision.clauses import MODES, Mode
+from diagnose.decision.history import Cluster, Failure, History, Isolation, PastAction
+from diagnose.decision.policy import ISOLATE, RELEASE, Chosen, Policy
+from diagnose.decision.quiet_hours import quiet
+from diagnose.decision.result import DAY_S, Decision, Limit, Step, Tell, span
+from diagnose.decision.signals import Signal, checked, points
+from diagnose.report import Action
+
+_HOUR_S: Final = 3600.0
+
+
+# --- the nodes of a job that failed ----------------------------------------------------------------------------------------
+
+
+def node(case: Case) -> None:
+    """Is it a node's, and is that certain enough to take it out?"""
+    if case.settled or case.incident or case.kind not in ("restart", "isolate_and_restart"):
+        return
+    named = list(dict.fromkeys(case.diagnosis.suspects.nodes))
+    strong = [one for one in named if points(case.signals, one) >= case.policy.signals.needed]
+    if case.kind == "restart":
+        if not strong:
+            return
+        _follows_the_node(case, strong)
+    gone = _out_of_service(case)
+    wanted = [one for one in case.nodes if one not in gone]
+    case.nodes = [one for one in wanted if one in strong and _can_be_isolated(case, one)]
+    cleared = _cleared(case, wanted)
+    weak = [one for one in wanted if one not in strong and one not in cleared and _is_the_jobs(case, one)]
+    _in_doubt(case, named, weak)
+    if not case.nodes:
+        _go_on(case, gone if not wanted else [])
+
+
+def _follows_the_node(case: Case, strong: list[str]) -> None:
+    """The usual action is a restart, but it would meet the same node again."""
+    why = f"It follows the node: {'; '.join(one.said for one in case.signals if one.node == strong[0])}."
+    case.choose("node", "isolate_and_restart", why, case.line("signals.needed"))
+    case.wanted, case.nodes = "isolate_and_restart", strong
+
+
+def _out_of_service(case: Case) -> list[str]:
+    gone = [one for one in case.nodes if case.cluster is not None and case.cluster.nodes.get(one) in ("isolated", "gone")]
+    if gone:
+        case.note("node", f"{', '.join(gone)} is out of service already")
+    return gone
+
+
+def _cleared(case: Case, wanted: list[str]) -> list[str]:
+    passed = {one.node for one in case.signals if one.name == "check-passed"}
+    cleared = [one for one in wanted if one in passed]
+    if cleared:
+        case.note("node", f"{', '.join(cleared)} passed the node check")
+    return cleared
+
+
+def _in_doubt(case: Case, named: list[str], weak: list[str]) -> None:
+    """What is not certain is avoided and checked; nobody is accused where too many are named, or none."""
+    most = case.policy.signals.named_most
+    if weak and len(weak) <= most:
+        case.avoid = case.check = weak
+        said = f"one weak signal against {', '.join(weak)} is not enough to isolate"
+        change = "a node check that finds it faulty, an Xid of its kernel, or the same node named again"
+        case.hold("weak-signal", said, change, case.line("signals.needed"))
+    elif not named:
+        case.check = list(case.history.nodes)
+        change = "a log that names the node, or a node check that finds one"
+        case.hold("node-unknown", "the log does not name the node", change)
+    elif len(named) > most:
+        said = f"{len(named)} nodes are named: that accuses none of them"
+        case.hold("too-many-named", said, "a node check", case.line("signals.named_most"))
+        case.check = [one for one in named if _is_the_jobs(case, one)]
+
+
+def _go_on(case: Case, gone: list[str]) -> None:
+    """Nothing is isolated: the job is restarted all the same."""
+    if gone:
+        why = f"{', '.join(gone)} is out of service already: the job goes on elsewhere."
+    elif case.avoid:
+        why = f"{case.why} Nothing is isolated yet: the job goes on without {', '.join(case.avoid)} until it is checked."
+    else:
+        why = f"{case.why} No node is isolated: the job goes on."
+    case.choose("node", "restart", why, case.line("signals.needed"))
+
+
+def _can_be_isolated(case: Case, name: str) -> bool:
+    """Whether ``name`` is a node that this decision may take out at all."""
+    if not _is_the_jobs(case, name):
+        case.hold("not-the-jobs", f"the job did not run on {name}", "a log of a job that did")
+        return False
+    if _never(name, case.policy):
+        case.avoid.append(name)
+        case.hold("never", f"{name} is never isolated", "limits.never in the policy", case.line("limits.never"))
+        case.tell = "operator"
+        return False
+    return True
+
+
+def _is_the_jobs(case: Case, name: str) -> bool:
+    """Whether the job ran there, as far as that is known: a log may name whomever it likes."""
+    if case.history.nodes and name not in case.history.nodes:
+        return False
+    return case.cluster is None or not case.cluster.nodes or name in case.cluster.nodes
+
+
+def _never(name: str, policy: Policy) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in policy.limits.never)
+
+
+# --- the blast radius ------------------------------------------------------------------------------------------------------
+
+
+def radius(case: Case) -> None:
+    """Would it take out too much of the cluster?"""
+    if case.kind != "isolate_and_restart":
+        return
+    allowed, limits = room(case.nodes, case.history, case.cluster, case.policy, case.now)
+    for limit in limits:
+        at_most: Mode = "approve" if limit.name == "cluster-unknown" else "auto"
+        case.hold(limit.name, limit.said, limit.change, limit.where, at_most=at_most)
+    left = [one for one in case.nodes if one not in allowed]
+    if left:
+        case.avoid += [one for one in left if one not in case.avoid]
+        case.tell = "operator"
+        case.nodes = allowed
+        if not allowed:
+            case.choose("radius", "restart", f"{limits[0].said}; the job goes on without {', '.join(left)}.", limits[0].where)
+
+
+def room(
+    nodes: list[str], history: History, cluster: Cluster | None, policy: Policy, now: float
+) -> tuple[list[str], list[Limit]]:
+    """Which of ``nodes`` may still be isolated, and what stands against the others."""
+    if cluster is None or not cluster.nodes:
+        change = "let the service know the cluster's nodes"
+        return nodes, [Limit("cluster-unknown", "how many nodes there are is not known", change)]
+    allowed, held = list(nodes), []
+    for name, space, said, clause in _spaces(set(nodes), history, cluster, policy, now - _HOUR_S, now):
+        if len(allowed) > max(0, space):
+            allowed = allowed[: max(0, space)]
+            change = f"a person isolates by hand, time passes, nodes are released, or {clause} in the policy"
+            held.append(Limit(name, f"Blast radius: {said}", change, policy.line(clause)))
+    return allowed, held
+
+
+def _spaces(
+    asked: set[str], history: History, cluster: Cluster, policy: Policy, hour: float, now: float
+) -> list[tuple[str, int, str, str]]:
+    """For each bound of the blast radius: its name, how many nodes it still allows, what it says, its clause."""
+    limits = policy.limits
+    recent = {one.node for one in cluster.isolations if one.by == "decision" and hour < one.at <= now}
+    waiting = {
+        name
+        for one in history.actions
+        if one.kind in ("isolate_and_restart", ISOLATE) and _may_take_out(one, hour)
+        for name in one.nodes
+    }
+    isolated = cluster.isolated() | waiting
+    return [
+        (
+            "nodes-at-once",
+            limits.nodes_at_once,
+            f"more than {limits.nodes_at_once} nodes at once",
+            "limits.nodes_at_once",
+        ),
+        (
+            "isolations-per-hour",
+            limits.isolations_per_hour - len((recent | waiting) - asked),
+            f"{len(recent | waiting)} nodes were isolated in the last hour",
+            "limits.isolations_per_hour",
+        ),
+        (
+            "isolated-share",
+            math.floor(limits.isolated_share * len(cluster.nodes) + 1e-9) - len(isolated - asked),
+            f"{len(isolated)} of {len(cluster.nodes)} nodes are isolated",
+            "limits.isolated_share",
+        ),
+    ]
+
+
+def _may_take_out(one: PastAction, hour: float) -> bool:
+    """Whether an isolation is under way, or ended lately without a word of what was done."""
+    if one.state in ("approved", "dispatched", "running"):
+        return True
+    return one.state == "expired" and one.taken and (one.ended or one.at) > hour
+
+
+# --- a node by itself ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What is done about a node, and why; with limits: what would have been done is held back."""
+
+    kind: str
+    why: str
+    limits: tuple[Limit, ...] = ()
+    tell: Tell = "nobody"
+
+
+def decide_node(
+    node: str, history: History, cluster: Cluster, policy: Policy, now: float, *, corrected: bool = False
+) -> Decision:
+    """What to do about a node by itself, after a node check or a corrected diagnosis: isolate it, give it back, or nothing.
+
+    ``corrected``: the diagnosis that it was isolated on does not hold any more.
+    """
+    state = cluster.nodes.get(node)
+    past = sorted((one for one in cluster.isolations if one.node == node), key=lambda one: one.at)
+    last = past[-1] if past else None
+    failed = [f for f in history.failures if node in f.suspects and f.by != "agent" and now - f.at <= policy.signals.within_s]
+    since = last.at if last and last.released is None else max((f.at for f in failed), default=None)
+    seen = checked(node, cluster, policy, now, since)
+    answer = _Answer("none", "Nothing is to be done about the node.")
+    if state == "isolated":
+        answer = _give_back(past, seen, policy, now, corrected)
+    elif state in ("ok", "suspect"):
+        seen = [*seen, *_named_before(node, failed)]
+        if points(seen, node) >= policy.signals.needed and not _never(node, policy):
+            answer = _take_out(node, seen, history, cluster, policy, now)
+    wanted = answer.kind
+    if answer.limits:
+        wanted = RELEASE if state == "isolated" else ISOLATE
+    chosen, mode, quiet_limits = _on_whose_word(answer.kind, policy, now)
+    stamp = f"{last.at:.0f}" if last else f"{since or 0:.0f}"
+    return Decision(
+        job="",
+        attempt=0,
+        group=stamp,
+        reason="node",
+        action=Action(kind=answer.kind, nodes=[node] if answer.kind != "none" else [], why=answer.why),
+        wanted=wanted,
+        mode=mode,
+        decided_by="node",
+        reasons=(
+            *(Step("signal", f"{one.said} ({one.points})", policy.line("signals")) for one in seen),
+            Step("node", answer.why, policy.line("limits"), decided=True),
+            Step("mode", f"{chosen.mode}, by {chosen.clause}", chosen.where),
+        ),
+        limits=(*answer.limits, *quiet_limits),
+        key=key_of("", 0, stamp, answer.kind, [node]),
+        made_at=now,
+        tell=answer.tell,
+        evidence={
+            "node": node,
+            "state": state,
+            "signals": [{"node": s.node, "name": s.name, "points": s.points, "said": s.said} for s in seen],
+            "isolations": [[one.at, one.by, one.released] for one in past[-10:]],
+        },
+    )
+
+
+def _named_before(node: str, failed: list[Failure]) -> list[Signal]:
+    """A diagnosis of late that named the node, as a signal."""
+    return [Signal(node, "recurrence", 1, f"a diagnosis named it, last that of {failed[-1].job}")] if failed else []
+
+
+def _take_out(node: str, seen: list[Signal], history: History, cluster: Cluster, policy: Policy, now: float) -> _Answer:
+    """Enough speaks against it: it goes, if the blast radius allows it."""
+    allowed, limits = room([node], history, cluster, policy, now)
+    if not allowed:
+        return _Answer("none", limits[0].said, tuple(limits), "operator")
+    return _Answer(ISOLATE, f"{'; '.join(one.said for one in seen)}.", tuple(limits))
+
+
+def _give_back(past: list[Isolation], seen: list[Signal], policy: Policy, now: float, corrected: bool) -> _Answer:
+    """Whether an isolated node may come back."""
+    rules = policy.limits
+    last = past[-1] if past else None
+    if last is None or last.by != "decision":
+        who = last.by if last else "nobody knows who"
+        return _only_a_person(
+            "A person isolated the node: a person gives it back.",
+            Limit("person", f"{who} isolated it", "who isolated it releases it"),
+        )
+    if now - last.at < rules.node_cool_down_s:
+        left, ago = span(rules.node_cool_down_s - (now - last.at)), span(now - last.at)
+        limit = Limit("cool-down", f"it was isolated {ago} ago", f"{left} more", policy.line("limits.node_cool_down"))
+        return _Answer("none", "The node was isolated just now.", (limit,))
+    if not corrected and not any(one.name == "check-passed" for one in seen):
+        return _Answer(
+            "none", "Nothing clears the node.", (Limit("check", "no node check since", "a node check that it passes"),)
+        )
+    if any(one.points for one in seen):
+        limit = Limit("check", seen[0].said, "a repair, then a node check")
+        return _Answer("none", "The node check speaks against it.", (limit,))
+    if corrected:
+        return _Answer(RELEASE, "The diagnosis behind the isolation does not hold any more.")
+    often = sum(one.by == "decision" and now - one.at < 30 * DAY_S for one in past)
+    if often >= rules.isolations_of_a_node:
+        said = f"it was isolated {often} times in 30 days"
+        change = "a repair, then a person releases it"
+        return _only_a_person(
+            f"The node passed its check, but {said}.",
+            Limit("person", said, change, policy.line("limits.isolations_of_a_node")),
+        )
+    return _Answer(RELEASE, "The node passed its check.")
+
+
+def _only_a_person(why: str, limit: Limit) -> _Answer:
+    return _Answer("none", why, (limit,), "operator")
+
+
+def _on_whose_word(kind: str, policy: Policy, now: float) -> tuple[Chosen, Mode, list[Limit]]:
+    """The mode that the policy has for it, and the milder one that quiet hours make of it."""
+    chosen = policy.mode_for("node", kind if kind != ISOLATE or ISOLATE in policy.modes else "isolate_and_restart")
+    hours = quiet(policy.quiet_hours, kind, now)
+    if hours is None or MODES.index(hours.at_most) >= MODES.index(chosen.mode):
+        return chosen, chosen.mode, []
+    return chosen, hours.at_most, [Limit("quiet-hours", f"quiet hours until {hours.said(now)}", "a person's yes", hours.where)]
