@@ -6,6 +6,8 @@ answers 4xx.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class DiagnoseError(Exception):
     """Something the user can mend. ``where`` is a path, a file:line or a rule id; ``remedy`` is a full sentence."""
@@ -27,3 +29,10 @@ class SourceError(DiagnoseError):
 
 class RuleError(DiagnoseError):
     """A rule file or a pattern is not usable."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` was probably meant to be, for ``did you mean``."""
+    import difflib  # only where something is wrong
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)), None)

@@ -43,6 +43,7 @@ class Service:
         outgoing = Outgoing(private)
         executors = configuration.load(settings.executors, private) if settings.executors else ()
         self.identities = identity.load(settings.identities)
+        policy = over_shipped(settings.policy) if settings.policy else shipped_policy()
         self.journal = Journal(
             settings.data / "journal",
             segment=settings.segment,
@@ -79,7 +80,7 @@ class Service:
         )
         self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
-        self.actions = Actions(self.store, self.events, over_shipped(settings.policy) if settings.policy else shipped_policy())
+        self.actions = Actions(self.store, self.events, policy)
         self.dispatch = Dispatch(
             self.actions,
             executors,

@@ -41,11 +41,11 @@ class _Lines(logging.Formatter):
         return json.dumps(entry)
 
 
-def serve(settings: Settings, *, log_level: str = "info") -> None:
+def serve(settings: Settings) -> None:
     """Until a signal ends it."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
-    logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     for noisy in ("alembic", "uvicorn.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     _many_files()

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", metavar="DIR", type=Path, help="the data folder of the service")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="the configuration file of the service")
+    parser.add_argument("--data", metavar="DIR", help="the data folder of the service")
     parser.add_argument("--database", metavar="URL", help="its database, if it is not in the data folder")
 
 

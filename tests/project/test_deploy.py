@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from service.configuration import load
 from tests.conftest import ROOT
 from tests.support.box import Box
 
@@ -32,6 +33,10 @@ def test_units_are_valid(unit: Path, tmp_path: Path) -> None:
     copy.write_text(unit.read_text().replace("/opt/diagnose/bin/diagnose", "/bin/true"))  # it wants the program to be there
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True)
     assert (done.returncode, [line for line in done.stderr.splitlines() if unit.name in line]) == (0, [])
+
+
+def test_the_example_of_settings_is_taken() -> None:
+    assert load({}, DEPLOY / "serve.yaml").settings.keep_jobs_days == 365
 
 
 @pytest.mark.parametrize("path", sorted((DEPLOY / "kubernetes").glob("*.yaml")), ids=lambda path: path.name)

@@ -20,7 +20,6 @@ from service.acting.executors.http import Server
 from service.acting.executors.nodecheck import Finding, NodeCheck
 from service.acting.executors.slurm import Slurm
 from service.net.guarded import networks
-from service.settings import Settings
 from tests.conftest import ROOT, Run
 from tests.support.receivers import Receiver
 
@@ -162,12 +161,6 @@ def test_networks_of_the_service_count_for_executors_too(tmp_path: Path) -> None
     with pytest.raises(DiagnoseError):
         load(path)
     assert load(path, networks("10.0.0.0/8"))[0].name == "a"
-
-
-def test_where_the_service_is_told_of_the_file() -> None:
-    assert Settings().with_environment({"DIAGNOSE_EXECUTORS": "/x.yaml"}).executors == Path("/x.yaml")
-    both = {"DIAGNOSE_EXECUTORS": "/x.yaml", "DIAGNOSE_SERVE_EXECUTORS": "/y.yaml"}
-    assert Settings().with_environment(both).executors == Path("/y.yaml")
 
 
 def test_check(diagnose: Run, tmp_path: Path) -> None:
