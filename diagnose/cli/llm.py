@@ -22,18 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = actions.add_parser("check", help="try what an endpoint can do; exit 0 if it is usable, 2 if it is not")
     add.add_argument("--llm", metavar="URL", required=True, help="an OpenAI-compatible endpoint, as http://localhost:8000/v1")
     add.add_argument("--model", metavar="NAME", help="one of its models (default: the first)")
-    add.add_argument("--timeout", type=_seconds, metavar="SECONDS", default=60.0, help="for each request (default: 60)")
+    add.add_argument("--timeout", metavar="TIME", default="60", help="for each request, as 90s or 2m (default: 60s)")
     add.add_argument("--json", action="store_true", help="one object")
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 
-from diagnose.errors import RuleError
+from diagnose.errors import RuleError, nearest
 
 Mode = Literal["observe", "approve", "auto"]
 MODES: Final[tuple[Mode, ...]] = ("observe", "approve", "auto")
@@ -60,7 +60,9 @@ class Clauses:
         for name in self.names(at):
             if name not in names:
                 place = f"{at}.{name}" if at else name
-                self.wrong(place, "there is no such clause", f"those here are {', '.join(names)}")
+                near = nearest(name, names)
+                meant = f"did you mean {near}? " if near else ""
+                self.wrong(place, "there is no such clause", f"{meant}those here are {', '.join(names)}")
 
     # --- reading -----------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from diagnose import cache
@@ -27,7 +27,7 @@ from diagnose.decision.policy import (
     Signals,
 )
 from diagnose.decision.quiet_hours import QuietHours
-from diagnose.errors import RuleError
+from diagnose.errors import RuleError, nearest
 from diagnose.knowledge import shipped
 from diagnose.knowledge.taxonomy import Taxonomy, shipped_taxonomy
 
@@ -128,7 +128,11 @@ def _filled(c: Clauses, taxonomy: Taxonomy) -> Policy | None:
     for family in c.names("bursts.families"):
         for reason in c.words(f"bursts.families.{family}"):
             if reason not in taxonomy.category_of:
-                c.wrong(f"bursts.families.{family}", f"unknown reason {reason!r}", "use one of rules/taxonomy.yaml")
+                c.wrong(
+                    f"bursts.families.{family}",
+                    f"unknown reason {reason!r}",
+                    _meant(reason, taxonomy.category_of, "use one of rules/taxonomy.yaml"),
+                )
             elif families.setdefault(reason, family) != family:
                 c.wrong(f"bursts.families.{family}", f"{reason} is in two families", "a failure belongs to one incident")
     policy = Policy(
@@ -198,11 +202,20 @@ _KEYS = {
 }  # fmt: skip
 
 
+def _meant(name: str, known: Iterable[str], remedy: str) -> str:
+    near = nearest(name, known)
+    return f"did you mean {near}? {remedy}" if near else remedy
+
+
 def _remedies(c: Clauses, at: str, taxonomy: Taxonomy) -> dict[str, Remedy]:
     found = {}
     for reason in c.names(at):
         if reason not in taxonomy.category_of:
-            c.wrong(f"{at}.{reason}", f"unknown reason {reason!r}", "use one of rules/taxonomy.yaml")
+            c.wrong(
+                f"{at}.{reason}",
+                f"unknown reason {reason!r}",
+                _meant(reason, taxonomy.category_of, "use one of rules/taxonomy.yaml"),
+            )
             continue
         c.only(f"{at}.{reason}", ("kind", "why", "check_nodes"))
         kind, why = c.text(f"{at}.{reason}.kind"), c.text(f"{at}.{reason}.why")
@@ -219,7 +232,11 @@ def _budgets(c: Clauses, at: str, taxonomy: Taxonomy, parent: Mapping[str, Budge
     found: dict[str, Budget] = {}
     for reason in ("default", *(name for name in c.names(at) if name != "default")):
         if reason != "default" and reason not in taxonomy.category_of:
-            c.wrong(f"{at}.{reason}", f"unknown reason {reason!r}", "use default, or a reason of rules/taxonomy.yaml")
+            c.wrong(
+                f"{at}.{reason}",
+                f"unknown reason {reason!r}",
+                _meant(reason, taxonomy.category_of, "use default, or a reason of rules/taxonomy.yaml"),
+            )
             continue
         if reason == "default" and parent is not None and not c.has(f"{at}.default"):
             continue
@@ -242,7 +259,11 @@ def _modes(c: Clauses, at: str, taxonomy: Taxonomy, kinds: Collection[str]) -> d
     found: dict[str, Mode] = {}
     for name in c.names(at):
         if name not in taxonomy.category_of and name not in kinds:
-            c.wrong(f"{at}.{name}", f"{name!r} is neither a reason nor an action", f"use a reason, or {', '.join(kinds)}")
+            c.wrong(
+                f"{at}.{name}",
+                f"{name!r} is neither a reason nor an action",
+                _meant(name, (*taxonomy.category_of, *kinds), f"use a reason, or {', '.join(kinds)}"),
+            )
         elif (mode := c.mode(f"{at}.{name}")) is not None:
             found[name] = mode
     return found
@@ -252,7 +273,7 @@ def _approvers(c: Clauses, at: str, kinds: Collection[str]) -> dict[str, tuple[s
     found = {}
     for kind in c.names(at):
         if kind != "default" and kind not in kinds:
-            c.wrong(f"{at}.{kind}", f"unknown action {kind!r}", f"use default, or {', '.join(kinds)}")
+            c.wrong(f"{at}.{kind}", f"unknown action {kind!r}", _meant(kind, kinds, f"use default, or {', '.join(kinds)}"))
         found[kind] = c.words(f"{at}.{kind}")
         for name in found[kind]:
             if name != "owner" and not (name.startswith(("role:", "user:")) and len(name) > 5):
@@ -264,7 +285,7 @@ def _confidence(c: Clauses, at: str, kinds: Collection[str]) -> dict[str, float]
     found = {}
     for kind in c.names(at):
         if kind != "default" and kind not in kinds:
-            c.wrong(f"{at}.{kind}", f"unknown action {kind!r}", f"use default, or {', '.join(kinds)}")
+            c.wrong(f"{at}.{kind}", f"unknown action {kind!r}", _meant(kind, kinds, f"use default, or {', '.join(kinds)}"))
         found[kind] = c.fraction(f"{at}.{kind}")
     return found
 
@@ -274,7 +295,7 @@ def _quiet_hours(c: Clauses, at: str, kinds: Collection[str]) -> QuietHours | No
     found = QuietHours.read(c, at)
     for kind in c.words(f"{at}.actions"):
         if kind not in kinds:
-            c.wrong(f"{at}.actions", f"unknown action {kind!r}", f"use {', '.join(kinds)}")
+            c.wrong(f"{at}.actions", f"unknown action {kind!r}", _meant(kind, kinds, f"use {', '.join(kinds)}"))
     return found
 
 

@@ -3,42 +3,70 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from diagnose.errors import DiagnoseError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+
+from diagnose.errors import DiagnoseError, nearest
+from diagnose.quantities import DAY_S, GIB, Seconds, allowed
+
+_MOST: Final = 1_000_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False, extra="forbid"))
 class Settings:
-    """Where the model is and what it may cost."""
+    """Where the model is and what it may cost. A value out of its range is a DiagnoseError that says what is allowed."""
 
     url: str
     model: str | None = None
     """None: the first that ``/v1/models`` names"""
-    key: str | None = field(default=None, repr=False)
+    key: str | None = Field(default=None, repr=False)
     """None: ``DIAGNOSE_LLM_KEY``, else ``OPENAI_API_KEY``, else "none" (a local server wants something there)"""
-    timeout_s: float = 60
+    timeout_s: Seconds = Field(default=60, ge=0.001, le=DAY_S)
     """for one request, from first byte sent to last byte read"""
-    retries: int = 3
-    concurrency: int = 4
-    calls_per_job: int = 50
-    tokens_per_job: int = 200_000
-    calls_per_hour: int = 1000
-    tokens_per_hour: int = 4_000_000
-    breaker_failures: int = 5
-    breaker_pause_s: float = 60
+    retries: int = Field(default=3, ge=0, le=100)
+    concurrency: int = Field(default=4, ge=1, le=1000)
+    calls_per_job: int = Field(default=50, ge=0, le=_MOST)
+    tokens_per_job: int = Field(default=200_000, ge=0, le=_MOST)
+    calls_per_hour: int = Field(default=1000, ge=0, le=_MOST)
+    tokens_per_hour: int = Field(default=4_000_000, ge=0, le=_MOST)
+    breaker_failures: int = Field(default=5, ge=1, le=1_000_000)
+    breaker_pause_s: Seconds = Field(default=60, ge=0, le=DAY_S)
     cache: bool = True
     record: Path | str | None = None
     """a folder that gets each question with its answers"""
     replay: Path | str | None = None
     """a folder of recorded answers; nothing is sent then"""
-    backoff_s: float = 0.5
+    backoff_s: Seconds = Field(default=0.5, ge=0, le=3600)
     """the first pause before a retry; it doubles"""
-    answer_bytes: int = 1_000_000
+    answer_bytes: int = Field(default=1_000_000, ge=1, le=GIB)
     embedding_model: str | None = None
     """None: the model whose name says so, else ``model``"""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _say_what_is_allowed(cls, value: Any, check: Callable[[Any], Self]) -> Self:
+        try:
+            return check(value)
+        except ValidationError as error:
+            raise _refused(error) from None
+
+
+def _refused(error: ValidationError) -> DiagnoseError:
+    """The first value that is wrong, as a sentence; a key is not repeated."""
+    first = error.errors(include_url=False)[0]
+    fields = Settings.__pydantic_fields__  # type: ignore[attr-defined]
+    name = str(first["loc"][0])
+    if name not in fields:
+        near = nearest(name, fields)
+        remedy = f"did you mean {near}?" if near else f"those here are {', '.join(fields)}"
+        return DiagnoseError(f"the model has no setting {name!r}", remedy=remedy)
+    what = f"{name} cannot be {str(first['input'])[:200]!r}" if name != "key" else "the key cannot be used"
+    return DiagnoseError(what, remedy=f"give {allowed(fields[name])}")
 
 
 def base_url(url: str) -> str:

@@ -271,7 +271,7 @@ class InProcess:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         rules = RuleSet((Rule("e", "failures", "RuntimeError", reason="runtime_error", title="an error"),))
-        settings = {"raw_logs": folder / "raw", "sweep_s": 1e9, **settings}
+        settings = {"raw_logs": folder / "raw", "sweep_s": 86_400, **settings}
         self.service = Service(Settings(data=folder / "data", scanners=1, **settings), rules)
         assert self.service.archive is not None
         self.archive = self.service.archive

@@ -506,12 +506,12 @@ def test_it_is_not_reachable_by_others_without_a_token(tmp_path: Path, diagnose:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--database", "mysql://x"], "not the URL of a database"),
+        (["--database", "mysql://x"], "give postgresql://USER@HOST/NAME or sqlite:///PATH"),
         (["--database", "postgresql://127.0.0.1:1/x?password=hunter2"], "cannot be used"),
         (["--tls-key", "x"], "belong together"),
         (["--tls-key", "x", "--tls-certificate", "y"], "no such file"),
         (["--data", "/proc/nothing"], "cannot be written"),
-        (["--port", "70000"], "not a port"),
+        (["--port", "70000"], "give a whole number from 0 to 65,535"),
     ],
 )
 def test_what_cannot_start_says_why(tmp_path: Path, diagnose: Any, words: list[str], says: str) -> None:

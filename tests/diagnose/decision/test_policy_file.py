@@ -75,9 +75,12 @@ classes:
     ("text", "line", "said"),
     [
         pytest.param("mode: off", 1, "mode: 'off' is no mode; use observe, approve or auto", id="mode"),
-        pytest.param("\nmodes: {restrat: auto}", 2, "'restrat' is neither a reason nor an action", id="modes"),
+        pytest.param("\nmodes: {restrat: auto}", 2, "neither a reason nor an action; did you mean restart?", id="modes"),
         pytest.param(
-            "limits:\n  isolation_per_hour: 9", 2, "there is no such clause; those here are isolations_per_hour", id="typo"
+            "limits:\n  isolation_per_hour: 9",
+            2,
+            "no such clause; did you mean isolations_per_hour? those here",
+            id="typo",
         ),
         pytest.param(
             "limits: {isolated_share: 0.05}", 1, "'0.05' is no share that can be used; write a percentage", id="share"
@@ -91,6 +94,11 @@ classes:
             "'5' is no duration that can be used; write a number and s, m, h or d",
             id="unit",
         ),
+        pytest.param("budgets: {ecc_eror: {attempts: 5}}", 1, "did you mean ecc_error?", id="budget-near"),
+        pytest.param("limits: {isolated_share: nan}", 1, "'nan' is no share", id="share-nan"),
+        pytest.param("confidence: {default: nan}", 1, "'nan' is no confidence", id="confidence-nan"),
+        pytest.param("budgets: {hang: {backoff: nans}}", 1, "is no duration", id="duration-nan"),
+        pytest.param("limits: {node_cool_down: 99999d}", 1, "is no duration that can be used", id="duration-of-centuries"),
         pytest.param("budgets: {bad_luck: {attempts: 5}}", 1, "unknown reason 'bad_luck'", id="budget-reason"),
         pytest.param("budgets: {hang: {tries: 5}}", 1, "budgets.hang.tries: there is no such clause", id="budget-typo"),
         pytest.param("signals: {needed: 1}", 1, "one signal alone would isolate a node", id="one-signal"),
