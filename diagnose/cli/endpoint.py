@@ -56,6 +56,11 @@ def incidents_file(given: str | None) -> Path:
     return data_file(given, "DIAGNOSE_INCIDENTS", "incidents.db")
 
 
+def book_path(given: str | None) -> str:
+    """The file of learned rules."""
+    return str(data_file(given, "DIAGNOSE_BOOK", "learned.db"))
+
+
 def settings_of(arguments: argparse.Namespace) -> Settings | None:
     """Where the model is that the options name; None where none is wanted."""
     from diagnose.model.settings import Settings, base_url

@@ -1,0 +1,170 @@
+"""A job that still runs: its files are read as they grow, kept lines are shown, and rules are learned where that is wanted."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from diagnose.cli import endpoint, printable
+from diagnose.cli.terminal import shortened
+from diagnose.errors import DiagnoseError
+from diagnose.job import Job
+from diagnose.matching.scan import Scan
+from diagnose.reading.sources import Follower, Restart, Source, find
+
+if TYPE_CHECKING:
+    from diagnose.learning.live import Heard, Learner
+
+_POLL_S = 0.2
+
+
+class KeptFile:
+    """The compressed log as text, like ``grep -n`` prints it: line:text, or source:line:text."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._prefixes: list[bytes] = []
+
+    def __enter__(self) -> KeptFile:
+        if self._path is not None:
+            try:
+                self._file = sys.stdout.buffer if self._path == "-" else open(self._path, "wb")
+            except OSError as error:
+                raise DiagnoseError(
+                    f"cannot be written: {error.strerror}", where=self._path, remedy="choose another file for --kept"
+                ) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None and self._path != "-":
+            self._file.close()
+
+    def begin(self, job: Job, *, many: bool) -> None:
+        self._prefixes = [os.fsencode(source.name) + b":" if many else b"" for source in job.sources]
+
+    def write(self, source: int, scans: list[Scan]) -> None:
+        if self._file is None:
+            return
+        prefix = self._prefixes[source]
+        for scan in scans:
+            for kept, text in scan.segments():
+                mark = f" [\u2026{kept.cut:,} bytes cut]".encode() if kept.cut else b""
+                self._file.write(b"%b%d:%b%b\n" % (prefix, kept.line, text, mark))
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+
+def follow(job: Job, kept_file: KeptFile, arguments: argparse.Namespace) -> bool:
+    """Until interrupted, or idle for as long as was asked. True if the job can be taken to have ended."""
+    followers = [Follower(source) for source in job.sources]
+    learner = _learner(job, arguments)
+    folders = [path for path in arguments.paths if Path(path).is_dir()]
+    live = _Live(job)
+    last_news = time.monotonic()
+    ended = False
+    try:
+        while True:
+            news = False
+            for number, follower in enumerate(followers):
+                for chunk in follower.poll():
+                    news = True
+                    scans = job.restart(number) if isinstance(chunk, Restart) else job.feed(number, chunk)
+                    kept_file.write(number, scans)
+                    live.show(number, scans)
+                    if learner is not None:
+                        learner.feed(scans)
+            for source in _new_sources(folders, job):
+                job.sources.append(source)
+                kept_file.begin(job, many=True)
+                followers.append(Follower(source))
+            if news:
+                last_news = time.monotonic()
+                kept_file.flush()
+            elif arguments.idle is not None and time.monotonic() - last_news >= arguments.idle:
+                ended = True
+                break
+            live.status()
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        live.done()
+    for number, follower in enumerate(followers):
+        follower.close()
+        scans = job.close(number)
+        kept_file.write(number, scans)
+        if learner is not None:
+            learner.feed(scans)
+    if learner is not None:
+        _tell(learner.close(job.compression.counts.dropped))
+    return ended
+
+
+def _learner(job: Job, arguments: argparse.Namespace) -> Learner | None:
+    if not arguments.learn:
+        return None
+    from diagnose.learning.learned_rule import workload_of
+    from diagnose.learning.live import Learner
+    from diagnose.learning.sqlite import SqliteBook
+
+    path = endpoint.book_path(arguments.learned or None)
+    book = SqliteBook(path)
+    workload = workload_of(job.fingerprint, book) if job.fingerprint.sketch else ""
+    book.close()
+    return Learner(path, job.compression.matcher, job.id, endpoint.settings_of(arguments), workload)
+
+
+def _tell(heard: Heard) -> None:
+    said = f"learned from {heard.lines:,} kept lines: {len(heard.active)} rules active, {len(heard.retired)} retired"
+    missed = f"; {heard.missed:,} lines were more than it could take" if heard.missed else ""
+    sys.stderr.write(f"diagnose replay: {said}{missed}\n")
+    for problem in dict.fromkeys(heard.problems):
+        sys.stderr.write(f"diagnose replay: learning: {printable(problem)}\n")
+
+
+def _new_sources(folders: list[str], job: Job) -> Iterator[Source]:
+    known = {source.name for source in job.sources}
+    for folder in folders:
+        yield from (source for source in find([folder]).sources if source.name not in known)
+
+
+class _Live:
+    """Kept lines as they come, on a terminal's stderr, above a status line."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._on = sys.stderr.isatty()
+        self._next = 0.0
+
+    def show(self, source: int, scans: list[Scan]) -> None:
+        if not self._on:
+            return
+        name = os.path.basename(self._job.sources[source].name)
+        for scan in scans:
+            for kept, text in scan.segments():
+                line = printable(text.decode("utf-8", "replace"))
+                sys.stderr.write(f"\r\x1b[K{shortened(f'{name}:{kept.line}: {line}', 160)}\n")
+
+    def status(self) -> None:
+        if not self._on or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + 0.5
+        counts = self._job.compression.counts
+        step = self._job.compression.last_step
+        at = f", step {step:,.0f}" if step is not None else ""
+        sys.stderr.write(
+            f"\r\x1b[Kfollowing {self._job.id}: {counts.lines_in:,} lines, {counts.lines_kept:,} kept{at} (Ctrl-C ends)"
+        )
+        sys.stderr.flush()
+
+    def done(self) -> None:
+        if self._on:
+            sys.stderr.write("\r\x1b[K")

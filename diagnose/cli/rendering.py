@@ -1,0 +1,201 @@
+"""A report for people, as text for a terminal."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from diagnose.cli import printable
+from diagnose.cli.terminal import Style, human_bytes, shortened, sparkline, table, wrapped
+from diagnose.diagnosis.detectors.course import duration
+from diagnose.diagnosis.wording import ranges
+
+if TYPE_CHECKING:
+    from diagnose.job import Job
+    from diagnose.report import EvidenceLine, Report
+
+_SHOWN_KINDS = 6
+_SURE = 0.9
+_SHOWN_LAST = 5
+
+
+def render(report: Report, job: Job, style: Style) -> str:
+    """The report for people, like a good compiler's: what, where, what followed, what to do. At most 100 columns."""
+    parts = [_headline(report, style)]
+    if report.diagnosis.root_cause is not None:
+        parts += [_cause(report, style), _followed(report, style), _advice(report, style), _others(report, style)]
+    else:
+        parts.append(_overcome(report, style))
+    parts += [_figures(report, style), "\n".join(_metric_lines(report, style))]
+    if report.outcome != "failed":
+        parts.append("\n".join(_kept_lines(report, job, style)))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _headline(report: Report, style: Style) -> str:
+    diagnosis = report.diagnosis
+    sources = report.job.sources
+    of = shortened(sources[0], 60) if len(sources) == 1 else f"{len(sources)} files"
+    name = style.bold(printable(report.job.id))
+    attempt = f", attempt {report.job.attempt}" if report.job.attempt > 1 else ""
+    if report.outcome == "failed" or diagnosis.root_cause is not None:
+        sure = f"  {style.dim(f'confidence {diagnosis.confidence:.0%}')}" if diagnosis.confidence else ""
+        verdict = f"{style.red(style.bold(diagnosis.reason))} ({diagnosis.category}){sure}"
+    else:
+        words = "healthy" if diagnosis.confidence >= _SURE else "no failure found"
+        verdict = style.cyan("running") if report.outcome == "running" else style.green(words)
+    lines = [f"{name}: {verdict}  {style.dim(printable(of) + attempt)}"]
+    lines += [f"  {line}" for line in wrapped(printable(diagnosis.summary), 98)]
+    lines += [f"  {line}" for note in diagnosis.notes for line in wrapped(printable(note), 98)]
+    return "\n".join(lines)
+
+
+def _cause(report: Report, style: Style) -> str:
+    """The root cause between its neighbours."""
+    diagnosis = report.diagnosis
+    root = diagnosis.root_cause
+    assert root is not None
+    near = [item for item in diagnosis.evidence if item.role == "context" and item.source == root.source]
+    shown = sorted([root, *near], key=lambda item: item.line)
+    width = len(str(shown[-1].line))
+    about = [f"rank {root.rank}" if root.rank is not None else "", root.node or "", root.time or ""]
+    place = f"{root.source}:{root.line}"
+    lines = [
+        f"  {style.cyan('-->')} {style.cyan(printable(shortened(place, 60)))}  {style.dim(printable(_listed(about)))}".rstrip()
+    ]
+    for item in shown:
+        text = printable(item.text.rstrip()).replace("\t", "    ")
+        if item is root:
+            lines += [
+                f"  {style.red('>')} {style.bold(str(item.line).rjust(width))} {style.dim('|')} {style.red(line)}"
+                if number == 0
+                else f"    {' ' * width} {style.dim('|')} {style.red(line)}"
+                for number, line in enumerate(wrapped(text, 93 - width, most=4))
+            ]
+        else:
+            lines.append(
+                f"    {style.dim(str(item.line).rjust(width))} {style.dim('|')} {style.dim(shortened(text, 93 - width))}"
+            )
+    if root.frame:
+        lines.append(f"    {' ' * width} {style.dim('=')} raised in {printable(shortened(root.frame, 82 - width))}")
+    return "\n".join(lines)
+
+
+def _followed(report: Report, style: Style) -> str:
+    """What came of it, folded: a line for each kind."""
+    items = [item for item in report.diagnosis.evidence if item.role == "consequence"]
+    if not items:
+        return ""
+    lines = [style.bold("  what followed")]
+    lines += [_folded(item, style) for item in items[:_SHOWN_KINDS]]
+    if len(items) > _SHOWN_KINDS:
+        lines.append(style.dim(f"    and {len(items) - _SHOWN_KINDS} more kinds"))
+    return "\n".join(lines)
+
+
+def _folded(item: EvidenceLine, style: Style) -> str:
+    place = printable(f"{os.path.basename(item.source)}:{item.line}")
+    many = f"{len(item.ranks)} ranks: " if len(item.ranks) > 1 else f"{item.count:,} x " if item.count > 1 else ""
+    later = f", {duration(item.later_s)} later" if item.later_s is not None and item.later_s >= 1 else ""
+    what = printable(item.title or item.text.strip())
+    return f"    {style.cyan(place)}  {many}{shortened(what, max(20, 94 - len(place) - len(many) - len(later)))}{later}"
+
+
+def _advice(report: Report, style: Style) -> str:
+    diagnosis, action = report.diagnosis, report.action
+    lines = []
+    suspects = diagnosis.suspects
+    if suspects.nodes or suspects.ranks or suspects.gpus:
+        words = [
+            f"{'node' if len(suspects.nodes) == 1 else 'nodes'} {_few(suspects.nodes)}" if suspects.nodes else "",
+            f"GPU {_few(suspects.gpus)}" if suspects.gpus else "",
+            f"{'rank' if len(suspects.ranks) == 1 else 'ranks'} {ranges(suspects.ranks)}" if suspects.ranks else "",
+        ]
+        lines.append(f"  {style.bold('suspects')}  {printable(_listed(words))}")
+    what = style.yellow(action.kind) + (f" {printable(_few(action.nodes))}" if action.nodes else "")
+    if action.restart_from is not None and action.restart_from.step is not None:
+        what += f", from a checkpoint at step {action.restart_from.step:,} or before"
+    if action.skip_batches is not None:
+        what += f", skip the batches of steps {action.skip_batches[0]:,} to {action.skip_batches[1]:,}"
+    lines.append(f"  {style.bold('action')}    {what}")
+    lines += [f"            {line}" for line in wrapped(action.why, 86)]
+    if diagnosis.mitigation:
+        advice = [line for part in diagnosis.mitigation.split("\n") for line in wrapped(part.strip(), 86)]
+        lines += [f"  {style.bold('help') if number == 0 else '    '}      {line}" for number, line in enumerate(advice)]
+    return "\n".join(lines)
+
+
+def _others(report: Report, style: Style) -> str:
+    diagnosis = report.diagnosis
+    if not diagnosis.others:
+        return ""
+    lines = [style.bold("  other failures, which do not follow from it")]
+    lines += [f"{_folded(other.line, style)}  {style.dim(other.reason)}" for other in diagnosis.others[:_SHOWN_KINDS]]
+    return "\n".join(lines)
+
+
+def _overcome(report: Report, style: Style) -> str:
+    if not report.diagnosis.recovered:
+        return ""
+    return "\n".join(
+        [style.bold("  went wrong and was overcome"), *(_folded(i, style) for i in report.diagnosis.recovered[:_SHOWN_KINDS])]
+    )
+
+
+def _figures(report: Report, style: Style) -> str:
+    figures = report.compression
+    share = f" ({100 * figures.ratio:.1f} % of the bytes)" if figures.ratio is not None else ""
+    lines = [
+        f"  {style.bold('read')}      {figures.lines_in:,} lines, {human_bytes(figures.bytes_in)}; "
+        f"kept {figures.lines_kept:,} lines, {human_bytes(figures.bytes_kept)}{share}"
+    ]
+    if figures.dropped_by_kind:
+        dropped = ", ".join(f"{kind} {count:,}" for kind, count in figures.dropped_by_kind.items())
+        lines.append(f"  {style.bold('dropped')}   {dropped}")
+    if report.agent is not None:
+        taken = ", ".join(f"{kind} {count:,}" for kind, count in sorted(report.agent.redacted.items())) or "nothing"
+        lines.append(
+            f"  {style.bold('model')}     {printable(report.agent.model or 'unnamed')} was shown "
+            f"{report.agent.lines_shown:,} lines; redacted before: {taken}"
+        )
+    if report.diagnosis.lines_not_read:
+        lines.append(f"  {style.bold('note')}      {report.diagnosis.lines_not_read:,} kept lines were too many to diagnose")
+    return "\n".join(lines)
+
+
+def _few(words: list[str], most: int = 6) -> str:
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(word for word in words if word)
+
+
+def _metric_lines(report: Report, style: Style) -> list[str]:
+    """A line for each number that moved, but not for what only counts."""
+    rows = []
+    for name, figures in report.metrics.items():
+        if figures.count < 2 or figures.min == figures.max or name.startswith(("consumed_", "total_")) or name == "epoch":
+            continue
+        spark = sparkline([point[1] for point in figures.points], 40)
+        last, least, most = (_short(value) for value in (figures.last, figures.min, figures.max))
+        rows.append((f"  {name}", f"{figures.count:,}", last, least, most, style.cyan(spark)))
+    if not rows:
+        return []
+    return [*table([("  metric", "values", "last", "least", "greatest", ""), *rows], style, header=True).split("\n")]
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def _kept_lines(report: Report, job: Job, style: Style) -> list[str]:
+    """The last kept lines: what a person would scroll to."""
+    if not report.compression.lines_kept:
+        return []
+    log = job.compression.kept
+    tail = []
+    for _, kept in log.chosen(lambda order, source, rule: order >= log.lines - _SHOWN_LAST):
+        text = printable(kept.text[:1000].decode("utf-8", "replace"))
+        tail.append(f"    {os.path.basename(job.sources[kept.source].name)}:{kept.line}: {text}")
+    return [style.bold("  the last kept lines"), *(shortened(line, 100) for line in tail)]

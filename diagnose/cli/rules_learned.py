@@ -1,0 +1,245 @@
+"""``diagnose rules learn | learned | promote | retire | export``: rules that were learned, and learning them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diagnose.cli import endpoint, printable
+from diagnose.cli.printed_rule import as_dict
+from diagnose.cli.terminal import Progress, Style, shortened, table
+from diagnose.errors import DiagnoseError
+from diagnose.knowledge.rules import load
+
+if TYPE_CHECKING:
+    from diagnose.job import Job
+    from diagnose.learning.learned_rule import Learned
+    from diagnose.learning.sqlite import SqliteBook
+    from diagnose.learning.write_failures import Lesson
+
+
+def learn(arguments: argparse.Namespace) -> int:
+    if arguments.confirm is not None:
+        if arguments.paths:
+            raise DiagnoseError(
+                "--confirm learns from a report, not from logs", remedy="give runs that went well with --healthy"
+            )
+        return _confirm(arguments)
+    if not arguments.paths or arguments.reason or arguments.healthy:
+        remedy = "name logs, or a report that is right: --confirm REPORT [--reason NAME] [--healthy PATH]"
+        raise DiagnoseError("there is nothing to learn from", remedy=remedy)
+    endpoint.wanted(arguments)
+    from diagnose.job import Job
+    from diagnose.learning import lesson as lessons
+    from diagnose.learning.sqlite import SqliteBook
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import find
+
+    book = SqliteBook(endpoint.book_path(arguments.book))
+    matcher = Matcher(lessons.working_rules(book, None))
+    jobs, problems = [], 0
+    progress = Progress("reading", len(arguments.paths))
+    for number, path in enumerate(arguments.paths):
+        found = find([path])
+        for problem in found.problems:
+            sys.stderr.write(f"diagnose rules learn: {printable(str(problem))}\n")
+            problems += 1
+        if not found.sources:
+            continue
+        job = Job(os.path.basename(path), found.sources, matcher)
+        for index, source in enumerate(found.sources):
+            for chunk in source.chunks():
+                job.feed(index, chunk)
+            job.close(index)
+        jobs.append(job)
+        progress.at(number + 1)
+    progress.done()
+    if not jobs:
+        return 2
+    lesson = lessons.learn(jobs, book, settings=endpoint.settings_of(arguments), past=_past(arguments.incidents))
+    changed = _watched(jobs, book)
+    if arguments.json:
+        figures = {
+            "lines": lesson.lines,
+            "proposed": lesson.proposed,
+            "refused": [{"id": rule.id, "name": why.name, "what": why.what} for rule, why in lesson.refused],
+            "shadow": [known.rule.id for known in lesson.shadow],
+            "active": [known.rule.id for known in lesson.active],
+            "forwarded": dict(lesson.forwarded),
+            "redacted": dict(lesson.redacted),
+            "problems": lesson.problems,
+            "failures": [{"id": known.rule.id, "state": known.state, "why": known.why} for known in changed],
+        }
+        print(json.dumps(figures))
+        return 2 if problems else 0
+    style = Style(sys.stdout)
+    print(f"{lesson.lines:,} lines that no rule knew, {lesson.proposed} proposals")
+    rows = [("active", str(len(lesson.active)), "clean on lines that they had not seen")]
+    rows.append(("shadow", str(len(lesson.shadow)), "passed, and wait for more lines to be counted against"))
+    names = Counter(refusal.name for _, refusal in lesson.refused)
+    rows.append(("refused", str(len(lesson.refused)), ", ".join(f"{name} {count}" for name, count in names.most_common())))
+    if lesson.forwarded:
+        said = ", ".join(f"{why} {count}" for why, count in lesson.forwarded.most_common())
+        rows.append(("forwarded", str(lesson.forwarded.total()), f"left to the diagnosis: {said}"))
+    print(table(rows, style))
+    for said, times in Counter(lesson.problems).most_common(5):
+        sys.stderr.write(f"diagnose rules learn: the model: {printable(said)} ({times} times); templates were mined instead\n")
+    for known in lesson.active[:20]:
+        print(f"  {style.cyan(known.rule.id)}  {printable(shortened(known.rule.pattern, 80))}")
+    for known in changed:
+        print(f"  {style.cyan(known.rule.id)} is {known.state}: {printable(known.why or '')}")
+    print(style.dim(f"kept in {book.path}; diagnose replay --learned uses the active ones"))
+    return 2 if problems else 0
+
+
+def _past(incidents: str | None) -> list[str]:
+    """The lines that known failures began with."""
+    from diagnose.agent.incidents import SqliteIncidents
+
+    path = endpoint.incidents_file(incidents)
+    return [one.line for one in SqliteIncidents(path).incidents()] if path.exists() else []
+
+
+def _watched(jobs: Sequence[Job], book: SqliteBook) -> list[Learned]:
+    """Hold the learned failure rules against these jobs; those that became active or were retired."""
+    from diagnose.learning.write_failures import watch
+
+    changed = []
+    for job in jobs:
+        report = job.report()
+        if report.outcome != "running":
+            bodies = [event.body for event in job.evidence().events]
+            changed += watch(book, bodies, time.time(), well=report.outcome == "healthy")
+    return changed
+
+
+def _confirm(arguments: argparse.Namespace) -> int:
+    """A failure rule from a report that is right."""
+    from pydantic import ValidationError
+
+    from diagnose.agent.incidents import SqliteIncidents
+    from diagnose.learning.sqlite import SqliteBook
+    from diagnose.learning.write_failures import learn
+    from diagnose.report import Report
+
+    try:
+        text = sys.stdin.read() if arguments.confirm == "-" else Path(arguments.confirm).read_text("utf-8")
+        report = Report.model_validate_json(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DiagnoseError(f"cannot be read: {error}", where=arguments.confirm, remedy="name a readable file") from None
+    except ValidationError as error:
+        what = error.errors()[0]["msg"]
+        remedy = "give one report, as diagnose replay --json prints it"
+        raise DiagnoseError(f"this is no report: {what}", where=arguments.confirm, remedy=remedy) from None
+    book = SqliteBook(endpoint.book_path(arguments.book))
+    incidents = SqliteIncidents(endpoint.incidents_file(arguments.incidents))
+    healthy = [line for path in arguments.healthy for line in _kept_lines(path)]
+
+    async def run() -> Lesson:
+        more: dict[str, Any] = {"healthy": healthy, "reason": arguments.reason}
+        if not endpoint.wanted(arguments):
+            return await learn(report, book, incidents, time.time(), **more)
+        async with endpoint.model_of(arguments) as model:
+            return await learn(report, book, incidents, time.time(), model=model, **more)
+
+    lesson = asyncio.run(run())
+    if arguments.json:
+        figures = {
+            "rule": lesson.rule.id if lesson.rule else None,
+            "known": lesson.known,
+            "refused": [{"id": rule.id, "name": why.name, "what": why.what} for rule, why in lesson.refused],
+            "notes": lesson.notes,
+        }
+        print(json.dumps(figures, ensure_ascii=False))
+        return 0
+    style = Style(sys.stdout)
+    for note in lesson.notes:
+        print(printable(note))
+    for rule, refusal in lesson.refused:
+        print(f"refused  {printable(shortened(rule.pattern, 80))}\n         {refusal.name}: {printable(refusal.what)}")
+    if lesson.known is not None:
+        print(f"{lesson.known} knows it; nothing to learn")
+    elif lesson.rule is not None:
+        print(f"{style.cyan(lesson.rule.id)} is in shadow: {printable(lesson.rule.pattern)}")
+        print(style.dim(f"kept in {book.path}; it becomes active when jobs that went well are read with diagnose rules learn"))
+    else:
+        print("no rule was learned; the incident is remembered")
+    return 0
+
+
+def _kept_lines(path: str) -> list[str]:
+    """The kept lines of a run that went well."""
+    from diagnose.job import Job
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import find
+
+    found = find([path])
+    if found.problems:
+        raise found.problems[0]
+    job = Job(path, found.sources, Matcher(load()))
+    for number, source in enumerate(found.sources):
+        for chunk in source.chunks():
+            job.feed(number, chunk)
+        job.close(number)
+    return [event.text for event in job.evidence().events]
+
+
+def learned(arguments: argparse.Namespace) -> int:
+    from diagnose.learning.sqlite import SqliteBook
+
+    found = SqliteBook(endpoint.book_path(arguments.book)).rules(*([arguments.state] if arguments.state else []))
+    if arguments.json:
+        for known in found:
+            row = {
+                "state": known.state,
+                "scope": known.scope,
+                "why": known.why,
+                "matched": known.matched,
+                "dirty": known.dirty,
+                "by": known.provenance,
+            }
+            print(json.dumps(as_dict(known.rule) | row, ensure_ascii=False))
+        return 0
+    rows = [("rule", "state", "matched", "why", "pattern")]
+    rows += [
+        (
+            known.rule.id,
+            known.state,
+            str(known.matched),
+            shortened(known.why or "", 30),
+            printable(shortened(known.rule.pattern, 60)),
+        )
+        for known in found
+    ]
+    print(table(rows, Style(sys.stdout), header=True))
+    return 0
+
+
+def move(arguments: argparse.Namespace) -> int:
+    from diagnose.learning.learned_rule import move
+    from diagnose.learning.sqlite import SqliteBook
+
+    book = SqliteBook(endpoint.book_path(arguments.book))
+    if arguments.action == "promote":
+        known = move(book, arguments.id, "active", "promoted by hand", time.time(), everywhere=True, evidence=_past(None))
+    else:
+        known = move(book, arguments.id, "retired", arguments.why, time.time())
+    print(f"{known.rule.id} is {known.state}")
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    from diagnose.learning.learned_rule import exported
+    from diagnose.learning.sqlite import SqliteBook
+
+    book = SqliteBook(endpoint.book_path(arguments.book))
+    print(exported(book.rules("active", family="failures" if arguments.failures else "filters")), end="")
+    return 0

@@ -1,0 +1,141 @@
+"""``diagnose rules test | explain``: what rules make of a log, and of one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+
+from diagnose.cli import printable
+from diagnose.cli.printed_rule import as_dict
+from diagnose.cli.terminal import Style, table
+from diagnose.errors import RuleError
+from diagnose.knowledge.rules import RuleSet, load
+
+
+def test(arguments: argparse.Namespace) -> int:
+    from collections import Counter
+
+    from diagnose.matching.matcher import Matcher
+    from diagnose.matching.scan import Cursor
+    from diagnose.matching.shapes import shape
+    from diagnose.reading import sources
+    from diagnose.reading.lines import Blocks
+    from diagnose.verification.rules import body_of
+
+    rules = load(arguments.paths or None)
+    matcher = Matcher(rules)
+    hits: Counter[int] = Counter()
+    unknown: Counter[bytes] = Counter()
+    sample: dict[bytes, bytes] = {}
+    lines_in = bytes_kept = bytes_in = 0
+    for source in sources.find([arguments.log]).sources:
+        blocks, cursor = Blocks(), Cursor()
+        for group in (*map(blocks.feed, source.chunks()), blocks.close()):
+            for block in group:
+                scan = matcher.scan(block, cursor)
+                cursor = scan.cursor
+                lines_in += scan.lines
+                bytes_kept += scan.bytes_kept
+                hits.update(dict(scan.dropped))
+                for kept, text in scan.segments():
+                    hits[kept.rule] += 1
+                    if kept.rule < 0:
+                        key = shape(body_of(text.decode("utf-8", "surrogateescape")))[:300]
+                        if key in sample or len(sample) < 20_000:
+                            sample.setdefault(key, text)
+                            unknown[key] += len(text) + 1
+        bytes_in += blocks.bytes_in
+    rows = [(matcher.rules[number].id, count) for number, count in hits.most_common() if number >= 0]
+    shapes = [(sample[key][:160].decode("utf-8", "replace"), count) for key, count in unknown.most_common(60)]
+    if arguments.json:
+        print(
+            json.dumps(
+                {
+                    "lines_in": lines_in,
+                    "bytes_in": bytes_in,
+                    "bytes_kept": bytes_kept,
+                    "hits": dict(rows),
+                    "unknown": [{"line": line, "bytes": count} for line, count in shapes],
+                },
+                ensure_ascii=False,
+            )
+        )
+        return 0
+    style = Style(sys.stdout)
+    if arguments.unknown:
+        print(
+            table(
+                [("bytes", "a line of the shape"), *((f"{n:,}", printable(line)) for line, n in shapes)],
+                style,
+                header=True,
+            )
+        )
+    else:
+        print(table([("lines", "rule"), *((f"{n:,}", rule) for rule, n in rows)], style, header=True))
+    share = 100 * bytes_kept / bytes_in if bytes_in else 0.0
+    print(style.dim(f"{lines_in:,} lines, {bytes_in:,} bytes; {bytes_kept:,} bytes kept ({share:.2f} %)"))
+    return 0
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.prefixes import origin
+    from diagnose.verification.rules import body_of, captures_of, how_far
+
+    rules = load(arguments.rules)
+    if arguments.rule:
+        rule = rules.find(arguments.rule)
+        if rule is None:
+            raise RuleError(f"there is no rule {arguments.rule!r}", remedy="diagnose rules list shows them all")
+        rules = RuleSet((rule,))
+    matcher = Matcher(rules, "plain")
+    style = Style(sys.stdout)
+    for line in _lines(arguments.line):
+        body = body_of(line)
+        hits = matcher.matches(body)
+        who = origin(line.encode("utf-8", "surrogateescape"))
+        about = {name: value for name in ("rank", "node", "gpu", "time") if (value := getattr(who, name)) is not None}
+        verdict = "kept: no rule knows it"
+        if hits:
+            first = matcher.rules[hits[0]]
+            verdict = f"kept: failure evidence, {first.reason}" if first.family == "failures" else f"dropped: {first.kind}"
+        if arguments.json:
+            print(
+                json.dumps(
+                    {
+                        "line": line,
+                        "body": body.decode("utf-8", "replace"),
+                        "verdict": verdict,
+                        "rules": [
+                            as_dict(matcher.rules[hit]) | {"captures": captures_of(matcher.rules[hit], body)} for hit in hits
+                        ],
+                        **about,
+                    },
+                    ensure_ascii=False,
+                )
+            )
+            continue
+        print(f"{style.bold(verdict)}")
+        print(f"  body   {printable(body.decode('utf-8', 'replace'))}")
+        for name, value in about.items():
+            print(f"  {name:6} {printable(str(value))}")
+        for hit in hits:
+            rule = matcher.rules[hit]
+            print(f"  {style.cyan(rule.name)}  {rule.title}")
+            for name, value in captures_of(matcher.rules[hit], body).items():
+                print(f"      {name} = {printable(value)}")
+        if not hits:
+            near = []
+            for rule in rules if arguments.rule else ():
+                reached, wanted = how_far(rule.pattern, body)
+                near.append(f"  {rule.id} matched up to column {reached + 1}, then wanted {wanted!r}")
+            print("\n".join(near), end="\n" if near else "")
+    return 0
+
+
+def _lines(word: str) -> Iterable[str]:
+    if word != "-":
+        return [word]
+    return (line.rstrip("\n") for line in sys.stdin)
