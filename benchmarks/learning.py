@@ -64,7 +64,7 @@ def fed(chunks: list[bytes], settings: Settings | None) -> tuple[float, float, i
     matcher = Matcher(load())
     job = Job("benchmark", [Source("log", None)], matcher)
     with tempfile.TemporaryDirectory() as folder:
-        learner = Learner(str(Path(folder) / "b.db"), matcher, "benchmark", settings) if settings else None
+        learner = Learner(Path(folder) / "b.db", matcher, "benchmark", settings) if settings else None
         if learner is not None:
             time.sleep(2)  # the child has started: a job runs for days
         began, worked = time.perf_counter(), time.process_time()
@@ -73,9 +73,9 @@ def fed(chunks: list[bytes], settings: Settings | None) -> tuple[float, float, i
             if learner is not None:
                 learner.feed(scans)
         took, work = time.perf_counter() - began, time.process_time() - worked
-        heard = learner.close(patience_s=0.5) if learner is not None else None
+        summary = learner.close(patience_s=0.5) if learner is not None else None
     job.compression.kept.close()
-    return took, work, heard.lines if heard else 0, heard.missed if heard else 0
+    return took, work, summary.lines if summary else 0, summary.missed if summary else 0
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """How far does the miner come alone? ``python -m benchmarks.miner CORPUS``.
 
 All shipped filters are off; the failure rules stay, for what they know is evidence and is kept. One pass of learning over the
-first half of each log of CORPUS, into one book; then the second half of each is compressed with what became active.
+first half of each log of CORPUS, into one store; then the second half of each is compressed with what became active.
 Printed is the share of bytes that is kept of the second halves, and whether every labelled root-cause line is kept. "New kinds"
 is the floor: bytes of kept lines whose first three words begin fewer than three lines of all first halves; the door that every
 rule passes asks for three lines.
@@ -23,7 +23,7 @@ from diagnose.accuracy import labels
 from diagnose.job import Job
 from diagnose.knowledge.rules import RuleSet, load
 from diagnose.learning.lesson import learn
-from diagnose.learning.sqlite import SqliteBook
+from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 from diagnose.matching.shapes import shape
@@ -107,7 +107,7 @@ def measured(
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--each", action="store_true", help="a book for each log instead of one for all")
+    parser.add_argument("--each", action="store_true", help="a rule store for each log instead of one for all")
     parser.add_argument("--halves", choices=("lines", "bytes"), default="lines", help="what a half is half of")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="the N kept shapes with the most bytes; + is new")
     chosen = parser.parse_args(arguments)
@@ -126,12 +126,11 @@ def main(arguments: list[str] | None = None) -> int:
     lost = 0
     for group in groups:
         with tempfile.TemporaryDirectory() as folder:
-            book = SqliteBook(Path(folder) / "learned.db")
+            store = RuleStore(RuleFile(Path(folder) / "learned.db"))
             matcher = Matcher(failures)
-            learn([job_of(name, firsts[name], matcher)[0] for name in group], book)
-            active = [known.rule for known in book.rules("active", family="filters")]
-            book.close()
-        seen = sum((kinds_of(firsts[name]) for name in group), Counter())
+            learn([job_of(name, firsts[name], matcher)[0] for name in group], store)
+            active = [known.rule for known in store.rules("active", family="filters")]
+            seen = sum((kinds_of(firsts[name]) for name in group), Counter())
         for name in group:
             matcher = Matcher(RuleSet.of([*failures, *active]))
             half = measured(name, halves[name], firsts[name].count(b"\n"), matcher, seen, roots[name], show)

@@ -20,13 +20,14 @@ from pathlib import Path
 
 from benchmarks.log import Log
 from diagnose.knowledge.rules import Example, Rule, RuleSet, load
-from diagnose.learning.learned_rule import Learned, judged, settle
+from diagnose.learning.learned_rule import LearnedRule
 from diagnose.learning.lesson import shadow
 from diagnose.learning.miner import Miner
-from diagnose.learning.sqlite import SqliteBook
+from diagnose.learning.rule_store import RuleFile, RuleStore, settle
 from diagnose.matching.matcher import Matcher
 from diagnose.reading.lines import clean
 from diagnose.reading.prefixes import body_start
+from diagnose.verification.proposals import judged
 
 ROOTS = [f"FlashStore: read of shard-{n:04} gave {n} of 1048576 bytes, mount /fs{n % 4} is away" for n in range(40)]
 """lines of a failure that a person has confirmed; no shipped rule knows them"""
@@ -145,14 +146,13 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.monotonic()
     refused = judged(proposals, lines, failing[:3000], failures=[CONFIRMED])
     with tempfile.TemporaryDirectory() as folder:
-        book = SqliteBook(Path(folder) / "learned.db")
+        store = RuleStore(RuleFile(Path(folder) / "learned.db"))
         for rule in proposals:
             if rule.id not in refused:
-                book.add(Learned(rule, "shadow", provenance={"by": "benchmark"}))
-        shadow(book, unseen + ROOTS, failing, time.time())
-        settle(book, time.time())
-        active = Counter(kind_of[known.rule.id] for known in book.rules("active"))
-        book.close()
+                store.add(LearnedRule(rule, "shadow", provenance={"by": "benchmark"}))
+        shadow(store, unseen + ROOTS, failing, time.time())
+        settle(store, time.time())
+        active = Counter(kind_of[known.rule.id] for known in store.rules("active"))
     proposed = Counter(kind_of.values())
     print(f"{len(proposals):,} proposals judged in {time.monotonic() - began:.0f} s; {len(unseen):,} lines in shadow\n")
     why: dict[str, Counter[str]] = {}

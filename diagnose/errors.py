@@ -6,6 +6,7 @@ answers 4xx.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable
 
 
@@ -36,3 +37,22 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     import difflib  # only where something is wrong
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)), None)
+
+
+def said_first(error: Exception) -> str:
+    """The first line of what a database's driver says."""
+    words = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return words[0] if words else type(error).__name__
+
+
+def installed(part: str) -> bool:
+    """Whether a package is here that diagnosing does without: ``diagnose.learning``, ``.agent`` or ``.model``."""
+    spec = importlib.util.find_spec(part)
+    return spec is not None and spec.origin is not None
+
+
+def needs(*parts: str) -> None:
+    """Raises where one of such packages is not here."""
+    for part in parts:
+        if not installed(part):
+            raise DiagnoseError(f"this needs the package {part}, which is not installed", remedy="install diagnose whole")

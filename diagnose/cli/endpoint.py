@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, needs
 
 if TYPE_CHECKING:
     from diagnose.agent.explain import Improved
@@ -41,6 +41,8 @@ def wanted(arguments: argparse.Namespace) -> bool:
     for name in ("model", "record"):
         if getattr(arguments, name) is not None and not asked:
             raise DiagnoseError(f"--{name} is of no use without a model", remedy="name an endpoint with --llm URL")
+    if asked:
+        needs("diagnose.agent", "diagnose.model")
     return asked
 
 
@@ -56,9 +58,9 @@ def incidents_file(given: str | None) -> Path:
     return data_file(given, "DIAGNOSE_INCIDENTS", "incidents.db")
 
 
-def book_path(given: str | None) -> str:
+def rule_file(given: str | None) -> Path:
     """The file of learned rules."""
-    return str(data_file(given, "DIAGNOSE_BOOK", "learned.db"))
+    return data_file(given, "DIAGNOSE_RULE_STORE", "learned.db")
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings | None:

@@ -12,13 +12,13 @@ from typing import IO, TYPE_CHECKING
 
 from diagnose.cli import endpoint, printable
 from diagnose.cli.terminal import shortened
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, needs
 from diagnose.job import Job
 from diagnose.matching.scan import Scan
 from diagnose.reading.sources import Follower, Restart, Source, find
 
 if TYPE_CHECKING:
-    from diagnose.learning.live import Heard, Learner
+    from diagnose.learning.live import Learner, Summary
 
 _POLL_S = 0.2
 
@@ -104,29 +104,29 @@ def follow(job: Job, kept_file: KeptFile, arguments: argparse.Namespace) -> bool
         if learner is not None:
             learner.feed(scans)
     if learner is not None:
-        _tell(learner.close(job.compression.counts.dropped))
+        _print_summary(learner.close(job.compression.counts.dropped))
     return ended
 
 
 def _learner(job: Job, arguments: argparse.Namespace) -> Learner | None:
     if not arguments.learn:
         return None
-    from diagnose.learning.learned_rule import workload_of
+    needs("diagnose.agent", "diagnose.learning", "diagnose.model")
     from diagnose.learning.live import Learner
-    from diagnose.learning.sqlite import SqliteBook
+    from diagnose.learning.rule_store import RuleFile, RuleStore, workload_of
 
-    path = endpoint.book_path(arguments.learned or None)
-    book = SqliteBook(path)
-    workload = workload_of(job.fingerprint, book) if job.fingerprint.sketch else ""
-    book.close()
+    path = endpoint.rule_file(arguments.learned or None)
+    file = RuleFile(path)
+    workload = workload_of(job.fingerprint, RuleStore(file)) if job.fingerprint.sketch else ""
+    file.close()
     return Learner(path, job.compression.matcher, job.id, endpoint.settings_of(arguments), workload)
 
 
-def _tell(heard: Heard) -> None:
-    said = f"learned from {heard.lines:,} kept lines: {len(heard.active)} rules active, {len(heard.retired)} retired"
-    missed = f"; {heard.missed:,} lines were more than it could take" if heard.missed else ""
+def _print_summary(summary: Summary) -> None:
+    said = f"learned from {summary.lines:,} kept lines: {len(summary.active)} rules active, {len(summary.retired)} retired"
+    missed = f"; {summary.missed:,} lines were more than it could take" if summary.missed else ""
     sys.stderr.write(f"diagnose replay: {said}{missed}\n")
-    for problem in dict.fromkeys(heard.problems):
+    for problem in dict.fromkeys(summary.problems):
         sys.stderr.write(f"diagnose replay: learning: {printable(problem)}\n")
 
 

@@ -7,11 +7,15 @@ import asyncio
 import dataclasses
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from diagnose.cli import printable
 from diagnose.cli.terminal import Style, table
-from diagnose.errors import DiagnoseError
-from diagnose.model.model import Capabilities, Model, Settings, shown_url
+from diagnose.errors import DiagnoseError, needs
+
+if TYPE_CHECKING:
+    from diagnose.model.model import Capabilities
+    from diagnose.model.settings import Settings
 
 _TRIED = ("chat", "json_schema", "n", "seed", "logprobs", "embeddings")
 _NAMES_SHOWN = 3
@@ -27,6 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    needs("diagnose.model")
+    from diagnose.model.settings import Settings, shown_url
+
     settings = Settings(arguments.llm, model=arguments.model, timeout_s=arguments.timeout)
     found = asyncio.run(_check(settings))
     if arguments.json:
@@ -39,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _check(settings: Settings) -> Capabilities:
+    from diagnose.model.model import Model
+
     async with Model(settings) as model:
         return await model.check()
 

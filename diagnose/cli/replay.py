@@ -15,7 +15,7 @@ from diagnose.cli.following import KeptFile, follow
 from diagnose.cli.rendering import render
 from diagnose.cli.terminal import Notice, Progress, Style, wrapped
 from diagnose.compression.workload import HEAD, KEYS, nearest
-from diagnose.errors import DiagnoseError, SourceError
+from diagnose.errors import DiagnoseError, SourceError, needs
 from diagnose.job import Job
 from diagnose.knowledge.rules import RuleSet, load
 from diagnose.matching.matcher import Matcher
@@ -131,10 +131,10 @@ def _second(before: Report, report: Report, job: Job, style: Style) -> str:
 def _rules(arguments: argparse.Namespace) -> RuleSet:
     if arguments.learned is None:
         return load(arguments.rules)
-    from diagnose.learning.lesson import working_rules
-    from diagnose.learning.sqlite import SqliteBook
+    needs("diagnose.learning")
+    from diagnose.learning.rule_store import RuleFile, RuleStore, working_rules
 
-    return working_rules(SqliteBook(endpoint.book_path(arguments.learned or None)), None, load(arguments.rules))
+    return working_rules(RuleStore(RuleFile(endpoint.rule_file(arguments.learned or None))), None, load(arguments.rules))
 
 
 def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse.Namespace) -> Job:
@@ -143,8 +143,8 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
     job.metadata = dict(arguments.meta)
     if (arguments.learned is None and not arguments.learn) or any(source.path is None for source in sources):
         return job
-    from diagnose.learning.lesson import working_rules
-    from diagnose.learning.sqlite import SqliteBook
+    needs("diagnose.learning")
+    from diagnose.learning.rule_store import RuleFile, RuleStore, working_rules
 
     first = Job(name, sources, matcher)
     first.metadata = job.metadata
@@ -154,10 +154,10 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
         first.close(number)
         if first.compression.counts.bytes_in >= HEAD:
             break
-    book = SqliteBook(endpoint.book_path(arguments.learned or None))
-    workload = nearest(first.fingerprint, book.workloads()) if arguments.learned is not None else None
+    store = RuleStore(RuleFile(endpoint.rule_file(arguments.learned or None)))
+    workload = nearest(first.fingerprint, store.workloads()) if arguments.learned is not None else None
     if workload is not None:
-        rules = working_rules(book, workload, load(arguments.rules))
+        rules = working_rules(store, workload, load(arguments.rules))
         if len(rules) > len(matcher.rules):
             job = Job(name, sources, Matcher(rules))
             job.metadata = first.metadata

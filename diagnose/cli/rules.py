@@ -52,11 +52,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     promote.add_argument("id", metavar="ID")
     retire = actions.add_parser("retire", help="take a learned rule out of use")
     retire.add_argument("id", metavar="ID")
-    retire.add_argument("--why", default="by hand", help="what the book says about it")
+    retire.add_argument("--why", default="by hand", help="the reason, which is kept with the rule")
     export = actions.add_parser("export", help="the active learned rules as a rule file, for review and merging")
     export.add_argument("--failures", action="store_true", help="the failure rules instead of the filters")
     for part in (add, learned, promote, retire, export):
-        part.add_argument("--book", metavar="FILE", help="where they are kept (default: DIAGNOSE_BOOK, or your data folder)")
+        part.add_argument(
+            "--store", metavar="FILE", help="where they are kept (default: DIAGNOSE_RULE_STORE, or your data folder)"
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -16,17 +16,25 @@ from typing import TYPE_CHECKING, Any
 from diagnose.cli import endpoint, printable
 from diagnose.cli.printed_rule import as_dict
 from diagnose.cli.terminal import Progress, Style, shortened, table
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, needs
 from diagnose.knowledge.rules import load
 
 if TYPE_CHECKING:
     from diagnose.job import Job
-    from diagnose.learning.learned_rule import Learned
-    from diagnose.learning.sqlite import SqliteBook
-    from diagnose.learning.write_failures import Lesson
+    from diagnose.learning.learned_rule import LearnedRule
+    from diagnose.learning.rule_store import RuleStore
+    from diagnose.learning.write_failures import Confirmation
+
+
+def _store(arguments: argparse.Namespace) -> RuleStore:
+    needs("diagnose.learning")
+    from diagnose.learning.rule_store import RuleFile, RuleStore
+
+    return RuleStore(RuleFile(endpoint.rule_file(arguments.store)))
 
 
 def learn(arguments: argparse.Namespace) -> int:
+    needs("diagnose.agent", "diagnose.learning", "diagnose.model")
     if arguments.confirm is not None:
         if arguments.paths:
             raise DiagnoseError(
@@ -39,12 +47,12 @@ def learn(arguments: argparse.Namespace) -> int:
     endpoint.wanted(arguments)
     from diagnose.job import Job
     from diagnose.learning import lesson as lessons
-    from diagnose.learning.sqlite import SqliteBook
+    from diagnose.learning.rule_store import working_rules
     from diagnose.matching.matcher import Matcher
     from diagnose.reading.sources import find
 
-    book = SqliteBook(endpoint.book_path(arguments.book))
-    matcher = Matcher(lessons.working_rules(book, None))
+    store = _store(arguments)
+    matcher = Matcher(working_rules(store, None))
     jobs, problems = [], 0
     progress = Progress("reading", len(arguments.paths))
     for number, path in enumerate(arguments.paths):
@@ -64,8 +72,8 @@ def learn(arguments: argparse.Namespace) -> int:
     progress.done()
     if not jobs:
         return 2
-    lesson = lessons.learn(jobs, book, settings=endpoint.settings_of(arguments), past=_past(arguments.incidents))
-    changed = _watched(jobs, book)
+    lesson = lessons.learn(jobs, store, settings=endpoint.settings_of(arguments), past=_past(arguments.incidents))
+    changed = _watched(jobs, store)
     if arguments.json:
         figures = {
             "lines": lesson.lines,
@@ -96,19 +104,20 @@ def learn(arguments: argparse.Namespace) -> int:
         print(f"  {style.cyan(known.rule.id)}  {printable(shortened(known.rule.pattern, 80))}")
     for known in changed:
         print(f"  {style.cyan(known.rule.id)} is {known.state}: {printable(known.why or '')}")
-    print(style.dim(f"kept in {book.path}; diagnose replay --learned uses the active ones"))
+    print(style.dim(f"kept in {endpoint.rule_file(arguments.store)}; diagnose replay --learned uses the active ones"))
     return 2 if problems else 0
 
 
 def _past(incidents: str | None) -> list[str]:
     """The lines that known failures began with."""
+    needs("diagnose.agent")
     from diagnose.agent.incidents import SqliteIncidents
 
     path = endpoint.incidents_file(incidents)
     return [one.line for one in SqliteIncidents(path).incidents()] if path.exists() else []
 
 
-def _watched(jobs: Sequence[Job], book: SqliteBook) -> list[Learned]:
+def _watched(jobs: Sequence[Job], store: RuleStore) -> list[LearnedRule]:
     """Hold the learned failure rules against these jobs; those that became active or were retired."""
     from diagnose.learning.write_failures import watch
 
@@ -117,7 +126,7 @@ def _watched(jobs: Sequence[Job], book: SqliteBook) -> list[Learned]:
         report = job.report()
         if report.outcome != "running":
             bodies = [event.body for event in job.evidence().events]
-            changed += watch(book, bodies, time.time(), well=report.outcome == "healthy")
+            changed += watch(store, bodies, time.time(), well=report.outcome == "healthy")
     return changed
 
 
@@ -126,8 +135,7 @@ def _confirm(arguments: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
     from diagnose.agent.incidents import SqliteIncidents
-    from diagnose.learning.sqlite import SqliteBook
-    from diagnose.learning.write_failures import learn
+    from diagnose.learning.write_failures import confirm
     from diagnose.report import Report
 
     try:
@@ -139,16 +147,16 @@ def _confirm(arguments: argparse.Namespace) -> int:
         what = error.errors()[0]["msg"]
         remedy = "give one report, as diagnose replay --json prints it"
         raise DiagnoseError(f"this is no report: {what}", where=arguments.confirm, remedy=remedy) from None
-    book = SqliteBook(endpoint.book_path(arguments.book))
+    store = _store(arguments)
     incidents = SqliteIncidents(endpoint.incidents_file(arguments.incidents))
     healthy = [line for path in arguments.healthy for line in _kept_lines(path)]
 
-    async def run() -> Lesson:
+    async def run() -> Confirmation:
         more: dict[str, Any] = {"healthy": healthy, "reason": arguments.reason}
         if not endpoint.wanted(arguments):
-            return await learn(report, book, incidents, time.time(), **more)
+            return await confirm(report, store, incidents, time.time(), **more)
         async with endpoint.model_of(arguments) as model:
-            return await learn(report, book, incidents, time.time(), model=model, **more)
+            return await confirm(report, store, incidents, time.time(), model=model, **more)
 
     lesson = asyncio.run(run())
     if arguments.json:
@@ -169,7 +177,12 @@ def _confirm(arguments: argparse.Namespace) -> int:
         print(f"{lesson.known} knows it; nothing to learn")
     elif lesson.rule is not None:
         print(f"{style.cyan(lesson.rule.id)} is in shadow: {printable(lesson.rule.pattern)}")
-        print(style.dim(f"kept in {book.path}; it becomes active when jobs that went well are read with diagnose rules learn"))
+        print(
+            style.dim(
+                f"kept in {endpoint.rule_file(arguments.store)}; "
+                "it becomes active when jobs that went well are read with diagnose rules learn"
+            )
+        )
     else:
         print("no rule was learned; the incident is remembered")
     return 0
@@ -193,9 +206,8 @@ def _kept_lines(path: str) -> list[str]:
 
 
 def learned(arguments: argparse.Namespace) -> int:
-    from diagnose.learning.sqlite import SqliteBook
 
-    found = SqliteBook(endpoint.book_path(arguments.book)).rules(*([arguments.state] if arguments.state else []))
+    found = _store(arguments).rules(*([arguments.state] if arguments.state else []))
     if arguments.json:
         for known in found:
             row = {
@@ -224,22 +236,20 @@ def learned(arguments: argparse.Namespace) -> int:
 
 
 def move(arguments: argparse.Namespace) -> int:
-    from diagnose.learning.learned_rule import move
-    from diagnose.learning.sqlite import SqliteBook
+    store = _store(arguments)
+    from diagnose.learning.rule_store import move as put
 
-    book = SqliteBook(endpoint.book_path(arguments.book))
     if arguments.action == "promote":
-        known = move(book, arguments.id, "active", "promoted by hand", time.time(), everywhere=True, evidence=_past(None))
+        known = put(store, arguments.id, "active", "promoted by hand", time.time(), everywhere=True, evidence=_past(None))
     else:
-        known = move(book, arguments.id, "retired", arguments.why, time.time())
+        known = put(store, arguments.id, "retired", arguments.why, time.time())
     print(f"{known.rule.id} is {known.state}")
     return 0
 
 
 def export(arguments: argparse.Namespace) -> int:
+    store = _store(arguments)
     from diagnose.learning.learned_rule import exported
-    from diagnose.learning.sqlite import SqliteBook
 
-    book = SqliteBook(endpoint.book_path(arguments.book))
-    print(exported(book.rules("active", family="failures" if arguments.failures else "filters")), end="")
+    print(exported(store.rules("active", family="failures" if arguments.failures else "filters")), end="")
     return 0

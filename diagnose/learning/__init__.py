@@ -1,3 +1,15 @@
 """Lines that no rule knows in; verified rules with a record of where they come from out."""
 
-__all__ = ["learned_rule", "lesson", "live", "miner", "sqlite", "write_failures", "write_filters"]
+__all__ = [
+    "learned_rule",
+    "lesson",
+    "live",
+    "miner",
+    "rule_store",
+    "school",
+    "wire",
+    "worker",
+    "worker_process",
+    "write_failures",
+    "write_filters",
+]

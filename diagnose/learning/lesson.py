@@ -15,14 +15,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diagnose.job import Job
-from diagnose.knowledge.rules import Rule, RuleSet, load
-from diagnose.learning.learned_rule import Book, Counts, Learned, Refusal, judged, moved, settle, usable, workload_of
+from diagnose.knowledge.rules import Rule, RuleSet
+from diagnose.learning.learned_rule import Counts, LearnedRule, moved
 from diagnose.learning.miner import Miner, Template
+from diagnose.learning.rule_store import RuleStore, settle, usable, workload_of
 from diagnose.learning.write_filters import LogAgent, Written
 from diagnose.matching.matcher import Matcher
 from diagnose.model.model import Model
 from diagnose.model.settings import Settings
 from diagnose.redaction.text import clear
+from diagnose.verification.proposals import Refusal, judged
 from diagnose.verification.rules import body_of
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _MOST_LINES = 500_000
 _MOST_EVIDENCE = 5_000
 _MOST_JOBS = 20
 """whose names a rule's provenance has"""
+AskForRules = Callable[[Sequence[Template], str, int], Written]
+"""(templates, job, segment) -> what a model makes of them"""
 
 
 @dataclass(slots=True)
@@ -42,9 +46,9 @@ class Lesson:
     """that no rule knew"""
     proposed: int = 0
     refused: list[tuple[Rule, Refusal]] = field(default_factory=list)
-    shadow: list[Learned] = field(default_factory=list)
-    active: list[Learned] = field(default_factory=list)
-    retired: list[Learned] = field(default_factory=list)
+    shadow: list[LearnedRule] = field(default_factory=list)
+    active: list[LearnedRule] = field(default_factory=list)
+    retired: list[LearnedRule] = field(default_factory=list)
     forwarded: Counter[str] = field(default_factory=Counter)
     """groups that the model called error-like or an instruction: kept for the diagnosis"""
     redacted: Counter[str] = field(default_factory=Counter)
@@ -53,7 +57,7 @@ class Lesson:
 
 def learn(
     jobs: Sequence[Job],
-    book: Book,
+    store: RuleStore,
     now: float | None = None,
     settings: Settings | None = None,
     past: Sequence[str] = (),
@@ -73,54 +77,49 @@ def learn(
         lines += len(unknown)
         # A rule keeps lines as examples, and words of them in its pattern.
         unseen = [line for line in clear(unknown) if not miner.add(line)]
-        met.append((workload_of(job.fingerprint, book), unseen, failing))
-    lesson = taught(miner, [job.id for job in jobs], book, list(evidence), now, settings)
+        met.append((workload_of(job.fingerprint, store), unseen, failing))
+    ask = partial(_asked_once, settings) if settings is not None else None
+    lesson = hold_lesson(miner, [job.id for job in jobs], store, list(evidence), now, ask=ask)
     lesson.lines = lines
     for workload, unseen, failing in met:
-        shadow(book, unseen, failing, now, workload)
-    settled = settle(book, now)
+        shadow(store, unseen, failing, now, workload)
+    settled = settle(store, now)
     lesson.active = [known for known in settled if known.state == "active"]
     lesson.retired = [known for known in settled if known.state == "retired"]
-    lesson.shadow = book.rules("shadow", family="filters")
+    lesson.shadow = store.rules("shadow", family="filters")
     return lesson
 
 
-def taught(
+def hold_lesson(
     miner: Miner,
     jobs: Sequence[str],
-    book: Book,
+    store: RuleStore,
     evidence: Sequence[str],
     now: float,
-    settings: Settings | None = None,
     segment: int = 0,
-    ask: Callable[[Sequence[Template], str, int], Written] | None = None,
+    ask: AskForRules | None = None,
 ) -> Lesson:
-    """What was gathered becomes proposals, and they are judged: what passes is in shadow.
-
-    ``ask`` (templates, job, segment) asks a model that is open already, with its budgets; ``settings`` one for this lesson.
-    """
-    if ask is None and settings is not None:
-        ask = partial(_asked_once, settings)
+    """What was gathered becomes proposals, and they are judged: what passes is in shadow."""
     lesson = Lesson()
     about = {"jobs": list(jobs[:_MOST_JOBS]), "segment": segment}
-    groups = {known.provenance.get("group", known.rule.id) for known in book.rules(family="filters")}
+    groups = {known.provenance.get("group", known.rule.id) for known in store.rules(family="filters")}
     fresh = {rule.id: (rule, template) for rule, template in miner.proposals() if rule.id not in groups}
     mined = {name: {"by": "miner", "seen": template.count, **about} for name, (_, template) in fresh.items()}
     if ask is not None and fresh:
         written = ask([template for _, template in fresh.values()], jobs[0], segment)
         lesson.problems, lesson.forwarded, lesson.redacted = written.problems, written.refused, written.redacted
         for proposal in written.forwarded:
-            forward(book, proposal.rule, about | proposal.provenance, now)
+            forward(store, proposal.rule, about | proposal.provenance, now)
         for proposal in written.proposals:
-            lesson.proposed += propose(book, proposal.rule, about | proposal.provenance, proposal.lines, now)
-        lesson.refused = judge(book, evidence, now)
+            lesson.proposed += propose(store, proposal.rule, about | proposal.provenance, proposal.lines, now)
+        lesson.refused = judge(store, evidence, now)
         # Where the door refused what the model wrote, the miner's template may do better.
-        again = {str(known.provenance.get("group")) for known in book.rules("retired", family="filters")}
+        again = {str(known.provenance.get("group")) for known in store.rules("retired", family="filters")}
         mined = {name: why | {"because": "the model's rule was refused"} for name, why in mined.items() if name in again}
         fresh = {name: pair for name, pair in fresh.items() if name in mined}
     for name, (rule, template) in fresh.items():
-        lesson.proposed += propose(book, rule, mined[name], [*template.samples, *template.held], now)
-    lesson.refused += judge(book, evidence, now)
+        lesson.proposed += propose(store, rule, mined[name], [*template.samples, *template.held], now)
+    lesson.refused += judge(store, evidence, now)
     return lesson
 
 
@@ -133,35 +132,35 @@ async def _asked(settings: Settings, templates: Sequence[Template], job: str, se
         return await LogAgent(model).write(templates, job, segment)
 
 
-def propose(book: Book, rule: Rule, provenance: dict[str, Any], lines: Sequence[str], now: float) -> bool:
+def propose(store: RuleStore, rule: Rule, provenance: dict[str, Any], lines: Sequence[str], now: float) -> bool:
     """Enter a proposal with the lines it was written for; False if its pattern is known."""
-    return book.add(Learned(rule, "proposed", provenance=provenance, lines=tuple(lines), created=now, changed=now))
+    return store.add(LearnedRule(rule, "proposed", provenance=provenance, lines=tuple(lines), created=now, changed=now))
 
 
-def forward(book: Book, rule: Rule, provenance: dict[str, Any], now: float) -> None:
+def forward(store: RuleStore, rule: Rule, provenance: dict[str, Any], now: float) -> None:
     """Remember lines that are left to the diagnosis: they are not asked about again, and no filter may drop them."""
     why = f"forwarded: {provenance['forwarded']}"
-    book.add(Learned(rule, "retired", provenance=provenance, why=why, created=now, changed=now))
+    store.add(LearnedRule(rule, "retired", provenance=provenance, why=why, created=now, changed=now))
 
 
-def judge(book: Book, evidence: Sequence[str], now: float) -> list[tuple[Rule, Refusal]]:
+def judge(store: RuleStore, evidence: Sequence[str], now: float) -> list[tuple[Rule, Refusal]]:
     """What waits as proposed, also from a run that broke off, goes into shadow or is refused; the refusals."""
-    waiting = book.rules("proposed", family="filters")
-    forwarded = (known.rule for known in book.rules("retired", family="filters") if "forwarded" in known.provenance)
+    waiting = store.rules("proposed", family="filters")
+    forwarded = (known.rule for known in store.rules("retired", family="filters") if "forwarded" in known.provenance)
     evidence = [*evidence, *(example.line for rule in forwarded for example in rule.matches)]
-    failures = [known.rule for known in book.rules(family="failures")]
+    failures = [known.rule for known in store.rules(family="failures")]
     lines = {known.rule.id: known.lines for known in waiting}
     refused = judged([known.rule for known in waiting], lines, evidence, failures=failures)
     for known in waiting:
         refusal = refused.get(known.rule.id)
         why = f"{refusal.name}: {refusal.what}" if refusal else None
-        book.write(moved(known, "retired" if refusal else "shadow", why, now), "proposed")
+        store.write(moved(known, "retired" if refusal else "shadow", why, now), "proposed")
     return [(known.rule, refused[known.rule.id]) for known in waiting if known.rule.id in refused]
 
 
-def shadow(book: Book, lines: Sequence[str], evidence: Sequence[str], now: float, workload: str = "") -> None:
+def shadow(store: RuleStore, lines: Sequence[str], evidence: Sequence[str], now: float, workload: str = "") -> None:
     """Count the filters in shadow against lines that they were not written from; nothing is dropped."""
-    waiting = usable(book.rules("shadow", family="filters"))
+    waiting = usable(store.rules("shadow", family="filters"))
     if not waiting:
         return
     matcher = Matcher(RuleSet.of(known.rule for known in waiting), "plain")
@@ -176,13 +175,7 @@ def shadow(book: Book, lines: Sequence[str], evidence: Sequence[str], now: float
     for number, rule in enumerate(matcher.rules):
         # Only a workload that prints its lines is one that a rule is for.
         if matched[number]:
-            book.count(rule.id, workload, Counts(matched[number], dirty[number], 1, now))
-
-
-def working_rules(book: Book, workload: str | None, base: RuleSet | None = None) -> RuleSet:
-    """The shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``."""
-    learned = (known.rule for known in usable([one for one in book.rules("active") if one.acts_for(workload)]))
-    return RuleSet.of([*(load() if base is None else base), *learned])
+            store.count(rule.id, workload, Counts(matched[number], dirty[number], 1, now))
 
 
 def root_of(report: Report) -> str | None:

@@ -2,7 +2,7 @@
 
 Lines are gathered by shape, in bounded memory. Shapes whose words stand in the same places become one template; its words are
 literal, its numbers, paths and quoted texts typed placeholders, and the whole is anchored at both ends. What comes out are
-proposals: ``learned`` decides whether one may ever drop a line.
+proposals: ``proposals.judged`` decides whether one may ever drop a line.
 """
 
 from __future__ import annotations

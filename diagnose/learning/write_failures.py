@@ -2,7 +2,7 @@
 
 A model writes the pattern where there is one (``prompts/failure-rule.md``), else the root line itself does: its words, escaped,
 with typed placeholders for what varies. The reason is the confirmed one, whoever wrote the pattern. Both pass the same door:
-everything that ``learned.judged`` asks, silence on the lines of runs that went well and on every past incident with another
+everything that ``proposals.judged`` asks, silence on the lines of runs that went well and on every past incident with another
 reason. Then it is in shadow: each job that went well and that it was silent on counts for it, one match on such a job
 retires it.
 """
@@ -22,13 +22,15 @@ from diagnose.diagnosis.evidence import normal
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Example, Rule, RuleSet, load
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.learning.learned_rule import Book, Counts, Learned, Refusal, judged, moved, settle, usable
+from diagnose.learning.learned_rule import Counts, LearnedRule, moved
+from diagnose.learning.rule_store import RuleStore, settle, usable
 from diagnose.matching.matcher import Matcher
 from diagnose.model import prompts
 from diagnose.model.answers import Ask
 from diagnose.model.model import Model
 from diagnose.redaction.text import Redactor, redact
 from diagnose.report import Report
+from diagnose.verification.proposals import Refusal, judged
 from diagnose.verification.rules import body_of
 
 _SAMPLES = 3
@@ -47,7 +49,7 @@ _PLACEHOLDERS = {"path": r"\S+", "host": r"[\w.:-]+", "hex": "(?:0x)?[0-9a-fA-F]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class Confirmation:
     """What a confirmed diagnosis led to."""
 
     rule: Rule | None = None
@@ -58,9 +60,9 @@ class Lesson:
     notes: tuple[str, ...] = ()
 
 
-async def learn(
+async def confirm(
     report: Report,
-    book: Book,
+    store: RuleStore,
     incidents: Incidents,
     now: float,
     *,
@@ -68,7 +70,7 @@ async def learn(
     healthy: Sequence[str] = (),
     reason: str | None = None,
     by: str = "person",
-) -> Lesson:
+) -> Confirmation:
     """Remember a confirmed failure, and learn a rule from it.
 
     ``healthy``: lines of runs that went well. ``reason``: the right one, where the report's is not. ``by``: who confirmed it, a
@@ -86,19 +88,19 @@ async def learn(
     root = body_of(diagnosis.root_cause.text).decode("utf-8", "replace")
     confirmed = _Confirmed(report, root, reason, [one for one in incidents.incidents() if one.id != incident_id(report)])
     await confirmed.remember(incidents, model, by)
-    for filter_ in _dropping(book, root):
-        book.write(moved(filter_, "retired", f"it matches the root line of {report.job.id}", now), filter_.state)
+    for filter_ in _dropping(store, root):
+        store.write(moved(filter_, "retired", f"it matches the root line of {report.job.id}", now), filter_.state)
     shipped = load(examples=True)
     known = next(
         (rule for rule in _knowing(shipped, root) if rule.reason == reason and rule.severity != "warning" and not rule.symptom),
         None,
     )
     if known is not None:
-        return Lesson(known=known.name)
+        return Confirmation(known=known.name)
     proposals, notes = await confirmed.proposals(model, healthy, shipped)
     refused: list[tuple[Rule, Refusal]] = []
     for rule, provenance in proposals:
-        entered = Learned(
+        entered = LearnedRule(
             rule,
             "proposed",
             scope="global",  # why a machine or a program fails does not depend on whose job it is
@@ -107,27 +109,27 @@ async def learn(
             created=now,
             changed=now,
         )
-        if not book.add(entered):
-            before = book.known(rule.pattern, "failures")
+        if not store.add(entered):
+            before = store.known(rule.pattern, "failures")
             notes.append(f"the pattern {rule.pattern!r} is known and {before.state if before else 'of another family'}")
             continue
         # What learned filters drop is in no kept line: shadow cannot see an alarm on it.
-        dropped = [example.line for one in book.rules("shadow", "active", family="filters") for example in one.rule.matches]
+        dropped = [example.line for one in store.rules("shadow", "active", family="filters") for example in one.rule.matches]
         refusal = confirmed.judge(rule, [*healthy, *dropped], shipped)
         if refusal is None:
-            book.write(moved(entered, "shadow", f"confirmed by {by}", now), "proposed")
-            return Lesson(rule, None, tuple(refused), tuple(notes))
-        book.write(moved(entered, "retired", f"{refusal.name}: {refusal.what}", now), "proposed")
+            store.write(moved(entered, "shadow", f"confirmed by {by}", now), "proposed")
+            return Confirmation(rule, None, tuple(refused), tuple(notes))
+        store.write(moved(entered, "retired", f"{refusal.name}: {refusal.what}", now), "proposed")
         refused.append((rule, refusal))
-    return Lesson(None, None, tuple(refused), tuple(notes))
+    return Confirmation(None, None, tuple(refused), tuple(notes))
 
 
-def watch(book: Book, bodies: Iterable[str], now: float, *, well: bool, workload: str = "") -> list[Learned]:
+def watch(store: RuleStore, bodies: Iterable[str], now: float, *, well: bool, workload: str = "") -> list[LearnedRule]:
     """Hold the failure rules in shadow and at work against a job's kept lines; those whose state changed.
 
     ``well``: the job ended well, so whatever matches speaks against its rule.
     """
-    waiting = usable(book.rules("shadow", "active", family="failures"))
+    waiting = usable(store.rules("shadow", "active", family="failures"))
     if not waiting:
         return []
     matcher = Matcher(RuleSet.of(known.rule for known in waiting), "plain")
@@ -137,8 +139,8 @@ def watch(book: Book, bodies: Iterable[str], now: float, *, well: bool, workload
     for number, rule in enumerate(matcher.rules):
         found = hits[number]
         if well or found:
-            book.count(rule.id, workload, Counts(found, found if well else 0, int(well), now if found else None))
-    return settle(book, now)
+            store.count(rule.id, workload, Counts(found, found if well else 0, int(well), now if found else None))
+    return settle(store, now)
 
 
 class _Confirmed:
@@ -278,9 +280,9 @@ def _escaped(text: str) -> str:
     return re.sub(r"([.^$*+?()\[\]{}|\\])", r"\\\1", text)
 
 
-def _dropping(book: Book, root: str) -> list[Learned]:
+def _dropping(store: RuleStore, root: str) -> list[LearnedRule]:
     """The learned filters that match the root line of a failure, or will when they act."""
-    known = {one.rule.id: one for one in usable(book.rules("shadow", "active", family="filters"))}
+    known = {one.rule.id: one for one in usable(store.rules("shadow", "active", family="filters"))}
     return [known[rule.id] for rule in _knowing(RuleSet.of(one.rule for one in known.values()), root)]
 
 

@@ -2,7 +2,7 @@
 
 What a model says is only a proposal: nothing here lets a rule act. A group is asked about with a few of its lines, redacted;
 the samples of the answer are counted as votes, a second call decides where they differ, and what comes out goes to the one
-door, ``learned.judged``, with lines of the group that the model never saw. Lines that speak of failure are not among them:
+door, ``proposals.judged``, with lines of the group that the model never saw. Lines that speak of failure are not among them:
 failure rules know those, by plain words if by nothing else, and they are left to the diagnosis.
 """
 

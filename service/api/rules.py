@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query
 
-from diagnose.errors import RuleError
+from diagnose.errors import DiagnoseError, RuleError, needs
 from diagnose.knowledge.rules import Rule
-from diagnose.learning.learned_rule import Learned, move
 from service.api import bodies
 from service.api.common import REFUSALS, Admin, Here, Limit, Reader, Word
 from service.auth import Who
 from service.errors import Conflict, Unknown
 from service.names import storable
 from service.runtime import Service
-from service.store import tables as t
-from service.store.incidents import StoreIncidents
-from service.store.learned_rules import StoreBook, selected
+from service.store.learned_rules import stored
 from service.store.reading import record
+
+if TYPE_CHECKING:
+    from diagnose.learning.learned_rule import LearnedRule
 
 router = APIRouter(tags=["rules"], responses=REFUSALS)
 RuleId = Annotated[str, Path(max_length=200, examples=["asked-0f3b1c22d9"])]
@@ -37,10 +37,9 @@ async def rules(
     family: Annotated[str | None, Query(pattern="^(failures|filters)$")] = None,
     search: Word = None,
 ) -> dict[str, Any]:
-    learned: list[Learned] = []
+    learned: list[LearnedRule] = []
     if state != "shipped":
-        conditions = [t.rules.c.state == state] if state is not None else []
-        learned = await service.store.aread(lambda connection: selected(connection, *conditions))
+        learned = await service.store.aread(lambda connection: stored(connection, state))
     rows = [_row(known.rule, known) for known in learned]
     if state in (None, "shipped"):
         rows += await asyncio.to_thread(lambda: [_row(rule, None) for rule in service.jobs.rules])
@@ -64,20 +63,27 @@ async def retire(rule: RuleId, service: Here, who: Admin, change: Annotated[bodi
     return _row_of(await moved(service, rule, "retired", who, change.why if change is not None else None))
 
 
-async def moved(service: Service, rule: str, state: Literal["active", "retired"], who: Who, why: str | None) -> Learned:
+async def moved(service: Service, rule: str, state: Literal["active", "retired"], who: Who, why: str | None) -> LearnedRule:
     """Put into a state by a person, with an entry in the audit trail; at work in all scanners before the answer."""
     storable(rule, "rule")
-    book, now = StoreBook(service.store), time.time()
+    try:
+        needs("diagnose.agent", "diagnose.learning")
+    except DiagnoseError as error:
+        raise Conflict(error.what, where=rule, remedy=error.remedy) from None
+    from diagnose.learning.rule_store import RuleStore, move
+    from service.store.incidents import StoreIncidents
+
+    learned, now = RuleStore(service.store), time.time()
     did = "promoted" if state == "active" else "retired"
     why = storable(why, "why") or None
 
-    def work() -> Learned:
-        before = book.find(rule)
+    def work() -> LearnedRule:
+        before = learned.find(rule)
         if before is None:
             raise Unknown("there is no such learned rule", where=rule, remedy="GET /v1/rules lists them; shipped ones stay")
         promoted = state == "active"
         roots = StoreIncidents(service.store).roots() if promoted else ()
-        after = move(book, rule, state, why or f"{did} by {who.name}", now, everywhere=promoted, evidence=roots)
+        after = move(learned, rule, state, why or f"{did} by {who.name}", now, everywhere=promoted, evidence=roots)
         detail = {"was": before.state, "scope": before.scope, "why": why}
         service.store.write(lambda connection: record(connection, who.name, f"rule.{did}", f"rule/{rule}", detail, now))
         service.jobs.matchers.refresh()
@@ -92,11 +98,11 @@ async def moved(service: Service, rule: str, state: Literal["active", "retired"]
     return after
 
 
-def _row_of(known: Learned) -> dict[str, Any]:
+def _row_of(known: LearnedRule) -> dict[str, Any]:
     return _row(known.rule, known)
 
 
-def _row(rule: Rule, known: Learned | None) -> dict[str, Any]:
+def _row(rule: Rule, known: LearnedRule | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "id": rule.id,
         "family": rule.family,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import regex
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from diagnose.knowledge.rules import Rule, RuleSet, load
-from diagnose.learning.learned_rule import Learned
 from diagnose.matching.matcher import CONFIRM_S
 from diagnose.verification.rules import body_of
 from service.api.rules import moved
@@ -19,7 +18,10 @@ from service.dashboard import session
 from service.dashboard.page import PAGE, Page
 from service.errors import Forbidden, Refused, Unknown
 from service.store import overview
-from service.store.learned_rules import StoreBook, selected
+from service.store.learned_rules import learned_rules, stored
+
+if TYPE_CHECKING:
+    from diagnose.learning.learned_rule import LearnedRule
 
 _SHOWN = 10
 _LONGEST_LINE = 8000
@@ -34,7 +36,7 @@ async def show(request: Request) -> Response:
     page = Page.of(request)
     asked = {name: page.asked(name) for name in ("q", "family", "state")} | {"line": page.given("line", _LONGEST_LINE)}
     known, explained, dropped = await page.read(
-        lambda connection: (selected(connection), overview.explained(connection), overview.dropped(connection))
+        lambda connection: (stored(connection), overview.explained(connection), overview.dropped(connection))
     )
     rows = await asyncio.to_thread(_chosen, known, page.service.jobs.rules, asked, explained, dropped)
     after = page.asked("before")
@@ -55,7 +57,8 @@ async def one(request: Request) -> Response:
     """A rule with its examples and where it comes from."""
     page = Page.of(request)
     name = request.path_params["rule"]
-    found = await asyncio.to_thread(StoreBook(page.service.store).find, name)
+    known = learned_rules(page.service.store)
+    found = await asyncio.to_thread(known.find, name) if known is not None else None
     explained, dropped = await page.read(lambda connection: (overview.explained(connection), overview.dropped(connection)))
     row = (
         _row(found.rule, found, explained, dropped)
@@ -85,7 +88,7 @@ async def decide(request: Request) -> Response:
 
 
 def _chosen(
-    known: list[Learned], rules: RuleSet, asked: dict[str, str | None], explained: Explained, dropped: Dropped
+    known: list[LearnedRule], rules: RuleSet, asked: dict[str, str | None], explained: Explained, dropped: Dropped
 ) -> list[dict[str, Any]]:
     learned = {one.rule.id for one in known}
     rows = [_row(one.rule, one, explained, dropped) for one in known]
@@ -102,7 +105,7 @@ def _chosen(
     return rows
 
 
-def _row(rule: Rule, known: Learned | None, explained: Explained, dropped: Dropped) -> dict[str, Any]:
+def _row(rule: Rule, known: LearnedRule | None, explained: Explained, dropped: Dropped) -> dict[str, Any]:
     """A rule and how it does."""
     failures, wrong = explained.get(rule.id, (0, 0))
     matched, dirty = (known.matched, known.dirty) if known is not None else (None, None)

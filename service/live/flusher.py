@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.store import Store, away, reason
+from diagnose.errors import said_first
+from service.store import Store, away
 from service.store.attempts import Flush, taking_in
 from service.telemetry import Telemetry
 
@@ -68,7 +69,7 @@ class Flusher:
                 self._store.write(taking_in([flush for flush, _ in batch]))
             except Exception as error:
                 self._telemetry.flushes.labels("failed").inc()
-                self.last_error = reason(error)
+                self.last_error = said_first(error)
                 if isinstance(error, SQLAlchemyError) and away(error):
                     if self.up:
                         log.error("the database is away: %s", self.last_error)
@@ -122,8 +123,8 @@ class Flusher:
             try:
                 self._store.write(taking_in([flush]))
             except Exception as error:
-                log.error("job %d attempt %d cannot be stored: %s", flush.job_id, flush.number, reason(error))
-                self.last_error = reason(error)
+                log.error("job %d attempt %d cannot be stored: %s", flush.job_id, flush.number, said_first(error))
+                self.last_error = said_first(error)
                 with self._wake:
                     self._aside.append((time.monotonic() + _ASIDE_S, flush, done))
             else:

@@ -30,7 +30,7 @@ from service.settings import Settings
 from service.store import Store, deletions
 from service.store import attempts as stored
 from service.store.attempts import Asked, Flush
-from service.store.learned_rules import StoreBook
+from service.store.learned_rules import learned_rules
 from service.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Jobs:
         self._opener: asyncio.Task[None] | None = None
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.rules = rules if rules is not None else load()
-        self.matchers = Matchers(self.rules, StoreBook(store), most_workloads=settings.workload_matchers)
+        self.matchers = Matchers(self.rules, learned_rules(store), most_workloads=settings.workload_matchers)
         self._scanners = [Scanner(number, self.matchers) for number in range(settings.scanners)]
         self.learning: Learning | None = None
         """set by the service"""

@@ -4,7 +4,7 @@ A learned rule acts for the jobs of the workloads that it was learned from, or f
 and, where a workload has rules of its own, one for its jobs. All of them hold all learned rules under the same numbers, at rest
 where they do not act: a job goes from one matcher to the other between two blocks, with all its counts.
 
-``refresh`` is the only way in and out: it reads the book and swaps what has changed, whoever changed it.
+``refresh`` is the only way in and out: it reads the rule store and swaps what has changed, whoever changed it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from diagnose.compression.workload import Fingerprint, nearest
 from diagnose.knowledge.rules import RuleSet
-from diagnose.learning.learned_rule import Book, Learned
 from diagnose.matching.matcher import Matcher, unusable
+
+if TYPE_CHECKING:
+    from diagnose.learning.learned_rule import LearnedRule
+    from diagnose.learning.rule_store import RuleStore
 
 log = logging.getLogger("diagnose.matchers")
 
@@ -30,7 +34,7 @@ _RESERVED = 256
 
 
 @dataclass(slots=True)
-class _Bench:
+class _ScannerMatcher:
     """A matcher of one scanner, for one workload or (None) for any."""
 
     matcher: Matcher
@@ -53,14 +57,15 @@ class Swap:
 class Matchers:
     """``open`` and ``of`` are for scanners, everything else for other threads."""
 
-    def __init__(self, rules: RuleSet, book: Book, *, most_workloads: int) -> None:
-        self._rules, self._book, self._most = rules, book, most_workloads
+    def __init__(self, rules: RuleSet, store: RuleStore | None, *, most_workloads: int) -> None:
+        """``store`` has the learned rules; None: there are none."""
+        self._rules, self._store, self._most = rules, store, most_workloads
         self._shipped = {rule.id for rule in rules}
-        self._any: dict[int, _Bench] = {}
-        self._own: dict[tuple[int, str], _Bench] = {}
+        self._any: dict[int, _ScannerMatcher] = {}
+        self._own: dict[tuple[int, str], _ScannerMatcher] = {}
         self._asked: set[tuple[int, str]] = set()
         self._workloads: dict[str, Fingerprint] = {}
-        self._order: list[Learned] = []
+        self._order: list[LearnedRule] = []
         """all learned rules that were ever at work since the start, in the order of their numbers"""
         self._bad: set[str] = set()
         self._active: set[str] = set()
@@ -71,18 +76,18 @@ class Matchers:
     def open(self, scanner: int) -> Matcher:
         """The matcher for any job of a scanner; compiled here."""
         with self._lock:
-            bench = _Bench(self._made(), None)
-            self._catch_up(bench)
-            self._any[scanner] = bench
-            return bench.matcher
+            held = _ScannerMatcher(self._made(), None)
+            self._catch_up(held)
+            self._any[scanner] = held
+            return held.matcher
 
     def of(self, scanner: int, workload: str | None) -> Matcher:
         """The matcher for a job of ``workload``: its own where there is one, else the one for any."""
         if workload is not None:
-            bench = self._own.get((scanner, workload))
-            if bench is not None:
-                bench.used = time.monotonic()
-                return bench.matcher
+            held = self._own.get((scanner, workload))
+            if held is not None:
+                held.used = time.monotonic()
+                return held.matcher
             self._asked.add((scanner, workload))
         return self._any[scanner].matcher
 
@@ -92,7 +97,7 @@ class Matchers:
     # --- workloads -----------------------------------------------------------------------------------------------------------
 
     def workload(self, job: Fingerprint, *, enrol: bool) -> str | None:
-        """The workload that a job belongs to; ``enrol``: else it is the first of a new one. At once: the book comes later."""
+        """The workload that a job belongs to; ``enrol``: else it is the first of a new one. At once: it is stored later."""
         with self._lock:
             name = nearest(job, self._workloads)
             if name is None and enrol and job.sketch:
@@ -103,19 +108,21 @@ class Matchers:
     # --- hot swap ------------------------------------------------------------------------------------------------------------
 
     def refresh(self) -> Swap:
-        """Bring all matchers up to the book. Raises what the database raises."""
-        known = self._book.workloads()
-        active = self._book.rules("active")
-        self.watched = bool(self._book.rules("shadow", "active", family="failures"))
+        """Bring all matchers up to the rule store. Raises what the database raises."""
+        if self._store is None:
+            return Swap()
+        known = self._store.workloads()
+        active = self._store.rules("active")
+        self.watched = bool(self._store.rules("shadow", "active", family="failures"))
         with self._lock:
             fresh = {name: job for name, job in self._workloads.items() if name not in known}
             self._workloads = {**known, **fresh}
         for name, job in fresh.items():
-            self._book.enrol(name, job)
+            self._store.enrol(name, job)
         with self._lock:
             return self._swap(active)
 
-    def _swap(self, active: list[Learned]) -> Swap:
+    def _swap(self, active: list[LearnedRule]) -> Swap:
         numbered = {known.rule.id for known in self._order}
         now = {
             known.rule.id: known for known in active if known.rule.id not in self._shipped and known.rule.id not in self._bad
@@ -126,48 +133,48 @@ class Matchers:
         for known in self._compiled(added):
             self._order.append(known)
         self._active = {name for name in now if name not in self._bad}
-        for bench in (*self._any.values(), *self._own.values()):
-            self._catch_up(bench)
+        for held in (*self._any.values(), *self._own.values()):
+            self._catch_up(held)
         self._make_own(now.values())
         return Swap(sorted(self._active - before), sorted(before - self._active))
 
-    def _compiled(self, added: list[Learned]) -> list[Learned]:
+    def _compiled(self, added: list[LearnedRule]) -> list[LearnedRule]:
         bad = unusable([known.rule for known in added])
         for name, why in bad.items():
             log.error("the learned rule %s is left out: %s", name, why)
         self._bad |= bad.keys()
         return [known for known in added if known.rule.id not in bad]
 
-    def _catch_up(self, bench: _Bench) -> None:
+    def _catch_up(self, held: _ScannerMatcher) -> None:
         """Every learned rule gets its number, and works or rests as the workload wants it."""
-        missing = self._order[bench.known :]
-        wanted = {k.rule.id for k in self._order if k.rule.id in self._active and k.acts_for(bench.workload)}
+        missing = self._order[held.known :]
+        wanted = {k.rule.id for k in self._order if k.rule.id in self._active and k.acts_for(held.workload)}
         if missing:
-            bench.matcher.add([known.rule for known in missing], {known.rule.id for known in missing} - wanted)
-            bench.acting |= {known.rule.id for known in missing} & wanted
-            bench.known += len(missing)
-            bench.delta += len(missing)
-        if gone := bench.acting - wanted:
-            bench.matcher.retire(gone)
-        if back := wanted - bench.acting:
-            bench.matcher.wake(back)
-        bench.acting = wanted
-        if bench.delta > _TOO_MANY:
-            bench.matcher.absorb()
-            bench.delta = 0
+            held.matcher.add([known.rule for known in missing], {known.rule.id for known in missing} - wanted)
+            held.acting |= {known.rule.id for known in missing} & wanted
+            held.known += len(missing)
+            held.delta += len(missing)
+        if gone := held.acting - wanted:
+            held.matcher.retire(gone)
+        if back := wanted - held.acting:
+            held.matcher.wake(back)
+        held.acting = wanted
+        if held.delta > _TOO_MANY:
+            held.matcher.absorb()
+            held.delta = 0
 
     def _made(self) -> Matcher:
         return Matcher(self._rules, reserved=_RESERVED)
 
-    def _make_own(self, active: Iterable[Learned]) -> None:
+    def _make_own(self, active: Iterable[LearnedRule]) -> None:
         """Matchers for the workloads that were asked for and have rules of their own; the unused ones go."""
         special = {name for known in active if known.scope != "global" for name in known.workloads}
         old = time.monotonic() - _UNUSED_S
-        for key in [key for key, bench in self._own.items() if bench.used < old or key[1] not in special]:
+        for key in [key for key, held in self._own.items() if held.used < old or key[1] not in special]:
             del self._own[key]
         asked, self._asked = self._asked, set()
         for scanner, workload in sorted(asked):
             if workload in special and len(self._own) < self._most:
-                bench = _Bench(self._made(), workload)
-                self._catch_up(bench)
-                self._own[scanner, workload] = bench
+                held = _ScannerMatcher(self._made(), workload)
+                self._catch_up(held)
+                self._own[scanner, workload] = held

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, said_first
 from service.errors import Unavailable
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Store:
             upgrade(self.engine)
         except (OperationalError, InterfaceError) as error:
             raise DiagnoseError(
-                f"the database cannot be used: {reason(error)}",
+                f"the database cannot be used: {said_first(error)}",
                 where=_shown(self.url),
                 remedy="check that it runs, that the URL is right and that the user may create tables",
             ) from None
@@ -139,12 +139,6 @@ def away(error: Exception) -> bool:
         or (isinstance(error, DBAPIError) and error.connection_invalidated)
         or type(error).__name__ == "TimeoutError"
     )
-
-
-def reason(error: Exception) -> str:
-    """The first line of what the driver says."""
-    words = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return words[0] if words else type(error).__name__
 
 
 def _shown(url: str) -> str:

@@ -1,6 +1,7 @@
 """The tables. Times are seconds since 1970 (UTC) as doubles; names of people, jobs and nodes are data, never keys of a path.
 
-Indexes answer what pages ask: newest first, by state, by category and reason, by group, by node, by user.
+Indexes answer what pages ask: newest first, by state, by category and reason, by group, by node, by user. The tables of learned
+rules stand in ``diagnose.learning.rule_store``.
 """
 
 from __future__ import annotations
@@ -253,44 +254,6 @@ node_checks = Table(  # what tests of nodes against each other said of each
     Column("rounds", Integer, nullable=False),
     Index(None, "at"),
     sqlite_with_rowid=False,
-)
-
-rules = Table(  # what diagnose.learning.learned_rule asks of a Book
-    "rules",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("family", Text, nullable=False),  # filters, failures
-    Column("pattern", Text, nullable=False),
-    Column("state", Text, nullable=False),  # proposed, shadow, active, retired
-    Column("scope", Text, nullable=False),  # workloads, global
-    Column("fields", JSON, nullable=False),
-    Column("provenance", JSON, nullable=False),
-    Column("why", Text),
-    Column("lines", JSON, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("changed", Double, nullable=False),
-    UniqueConstraint("family", "pattern"),
-    Index(None, "state", "created"),
-)
-
-rule_counts = Table(
-    "rule_counts",
-    metadata,
-    Column("rule", ForeignKey("rules.id", ondelete="CASCADE"), primary_key=True),
-    Column("workload", Text, primary_key=True),
-    Column("matched", BigInteger, nullable=False),
-    Column("dirty", BigInteger, nullable=False),
-    Column("jobs", BigInteger, nullable=False),
-    Column("last", Double),
-)
-
-workloads = Table(  # kinds of jobs that rules were learned from
-    "workloads",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("metadata", JSON, nullable=False),
-    Column("sketch", JSON, nullable=False),
-    Column("created", Double, nullable=False),
 )
 
 actions = Table(

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from diagnose.agent.incidents import SqliteIncidents
-from diagnose.learning.sqlite import SqliteBook
-from diagnose.learning.write_failures import learn
+from diagnose.learning.rule_store import RuleFile, RuleStore
+from diagnose.learning.write_failures import confirm
 from diagnose.model.model import Model
 from tests.conftest import ROOT, Run
 from tests.diagnose.agent.test_explain import LAUNCHER, STALE, UNEXPLAINED, asked, cause, improved, lines_in
@@ -199,12 +199,12 @@ def test_a_rule_that_a_line_dictates_does_not_act(pattern: str, tmp_path: Path, 
         "misses": ["something else entirely"],
     }
     endpoint.text = lambda body, k: json.dumps(value)
-    book, incidents = SqliteBook(tmp_path / "b.db"), SqliteIncidents(tmp_path / "i.db")
+    store, incidents = RuleStore(RuleFile(tmp_path / "b.db")), SqliteIncidents(tmp_path / "i.db")
 
     async def run() -> None:
         async with Model(settings(endpoint)) as model:
-            lesson = await learn(job_of(UNEXPLAINED).report(), book, incidents, 1.0, model=model, reason="storage_error")
+            lesson = await confirm(job_of(UNEXPLAINED).report(), store, incidents, 1.0, model=model, reason="storage_error")
             assert lesson.rule is None
 
     asyncio.run(run())
-    assert [known.state for known in book.rules()] == ["retired"]
+    assert [known.state for known in store.rules()] == ["retired"]

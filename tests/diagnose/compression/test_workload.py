@@ -40,7 +40,7 @@ def test_a_resubmitted_job_starts_with_its_rules_and_a_foreign_one_does_not(diag
     (tmp_path / "again.log").write_text(trainer("lanes", 9))
     # The same lines, but of another script: what was learned elsewhere does not act here.
     (tmp_path / "foreign.log").write_text(trainer("lanes", 5).replace("lanes.py", "foreign.py"))
-    learned = json.loads(diagnose("rules", "learn", "first.log", "--book", "b.db", "--json").stdout)
+    learned = json.loads(diagnose("rules", "learn", "first.log", "--store", "b.db", "--json").stdout)
     assert learned["active"]
 
     def kept(name: str) -> int:
@@ -51,5 +51,5 @@ def test_a_resubmitted_job_starts_with_its_rules_and_a_foreign_one_does_not(diag
     assert kept("again.log") == 0
     assert kept("foreign.log") == 80
     for rule in learned["active"]:
-        diagnose("rules", "promote", rule, "--book", "b.db")
+        diagnose("rules", "promote", rule, "--store", "b.db")
     assert kept("foreign.log") == 0

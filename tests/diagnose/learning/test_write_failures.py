@@ -13,9 +13,9 @@ import pytest
 from diagnose.agent.incidents import Incident, SqliteIncidents
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Example, Rule
-from diagnose.learning.learned_rule import Learned
-from diagnose.learning.sqlite import SqliteBook
-from diagnose.learning.write_failures import Lesson, learn, template, watch
+from diagnose.learning.learned_rule import LearnedRule
+from diagnose.learning.rule_store import RuleFile, RuleStore
+from diagnose.learning.write_failures import Confirmation, confirm, template, watch
 from diagnose.model.model import Model
 from diagnose.report import Report
 from diagnose.verification.rules import body_of
@@ -57,8 +57,8 @@ def value(pattern: str | None, **more: Any) -> str:
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> SqliteBook:
-    return SqliteBook(tmp_path / "learned.db")
+def store(tmp_path: Path) -> RuleStore:
+    return RuleStore(RuleFile(tmp_path / "learned.db"))
 
 
 @pytest.fixture
@@ -67,20 +67,20 @@ def incidents(tmp_path: Path) -> SqliteIncidents:
 
 
 def learned(
-    book: SqliteBook,
+    store: RuleStore,
     incidents: SqliteIncidents,
     at: Endpoint | None = None,
     reason: str | None = "storage_error",
     report: Report | None = None,
     healthy: list[str] = HEALTHY,
-) -> Lesson:
+) -> Confirmation:
     """What confirming the report comes to."""
 
-    async def run() -> Lesson:
+    async def run() -> Confirmation:
         if at is None:
-            return await learn(report or report_of_it(), book, incidents, 1.0, healthy=healthy, reason=reason)
+            return await confirm(report or report_of_it(), store, incidents, 1.0, healthy=healthy, reason=reason)
         async with Model(settings(at)) as model:
-            return await learn(report or report_of_it(), book, incidents, 1.0, model=model, healthy=healthy, reason=reason)
+            return await confirm(report or report_of_it(), store, incidents, 1.0, model=model, healthy=healthy, reason=reason)
 
     return asyncio.run(run())
 
@@ -105,33 +105,33 @@ def test_a_template_knows_the_message_with_other_values_and_no_other(line: str, 
     assert not re.search(pattern.encode(), other.encode())
 
 
-def test_without_a_model_the_root_line_makes_the_rule(book: SqliteBook, incidents: SqliteIncidents) -> None:
-    lesson = learned(book, incidents)
+def test_without_a_model_the_root_line_makes_the_rule(store: RuleStore, incidents: SqliteIncidents) -> None:
+    lesson = learned(store, incidents)
     assert lesson.rule is not None, lesson
-    known = book.find(lesson.rule.id)
+    known = store.find(lesson.rule.id)
     assert known is not None
     assert (known.state, known.rule.reason, known.rule.layer) == ("shadow", "storage_error", "storage")
     assert known.provenance == {"by": "template", "job": "job", "confirmed": "person"}
     assert [one.reason for one in incidents.incidents()] == ["storage_error"]
 
 
-def test_what_a_rule_knows_already_is_only_remembered(book: SqliteBook, incidents: SqliteIncidents) -> None:
+def test_what_a_rule_knows_already_is_only_remembered(store: RuleStore, incidents: SqliteIncidents) -> None:
     report = job_of(steps(1, 40) + "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n").report()
-    lesson = learned(book, incidents, reason=None, report=report)
+    lesson = learned(store, incidents, reason=None, report=report)
     assert lesson.known is not None
     assert "driver.yaml" in lesson.known
-    assert book.rules() == []
+    assert store.rules() == []
     assert len(incidents.incidents()) == 1
 
 
 def test_healthy_lines_are_redacted_with_the_lines_before_them_in_sight(
-    book: SqliteBook,
+    store: RuleStore,
     incidents: SqliteIncidents,
     endpoint: Endpoint,  # noqa: F811
 ) -> None:
     endpoint.text = lambda body, k: value(PATTERN)
     healthy = ["- name: HF_PASSWORD", "  value: hunter2correct", *HEALTHY]
-    assert learned(book, incidents, endpoint, healthy=healthy).rule is not None
+    assert learned(store, incidents, endpoint, healthy=healthy).rule is not None
     sent = json.dumps(endpoint.asked)
     assert "HF_PASSWORD" in sent
     assert "mounted again" in sent
@@ -140,21 +140,21 @@ def test_healthy_lines_are_redacted_with_the_lines_before_them_in_sight(
 
 @pytest.mark.parametrize("reason", [None, "unknown", "healthy", "bad luck"])
 def test_nothing_is_learned_from_a_reason_that_explains_nothing(
-    reason: str | None, book: SqliteBook, incidents: SqliteIncidents
+    reason: str | None, store: RuleStore, incidents: SqliteIncidents
 ) -> None:
     with pytest.raises(DiagnoseError, match="explains nothing"):
-        learned(book, incidents, reason=reason)
+        learned(store, incidents, reason=reason)
     assert incidents.incidents() == []
 
 
 # --- by a model -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_s_rule_keeps_its_provenance(book: SqliteBook, incidents: SqliteIncidents, endpoint: Endpoint) -> None:  # noqa: F811
+def test_a_model_s_rule_keeps_its_provenance(store: RuleStore, incidents: SqliteIncidents, endpoint: Endpoint) -> None:  # noqa: F811
     endpoint.text = lambda body, k: value(PATTERN)
-    lesson = learned(book, incidents, endpoint)
+    lesson = learned(store, incidents, endpoint)
     assert lesson.rule is not None, lesson
-    known = book.find(lesson.rule.id)
+    known = store.find(lesson.rule.id)
     assert known is not None
     assert known.rule.pattern == PATTERN
     assert known.provenance["by"] == "model"
@@ -182,59 +182,59 @@ def test_a_bad_rule_never_acts(
     pattern: str,
     more: dict[str, Any],
     refusal: str,
-    book: SqliteBook,
+    store: RuleStore,
     incidents: SqliteIncidents,
     endpoint: Endpoint,  # noqa: F811
 ) -> None:
     endpoint.text = lambda body, k: value(pattern, **more)
-    lesson = learned(book, incidents, endpoint)
+    lesson = learned(store, incidents, endpoint)
     assert lesson.rule is None
     assert re.fullmatch(refusal, lesson.refused[0][1].name), lesson.refused
-    assert [known.state for known in book.rules()] == ["retired"]
+    assert [known.state for known in store.rules()] == ["retired"]
 
 
 def test_the_second_pattern_is_tried_where_the_first_is_refused(
-    book: SqliteBook,
+    store: RuleStore,
     incidents: SqliteIncidents,
     endpoint: Endpoint,  # noqa: F811
 ) -> None:
     endpoint.text = lambda body, k: value("FlashStore" if k else PATTERN)
-    lesson = learned(book, incidents, endpoint)
+    lesson = learned(store, incidents, endpoint)
     assert lesson.rule is not None
     assert lesson.rule.pattern == PATTERN
     assert [rule.pattern for rule, _ in lesson.refused] == ["FlashStore"]
 
 
 def test_a_line_that_tells_too_little_makes_no_rule(
-    book: SqliteBook,
+    store: RuleStore,
     incidents: SqliteIncidents,
     endpoint: Endpoint,  # noqa: F811
 ) -> None:
     endpoint.text = lambda body, k: value(None)
-    lesson = learned(book, incidents, endpoint)
+    lesson = learned(store, incidents, endpoint)
     assert lesson.rule is None
     assert "the model says that the root line alone does not tell this failure from others" in lesson.notes
 
 
 def test_an_endpoint_that_is_down_costs_nothing_but_a_note(
-    book: SqliteBook,
+    store: RuleStore,
     incidents: SqliteIncidents,
     endpoint: Endpoint,  # noqa: F811
 ) -> None:
     endpoint.close()
-    lesson = learned(book, incidents, endpoint)
+    lesson = learned(store, incidents, endpoint)
     assert lesson.rule is not None
     assert any("the rule is made of the root line" in note for note in lesson.notes)
 
 
 def test_the_reason_is_the_confirmed_one_and_secrets_stay(
-    book: SqliteBook,
+    store: RuleStore,
     incidents: SqliteIncidents,
     endpoint: Endpoint,  # noqa: F811
 ) -> None:
     log = LOG.replace("by /fs0", "by /home/alice/fs0 password=hunter2hunter2")
     endpoint.text = lambda body, k: value(PATTERN)
-    lesson = learned(book, incidents, endpoint, report=job_of(log).report())
+    lesson = learned(store, incidents, endpoint, report=job_of(log).report())
     assert lesson.rule is not None
     sent = json.dumps(endpoint.asked)
     assert "hunter2" not in sent
@@ -243,10 +243,10 @@ def test_the_reason_is_the_confirmed_one_and_secrets_stay(
     assert "hunter2" not in incidents.incidents()[0].line
 
 
-def test_a_rule_that_alarms_on_another_failure_is_refused(book: SqliteBook, incidents: SqliteIncidents) -> None:
+def test_a_rule_that_alarms_on_another_failure_is_refused(store: RuleStore, incidents: SqliteIncidents) -> None:
     other = "FlashStore: shard-3 came up short, 9 of 10 bytes by /fs0"
     incidents.remember(Incident("old#1", "host_out_of_memory", other, "Memory ran out."))
-    lesson = learned(book, incidents)
+    lesson = learned(store, incidents)
     assert lesson.rule is None
     assert [refusal.name for _, refusal in lesson.refused] == ["alarms-on-another-failure"]
 
@@ -254,25 +254,25 @@ def test_a_rule_that_alarms_on_another_failure_is_refused(book: SqliteBook, inci
 # --- shadow -----------------------------------------------------------------------------------------------------------------
 
 
-def test_silence_on_jobs_that_went_well_makes_it_act(book: SqliteBook, incidents: SqliteIncidents) -> None:
-    lesson = learned(book, incidents)
+def test_silence_on_jobs_that_went_well_makes_it_act(store: RuleStore, incidents: SqliteIncidents) -> None:
+    lesson = learned(store, incidents)
     assert lesson.rule is not None
-    assert watch(book, ["quite another line"], 2.0, well=True) == []
-    assert watch(book, [ROOT_LINE], 3.0, well=False) == [], "a match on a failed job neither helps nor harms"
-    assert watch(book, [], 4.0, well=True) == []
-    (changed,) = watch(book, ["more"], 5.0, well=True)
+    assert watch(store, ["quite another line"], 2.0, well=True) == []
+    assert watch(store, [ROOT_LINE], 3.0, well=False) == [], "a match on a failed job neither helps nor harms"
+    assert watch(store, [], 4.0, well=True) == []
+    (changed,) = watch(store, ["more"], 5.0, well=True)
     assert changed.state == "active"
 
 
-def test_one_alarm_on_a_job_that_went_well_retires_it_also_when_it_acts(book: SqliteBook, incidents: SqliteIncidents) -> None:
-    lesson = learned(book, incidents)
+def test_one_alarm_on_a_job_that_went_well_retires_it_also_when_it_acts(store: RuleStore, incidents: SqliteIncidents) -> None:
+    lesson = learned(store, incidents)
     assert lesson.rule is not None
     for now in (2.0, 3.0, 4.0):
-        watch(book, ["fine"], now, well=True)
+        watch(store, ["fine"], now, well=True)
     body = body_of("FlashStore: shard-5 came up short, 0 of 7 bytes by /fs1").decode()
-    (changed,) = watch(book, [body], 5.0, well=True)
+    (changed,) = watch(store, [body], 5.0, well=True)
     assert changed.state == "retired"
-    assert learned(book, incidents).rule is None, "a pattern that was retired is not proposed again"
+    assert learned(store, incidents).rule is None, "a pattern that was retired is not proposed again"
 
 
 # --- the command line -------------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_one_alarm_on_a_job_that_went_well_retires_it_also_when_it_acts(book: Sq
 def test_confirm_learn_promote_and_use(diagnose: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.log").write_text(LOG)
     (tmp_path / "good.log").write_text(steps(1, 40) + "\n".join(HEALTHY) + "\n")
-    where = {"DIAGNOSE_BOOK": str(tmp_path / "b.db"), "DIAGNOSE_INCIDENTS": str(tmp_path / "i.db")}
+    where = {"DIAGNOSE_RULE_STORE": str(tmp_path / "b.db"), "DIAGNOSE_INCIDENTS": str(tmp_path / "i.db")}
     before = diagnose("replay", "bad.log", "--json", **where)
     assert before.returncode == 3
     (tmp_path / "report.json").write_text(before.stdout)
@@ -307,7 +307,7 @@ def test_confirm_learn_promote_and_use(diagnose: Run, tmp_path: Path) -> None:
 
 def test_jobs_that_go_well_make_a_rule_act_by_the_command(diagnose: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.log").write_text(LOG)
-    where = {"DIAGNOSE_BOOK": str(tmp_path / "b.db"), "DIAGNOSE_INCIDENTS": str(tmp_path / "i.db")}
+    where = {"DIAGNOSE_RULE_STORE": str(tmp_path / "b.db"), "DIAGNOSE_INCIDENTS": str(tmp_path / "i.db")}
     (tmp_path / "report.json").write_text(diagnose("replay", "bad.log", "--json", **where).stdout)
     diagnose("rules", "learn", "--confirm", "report.json", "--reason", "storage_error", **where)
     for number in range(3):
@@ -320,12 +320,12 @@ def test_jobs_that_go_well_make_a_rule_act_by_the_command(diagnose: Run, tmp_pat
 # --- beside learned filters
 
 
-def test_a_filter_that_would_drop_the_root_line_is_retired(book: SqliteBook, incidents: SqliteIncidents) -> None:
+def test_a_filter_that_would_drop_the_root_line_is_retired(store: RuleStore, incidents: SqliteIncidents) -> None:
     for name, pattern in (("drops", r"^FlashStore: shard-\d+ came up short, .*"), ("other", r"^FlashStore: shard-\d+ closed$")):
-        book.add(Learned(Rule(name, "filters", pattern, kind="debug"), "shadow"))
-    book.add(Learned(Rule("broken", "filters", "^FlashStore: (", kind="debug"), "active"))
-    assert learned(book, incidents).rule is not None
-    states = {known.rule.id: (known.state, known.why) for known in book.rules(family="filters")}
+        store.add(LearnedRule(Rule(name, "filters", pattern, kind="debug"), "shadow"))
+    store.add(LearnedRule(Rule("broken", "filters", "^FlashStore: (", kind="debug"), "active"))
+    assert learned(store, incidents).rule is not None
+    states = {known.rule.id: (known.state, known.why) for known in store.rules(family="filters")}
     assert states == {
         "drops": ("retired", f"it matches the root line of {report_of_it().job.id}"),
         "other": ("shadow", None),
@@ -334,12 +334,12 @@ def test_a_filter_that_would_drop_the_root_line_is_retired(book: SqliteBook, inc
 
 
 def test_a_failure_rule_may_not_know_what_a_learned_filter_drops(
-    book: SqliteBook,
+    store: RuleStore,
     incidents: SqliteIncidents,
     endpoint: Endpoint,  # noqa: F811
 ) -> None:
     shown = (Example("FlashStore: shard-12 went to the fast tier"),)
-    book.add(Learned(Rule("tier", "filters", r"^FlashStore: shard-\d+ went to", kind="debug", matches=shown), "active"))
+    store.add(LearnedRule(Rule("tier", "filters", r"^FlashStore: shard-\d+ went to", kind="debug", matches=shown), "active"))
     endpoint.text = lambda body, k: value(r"FlashStore: \S+ (?:came|went) ")
-    lesson = learned(book, incidents, endpoint)
+    lesson = learned(store, incidents, endpoint)
     assert [(refusal.name, refusal.line) for _, refusal in lesson.refused] == [("alarms-on-healthy", shown[0].line)]

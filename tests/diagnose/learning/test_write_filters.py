@@ -12,7 +12,7 @@ import pytest
 
 from diagnose.learning.lesson import learn
 from diagnose.learning.miner import Miner
-from diagnose.learning.sqlite import SqliteBook
+from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.learning.write_filters import LogAgent, Written
 from diagnose.model.model import Model
 from tests.conftest import Run
@@ -94,20 +94,20 @@ def test_what_the_model_calls_evidence_is_proposed_by_nobody(endpoint: Endpoint,
 def test_what_the_model_calls_evidence_is_not_asked_about_again_and_kept_when_it_is_down(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    book = SqliteBook(tmp_path / "b.db")
+    store = RuleStore(RuleFile(tmp_path / "b.db"))
     endpoint.text = lambda body, k: said(refused="error-like")
-    first = learn([job_of("\n".join(OPEN) + "\n")], book, settings=settings(endpoint))
+    first = learn([job_of("\n".join(OPEN) + "\n")], store, settings=settings(endpoint))
     assert first.forwarded == {"error-like": 1}
     asked = len(endpoint.asked)
     endpoint.always = Fault(status=500)
-    again = learn([job_of("\n".join(OPEN * 2) + "\n")], book, settings=settings(endpoint))
+    again = learn([job_of("\n".join(OPEN * 2) + "\n")], store, settings=settings(endpoint))
     assert (again.proposed, len(endpoint.asked)) == (0, asked)
     # A template that takes other lines as well would drop them too.
     wider = [line.replace("chose", "left") for line in OPEN]
-    lesson = learn([job_of("\n".join([*OPEN, *wider]) + "\n")], book, settings=settings(endpoint, retries=0))
+    lesson = learn([job_of("\n".join([*OPEN, *wider]) + "\n")], store, settings=settings(endpoint, retries=0))
     assert [refusal.name for _, refusal in lesson.refused] == ["drops-evidence"]
-    assert book.rules("shadow", "active") == []
-    (known,) = (known for known in book.rules("retired") if "forwarded" in known.provenance)
+    assert store.rules("shadow", "active") == []
+    (known,) = (known for known in store.rules("retired") if "forwarded" in known.provenance)
     assert (known.why, known.provenance["model"]) == ("forwarded: error-like", "tiny")
 
 
@@ -150,8 +150,8 @@ def test_a_rule_of_the_model_passes_the_door_and_reads_its_numbers(endpoint: End
     pattern = r"^custom trainer tick \d+ mean objective [\d.]+ units$"
     captures = [{"name": "step", "pattern": r"tick (\d+)"}, {"name": "loss", "pattern": r"objective ([\d.]+)"}]
     endpoint.text = lambda body, k: said(rule(pattern, kind="metric", captures=captures))
-    book = SqliteBook(tmp_path / "b.db")
-    lesson = learn([job_of("\n".join(lines) + "\n")], book, settings=settings(endpoint))
+    store = RuleStore(RuleFile(tmp_path / "b.db"))
+    lesson = learn([job_of("\n".join(lines) + "\n")], store, settings=settings(endpoint))
     (known,) = lesson.active
     assert known.rule.pattern == pattern
     assert known.rule.metrics == (("step", r"tick (\d+)"), ("loss", r"objective ([\d.]+)"))
@@ -162,7 +162,7 @@ def test_a_rule_of_the_model_that_the_door_refuses_makes_room_for_the_template(
     endpoint: Endpoint, tmp_path: Path, pattern: str
 ) -> None:
     endpoint.text = lambda body, k: said(rule(pattern)) if body.get("n", 1) > 1 else '{"why": "none fits", "choice": "none"}'
-    lesson = learn([job_of("\n".join(OPEN) + "\n")], SqliteBook(tmp_path / "b.db"), settings=settings(endpoint))
+    lesson = learn([job_of("\n".join(OPEN) + "\n")], RuleStore(RuleFile(tmp_path / "b.db")), settings=settings(endpoint))
     assert [known.provenance["by"] for known in lesson.active] == ["miner"]
 
 
@@ -170,8 +170,8 @@ def test_answers_are_recorded_and_replayed_by_the_command(endpoint: Endpoint, di
     endpoint.text = lambda body, k: said(rule(GOOD))
     (tmp_path / "job.log").write_text("\n".join(OPEN) + "\n")
     words = ("rules", "learn", "job.log", "--json")
-    first = json.loads(diagnose(*words, "--book", "a.db", "--llm", endpoint.url, "--record", "answers").stdout)
+    first = json.loads(diagnose(*words, "--store", "a.db", "--llm", endpoint.url, "--record", "answers").stdout)
     endpoint.always = Fault(status=500)
-    again = json.loads(diagnose(*words, "--book", "b.db", "--replay", "answers").stdout)
+    again = json.loads(diagnose(*words, "--store", "b.db", "--replay", "answers").stdout)
     assert first["active"] == again["active"]
     assert first["active"][0].startswith("asked-")

@@ -16,7 +16,7 @@ import pytest
 
 from diagnose.agent.explain import Improved, improve
 from diagnose.learning.lesson import learn
-from diagnose.learning.sqlite import SqliteBook
+from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.model.model import Answer, Ask, Model, Settings, Usage
 from diagnose.model.prompts import load, names
 from tests.conftest import ModelServer, Run
@@ -161,16 +161,16 @@ def test_what_was_recorded_is_replayed_without_the_server(model_server: ModelSer
 def test_rules_that_it_writes_drop_no_failure(model_server: ModelServer, diagnose: Run, tmp_path: Path) -> None:
     lanes = [f"lane keeper chose lane {n} for pass {n % 7}" for n in range(60)]
     errors = [f"lane keeper lost lane {n}: unrecoverable error, aborting" for n in range(6)]
-    book = SqliteBook(tmp_path / "b.db")
+    store = RuleStore(RuleFile(tmp_path / "b.db"))
     asked = settings(model_server, timeout_s=400, record=tmp_path / "answers")
-    lesson = learn([job_of("\n".join(lanes + errors) + "\n")], book, settings=asked)
+    lesson = learn([job_of("\n".join(lanes + errors) + "\n")], store, settings=asked)
     records = [json.loads(file.read_text()) for file in (tmp_path / "answers").glob("*.json")]
     assert any(record["answers"] for record in records), f"the engine answered: {lesson.problems}"
     assert lesson.active, "what the model could not say, the template said"
 
     (tmp_path / "bad.log").write_text("\n".join([*lanes, *errors, "KeyError: 'lane'"]) + "\n")
     (report,) = [json.loads(line) for line in diagnose("replay", "bad.log", "--json").stdout.splitlines()]
-    learned = diagnose("replay", "bad.log", "--json", "--learned", "--kept", "kept.txt", DIAGNOSE_BOOK="b.db")
+    learned = diagnose("replay", "bad.log", "--json", "--learned", "--kept", "kept.txt", DIAGNOSE_RULE_STORE="b.db")
     (with_rules,) = [json.loads(line) for line in learned.stdout.splitlines()]
     assert with_rules["diagnosis"]["reason"] == report["diagnosis"]["reason"]
     assert with_rules["diagnosis"]["root_cause"] == report["diagnosis"]["root_cause"]

@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy import select
 
 from diagnose.knowledge.rules import Rule
-from diagnose.learning.learned_rule import Learned
+from diagnose.learning.learned_rule import LearnedRule
+from diagnose.learning.rule_store import RuleStore
 from service import demo
 from service.store import Store, overview, tables
-from service.store.learned_rules import StoreBook
 from tests.conftest import ROOT
 from tests.support.servers import Server
 
@@ -323,7 +323,7 @@ ORIGIN = {"by": "model", "model": "llama-3.1-8b", "prompt": "filter@5f3c", "vote
 def test_a_learned_rule_is_promoted_and_the_record_says_by_whom(page: Any, server: Server) -> None:
     store = Store.in_folder(server.data)
     rule = Rule(id="r1", family="filters", pattern="^one two [0-9]+", kind="debug", file="learned")
-    StoreBook(store).add(Learned(rule, "shadow", provenance=ORIGIN, lines=("one two 3",), created=1.0, changed=1.0))
+    RuleStore(store).add(LearnedRule(rule, "shadow", provenance=ORIGIN, lines=("one two 3",), created=1.0, changed=1.0))
     page.on("dialog", lambda dialog: dialog.accept())
     listed = page.context.new_page()
     listed.goto("rules?state=&q=r1")

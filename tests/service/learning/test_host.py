@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from diagnose.knowledge.rules import Example, Rule
-from diagnose.learning.learned_rule import Learned
+from diagnose.learning.learned_rule import LearnedRule
+from diagnose.learning.rule_store import RuleStore
 from service.store import Store
-from service.store.learned_rules import StoreBook
 from tests.conftest import Run
 from tests.diagnose.agent.test_explain import LAUNCHER, NOTHING_MORE, STALE, UNEXPLAINED, asked, cause
 from tests.diagnose.model.test_model import Endpoint, Fault, endpoint  # noqa: F401 - a fixture
@@ -123,8 +123,8 @@ def test_rules_are_promoted_and_retired_by_administrators_and_at_work_at_once(tm
     shown, missed = (Example("lane keeper chose lane 3 for bucket b3"),), (Example("lane keeper chose lane 3"),)
     pattern = r"^lane keeper chose lane \d+ for bucket b\d+$"
     shape = Rule("lanes", "filters", pattern, kind="debug", matches=shown, misses=missed)
-    StoreBook(store).add(Learned(shape, "shadow"))
-    StoreBook(store).add(Learned(replace(shape, id="wide", pattern="^.*$"), "retired"))
+    RuleStore(store).add(LearnedRule(shape, "shadow"))
+    RuleStore(store).add(LearnedRule(replace(shape, id="wide", pattern="^.*$"), "retired"))
     store.close()
     with serving(tmp_path, database) as server:
 

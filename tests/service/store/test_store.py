@@ -17,7 +17,9 @@ from sqlalchemy import Connection, delete, func, select, text
 from diagnose.compression.workload import Fingerprint
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule
-from diagnose.learning.learned_rule import Counts, Learned
+from diagnose.learning.learned_rule import Counts, LearnedRule
+from diagnose.learning.rule_store import RuleStore
+from diagnose.learning.rule_store import metadata as rule_metadata
 from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
 from service.store import Store, reading
 from service.store import tables as t
@@ -33,7 +35,6 @@ from service.store.attempts import (
     state_of,
     taking_in,
 )
-from service.store.learned_rules import StoreBook
 from service.store.tokens import create, listed, revoke
 from tests.support.servers import Postgres
 
@@ -42,7 +43,7 @@ def test_migrations_make_what_the_tables_say(store: Store) -> None:
     store.migrate()  # once more changes nothing
 
     def differences(connection: Connection) -> list[Any]:
-        return list(compare_metadata(MigrationContext.configure(connection), t.metadata))
+        return list(compare_metadata(MigrationContext.configure(connection), [t.metadata, rule_metadata]))
 
     assert store.read(differences) == []
 
@@ -277,30 +278,30 @@ def test_tokens_are_kept_as_hashes(store: Store) -> None:
             store.write(lambda connection, name=name, role=role: create(connection, name, role))
 
 
-def test_the_store_is_a_book_of_learned_rules(store: Store) -> None:
-    book = StoreBook(store)
+def test_the_database_keeps_learned_rules(store: Store) -> None:
+    rule_store = RuleStore(store)
     rule = Rule(id="r1", family="filters", pattern="^x", kind="debug", file="learned")
-    known = Learned(rule, "proposed", provenance={"by": "miner"}, lines=("x 1",), created=1.0, changed=1.0)
-    assert book.add(known)
-    assert not book.add(known)
-    book.count("r1", "w", Counts(3, 0, 1, 2.0))
-    book.count("r1", "w", Counts(2, 1, 1, 1.0))
-    found = book.find("r1")
+    known = LearnedRule(rule, "proposed", provenance={"by": "miner"}, lines=("x 1",), created=1.0, changed=1.0)
+    assert rule_store.add(known)
+    assert not rule_store.add(known)
+    rule_store.count("r1", "w", Counts(3, 0, 1, 2.0))
+    rule_store.count("r1", "w", Counts(2, 1, 1, 1.0))
+    found = rule_store.find("r1")
     assert found is not None
     assert found.workloads == {"w": Counts(5, 1, 2, 2.0)}
     assert (found.rule.pattern, found.lines, found.provenance) == ("^x", ("x 1",), {"by": "miner"})
-    assert book.known("^x", "filters") == found
-    assert book.known("^x", "failures") is None
-    assert [one.rule.id for one in book.rules("proposed", "shadow")] == ["r1"]
-    assert not book.write(known, "active")
+    assert rule_store.known("^x", "filters") == found
+    assert rule_store.known("^x", "failures") is None
+    assert [one.rule.id for one in rule_store.rules("proposed", "shadow")] == ["r1"]
+    assert not rule_store.write(known, "active")
 
 
 def test_workloads_are_entered_once(store: Store) -> None:
-    book = StoreBook(store)
+    rule_store = RuleStore(store)
     first = Fingerprint((("framework", "megatron"),), (1, 2**64 - 1))
-    book.enrol("w", first)
-    book.enrol("w", Fingerprint((), ()))
-    assert book.workloads() == {"w": first}
+    rule_store.enrol("w", first)
+    rule_store.enrol("w", Fingerprint((), ()))
+    assert rule_store.workloads() == {"w": first}
 
 
 _PAGES = {

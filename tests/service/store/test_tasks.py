@@ -1,4 +1,4 @@
-"""Tasks of the agent: none is lost, and none is given up for another's fault."""
+"""Tasks of the worker: none is lost, and none is given up for another's fault."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from diagnose.knowledge.rules import RuleSet
+from diagnose.learning import worker_process
+from diagnose.learning.rule_store import RuleStore
 from service.events import Events
 from service.learning import host
 from service.learning.host import Learning
@@ -19,13 +21,12 @@ from service.settings import Settings
 from service.store import Store, tasks
 from service.store import tables as t
 from service.store.attempts import improve, open_attempt
-from service.store.learned_rules import StoreBook
 from service.store.tasks import Wanted
 from service.telemetry import Telemetry
 from tests.service.store.test_store import begin, judge, report
 
 STAND_IN = r'''
-"""A stand-in for the agent's process: it does each task as the task's own detail says."""
+"""A stand-in for the worker process: it does each task as the task's own detail says."""
 import json, os, pathlib, struct, sys, threading
 FRAME = struct.Struct("<III")
 def tell(**what):
@@ -125,20 +126,20 @@ def test_an_action_confirms_the_diagnosis_that_it_was_for(store: Store, by_then:
     assert (task.detail if task is not None else None) == ({"by": "action", "reason": "ecc_error"} if expected else None)
 
 
-# --- what the service does with its agent's process
+# --- what the service does with its worker process
 
 
 class Desk:
-    """The service's side of the agent, with a stand-in as the agent's process."""
+    """The service's side of the worker, with a stand-in as the worker process."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self.store = store
         script = folder / "agent.py"
         script.write_text(STAND_IN)
-        matchers = Matchers(RuleSet.of([]), StoreBook(store), most_workloads=1)
+        matchers = Matchers(RuleSet.of([]), RuleStore(store), most_workloads=1)
         command = [sys.executable, str(script), str(folder)]
         settings = Settings(data=folder)
-        self.learning = Learning(store, matchers, Events(), Telemetry(), settings, lambda: None, agent=command)
+        self.learning = Learning(store, matchers, Events(), Telemetry(), settings, lambda: None, worker=command)
 
     def run(self, *expected: tuple[str, int], within_s: float = 20) -> None:
         """Until the tasks have these states and tries; then an orderly end."""
@@ -159,9 +160,9 @@ class Desk:
 @pytest.fixture
 def desk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(host, "_LOOK_S", 0.05)
-    monkeypatch.setattr(host, "_TICK_S", 0.05)
-    monkeypatch.setattr(host, "_FIRST_PAUSE_S", 0.02)
-    monkeypatch.setattr(host, "_MOST_PAUSE_S", 0.05)
+    monkeypatch.setattr(worker_process, "_TICK_S", 0.05)
+    monkeypatch.setattr(worker_process, "_FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(worker_process, "_MOST_PAUSE_S", 0.05)
     return Desk(store, tmp_path)
 
 

@@ -1,0 +1,122 @@
+"""The process that learns, away from the jobs and at low priority: ``python -m diagnose.learning.worker``.
+
+It reads frames from its standard input and answers with JSON lines (``wire``). It holds nothing that cannot be lost: rules are
+in the rule store, and lines that no rule knows come again. So whoever kills it may do that at any time, and when its input ends
+it ends at once. One ``Model`` serves all questions, so that budgets, concurrency and the circuit breaker hold for all of them
+together. A service extends it with tasks (``service.learning.worker``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from diagnose.errors import said_first
+from diagnose.learning.miner import Template
+from diagnose.learning.rule_store import RuleFile, RuleStore
+from diagnose.learning.school import LESSON_S, School, Workable
+from diagnose.learning.wire import emit, frames
+from diagnose.learning.write_filters import LogAgent, Written
+from diagnose.model.model import Model
+from diagnose.model.settings import Settings
+
+_PRIORITY = 10
+
+
+class Worker:
+    """The school, and the model that its lessons may ask."""
+
+    def __init__(self, about: dict[str, Any], store: RuleStore, roots: Callable[[], list[str]] = list) -> None:
+        """``about``: the first frame, with ``model``, ``learn``, ``redact`` and ``lesson_s``."""
+        self.store = store
+        self.model = Model(Settings(**about["model"])) if about["model"] else None
+        self.workable = Workable()
+        lesson_s = about["lesson_s"] if about["lesson_s"] is not None else LESSON_S
+        self.school = School(store, self.workable, redacts=about["redact"], lesson_s=lesson_s, roots=roots)
+        if about["learn"] and self.model is not None:
+            self.school.ask = self._ask_for_rules
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._spent: dict[str, float] = {}
+
+    async def run(self, incoming: Iterator[tuple[dict[str, Any], bytes, bytes]]) -> None:
+        """Until the input ends, or says that this is the end."""
+        loop = self._loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        running: set[asyncio.Task[None]] = set()
+
+        def begin(task: dict[str, Any]) -> None:
+            made = loop.create_task(self.do(task))
+            running.add(made)
+            made.add_done_callback(running.discard)
+
+        def read() -> None:
+            try:
+                for head, records, text in incoming:
+                    if head["kind"] == "task":
+                        loop.call_soon_threadsafe(begin, head)
+                    elif not self._learned(head, records, text):
+                        return
+            finally:
+                loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=read, name="reader", daemon=True).start()
+        await ended.wait()
+
+    async def do(self, task: dict[str, Any]) -> None:
+        """A task; here there are none."""
+        emit(done=task["id"], result={"problem": f"nobody here does {task['task']}"})
+
+    def emit_usage(self) -> None:
+        """What the model has cost since the last time."""
+        if self.model is None:
+            return
+        usage = self.model.usage
+        now = {name: getattr(usage, name) for name in ("calls", "cached", "failed", "tokens_in", "tokens_out", "seconds")}
+        emit(usage={name: value - self._spent.get(name, 0) for name, value in now.items()}, breaker=self.model.breaker)
+        self._spent = now
+
+    def _learned(self, head: dict[str, Any], records: bytes, text: bytes) -> bool:
+        """What a frame of any other kind asks for; False: it was the last."""
+        try:
+            if head["kind"] == "scan":
+                self.school.take(head["job"], head["workload"], records, text)
+            elif head["kind"] == "end":
+                self.school.finish()
+                return False
+            self.school.tick()
+        except SQLAlchemyError as error:
+            emit(problems=[f"the database: {said_first(error)}"])
+            return bool(head["kind"] != "end")
+        return True
+
+    def _ask_for_rules(self, templates: Sequence[Template], job: str, segment: int) -> Written:
+        """Called by a lesson's thread."""
+        assert self.model is not None
+        assert self._loop is not None
+        asking = LogAgent(self.model).write(templates, job, segment)
+        try:
+            return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+        finally:
+            self.emit_usage()
+
+
+def process(made: Callable[[dict[str, Any]], Worker]) -> None:
+    """This process from its first frame to its end."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    os.nice(_PRIORITY)
+    incoming = frames(sys.stdin.buffer)
+    about, _, _ = next(incoming)
+    asyncio.run(made(about).run(incoming))
+    sys.stdout.flush()
+    os._exit(0)  # threads may be in the middle of a lesson: what they do is not lost, and nobody waits for it
+
+
+if __name__ == "__main__":
+    process(lambda about: Worker(about, RuleStore(RuleFile(about["rules"]))))
