@@ -163,7 +163,7 @@ def test_no_filter_is_learned_for_a_line_that_a_failure_began_with(store: Store)
     here.take("job", "kind", *scan(*(line.format(n) for line in said for n in range(10))))
     here.tick()
     assert here._lesson is not None
-    here._lesson.join(60)
+    here._lesson.join(200)
     found = {known.rule.matches[0].line.split()[0]: (known.state, known.why or "") for known in here.store.rules()}
     assert {name: state for name, (state, _) in found.items()} == {"shelf": "retired", "shard": "retired", "lane": "shadow"}
     assert all(why.startswith("drops-evidence") for state, why in found.values() if state == "retired")
