@@ -27,7 +27,6 @@ from typing import Any, Literal
 from diagnose.decision.action import key_of
 from diagnose.decision.decide import decide
 from diagnose.decision.history import (
-    Attempt,
     Checkpoint,
     Cluster,
     Failure,
@@ -36,6 +35,7 @@ from diagnose.decision.history import (
     NodeCheck,
     NodeState,
     PastAction,
+    PastAttempt,
 )
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy import Policy
@@ -208,7 +208,7 @@ class Job:
     left_s: float = 0.0
     struck_at: float | None = None
     """since when it does not run; None: it runs"""
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[PastAttempt] = field(default_factory=list)
     restarts: int = 0
 
 
@@ -546,7 +546,7 @@ class Diagnosed(Month):
         self.failures.append(Failure(job.name, job.attempt, self.now, diagnosis.reason, diagnosis.group, "rule", suspects))
         ran = self.now - job.started
         job.attempts.append(
-            Attempt(
+            PastAttempt(
                 number=job.attempt,
                 started=job.started,
                 ended=self.now,

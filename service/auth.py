@@ -5,13 +5,13 @@ With no token at all the service is open, and then it must be bound to loopback:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from fastapi import Request
 
 from diagnose.errors import DiagnoseError
+from service.clock import SYSTEM, Clock
 from service.errors import Busy, Forbidden, Unauthorised
 from service.settings import Settings
 from service.store import Store
@@ -37,8 +37,8 @@ LOCAL = Who("local", ROLES["admin"])
 class Tokens:
     """The valid tokens, in memory; read anew now and then, so that what another process creates counts soon."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
-        self._store, self._settings = store, settings
+    def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
+        self._store, self._settings, self._clock = store, settings, clock
         self._by_hash: dict[str, Token] = {}
         self._any = False
         self._buckets: dict[str, tuple[float, float]] = {}
@@ -61,7 +61,7 @@ class Tokens:
         if scheme.lower() != "bearer" or not secret:
             raise Unauthorised("a token is needed", remedy="send Authorization: Bearer TOKEN; diagnose tokens create makes one")
         token = self._by_hash.get(hash_of(secret.strip()))
-        if token is None or not token.valid(time.time()):
+        if token is None or not token.valid(self._clock.now()):
             raise Unauthorised("the token is not valid (any more)", remedy="ask an administrator for a new one")
         return Who(token.name, ROLES[token.role], token.quota)
 
@@ -70,7 +70,7 @@ class Tokens:
         quota = who.quota if who.quota is not None else self._settings.quota
         if not quota:
             return
-        now = time.monotonic()
+        now = self._clock.steady()
         left, at = self._buckets.get(who.name, (quota * _BURST_S, now))
         left = min(quota * _BURST_S, left + (now - at) * quota)
         if left <= 0:
@@ -99,11 +99,11 @@ def holder(request: Request, right: str) -> Who:
     return who
 
 
-def check_exposure(store: Store, settings: Settings) -> None:
+def check_exposure(store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
     """Refuse to be reachable by others with no token."""
     if settings.on_loopback:
         return
-    if not any(token.valid(time.time()) for token in store.read(stored.listed)):
+    if not any(token.valid(clock.now()) for token in store.read(stored.listed)):
         raise DiagnoseError(
             "others could reach the service, and there is no token",
             where=f"--host {settings.host}",

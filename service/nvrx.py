@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from service.errors import Busy, Refused, Unavailable
 from service.intake.batch import Batch
-from service.live.attempt import End
+from service.live.stream import End
 from service.names import check_job
 from service.runtime import Service
 from service.store import reading

@@ -128,7 +128,7 @@ class Retention:
                     busy.add(name)  # the next sweep finds it again, if it is old then
 
     async def _sweep_lines(self, before: float) -> None:
-        deleted: list[stored.Attempt] = []
+        deleted: list[stored.StoredAttempt] = []
         busy: set[int] = set()
         lines = 0
         while True:
@@ -145,7 +145,7 @@ class Retention:
                 deleted.append(one)
         await self._record("lines.deleted", deleted, {"days": self._settings.keep_lines_days, "lines": lines})
 
-    async def _old_lines(self, one: stored.Attempt, before: float) -> int | None:
+    async def _old_lines(self, one: stored.StoredAttempt, before: float) -> int | None:
         """Delete an attempt's kept lines, if they still may go: how many there were; None: for the next sweep, perhaps."""
         async with self._jobs.withdrawn(one.job, one.number) as out:
             if not out or not await self._store.awrite(
@@ -155,10 +155,10 @@ class Retention:
             return await self._lines(one.id)
 
     async def _sweep_raw(self, before: float, archive: Archive) -> None:
-        def may(connection: Connection, one: stored.Attempt) -> bool:
+        def may(connection: Connection, one: stored.StoredAttempt) -> bool:
             return one in stored.old_raw(connection, before, 1, one.id)
 
-        deleted: list[stored.Attempt] = []
+        deleted: list[stored.StoredAttempt] = []
         busy: set[int] = set()
         freed = 0
         while True:
@@ -177,7 +177,7 @@ class Retention:
         await self._record("raw.deleted", deleted, {"why": "age", "days": self._settings.keep_raw_days, "bytes": freed})
 
     async def _raw(
-        self, one: stored.Attempt, archive: Archive, may: Callable[[Connection, stored.Attempt], bool]
+        self, one: stored.StoredAttempt, archive: Archive, may: Callable[[Connection, stored.StoredAttempt], bool]
     ) -> int | None:
         """Delete an attempt's raw logs, if they still may go: the bytes that were there; None: for the next sweep, perhaps."""
         async with self._jobs.withdrawn(one.job, one.number) as out:
@@ -193,7 +193,7 @@ class Retention:
             await self._store.awrite(lambda connection: stored.raw_is_deleted(connection, [one.id], now))
             return size
 
-    async def _record(self, what: str, deleted: list[stored.Attempt], detail: dict[str, Any]) -> None:
+    async def _record(self, what: str, deleted: list[stored.StoredAttempt], detail: dict[str, Any]) -> None:
         """An entry in the audit trail of what a sweep deleted, if it did."""
         if not deleted:
             return
@@ -209,7 +209,7 @@ class Retention:
         """Raw logs of attempts that have ended go, the oldest first, until all are within ``most`` bytes."""
         found = await asyncio.to_thread(lambda: sorted(_on_disk(archive.folder)))
         total = sum(size for _, size, _ in found)
-        deleted: list[stored.Attempt] = []
+        deleted: list[stored.StoredAttempt] = []
         freed = 0
         for _, size, folder in found:
             if total - freed <= most:
@@ -221,7 +221,7 @@ class Retention:
             key = await self._store.aread(lambda connection, j=job, n=number: stored.ended(connection, j, n))  # type: ignore[misc]
             if key is None:
                 continue  # it runs, or another database knows it
-            one = stored.Attempt(key, job, number)
+            one = stored.StoredAttempt(key, job, number)
             if await self._raw(one, archive, stored.has_ended) is not None:
                 freed += size
                 deleted.append(one)

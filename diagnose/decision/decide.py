@@ -20,7 +20,7 @@ from diagnose.decision.bursts import hold_s, incident
 from diagnose.decision.case import Case
 from diagnose.decision.checkpoints import newest, stretch
 from diagnose.decision.clauses import MODES
-from diagnose.decision.history import Attempt, Checkpoint, Cluster, History, PastAction
+from diagnose.decision.history import Checkpoint, Cluster, History, PastAction, PastAttempt
 from diagnose.decision.node import node, radius
 from diagnose.decision.policy import Chosen, Policy
 from diagnose.decision.policy_file import shipped_policy
@@ -157,7 +157,7 @@ def _data(case: Case) -> None:
     _go_back(case, case.skip[0], tried)
 
 
-def _spoilt_batches(case: Case, earlier: Attempt | None) -> tuple[float, float | None] | None:
+def _spoilt_batches(case: Case, earlier: PastAttempt | None) -> tuple[float, float | None] | None:
     """Where what is wrong with the data began, and ended; None if nothing says that it is the data."""
     affected, step = case.diagnosis.affected, case.diagnosis.step
     batches: tuple[float, float | None]
@@ -170,7 +170,7 @@ def _spoilt_batches(case: Case, earlier: Attempt | None) -> tuple[float, float |
     return batches if math.isfinite(batches[0]) and batches[0] >= 0 else None
 
 
-def _blames_the_data(case: Case, earlier: Attempt, onset: float, left_out_before: bool) -> bool:
+def _blames_the_data(case: Case, earlier: PastAttempt, onset: float, left_out_before: bool) -> bool:
     """Two attempts failed alike at one step: the data is to blame, unless it was left out before."""
     where = case.line("rollback.same_step")
     if left_out_before:

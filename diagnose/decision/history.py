@@ -23,7 +23,7 @@ class _Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt(_Value):
+class PastAttempt(_Value):
     """One run of a job, up to its end."""
 
     number: int
@@ -108,7 +108,7 @@ class History(_Value):
     first_step: float | None = None
     progress_s: float | None = None
     """of that attempt: for how long its steps moved"""
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[PastAttempt, ...] = ()
     """those before, oldest first"""
     failures: tuple[Failure, ...] = ()
     actions: tuple[PastAction, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.decision.history import Attempt, History, PastAction
+from diagnose.decision.history import History, PastAction, PastAttempt
 from diagnose.decision.policy import Budget, Policy
 from diagnose.report import Diagnosis
 
@@ -19,14 +19,16 @@ _NOT_THE_DATA = frozenset({
 _NOT_TRAINING = frozenset({"start-up", "save a checkpoint", "load a checkpoint", "evaluate"})
 
 
-def attempts_of(number: int, diagnosis: Diagnosis, history: History, own: Sequence[PastAction], now: float) -> list[Attempt]:
+def attempts_of(
+    number: int, diagnosis: Diagnosis, history: History, own: Sequence[PastAction], now: float
+) -> list[PastAttempt]:
     """The attempts up to the one that is decided about, oldest first, less those that fell to an incident.
 
     ``own``: the actions on this job.
     """
     excused = {action.attempt for action in own if action.incident is not None}
     before = [one for one in history.attempts if one.number < number and one.number not in excused]
-    last = Attempt(
+    last = PastAttempt(
         number=number,
         started=history.started if history.started is not None else now,
         ended=history.ended if history.ended is not None else now,
@@ -43,7 +45,7 @@ def attempts_of(number: int, diagnosis: Diagnosis, history: History, own: Sequen
     return [*sorted(before, key=lambda one: one.number), last]
 
 
-def alike_at_startup(attempts: Sequence[Attempt]) -> int:
+def alike_at_startup(attempts: Sequence[PastAttempt]) -> int:
     """How often in a row, the last included, the same failure came before the first step."""
     last = attempts[-1]
     count = 0
@@ -54,7 +56,7 @@ def alike_at_startup(attempts: Sequence[Attempt]) -> int:
     return count
 
 
-def same_place(attempts: Sequence[Attempt], policy: Policy) -> Attempt | None:
+def same_place(attempts: Sequence[PastAttempt], policy: Policy) -> PastAttempt | None:
     """An earlier attempt that failed alike at the same step in the middle of its training: then it is the data's."""
     last = attempts[-1]
     if last.last_step is None or last.reason in _NOT_THE_DATA or last.phase in _NOT_TRAINING or _at_startup(last):
@@ -66,7 +68,7 @@ def same_place(attempts: Sequence[Attempt], policy: Policy) -> Attempt | None:
     return None
 
 
-def fruitless(attempts: Sequence[Attempt], budget: Budget, now: float) -> int:
+def fruitless(attempts: Sequence[PastAttempt], budget: Budget, now: float) -> int:
     """How often in a row, the last included, it failed of this reason with no progress between.
 
     Other reasons have their own count: they neither add to this one nor end it. An attempt that made progress ends it, and
@@ -89,7 +91,7 @@ def fruitless(attempts: Sequence[Attempt], budget: Budget, now: float) -> int:
     return max(1, count)
 
 
-def progressed(attempt: Attempt, budget: Budget, best: float | None) -> bool:
+def progressed(attempt: PastAttempt, budget: Budget, best: float | None) -> bool:
     """Whether an attempt made it worth while to go on: steps for long enough, beyond where the job had been before."""
     if attempt.last_step is not None and best is not None and attempt.last_step <= best:
         return False  # the same steps over again
@@ -100,7 +102,7 @@ def progressed(attempt: Attempt, budget: Budget, best: float | None) -> bool:
     return attempt.last_step > attempt.first_step and attempt.ended - attempt.started >= budget.progress_s
 
 
-def _at_startup(attempt: Attempt) -> bool:
+def _at_startup(attempt: PastAttempt) -> bool:
     """Before its first step: by the steps where they are known, else by what the diagnosis says."""
     if attempt.last_step is not None and attempt.first_step is not None:
         return attempt.last_step <= attempt.first_step

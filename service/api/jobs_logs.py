@@ -19,7 +19,7 @@ from service.intake.protocols.encodings import Bounded
 from service.intake.protocols.plain import Plain
 from service.intake.protocols.records import Records
 from service.intake.protocols.requests import Decoded, Head
-from service.live.attempt import End
+from service.live.stream import End
 from service.runtime import Service
 from service.store import reading
 

@@ -8,14 +8,15 @@ its key (or its content) is remembered.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Iterable
 
+from service.clock import SYSTEM, Clock
 from service.errors import Busy, Conflict, OffsetGap, TooLarge, Unavailable
 from service.intake.batch import Accepted, Batch, checked
 from service.journal import CONTROL, DATA, Definition, Entry, Journal
-from service.live.attempt import HEAD, Attempt, End, Item, Stream, key_of
+from service.live.attempt import LiveAttempt
 from service.live.jobs import Jobs
+from service.live.stream import HEAD, End, Item, Stream, key_of
 from service.names import check_job
 from service.settings import Settings
 from service.telemetry import Telemetry
@@ -27,7 +28,8 @@ _RETRY_S = 1.0
 class Ingest:
     """Used by every protocol, on the event loop."""
 
-    def __init__(self, jobs: Jobs, journal: Journal, telemetry: Telemetry, settings: Settings) -> None:
+    def __init__(self, jobs: Jobs, journal: Journal, telemetry: Telemetry, settings: Settings, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         self._jobs, self._journal, self._telemetry, self._settings = jobs, journal, telemetry, settings
         self._closing = False
         jobs.end_attempt = self._end_from_within
@@ -55,25 +57,27 @@ class Ingest:
         checked(batch)
         if self._closing:
             raise Unavailable("the service is stopping", remedy="send it again in a moment", retry_after_s=2)
-        deadline = time.monotonic() + wait_s
+        deadline = self._clock.steady() + wait_s
         attempt = await self._jobs.open(batch.job, batch.attempt, dict(batch.labels))
         while (full := self._full(attempt, len(batch.data))) is not None:
-            if time.monotonic() >= deadline:
+            if self._clock.steady() >= deadline:
                 self._telemetry.batches.labels("busy").inc()
                 raise full
             await asyncio.sleep(_ROOM_S)
         if attempt.closed:  # it left the memory while we waited
             attempt = await self._jobs.open(batch.job, batch.attempt)
         future, stream = self._enter(attempt, batch)
-        return self._accepted(attempt, stream, future, time.monotonic())
+        return self._accepted(attempt, stream, future, self._clock.steady())
 
-    async def _accepted(self, attempt: Attempt, stream: Stream, future: asyncio.Future[int] | None, began: float) -> Accepted:
+    async def _accepted(
+        self, attempt: LiveAttempt, stream: Stream, future: asyncio.Future[int] | None, began: float
+    ) -> Accepted:
         if future is None:
             await self._settled(stream)
             self._telemetry.batches.labels("duplicate").inc()
             return Accepted(stream.durable, True, attempt.number)
         end = await future
-        self._telemetry.append_s.observe(time.monotonic() - began)
+        self._telemetry.append_s.observe(self._clock.steady() - began)
         self._telemetry.batches.labels("stored").inc()
         return Accepted(end, False, attempt.number)
 
@@ -87,11 +91,11 @@ class Ingest:
     async def received(self, job: str, number: int | None) -> dict[str, Stream]:
         """The sources of a live attempt: how far each was received."""
         attempt = self._jobs.live(job, number)
-        return dict(attempt.by_name) if attempt is not None else {}
+        return dict(attempt.received.by_name) if attempt is not None else {}
 
     # --- in place ------------------------------------------------------------------------------------------------------------
 
-    def _full(self, attempt: Attempt, size: int) -> Busy | None:
+    def _full(self, attempt: LiveAttempt, size: int) -> Busy | None:
         if attempt.queued and attempt.queued + size > self._settings.queue_job:
             return Busy(
                 "this job sends faster than it can be read", where=attempt.job, remedy="send again a little later",
@@ -101,12 +105,12 @@ class Ingest:
             return Busy("the service has as much as it can hold", remedy="send again a little later", retry_after_s=_RETRY_S)
         return None
 
-    def _enter(self, attempt: Attempt, batch: Batch) -> tuple[asyncio.Future[int] | None, Stream]:
+    def _enter(self, attempt: LiveAttempt, batch: Batch) -> tuple[asyncio.Future[int] | None, Stream]:
         """Put the batch on its way to disk; None where all of it is there already. Nothing here waits."""
-        known = attempt.by_name.get(batch.source)
-        if known is None and len(attempt.streams) >= self._settings.most_sources:
+        known = attempt.received.by_name.get(batch.source)
+        if known is None and len(attempt.received.streams) >= self._settings.most_sources:
             raise TooLarge(
-                f"the attempt has {len(attempt.streams):,} sources already",
+                f"the attempt has {len(attempt.received.streams):,} sources already",
                 where=batch.source,
                 remedy="send several ranks as one source, or name sources without numbers that always grow",
             )
@@ -136,11 +140,11 @@ class Ingest:
             batch.job, attempt.number, batch.source, batch.rank, batch.node
         )  # fmt: skip
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        now = time.time()
-        stream = known if known is not None else self._jobs.stream(attempt, definition)
+        now = self._clock.now()
+        stream = known if known is not None else attempt.enter(definition)
 
         def done(entry: Entry, failure: Exception | None) -> None:
-            attempt.unanswered -= 1
+            attempt.received.unanswered -= 1
             if failure is not None:
                 # All that was on its way behind it fails too, in order: back to what is on disk.
                 stream.received = stream.durable
@@ -151,13 +155,14 @@ class Ingest:
                     future.set_exception(failure)
                 return
             stream.durable = offset + len(data)
+            stream.last_seen = max(stream.last_seen, now)
             self._telemetry.accepted_bytes.inc(len(data))
-            self._jobs.push(attempt, Item(entry.lsn, DATA, stream, offset, key, now, data))
+            self._jobs.push(attempt, Item(entry.lsn, DATA, stream.number, offset, key, now, data))
             if not future.done():
                 future.set_result(stream.durable)
 
         self._journal.append(Entry(definition, DATA, offset, key, int(now * 1000), data, done))
-        attempt.unanswered += 1
+        attempt.received.unanswered += 1
         stream.received = offset + len(data)
         if offset == 0 and not stream.head:
             stream.head = data[:HEAD]
@@ -169,7 +174,7 @@ class Ingest:
 
     def _seen(self, stream: Stream, key: int) -> bool:
         at = stream.keys.get(key)
-        return at is not None and time.time() - at < self._settings.duplicates_s
+        return at is not None and self._clock.now() - at < self._settings.duplicates_s
 
     async def _settled(self, stream: Stream) -> None:
         """What a duplicate repeats may still be on its way to disk: the answer waits for it."""
@@ -181,14 +186,14 @@ class Ingest:
 
     # --- ends ----------------------------------------------------------------------------------------------------------------
 
-    def _append_end(self, attempt: Attempt, end: End) -> asyncio.Future[None]:
+    def _append_end(self, attempt: LiveAttempt, end: End) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        now = time.time()
+        now = self._clock.now()
 
         def done(entry: Entry, failure: Exception | None) -> None:
-            attempt.unanswered -= 1
+            attempt.received.unanswered -= 1
             if failure is None:
-                self._jobs.push(attempt, Item(entry.lsn, CONTROL, None, 0, 0, now, entry.data))
+                self._jobs.push(attempt, Item.of_end(entry.lsn, now, entry.data))
             if future.done():
                 return
             if failure is not None:
@@ -198,9 +203,9 @@ class Ingest:
 
         definition = Definition(attempt.job, attempt.number)
         self._journal.append(Entry(definition, CONTROL, 0, 0, int(now * 1000), end.as_bytes(), done))
-        attempt.unanswered += 1
+        attempt.received.unanswered += 1
         return future
 
-    def _end_from_within(self, attempt: Attempt, end: End) -> None:
+    def _end_from_within(self, attempt: LiveAttempt, end: End) -> None:
         future = self._append_end(attempt, end)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())

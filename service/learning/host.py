@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnose.diagnosis.evidence import Evidence
 from diagnose.errors import installed, needs
+from diagnose.knowledge.rules import Rule
 from diagnose.matching.scan import Scan
 from diagnose.report import Report
 from service.events import Events
@@ -34,7 +35,6 @@ from service.telemetry import Telemetry
 if TYPE_CHECKING:
     from diagnose.learning.worker_process import WorkerProcess
     from diagnose.model.settings import Settings as ModelSettings
-    from service.live.attempt import Attempt
     from service.store.attempts import Flush
 
 log = logging.getLogger("diagnose.learning")
@@ -131,26 +131,22 @@ class Learning:
         self._telemetry.learning_lines.labels("fed").inc(fed)
         self._telemetry.learning_lines.labels("missed").inc(missed)
 
-    def tasks_of(self, attempt: Attempt, flush: Flush) -> tuple[Wanted, ...]:
-        """What the end of an attempt asks of the worker, to be stored with its diagnosis."""
-        verdict, job = flush.verdict, attempt.analysis
-        if verdict is None or not verdict.final or job is None:
+    def tasks_of(self, flush: Flush, rules: Sequence[Rule]) -> tuple[Wanted, ...]:
+        """What the end of an attempt asks of the worker, to be stored with its diagnosis. ``rules``: those it was read with."""
+        verdict, figures = flush.verdict, flush.figures
+        if verdict is None or not verdict.final:
             return ()
         found = []
-        report, rules = verdict.report, job.compression.matcher.rules
+        report = verdict.report
         if self.asks and report.outcome == "failed":
             from diagnose.agent.explain import weakness  # brings the prompts with it: not without a model
 
             if weakness(report, Evidence([], rules, [])) is not None:
                 found.append(Wanted("ask", {"made_at": verdict.made_at}))
-        dropped = {
-            rules[number].id: lines
-            for number, lines in job.compression.counts.dropped.items()
-            if lines > 0 and self._matchers.learned(rules[number].id)
-        }
+        dropped = {rule: lines for rule, lines in figures["hits"].items() if lines > 0 and self._matchers.learned(rule)}
         if dropped or self._matchers.watched:
-            well = report.outcome == "healthy" and attempt.end is not None and attempt.end.by in ("exit", "log")
-            found.append(Wanted("watch", {"well": well, "dropped": dropped, "workload": attempt.workload}))
+            well = report.outcome == "healthy" and figures["ended_by"] in ("exit", "log")
+            found.append(Wanted("watch", {"well": well, "dropped": dropped, "workload": figures["workload"]}))
         return tuple(found)
 
     # --- tasks ---------------------------------------------------------------------------------------------------------------

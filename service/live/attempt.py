@@ -1,313 +1,362 @@
 """One attempt of a job while it is live: bytes in, kept lines and a diagnosis out, to be stored.
 
-Two threads touch an attempt. The event loop accepts: it owns what was *received*. One scanner thread reads: it owns the
-analysis. They share ``pending``, a queue of what is on disk and not yet read, in the order of the journal. Whatever the scanner
-did is a function of that queue, so after a crash the same queue from the same snapshot gives the same result.
+Each of its parts has one owner. ``Received`` belongs to the event loop: what came, and who waits. ``LiveAttempt`` itself, which
+is the analysis, belongs to the thread of its scanner. ``Turn`` is guarded by the scanner's lock. Messages go between them: the
+``Inbox`` leads to the scanner's thread, and the ``AttemptHost`` leads away from it. Others look at ``Seen`` only, which is what
+the scanner's thread shows of the analysis: it is replaced as a whole and never changed.
+
+Whatever the scanner's thread did is a function of the records in the inbox. So after a crash the same records from the same
+snapshot give the same result.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import struct
-import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, assert_never
 
-from diagnose.compression.kept_log import NOTABLE
-from diagnose.compression.snapshot import NOTABLE_ID
+from diagnose.compression.snapshot import StoredLine
 from diagnose.compression.workload import HEAD as FINGERPRINTED
-from diagnose.compression.workload import KEYS
+from diagnose.compression.workload import KEYS, Fingerprint
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course
 from diagnose.errors import DiagnoseError
 from diagnose.job import Job
-from diagnose.matching.scan import KEPT, Scan
+from diagnose.knowledge.rules import Rule
+from diagnose.matching.matcher import Matcher
+from diagnose.matching.scan import Scan
 from diagnose.matching.series import Series
-from diagnose.reading.prefixes import Origin, speaker
-from diagnose.reading.sources import Source
-from diagnose.redaction.stream import LineConcealer
+from diagnose.report import Report
+from service.clock import Clock
 from service.journal import DATA, Definition
+from service.live.inbox import Awaited, Entered, Inbox, Labelled, Note, Stored
+from service.live.rows import Rows
+from service.live.scanner import Scanner, Turn
+from service.live.stream import End, Item, Reading, Stream
+from service.live.timers import Timers
 from service.live.verdict import judged, redacted
 from service.settings import Settings
-from service.store.attempts import Flush, KeptRow, Opened, SourceState, Verdict
-
-if TYPE_CHECKING:
-    from diagnose.matching.matcher import Matcher
-    from service.live.scanner import Desk, Scanner
+from service.store.attempts import Flush, Opened, Verdict
 
 log = logging.getLogger("diagnose.attempts")
 
-HEAD = 256
-_KEY = struct.Struct("<QQ")
 _SLICE = 1 << 20
 """bytes that one attempt may have read before another has its turn"""
-_DEBOUNCE_S, _AT_LATEST_S = 0.2, 0.6
-_SHORTEST_GAP_S, _LONGEST_GAP_S = 0.3, 60.0
-_COSTS = 20.0
-"""a job that fails on and on may have this part of a thread for its diagnoses: one twentieth"""
-_CALM_S = 20.0
 _BEHIND_S = 5.0
-_BEGAN = time.monotonic()
 _GRACE_S = 1.0
 """who is loaded because bytes come for it is not silent"""
 _WELL = 12.0
 """times the settling time, after words that all went well"""
-_ROW_WEIGHT = 300
+_ITEM_WEIGHT = 256
+_RETRY_S = 1.0
+_BLOCKED_S = 0.2
 _COURSE = 64
 """points of a sparkline"""
 _MOST_UNLEARNED = 500
 """blocks that wait until it is known what kind of job it is"""
 
 
-class Item(NamedTuple):
-    """A record on disk that is to be read."""
+class AttemptHost(Protocol):
+    """What an attempt asks of the service, from its scanner's thread."""
+
+    @property
+    def began(self) -> float:
+        """Since when we listen, by the steady clock: before that nobody could tell us anything."""
+
+    @property
+    def unstored(self) -> int: ...
+    def weigh(self, weight: int) -> None: ...
+    def read(self, size: int) -> None: ...
+    def state_of(self, attempt_id: int) -> tuple[bytes | None, list[StoredLine]]: ...
+    def database_failed(self, error: Exception) -> None: ...
+    def flush_interval(self) -> float: ...
+    def flush(self, attempt: LiveAttempt, flush: Flush, rules: Sequence[Rule]) -> None: ...
+    def ended(self, attempt: LiveAttempt, end: End) -> None: ...
+    def reported(self, report: Report, cost_s: float) -> None: ...
+    def settled(self, attempt: LiveAttempt) -> None: ...
+    def publish(self, kind: str, **data: Any) -> None: ...
+    def workload(self, job: Fingerprint) -> str | None: ...
+    @property
+    def learns(self) -> bool: ...
+    def learn(self, job: str, workload: str, scans: Sequence[Scan]) -> None: ...
+
+
+class Waiter(NamedTuple):
+    """Who waits until all up to a record of the journal is stored."""
 
     lsn: int
-    kind: int
-    stream: Stream | None
-    offset: int
-    key: int
-    at: float
-    data: bytes
+    report: bool
+    """and judged"""
+    tell: Callable[[], None]
 
 
-class Stream:
-    """One source of an attempt."""
+class Received:
+    """What came of an attempt, and who waits for it. The event loop's."""
 
-    def __init__(self, number: int, definition: Definition) -> None:
-        self.number = number
-        self.definition = definition
-        # of the event loop
-        self.received = 0
-        """on its way to disk, or there"""
-        self.durable = 0
-        self.keys: OrderedDict[int, float] = OrderedDict()
-        self.head = b""
-        # of the scanner
-        self.read = 0
-        self.read_keys: deque[tuple[int, float]] = deque()
-        self.read_head = b""
-        self.last_seen = 0.0
-        self.secrets = LineConcealer()
-        self.changed = True
+    def __init__(self, job: str, opened: Opened, now: float) -> None:
+        self.streams: list[Stream] = [Stream.of(state, job, opened.number) for state in opened.sources]
+        self.by_name = {stream.definition.source: stream for stream in self.streams}
+        self.labels = dict(opened.labels)
+        self.durable_lsn = opened.lsn
+        self.stored_lsn = opened.lsn
+        self.judged_lsn = -1
+        """up to where the stored diagnosis knows it"""
+        self.bytes = 0
+        """that are on disk, since it is live"""
+        self.unanswered = 0
+        """records on their way to disk"""
+        self.touched = now
+        self.waiters: list[Waiter] = []
 
-    @staticmethod
-    def of(state: SourceState, job: str, attempt: int) -> Stream:
-        stream = Stream(state.number, Definition(job, attempt, state.name, state.rank, state.node))
-        stream.received = stream.durable = stream.read = state.received
-        stream.head = stream.read_head = state.head
-        for key, at_ms in _KEY.iter_unpack(state.keys):
-            stream.keys[key] = at_ms / 1000
-            stream.read_keys.append((key, at_ms / 1000))
-        stream.last_seen = state.last_seen
-        stream.changed = False
-        return stream
+    def stored(self, flush: Flush) -> None:
+        """It is in the database."""
+        self.stored_lsn = flush.lsn
+        self.judged_lsn = max(self.judged_lsn, flush.judged_lsn)
 
-    def state(self) -> SourceState:
-        keys = b"".join(_KEY.pack(key, int(at * 1000)) for key, at in self.read_keys)
-        d = self.definition
-        return SourceState(self.number, d.source, d.rank, d.node, self.read, self.read_head, keys, self.last_seen)
-
-    def source(self) -> Source:
-        told = Origin(rank=self.definition.rank, node=self.definition.node)
-        return Source(self.definition.source, None, told=told)
+    def answer(self) -> None:
+        """Tell those whose waiting is over."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if self.stored_lsn >= waiter.lsn and (not waiter.report or self.judged_lsn >= waiter.lsn):
+                waiter.tell()
+            else:
+                self.waiters.append(waiter)
 
 
-@dataclass(slots=True)
-class End:
-    """How an attempt ended."""
+class Seen(NamedTuple):
+    """What the scanner lets others see; a new one for each change."""
 
-    by: str
-    at: float
-    exit_code: int | None = None
-    signal: int | None = None
-
-    def as_bytes(self) -> bytes:
-        return json.dumps({"by": self.by, "at": self.at, "exit_code": self.exit_code, "signal": self.signal}).encode()
-
-    @staticmethod
-    def of(data: bytes) -> End:
-        return End(**json.loads(data))
+    end: End | None
+    last_seen: float
+    busy: bool
+    """something of it is not stored yet"""
+    awaited: bool
+    """it is looked at again by itself, though nothing comes: its end or a hang is to be noticed"""
+    course: tuple[float | None, ...]
+    """the loss so far, in few points"""
 
 
-@dataclass(slots=True)
-class _Times:
-    """When something is to be done next, by the monotonic clock; 0: nothing."""
-
-    flush: float = 0.0
-    diagnose: float = 0.0
-    first_hit: float = 0.0
-    end: float = 0.0
-    hang: float = 0.0
-    retry: float = 0.0
-
-    def next(self) -> float:
-        return min((at for at in (self.flush, self.diagnose, self.end, self.hang, self.retry) if at), default=0.0)
-
-
-class Attempt:
+class LiveAttempt:
     """One attempt of one job, in memory."""
 
-    def __init__(self, job: str, opened: Opened, desk: Desk, settings: Settings) -> None:
+    def __init__(self, job: str, opened: Opened, host: AttemptHost, settings: Settings, scanner: Scanner, clock: Clock) -> None:
+        # What never changes.
         self.job, self.number = job, opened.number
         self.job_id, self.id = opened.job_id, opened.attempt_id
         self.owner = (job, opened.number)
-        self._desk, self._settings = desk, settings
-        # --- of the event loop
-        self.streams: list[Stream] = [Stream.of(state, job, opened.number) for state in opened.sources]
-        self.by_name = {stream.definition.source: stream for stream in self.streams}
-        self.durable_lsn = opened.lsn
-        self.accepted_bytes = 0
-        self.unanswered = 0
-        self.labels = dict(opened.labels)
-        self.touched = time.monotonic()
-        self.waiters: list[tuple[int, bool, Callable[[], None]]] = []
-        """(LSN, whether a report is wanted, whom to tell)"""
-        # --- shared
-        self.pending: deque[Item] = deque()
-        self.labels_changed = False
-        self.wanted = False
-        """somebody asks: flush soon"""
-        self.report_wanted = False
-        # --- of the scanner
-        self.analysis: Job | None = None
-        self.lsn = self.stored_lsn = opened.lsn
         self.started_at = opened.started_at
+        self.scanner = scanner
+        self._host, self._settings, self._clock = host, settings, clock
+        # The parts of others.
+        self.received = Received(job, opened, clock.steady())
+        self.turn = Turn()
+        self.inbox = Inbox()
+        # The scanner's.
+        now = clock.steady()
         self.workload = opened.workload
         """the kind of job that it is, once enough was read to tell"""
+        self.read_bytes = 0
+        """only ever grows: others may look at it"""
+        self._analysis: Job | None = None
+        self._readings = [Reading.of(state, job, opened.number) for state in opened.sources]
+        self._labels = dict(opened.labels)
+        self._labels_changed = False
+        self._wanted = self._report_wanted = False
+        """somebody waits for it to be stored; and for a diagnosis"""
+        self._lsn = opened.lsn
         self._unlearned: list[Scan] = []
-        """what was kept before that"""
-        self.last_seen = opened.last_seen
-        self.end: End | None = None
-        if opened.state == "ended":
-            self.end = End(opened.ended_by or "exit", opened.ended_at or opened.last_seen, opened.exit_code, opened.signal)
-        self.flushing: Flush | None = None
-        self._rows: list[KeptRow] = []
-        self._weight = 0
-        self._next_ord = 0
-        self._anew = False
-        self._dirty = False
+        """what was kept before the workload was known"""
+        self._rows = Rows(redact=settings.redact)
+        self._counted_lines = 0
+        """that our own numbers have"""
+        self._flushing = self._dirty = self._anew = False
         self._verdict: Verdict | None = None
         self._judged_lsn = -1
-        self.stored_judged_lsn = -1
-        self._judged_at = 0.0
-        self._gap = _SHORTEST_GAP_S
-        self._last_hit = 0.0
-        self._last_judged = time.monotonic()
+        self._last_judged = now
         self._anomaly: str | None = None
+        self._phase: str | None = None
+        self._course: tuple[float | None, ...] = ()
+        self._end: End | None = None
+        if opened.state == "ended":
+            at = opened.ended_at or opened.last_seen
+            self._end = End(opened.ended_by or "exit", at, opened.exit_code, opened.signal)
+        self._settling = 0.0
+        self._ended_by = "scheduler"
         self._hung = opened.hangs
         self._step: float | None = None
-        self._progress_at = opened.last_seen
         self._training_at = opened.training_at
-        self._cost = 0.0
-        """seconds that the last report took"""
-        # Since we listen: while we did not, nobody could tell us anything.
-        self._last_data = max(_BEGAN, time.monotonic() - max(0.0, time.time() - opened.last_seen))
-        self._wall_of_last_data = opened.last_seen
-        self._times = _Times()
-        self.phase: str | None = None
-        self.course: tuple[float | None, ...] = ()
-        """the loss so far, in few points: whoever looks on reads it whole, for it is replaced and not changed"""
-        self.read_bytes = 0
-        self.counted_lines = 0
-        """that our own numbers have"""
-        self.scheduled = self.working = self.closed = False
-        self.scanner: Scanner
-        """set by who registers it"""
-        self.due = 0.0
-        if self.end is None:
-            self._times.hang = max(self._last_data + settings.hang_s, time.monotonic() + _GRACE_S)
+        self._progress_at = self._last_seen = self._wall_of_last_data = opened.last_seen
+        self._last_data = max(host.began, now - max(0.0, clock.now() - opened.last_seen))
+        self._times = Timers()
+        if self._end is None:
+            self._times.hang = max(self._last_data + settings.hang_s, now + _GRACE_S)
+        self.seen = self._look()
 
     # --- on the event loop ---------------------------------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:
         """Nothing of it is only here: it may leave the memory."""
-        return not (
-            self.pending
-            or self.unanswered
-            or self.flushing
-            or self._dirty
-            or self.waiters
-            or self._verdict
-            or self.scheduled
-            or self.working
-        )
+        mine, turn = self.received, self.turn
+        return not (self.inbox or mine.unanswered or mine.waiters or self.seen.busy or turn.scheduled or turn.working)
 
     @property
-    def awaited(self) -> bool:
-        """It is looked at again by itself, though nothing comes: its end or a hang is to be noticed."""
-        return bool(self._times.end) or (self.end is None and not self._hung and self._step is not None)
+    def end(self) -> End | None:
+        return self.seen.end
+
+    @property
+    def closed(self) -> bool:
+        """It has left the memory."""
+        return self.turn.closed
 
     @property
     def queued(self) -> int:
         """Bytes that were accepted and not read yet."""
-        return self.accepted_bytes - self.read_bytes
+        return self.received.bytes - self.read_bytes
+
+    def enter(self, definition: Definition) -> Stream:
+        """The source; entered if it is new."""
+        mine = self.received
+        stream = mine.by_name.get(definition.source)
+        if stream is None:
+            stream = mine.by_name[definition.source] = Stream(len(mine.streams), definition)
+            mine.streams.append(stream)
+            self.inbox.put(Entered(definition))
+        return stream
+
+    def push(self, item: Item) -> None:
+        """A record is on disk: read it."""
+        self.received.durable_lsn = item.lsn
+        self.received.bytes += len(item.data)
+        self.inbox.items.append(item)
+        self.scanner.schedule(self)
+
+    def label(self, labels: dict[str, str]) -> None:
+        """These belong to the job, beside those that it has."""
+        mine = self.received
+        if any(mine.labels.get(name) != value for name, value in labels.items()):
+            mine.labels = {**mine.labels, **labels}
+            self.tell(Labelled(mine.labels))
+
+    def wait(self, tell: Callable[[], None], *, report: bool) -> None:
+        """``tell`` once all that was received is stored. ``report``: and judged."""
+        self.received.waiters.append(Waiter(self.received.durable_lsn, report, tell))
+        self.tell(Awaited(report))
+
+    def answer(self) -> None:
+        """Something was stored, or there was nothing to store: tell who waited for it."""
+        self.received.answer()
+        if left := self.received.waiters:
+            self.tell(Awaited(any(waiter.report for waiter in left)))
+
+    def let_go(self) -> None:
+        """Out of memory. After the scanner has released it."""
+        if self._analysis is not None:
+            self._analysis.compression.kept.close()
+            self._analysis = None
+
+    # --- from any thread -----------------------------------------------------------------------------------------------------
+
+    def tell(self, note: Note) -> None:
+        self.inbox.put(note)
+        self.scanner.schedule(self)
 
     # --- on the scanner's thread ---------------------------------------------------------------------------------------------
 
     def work(self, matcher: Matcher) -> bool:
         """Read a slice of what waits, and do what is due. True: there is more to read."""
-        now = time.monotonic()
+        try:
+            self._hear()
+            return self._work(matcher)
+        finally:
+            self._show()
+
+    def next_due(self) -> float:
+        return self._times.next()
+
+    @property
+    def waits(self) -> bool:
+        """There is something to read."""
+        return bool(self.inbox.items)
+
+    def _look(self) -> Seen:
+        busy = self._flushing or self._dirty or self._verdict is not None
+        awaited = bool(self._times.end) or (self._end is None and not self._hung and self._step is not None)
+        return Seen(self._end, self._last_seen, busy, awaited, self._course)
+
+    def _show(self) -> None:
+        self.seen = self._look()
+
+    def _hear(self) -> None:
+        """Take the messages of other threads."""
+        for note in self.inbox.notes():
+            match note:
+                case Entered(definition):
+                    self._readings.append(Reading(len(self._readings), definition))
+                case Labelled(labels):
+                    self._labels, self._labels_changed, self._dirty = labels, True, True
+                case Awaited(report):
+                    self._wanted = True
+                    self._report_wanted = self._report_wanted or report
+                case Stored():
+                    self._flushing = False
+                case _:
+                    assert_never(note)
+
+    def _work(self, matcher: Matcher) -> bool:
+        now = self._clock.steady()
         if self._times.retry > now:
             return False
-        if self.analysis is None and not self._load(matcher, now):
-            return False
-        if self.analysis is not None:
-            self.analysis.compression.matcher = matcher  # the workload's own, or what it was: their numbers are the same
+        job = self._analysis
+        if job is None:
+            job = self._load(matcher, now)
+            if job is None:
+                return False
+        job.compression.matcher = matcher  # the workload's own, or what it was: their numbers are the same
         read = 0
         blocked = False
-        while self.pending and read < _SLICE:
-            if self._weight > self._settings.unstored_job or self._desk.unstored > self._settings.unstored_all:
+        while self.inbox.items and read < _SLICE:
+            if self._rows.weight > self._settings.unstored_job or self._host.unstored > self._settings.unstored_all:
                 blocked = True
                 break
             item, size = self._next_item()
-            read += size + 256
+            read += size + _ITEM_WEIGHT
             try:
-                self._take(item)
+                self._take(job, item)
             finally:
                 self.read_bytes += size
-                self._desk.read(self, size)
-        self._do_what_is_due()
+                self._host.read(size)
+        self._do_what_is_due(job)
         if blocked:
-            self._times.retry = time.monotonic() + 0.2
-        return bool(self.pending) and not blocked
+            self._times.retry = self._clock.steady() + _BLOCKED_S
+        return bool(self.inbox.items) and not blocked
 
     def _next_item(self) -> tuple[Item, int]:
         """What to read next: neighbouring pieces of one source as one, for the scan is quicker on large blocks."""
-        item = self.pending.popleft()
-        if item.kind != DATA or not self.pending:
+        items = self.inbox.items
+        item = items.popleft()
+        if item.kind != DATA or not items:
             return item, len(item.data)
         parts, size, end = [item.data], len(item.data), item.offset + len(item.data)
-        while self.pending and size < _SLICE:
-            after = self.pending[0]
-            if after.kind != DATA or after.stream is not item.stream or after.offset != end or after.key or item.key:
-                break
-            self.pending.popleft()
+        while items and size < _SLICE and item.continued(items[0], end):
+            after = items.popleft()
             parts.append(after.data)
             size += len(after.data)
             end += len(after.data)
             item = item._replace(lsn=after.lsn, at=after.at)
         return (item._replace(data=b"".join(parts)) if len(parts) > 1 else item), size
 
-    def next_due(self) -> float:
-        return self._times.next()
-
-    def _load(self, matcher: Matcher, now: float) -> bool:
+    def _load(self, matcher: Matcher, now: float) -> Job | None:
         try:
             # A new one has nothing stored, and thousands may begin at once.
-            snapshot, kept = self._desk.state_of(self.id) if self.lsn else (None, [])
+            snapshot, kept = self._host.state_of(self.id) if self._lsn else (None, [])
         except Exception as error:
-            self._desk.database_failed(error)
-            self._times.retry = now + 1.0
-            return False
+            self._host.database_failed(error)
+            self._times.retry = now + _RETRY_S
+            return None
         self._times.retry = 0.0
-        job = Job(self.job, [stream.source() for stream in self.streams], matcher)
-        job.metadata = {key: self.labels[key] for key in KEYS if key in self.labels}
+        job = Job(self.job, [reading.source() for reading in self._readings], matcher)
+        job.metadata = {key: self._labels[key] for key in KEYS if key in self._labels}
         if snapshot is not None:
             try:
                 job.restore(snapshot, kept)
@@ -315,59 +364,56 @@ class Attempt:
                 log.error("job %s attempt %d begins anew: %s", self.job, self.number, error)
                 job = Job(self.job, job.sources, matcher)
                 self._anew = True
-        self.analysis = job
-        self.counted_lines = job.compression.counts.lines_in
-        self._next_ord = job.compression.kept.lines
+        self._analysis = job
+        self._counted_lines = job.compression.counts.lines_in
+        self._rows.next_ord = job.compression.kept.lines
         self._step = job.compression.last_step
-        return True
+        return job
 
-    def _take(self, item: Item) -> None:
+    # --- reading -------------------------------------------------------------------------------------------------------------
+
+    def _take(self, job: Job, item: Item) -> None:
         """One record, in the order of the journal."""
-        job = self.analysis
-        assert job is not None
-        self.lsn = item.lsn
+        self._lsn = item.lsn
         self._dirty = True
         if item.kind != DATA:
-            self._finish(End.of(item.data))
+            self._finish(job, End.of(item.data))
             return
-        stream = item.stream
-        assert stream is not None
-        while len(job.sources) <= stream.number:
-            job.sources.append(self.streams[len(job.sources)].source())
-        data = item.data
-        if item.offset < stream.read:  # of a write that failed late: it was sent, and written, again
-            data = data[stream.read - item.offset :]
-        if item.offset > stream.read:
-            log.error("%s: bytes %d to %d are missing", stream.definition.source, stream.read, item.offset)
-        if item.key:
-            stream.read_keys.append((item.key, item.at))
-            while len(stream.read_keys) > self._settings.duplicates:
-                stream.read_keys.popleft()
-        if item.offset == 0 and not stream.read_head:
-            stream.read_head = item.data[:HEAD]
-        stream.read = max(stream.read, item.offset + len(item.data))
-        stream.last_seen = max(stream.last_seen, item.at)
-        stream.changed = True
-        self.last_seen = max(self.last_seen, item.at)
-        now = time.monotonic()
-        if self.end is not None and self.end.by != "exit" and item.at > self.end.at + self._settings.settle_s:
-            self.end = None  # it goes on after all
-            self._desk.publish("job.started", job=self.job, attempt=self.number, again=True)
-        self._last_data, self._wall_of_last_data = now, item.at
-        if self.end is None:
+        reading = self._reading(job, item.source)
+        if item.offset > reading.read:
+            log.error("%s: bytes %d to %d are missing", reading.definition.source, reading.read, item.offset)
+        data = reading.take(item, self._settings.duplicates)
+        self._is_alive(item.at)
+        scans = job.feed(reading.number, data)
+        for scan in scans:
+            self._keep(job, reading, scan)
+        if self.workload is None and job.compression.counts.bytes_in >= FINGERPRINTED:
+            self.workload = self._host.workload(job.fingerprint)
+        if self._host.learns:
+            self._learn(scans)
+
+    def _reading(self, job: Job, number: int) -> Reading:
+        if number >= len(self._readings):
+            self._hear()  # its entry was told before the record, perhaps since we last listened
+        while len(job.sources) <= number:
+            job.sources.append(self._readings[len(job.sources)].source())
+        return self._readings[number]
+
+    def _is_alive(self, at: float) -> None:
+        """Bytes came at the time of day ``at``, and are read now."""
+        now = self._clock.steady()
+        self._last_seen = max(self._last_seen, at)
+        if self._end is not None and self._end.by != "exit" and at > self._end.at + self._settings.settle_s:
+            self._end = None  # it goes on after all
+            self._host.publish("job.started", job=self.job, attempt=self.number, again=True)
+        self._last_data, self._wall_of_last_data = now, at
+        if self._end is None:
             self._times.hang = now + self._patience()
             if self._hung:  # not any more: say so
                 self._hung = False
                 self._times.diagnose = now
         if self._times.end:
             self._times.end = now + self._settling
-        scans = job.feed(stream.number, data)
-        for scan in scans:
-            self._keep(stream, scan)
-        if self.workload is None and job.compression.counts.bytes_in >= FINGERPRINTED:
-            self.workload = self._desk.workload(job.fingerprint)
-        if self._desk.learns:
-            self._learn(scans)
 
     def _learn(self, scans: list[Scan]) -> None:
         """What was kept is worth a lesson, once it is known for whom."""
@@ -375,213 +421,191 @@ class Attempt:
             if len(self._unlearned) < _MOST_UNLEARNED:
                 self._unlearned += scans
             return
-        self._desk.learn(self, [*self._unlearned, *scans])
+        self._host.learn(self.job, self.workload, [*self._unlearned, *scans])
         self._unlearned = []
 
-    _settling = 0.0
-
-    def _keep(self, stream: Stream, scan: Scan) -> None:
+    def _keep(self, job: Job, reading: Reading, scan: Scan) -> None:
         """Kept segments become rows; what is evidence of a failure makes a diagnosis due."""
-        assert self.analysis is not None
-        if not scan.kept:
-            return
-        rules = self.analysis.compression.matcher.rules
-        definition = stream.definition
-        named = self.analysis.sources[stream.number].origin
-        told = definition.node or named.node
-        redacts, rows = self._settings.redact, self._rows
-        hit, weight, order = False, 0, self._next_ord
-        ascii_ = scan.text.decode("ascii") if scan.text.isascii() else None  # nearly always, and at once
-        for line, at, length, number, cut, _, _ in KEPT.iter_unpack(scan.kept):
-            raw = scan.text[at : at + length]
-            text = ascii_[at : at + length] if ascii_ is not None else raw.decode("utf-8", "replace")
-            if redacts:
-                text = stream.secrets.line(text)
-                raw = text.encode()
-            exact = None if ascii_ is not None or text.encode() == raw else raw
-            rule: str | None = None
-            if number == NOTABLE:
-                rule, hit = NOTABLE_ID, True
-            elif number >= 0:
-                found = rules[number]
-                rule = found.id
-                if found.reason == "healthy":
-                    self._ends(self._settings.settle_s * _WELL, "log")
-                elif found.severity != "warning":
-                    hit = True
-                    if found.layer == "scheduler":
-                        self._ends(self._settings.settle_s, "scheduler")
-            rank, node = speaker(raw)
-            rows.append(
-                KeptRow(
-                    order,
-                    stream.number,
-                    line,
-                    text,
-                    exact,
-                    rule,
-                    cut,
-                    rank if rank is not None else named.rank,
-                    node or told,
-                )
-            )
-            order += 1
-            weight += len(raw) + _ROW_WEIGHT
-        self._next_ord = order
-        self._weight += weight
-        self._desk.weigh(weight)
-        if hit:
-            self._hit()
+        signs, weight = self._rows.add(job, reading, scan)
+        if weight:
+            self._host.weigh(weight)
+        if signs.ended is not None and self._end is None:  # it has ended, if nothing more comes
+            self._settling = self._settings.settle_s * (_WELL if signs.ended == "log" else 1.0)
+            self._ended_by = signs.ended
+            self._times.end = self._clock.steady() + self._settling
+        if signs.hit:
+            self._times.hit(self._clock.steady())
 
-    def _hit(self) -> None:
-        now = time.monotonic()
-        times = self._times
-        if not times.first_hit:
-            times.first_hit = now
-        if now - self._last_hit > _CALM_S:
-            self._gap = _SHORTEST_GAP_S
-        self._last_hit = now
-        # Soon after the last of a burst, in any case soon after its first; who goes on failing is looked at ever more seldom.
-        soon = min(now + _DEBOUNCE_S, times.first_hit + _AT_LATEST_S)
-        times.diagnose = max(soon, self._judged_at + self._gap if self._judged_at else 0.0)
-
-    def _ends(self, after_s: float, by: str) -> None:
-        """Words that the job was ended: it has, if nothing more comes."""
-        if self.end is None:
-            self._settling = after_s
-            self._ended_by = by
-            self._times.end = time.monotonic() + after_s
-
-    _ended_by = "scheduler"
-
-    def _finish(self, end: End) -> None:
+    def _finish(self, job: Job, end: End) -> None:
         """The end, as the journal has it."""
-        job = self.analysis
-        assert job is not None
-        if self.end is None or self.end.by != "exit" or end.by == "exit":
-            self.end = end
+        if self._end is None or self._end.by != "exit" or end.by == "exit":
+            self._end = end
         last: list[Scan] = []
-        for stream in self.streams[: len(job.sources)]:
-            for scan in job.close(stream.number):
-                self._keep(stream, scan)
+        for reading in self._readings[: len(job.sources)]:
+            for scan in job.close(reading.number):
+                self._keep(job, reading, scan)
                 last.append(scan)
         if self.workload is None and job.compression.counts.bytes_in:
-            self.workload = self._desk.workload(job.fingerprint)
-        if self._desk.learns:
+            self.workload = self._host.workload(job.fingerprint)
+        if self._host.learns:
             self._learn(last)
         self._times.end = self._times.hang = 0.0
-        self._times.diagnose = time.monotonic()
+        self._times.diagnose = self._clock.steady()
         self._judged_lsn = -1
 
     def _patience(self) -> float:
         """How long silence is no hang: longer where steps take long."""
-        assert self.analysis is not None
-        found = self.analysis.compression.series("step_time_s")
+        found = self._analysis.compression.series("step_time_s") if self._analysis is not None else None
         rhythm = found[1].last if found is not None and found[1].last == found[1].last else 0.0
         return max(self._settings.hang_s, 20.0 * min(rhythm, 86_400.0))
 
     # --- what is due ---------------------------------------------------------------------------------------------------------
 
-    def _do_what_is_due(self) -> None:
-        now = time.monotonic()
-        times = self._times
-        if times.end and times.end <= now and not self.pending:
+    def _do_what_is_due(self, job: Job) -> None:
+        now = self._clock.steady()
+        times, items = self._times, self.inbox.items
+        if times.end and times.end <= now and not items:
             times.end = 0.0
-            self._desk.ended(self, End(self._ended_by, self._wall_of_last_data))
-        if times.hang and times.hang <= now and not self.pending:
-            self._silent(now)
-        if self.report_wanted and not self.pending:
-            self.report_wanted = False
-            if self._judged_lsn != self.lsn:
+            self._ends(self._ended_by)
+        if times.hang and times.hang <= now and not items:
+            self._silent(job, now)
+        if self._report_wanted and not items:
+            self._report_wanted = False
+            if self._judged_lsn != self._lsn:
                 times.diagnose = now
         # With more to read at once, the answer is not worth much yet; but who never stops sending gets one too.
-        if times.diagnose and times.diagnose <= now and (not self.pending or now - self._last_judged > _BEHIND_S):
-            times.diagnose = times.first_hit = 0.0
-            self._diagnose()
+        if times.diagnose and times.diagnose <= now and (not items or now - self._last_judged > _BEHIND_S):
+            times.judging()
+            cost_s = self._diagnose(job)
             self._last_judged = now
-            self._gap = min(max(2 * self._gap, _COSTS * self._cost), _LONGEST_GAP_S)
-        if self.labels_changed:
-            self._dirty = True
-        if (self._dirty or self._verdict) and not times.flush:
-            times.flush = now + self._desk.flush_interval()
-        if self.flushing is not None:
-            times.flush = 0.0  # the flusher calls when it is done
-            return
-        if self.wanted and not (self.pending or self._dirty or self._verdict):
-            self.wanted = False
-            self._desk.settled(self)
-        urgent = self._verdict is not None or (self.wanted and not self.pending)
-        if (self._dirty and (times.flush <= now or self._weight > self._settings.unstored_job // 4)) or urgent:
-            times.flush = 0.0
-            self.wanted = False
-            self._flush()
+            times.slower(cost_s)
+        self._flush_if_due(job, now)
 
-    def _silent(self, now: float) -> None:
+    def _flush_if_due(self, job: Job, now: float) -> None:
+        times, items = self._times, self.inbox.items
+        news = self._dirty or self._verdict is not None
+        if news and not times.flush:
+            times.flush = now + self._host.flush_interval()
+        if self._flushing:
+            times.flush = 0.0  # it is told when that is done
+            return
+        if self._wanted and not (items or news):
+            self._wanted = False
+            self._show()
+            self._host.settled(self)
+        urgent = self._verdict is not None or (self._wanted and not items)
+        much = self._rows.weight > self._settings.unstored_job // 4
+        if (self._dirty and (times.flush <= now or much)) or urgent:
+            times.flush = 0.0
+            self._wanted = False
+            self._flush(job)
+
+    def _ends(self, by: str) -> None:
+        self._host.ended(self, End(by, self._wall_of_last_data))
+
+    def _silent(self, job: Job, now: float) -> None:
         """No byte for long: first it hangs, in the end it has ended."""
         quiet = now - self._last_data
-        if self.end is not None:
+        if self._end is not None:
             self._times.hang = 0.0
         elif quiet >= self._settings.silence_s:
             self._times.hang = 0.0
-            self._desk.ended(self, End("silence", self._wall_of_last_data))
+            self._ends("silence")
         elif not self._hung and quiet < (patience := self._patience()):
             self._times.hang = self._last_data + patience
         else:
             if not self._hung and self._step is not None:
                 self._hung = True
-                self._diagnose()
+                self._diagnose(job)
             self._times.hang = self._last_data + self._settings.silence_s
 
-    def _diagnose(self) -> None:
-        job = self.analysis
-        assert job is not None
-        began = time.monotonic()
-        self._judged_lsn = self.lsn
+    def _diagnose(self, job: Job) -> float:
+        """A verdict, to be stored. How many seconds it took."""
+        began = self._clock.steady()
+        self._judged_lsn = self._lsn
         report = judged(
-            job.report(running=self.end is None),
+            job.report(running=self._end is None),
             attempt=self.number,
-            end=self.end,
-            silent_s=began - self._last_data if self._hung and self.end is None else None,
+            end=self._end,
+            silent_s=began - self._last_data if self._hung and self._end is None else None,
         )
         if self._settings.redact:
             report = redacted(report)
-        self._judged_at = time.monotonic()
-        self._cost = self._judged_at - began
-        self.phase = report.diagnosis.phase
-        gpus = self.labels.get("gpus", "")
-        until = self.end.at if self.end else self.last_seen
-        lost = (until - self.started_at) * int(gpus) if gpus.isascii() and gpus.isdigit() and len(gpus) < 8 else 0.0
-        self._verdict = Verdict(report, self.end is not None, time.time(), max(0.0, lost))
-        self._desk.reported(self, report, self._cost)
+        done = self._clock.steady()
+        self._times.judged(done)
+        self._phase = report.diagnosis.phase
+        self._verdict = Verdict(report, self._end is not None, self._clock.now(), self._gpu_seconds())
+        self._host.reported(report, done - began)
+        return done - began
 
-    def _flush(self) -> None:
+    def _gpu_seconds(self) -> float:
+        """What the attempt has cost."""
+        gpus = self._labels.get("gpus", "")
+        until = self._end.at if self._end else self._last_seen
+        lost = (until - self.started_at) * int(gpus) if gpus.isascii() and gpus.isdigit() and len(gpus) < 8 else 0.0
+        return max(0.0, lost)
+
+    # --- storing -------------------------------------------------------------------------------------------------------------
+
+    def _flush(self, job: Job) -> None:
         """Hand over to the flusher: from here on this attempt goes on, and the next flush waits for this one."""
-        job = self.analysis
-        assert job is not None
-        log_, counts = job.compression, job.compression.counts
+        if self._verdict is None:  # else they were just asked
+            self._look_for_anomalies(job)
+        figures = self._figures(job)
+        rows, weight = self._rows.take()
+        lines = job.compression.counts.lines_in
+        flush = Flush(
+            self.job_id,
+            self.id,
+            self.number,
+            self._lsn,
+            job.snapshot(),
+            rows,
+            figures,
+            [reading.state() for reading in self._changed(job)],
+            self._labels if self._labels_changed else None,
+            self._verdict,
+            self._anew,
+            judged_lsn=self._judged_lsn if self._verdict is not None else -1,
+            weight=weight,
+            new_lines=max(0, lines - self._counted_lines),
+        )
+        self._counted_lines = lines
+        self._verdict, self._dirty, self._anew, self._labels_changed = None, False, False, False
+        self._flushing = True
+        self._show()
+        self._host.flush(self, flush, job.compression.matcher.rules)
+
+    def _changed(self, job: Job) -> list[Reading]:
+        changed = [reading for reading in self._readings[: len(job.sources)] if reading.changed]
+        for reading in changed:
+            reading.changed = False
+        return changed
+
+    def _figures(self, job: Job) -> dict[str, Any]:
+        """The columns of the attempt."""
+        log_, counts, end = job.compression, job.compression.counts, self._end
         step = log_.last_step
         if step is not None and step != self._step:
             if self._step is None:
-                self._training_at = self.last_seen
-            self._step, self._progress_at = step, self.last_seen
-        if self._verdict is None:  # else they were just asked
-            self._look_for_anomalies(job)
+                self._training_at = self._last_seen
+            self._step, self._progress_at = step, self._last_seen
         loss = log_.series("loss")
-        self.course = _course(loss[1]) if loss is not None else ()
-        figures: dict[str, Any] = {
-            "last_seen": self.last_seen,
-            "state": "running" if self.end is None else "ended",
-            "ended_at": self.end.at if self.end else None,
-            "ended_by": self.end.by if self.end else None,
-            "exit_code": self.end.exit_code if self.end else None,
-            "signal": self.end.signal if self.end else None,
+        self._course = _course(loss[1]) if loss is not None else ()
+        figures = {
+            "last_seen": self._last_seen,
+            "state": "running" if end is None else "ended",
+            "ended_at": end.at if end else None,
+            "ended_by": end.by if end else None,
+            "exit_code": end.exit_code if end else None,
+            "signal": end.signal if end else None,
             "lines_in": counts.lines_in,
             "bytes_in": counts.bytes_in,
             "lines_kept": counts.lines_kept,
             "bytes_kept": counts.bytes_kept,
             "dropped": log_.dropped_by_kind(),
             "hits": log_.dropped_by_rule(),
-            "phase": self.phase,
+            "phase": self._phase,
             "step": _finite(step),
             "loss": _finite(loss[1].last) if loss is not None else None,
             "training_at": self._training_at,
@@ -590,33 +614,11 @@ class Attempt:
         }
         if self._verdict is not None:
             figures["outcome"] = self._verdict.report.outcome
-        changed = [stream for stream in self.streams[: len(job.sources)] if stream.changed]
-        for stream in changed:
-            stream.changed = False
-        labels = dict(self.labels) if self.labels_changed else None
-        self.labels_changed = False
-        flush = Flush(
-            self.job_id,
-            self.id,
-            self.number,
-            self.lsn,
-            job.snapshot(),
-            self._rows,
-            figures,
-            [stream.state() for stream in changed],
-            labels,
-            self._verdict,
-            self._anew,
-        )
-        flush.judged_lsn = self._judged_lsn if self._verdict is not None else -1
-        flush.weight, self._weight = self._weight, 0
-        self._rows, self._verdict, self._dirty, self._anew = [], None, False, False
-        self.flushing = flush
-        self._desk.flush(self, flush)
+        return figures
 
     def _look_for_anomalies(self, job: Job) -> None:
         """Hang and loss are also looked for where no line is evidence: cheaply, each time that we store."""
-        if self.end is not None:
+        if self._end is not None:
             return
         compression = job.compression
         known = {name: found for name in compression.series_names if (found := compression.series(name)) is not None}
@@ -624,13 +626,7 @@ class Attempt:
         anomaly = f"{alarm.detector} {alarm.line}" if alarm is not None else None
         if anomaly != self._anomaly:
             self._anomaly = anomaly
-            self._times.diagnose = self._times.diagnose or time.monotonic()
-
-    def flushed(self, flush: Flush) -> None:
-        """It is in the database. On the flusher's thread; what follows is asked of the scanner."""
-        self.stored_lsn = flush.lsn
-        self.stored_judged_lsn = max(self.stored_judged_lsn, flush.judged_lsn)
-        self.flushing = None
+            self._times.diagnose = self._times.diagnose or self._clock.steady()
 
 
 def _course(series: Series) -> tuple[float | None, ...]:
@@ -643,12 +639,3 @@ def _course(series: Series) -> tuple[float | None, ...]:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and value == value and abs(value) != float("inf") else None
-
-
-def key_of(batch_key: str | None, data: bytes) -> int:
-    """64 bits that stand for a batch without offset; never 0."""
-    named = batch_key is not None
-    digest = hashlib.blake2b(
-        batch_key.encode() if batch_key is not None else data, digest_size=8, key=b"key" if named else b"data"
-    )
-    return int.from_bytes(digest.digest(), "little") or 1

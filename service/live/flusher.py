@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.errors import said_first
+from service.clock import SYSTEM, Clock
 from service.store import Store, away
 from service.store.attempts import Flush, taking_in
 from service.telemetry import Telemetry
@@ -32,8 +32,8 @@ Done = Callable[[Flush], None]
 class Flusher:
     """``put`` from any thread; ``done`` is called on the flusher's."""
 
-    def __init__(self, store: Store, telemetry: Telemetry) -> None:
-        self._store, self._telemetry = store, telemetry
+    def __init__(self, store: Store, telemetry: Telemetry, clock: Clock = SYSTEM) -> None:
+        self._store, self._telemetry, self._clock = store, telemetry, clock
         self._urgent: deque[tuple[Flush, Done]] = deque()
         self._waiting: deque[tuple[Flush, Done]] = deque()
         self._aside: deque[tuple[float, Flush, Done]] = deque()
@@ -64,7 +64,7 @@ class Flusher:
             batch = self._take()
             if batch is None:
                 return
-            began = time.monotonic()
+            began = self._clock.steady()
             try:
                 self._store.write(taking_in([flush for flush, _ in batch]))
             except Exception as error:
@@ -87,7 +87,7 @@ class Flusher:
             self._came_back()
             pause = _SHORTEST_S
             self._telemetry.flushes.labels("stored").inc()
-            self._telemetry.flush_s.observe(time.monotonic() - began)
+            self._telemetry.flush_s.observe(self._clock.steady() - began)
             for flush, done in batch:
                 done(flush)
 
@@ -100,7 +100,7 @@ class Flusher:
     def _take(self) -> list[tuple[Flush, Done]] | None:
         with self._wake:
             while True:
-                now = time.monotonic()
+                now = self._clock.steady()
                 while self._aside and self._aside[0][0] <= now:
                     _, flush, done = self._aside.popleft()
                     self._waiting.append((flush, done))
@@ -126,7 +126,7 @@ class Flusher:
                 log.error("job %d attempt %d cannot be stored: %s", flush.job_id, flush.number, said_first(error))
                 self.last_error = said_first(error)
                 with self._wake:
-                    self._aside.append((time.monotonic() + _ASIDE_S, flush, done))
+                    self._aside.append((self._clock.steady() + _ASIDE_S, flush, done))
             else:
                 self._came_back()
                 done(flush)

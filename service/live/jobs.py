@@ -1,6 +1,6 @@
 """The live jobs: which attempts are in memory, who reads them, when they are stored, end, and leave.
 
-The desk that attempts turn to, and the one place that knows all of them.
+The host that attempts turn to, and the one place that knows all of them.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from diagnose.compression.snapshot import StoredLine
 from diagnose.compression.workload import Fingerprint
-from diagnose.knowledge.rules import RuleSet, load
+from diagnose.knowledge.rules import Rule, RuleSet, load
 from diagnose.matching.scan import Scan
 from diagnose.report import Report
+from service.clock import SYSTEM, Clock
 from service.errors import Conflict, Unavailable
 from service.events import Events
-from service.journal import DATA, Definition, Journal
-from service.live.attempt import HEAD, Attempt, End, Item, Stream
+from service.journal import DATA, Journal, Record
+from service.live.attempt import LiveAttempt
 from service.live.flusher import Flusher
+from service.live.inbox import Awaited, Stored
 from service.live.matchers import Matchers
 from service.live.scanner import Scanner
+from service.live.stream import End, Item
 from service.settings import Settings
 from service.store import Store, deletions
 from service.store import attempts as stored
 from service.store.attempts import Asked, Flush
 from service.store.learned_rules import learned_rules
+from service.store.tasks import Wanted
 from service.telemetry import Telemetry
-
-if TYPE_CHECKING:
-    from service.learning.host import Learning
 
 log = logging.getLogger("diagnose.jobs")
 
@@ -47,8 +48,23 @@ _OPENED_AT_ONCE = 64
 _RELEASED_S = 3.0
 
 
+class Learner(Protocol):
+    """Who learns from what is read, and is asked about failures."""
+
+    @property
+    def learns(self) -> bool: ...
+    def feed(self, job: str, workload: str, scans: Sequence[Scan]) -> None:
+        """What was kept of a job. From a scanner's thread; it does not wait."""
+
+    def tasks_of(self, flush: Flush, rules: Sequence[Rule]) -> tuple[Wanted, ...]:
+        """What the verdict of ``flush`` asks for, to be stored with it. From a scanner's thread."""
+
+    def look(self) -> None:
+        """Such tasks were stored."""
+
+
 class Jobs:
-    """All live attempts of one service."""
+    """All live attempts of one service. The event loop's, save what is called from below."""
 
     def __init__(
         self,
@@ -58,29 +74,34 @@ class Jobs:
         telemetry: Telemetry,
         settings: Settings,
         rules: RuleSet | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.store, self.journal, self.events, self.telemetry = store, journal, events, telemetry
-        self.settings = settings
-        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self.settings, self._clock = settings, clock
+        self.began = clock.steady()
+        self._attempts: dict[tuple[str, int], LiveAttempt] = {}
         self._latest: dict[str, int] = {}
         self._wanted: list[tuple[Asked, asyncio.Future[stored.Opened | None]]] = []
         self._opener: asyncio.Task[None] | None = None
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.rules = rules if rules is not None else load()
         self.matchers = Matchers(self.rules, learned_rules(store), most_workloads=settings.workload_matchers)
-        self._scanners = [Scanner(number, self.matchers) for number in range(settings.scanners)]
-        self.learning: Learning | None = None
+        self._scanners = [Scanner(number, self.matchers, clock) for number in range(settings.scanners)]
+        self.learning: Learner | None = None
         """set by the service"""
-        self._flusher = Flusher(store, telemetry)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._flusher = Flusher(store, telemetry, clock)
         self._sweeper: asyncio.Task[None] | None = None
-        self._weighing = threading.Lock()
-        self._unstored = 0
         self.accepted_bytes = 0
-        self.end_attempt: Callable[[Attempt, End], None] = lambda attempt, end: None
+        self.end_attempt: Callable[[LiveAttempt, End], None] = lambda attempt, end: None
         """how an end gets into the journal: set by ``ingest``"""
+        self._weighing = threading.Lock()
+        """of the next two: what all scanners have read, and what of it waits for the database"""
+        self._unstored = 0
         self._read_bytes = 0
-        self._recovering = False
+        self._telling = threading.Lock()
+        """of the next two: how other threads reach the event loop, and what they had to tell before there was one"""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._untold: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._leaving: set[tuple[str, int | None]] = set()
         """attempts, or all of a job, that are about to be deleted"""
 
@@ -93,7 +114,6 @@ class Jobs:
             scanner.prepared.wait()
         self.matchers.refresh()
         self._flusher.start()
-        self._recovering = True
         again = 0
         gone = self.store.read(deletions.deleted)
         skipped: dict[tuple[str, int], int] = {}
@@ -111,35 +131,35 @@ class Jobs:
                     skipped[definition.owner] = record.lsn
                     continue
                 attempt = self._register(definition.job, opened)
-            if record.lsn <= attempt.stored_lsn or record.lsn <= attempt.durable_lsn:
-                continue
-            again += 1
-            stream = None
-            if record.kind == DATA:
-                stream = self.stream(attempt, definition)
-                end = record.offset + len(record.data)
-                stream.received = stream.durable = max(stream.received, end)
-                if record.key:
-                    stream.keys[record.key] = record.at_ms / 1000
-                if record.offset == 0 and not stream.head:
-                    stream.head = record.data[:HEAD]
-            while attempt.queued > self.settings.queue_job or self.queued > self.settings.queue_all:
-                time.sleep(0.01)
-            self.push(
-                attempt, Item(record.lsn, record.kind, stream, record.offset, record.key, record.at_ms / 1000, record.data)
-            )
-        for attempt in list(self._attempts.values()):
-            self.journal.stored(attempt.owner, attempt.stored_lsn)
+            if record.lsn > attempt.received.durable_lsn:
+                again += 1
+                self._read_again(attempt, record)
         for owner, lsn in skipped.items():
             self.journal.stored(owner, lsn)
-        self._recovering = False
         if again:
             log.info("read %d records of the journal again", again)
         return again
 
+    def _read_again(self, attempt: LiveAttempt, record: Record) -> None:
+        """A record that the database does not know of yet."""
+        source, at = -1, record.at_ms / 1000
+        if record.kind == DATA:
+            stream = attempt.enter(record.stream)
+            stream.recovered(record.offset, record.key, at, record.data)
+            source = stream.number
+        while attempt.queued > self.settings.queue_job or self.queued > self.settings.queue_all:
+            time.sleep(0.01)
+        self.push(attempt, Item(record.lsn, record.kind, source, record.offset, record.key, at, record.data))
+
     def start(self) -> None:
         """On the event loop, behind ``recover``."""
-        self._loop = asyncio.get_running_loop()
+        with self._telling:
+            self._loop = asyncio.get_running_loop()
+            untold, self._untold = self._untold, []
+        for function, values in untold:
+            function(*values)
+        for attempt in self._attempts.values():  # some was stored before the journal knew all of its segments
+            self.journal.stored(attempt.owner, attempt.received.stored_lsn)
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
     @property
@@ -154,8 +174,7 @@ class Jobs:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sweeper
         for attempt in list(self._attempts.values()):
-            attempt.wanted = True
-            attempt.scanner.schedule(attempt)
+            attempt.tell(Awaited(report=False))
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and self._flusher.up and not all(one.idle for one in self._attempts.values()):
             await asyncio.sleep(0.02)
@@ -163,7 +182,7 @@ class Jobs:
             await asyncio.to_thread(scanner.close)
         await asyncio.to_thread(self._flusher.close)
 
-    async def open(self, job: str, number: int | None, labels: dict[str, str] | None = None) -> Attempt:
+    async def open(self, job: str, number: int | None, labels: dict[str, str] | None = None) -> LiveAttempt:
         """The live attempt; loaded or made where need be. ``number`` None: the latest."""
         attempt = self._live(job, number)
         if attempt is None:
@@ -174,7 +193,7 @@ class Jobs:
                 attempt = self._live(job, number)
                 if attempt is None:
                     self._check_leaving(job, number)
-                    opened = await self._opened(Asked(job, number, labels or {}, time.time()))
+                    opened = await self._opened(Asked(job, number, labels or {}, self._clock.now()))
                     self._check_leaving(job, opened.number)
                     if opened.lines_deleted is not None:
                         raise Conflict(
@@ -188,11 +207,8 @@ class Jobs:
                         self.events.publish("job.started", job=job, attempt=opened.number)
                         if opened.number > 1:
                             await self._supersede(job, opened.number)
-        attempt.touched = time.monotonic()
-        if labels and any(attempt.labels.get(name) != value for name, value in labels.items()):
-            attempt.labels = {**attempt.labels, **labels}
-            attempt.labels_changed = True
-            attempt.scanner.schedule(attempt)
+        attempt.received.touched = self._clock.steady()
+        attempt.label(labels or {})
         return attempt
 
     def _check_leaving(self, job: str, number: int | None) -> None:
@@ -223,7 +239,7 @@ class Jobs:
         finally:
             self._leaving.discard((job, number))
 
-    async def _released(self, attempt: Attempt) -> bool:
+    async def _released(self, attempt: LiveAttempt) -> bool:
         deadline = time.monotonic() + _RELEASED_S
         while not attempt.closed and not attempt.scanner.release(attempt):
             if time.monotonic() > deadline:
@@ -231,16 +247,16 @@ class Jobs:
             await asyncio.sleep(0.02)
         return True
 
-    def live(self, job: str, number: int | None) -> Attempt | None:
+    def live(self, job: str, number: int | None) -> LiveAttempt | None:
         """The attempt if it is in memory."""
         return self._live(job, number)
 
     def courses(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[float | None, ...]]:
         """The loss so far of those that are in memory: a job that goes well has no report that would tell it."""
-        found = {owner: self._attempts[owner].course for owner in wanted if owner in self._attempts}
+        found = {owner: self._attempts[owner].seen.course for owner in wanted if owner in self._attempts}
         return {owner: course for owner, course in found.items() if course}
 
-    def _live(self, job: str, number: int | None) -> Attempt | None:
+    def _live(self, job: str, number: int | None) -> LiveAttempt | None:
         wanted = self._latest.get(job) if number is None else number
         return self._attempts.get((job, wanted)) if wanted is not None else None
 
@@ -270,17 +286,15 @@ class Jobs:
         self._opener = None
 
     def _open(self, job: str, number: int) -> stored.Opened:
-        now = time.time()
+        now = self._clock.now()
         return self.store.write(lambda connection: stored.open_attempt(connection, job, number, {}, now))
 
-    def _register(self, job: str, opened: stored.Opened) -> Attempt:
-        attempt = self._attempts[job, opened.number] = Attempt(job, opened, self, self.settings)
+    def _register(self, job: str, opened: stored.Opened) -> LiveAttempt:
+        scanner = min(self._scanners, key=lambda scanner: scanner.attempts)
+        attempt = self._attempts[job, opened.number] = LiveAttempt(job, opened, self, self.settings, scanner, self._clock)
         self._latest[job] = max(opened.latest, self._latest.get(job, 0))
         self.telemetry.live_jobs.set(len(self._attempts))
-        attempt.scanner = min(self._scanners, key=lambda scanner: scanner.attempts)
-        attempt.scanner.attempts += 1
-        # So that its timers run, and its state is loaded before it is needed.
-        attempt.scanner.schedule(attempt)
+        scanner.adopt(attempt)
         return attempt
 
     async def _supersede(self, job: str, number: int) -> None:
@@ -288,27 +302,16 @@ class Jobs:
         earlier = await self.store.aread(lambda connection: stored.running_before(connection, job, number))
         for before in earlier:
             attempt = self._attempts.get((job, before)) or await self._reopen(job, before)
-            self.end_attempt(attempt, End("superseded", max(attempt.last_seen, attempt.started_at)))
+            self.end_attempt(attempt, End("superseded", max(attempt.seen.last_seen, attempt.started_at)))
 
-    async def _reopen(self, job: str, number: int) -> Attempt:
-        opened = await self._opened(Asked(job, number, {}, time.time()))
+    async def _reopen(self, job: str, number: int) -> LiveAttempt:
+        opened = await self._opened(Asked(job, number, {}, self._clock.now()))
         return self._attempts.get((job, number)) or self._register(job, opened)
 
-    def stream(self, attempt: Attempt, definition: Definition) -> Stream:
-        """The source of an attempt; entered if it is new."""
-        stream = attempt.by_name.get(definition.source)
-        if stream is None:
-            stream = attempt.by_name[definition.source] = Stream(len(attempt.streams), definition)
-            attempt.streams.append(stream)
-        return stream
-
-    def push(self, attempt: Attempt, item: Item) -> None:
+    def push(self, attempt: LiveAttempt, item: Item) -> None:
         """A record is on disk: read it."""
-        attempt.durable_lsn = item.lsn
-        attempt.accepted_bytes += len(item.data)
         self.accepted_bytes += len(item.data)
-        attempt.pending.append(item)
-        attempt.scanner.schedule(attempt)
+        attempt.push(item)
 
     @property
     def queued(self) -> int:
@@ -325,7 +328,9 @@ class Jobs:
     async def fresh(self, job: str, number: int | None = None, *, report: bool = False, within_s: float = 5.0) -> None:
         """Have what was accepted so far stored (and judged), so that reading the database tells it. Gives up in silence."""
         attempt = self._live(job, number)
-        if attempt is None or (attempt.idle and not report and attempt.stored_lsn >= attempt.durable_lsn):
+        if attempt is None:
+            return
+        if attempt.idle and not report and attempt.received.stored_lsn >= attempt.received.durable_lsn:
             return
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -334,14 +339,11 @@ class Jobs:
             if not future.done():
                 future.set_result(None)
 
-        attempt.report_wanted = attempt.report_wanted or report
-        attempt.wanted = True
-        attempt.waiters.append((attempt.durable_lsn, report, done))
-        attempt.scanner.schedule(attempt)
+        attempt.wait(done, report=report)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(future, within_s)
 
-    # --- the desk: called by scanners and the flusher ------------------------------------------------------------------------
+    # --- the host: called by scanners and the flusher -----------------------------------------------------------------------
 
     @property
     def unstored(self) -> int:
@@ -351,7 +353,7 @@ class Jobs:
         with self._weighing:
             self._unstored += weight
 
-    def read(self, attempt: Attempt, size: int) -> None:
+    def read(self, size: int) -> None:
         with self._weighing:
             self._read_bytes += size
         self.telemetry.read_bytes.inc(size)
@@ -372,30 +374,37 @@ class Jobs:
     def workload(self, job: Fingerprint) -> str | None:
         return self.matchers.workload(job, enrol=self.learns)
 
-    def learn(self, attempt: Attempt, scans: Sequence[Scan]) -> None:
-        if self.learning is not None and attempt.workload is not None:
-            self.learning.feed(attempt.job, attempt.workload, scans)
+    def learn(self, job: str, workload: str, scans: Sequence[Scan]) -> None:
+        if self.learning is not None:
+            self.learning.feed(job, workload, scans)
 
-    def flush(self, attempt: Attempt, flush: Flush) -> None:
+    def flush(self, attempt: LiveAttempt, flush: Flush, rules: Sequence[Rule]) -> None:
         if self.learning is not None and flush.verdict is not None:
-            flush.verdict.tasks = self.learning.tasks_of(attempt, flush)
+            flush.verdict.tasks = self.learning.tasks_of(flush, rules)
         self._flusher.put(flush, lambda flush: self._flushed(attempt, flush))
 
-    def _flushed(self, attempt: Attempt, flush: Flush) -> None:
+    def _flushed(self, attempt: LiveAttempt, flush: Flush) -> None:
+        """On the flusher's thread: it is stored."""
         self.weigh(-flush.weight)
         self.telemetry.kept_lines.inc(len(flush.rows))
-        self.telemetry.read_lines.inc(max(0, flush.figures["lines_in"] - attempt.counted_lines))
-        attempt.counted_lines = flush.figures["lines_in"]
-        attempt.flushed(flush)
+        self.telemetry.read_lines.inc(flush.new_lines)
+        self._on_loop(self._tell, attempt, flush)  # before the scanner can tell of what follows
         self.journal.stored(attempt.owner, flush.lsn)
-        attempt.scanner.schedule(attempt)
-        if self._loop is not None and not self._loop.is_closed():
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._tell, attempt, flush)
+        attempt.tell(Stored())
 
-    def _tell(self, attempt: Attempt, flush: Flush) -> None:
+    def _on_loop(self, function: Callable[..., None], *values: Any) -> None:
+        """Have the event loop call ``function``: as soon as there is one, and while it runs."""
+        with self._telling:
+            if self._loop is None:
+                self._untold.append((function, values))
+            elif not self._loop.is_closed():
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(function, *values)
+
+    def _tell(self, attempt: LiveAttempt, flush: Flush) -> None:
         """On the event loop: it is stored."""
-        self._answer_waiters(attempt)
+        attempt.received.stored(flush)
+        attempt.answer()
         figures = flush.figures
         verdict = flush.verdict
         if verdict is None:
@@ -415,7 +424,7 @@ class Jobs:
             "nodes": diagnosis.suspects.nodes,
             "group": flush.group_id,
         }
-        self.telemetry.to_diagnosis_s.observe(max(0.0, time.time() - figures["last_seen"]))
+        self.telemetry.to_diagnosis_s.observe(max(0.0, self._clock.now() - figures["last_seen"]))
         if diagnosis.root_cause is not None or verdict.report.outcome == "failed":
             self.events.publish("job.diagnosed", final=verdict.final, by=diagnosis.by, **facts)
         if verdict.tasks and self.learning is not None:
@@ -427,33 +436,19 @@ class Jobs:
         if flush.regressed:
             self.events.publish("failure.regressed", **facts)
 
-    def _answer_waiters(self, attempt: Attempt) -> None:
-        waiters, attempt.waiters = attempt.waiters, []
-        for lsn, report, done in waiters:
-            if attempt.stored_lsn >= lsn and (not report or attempt.stored_judged_lsn >= lsn):
-                done()
-            else:
-                attempt.waiters.append((lsn, report, done))
-                attempt.wanted = True
-                attempt.report_wanted = attempt.report_wanted or report
-        if attempt.waiters:
-            attempt.scanner.schedule(attempt)
-
-    def settled(self, attempt: Attempt) -> None:
+    def settled(self, attempt: LiveAttempt) -> None:
         """Somebody waits, and there is nothing to store."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._answer_waiters, attempt)
+        self._on_loop(attempt.answer)
 
-    def ended(self, attempt: Attempt, end: End) -> None:
+    def ended(self, attempt: LiveAttempt, end: End) -> None:
         """An attempt has ended by what its log says or does not say: into the journal with it, as any other end."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._end_if_still, attempt, end)
+        self._on_loop(self._end_if_still, attempt, end)
 
-    def _end_if_still(self, attempt: Attempt, end: End) -> None:
+    def _end_if_still(self, attempt: LiveAttempt, end: End) -> None:
         if attempt.end is None and not attempt.closed:
             self.end_attempt(attempt, end)
 
-    def reported(self, attempt: Attempt, report: Report, cost_s: float) -> None:
+    def reported(self, report: Report, cost_s: float) -> None:
         self.telemetry.reports.labels(report.outcome).inc()
         self.telemetry.report_s.observe(cost_s)
 
@@ -480,37 +475,35 @@ class Jobs:
         t.streams.set(self.events.listeners)
         if not self._flusher.up:
             return
-        before = time.time() - self.settings.silence_s
+        before = self._clock.now() - self.settings.silence_s
         for job, number in await self.store.aread(lambda connection: stored.silent(connection, before)):
             attempt = self._live(job, number)
             if attempt is None:
                 attempt = await self._reopen(job, number)
-                self._end_if_still(attempt, End("silence", attempt.last_seen))
-        quiet = time.time() - self.settings.hang_s
+                self._end_if_still(attempt, End("silence", attempt.seen.last_seen))
+        quiet = self._clock.now() - self.settings.hang_s
         for job, number in await self.store.aread(lambda connection: stored.quiet(connection, quiet)):
             if self._live(job, number) is None:  # since a restart: in memory it notices by itself that it hangs
                 await self._reopen(job, number)
 
     def evict(self) -> int:
         """Let go of what has ended, and of the least used where there are too many; what is stored can be loaded again."""
-        now = time.monotonic()
+        now = self._clock.steady()
         gone = 0
         excess = len(self._attempts) - self.settings.most_live
-        by_age = sorted(self._attempts.values(), key=lambda attempt: attempt.touched) if excess > 0 else ()
+        by_age = sorted(self._attempts.values(), key=lambda attempt: attempt.received.touched) if excess > 0 else ()
         oldest = {attempt.owner for attempt in by_age[: max(0, excess)]}
         for owner, attempt in list(self._attempts.items()):
-            over = attempt.end is not None and now - attempt.touched > _ENDED_STAYS_S
-            quiet = now - attempt.touched > 2 * self.settings.hang_s and not attempt.awaited
+            over = attempt.end is not None and now - attempt.received.touched > _ENDED_STAYS_S
+            quiet = now - attempt.received.touched > 2 * self.settings.hang_s and not attempt.seen.awaited
             if (over or quiet or owner in oldest) and attempt.scanner.release(attempt):
                 self._drop(attempt)
                 gone += 1
         return gone
 
-    def _drop(self, attempt: Attempt) -> None:
+    def _drop(self, attempt: LiveAttempt) -> None:
         """Out of memory, after its scanner has let go of it."""
-        if attempt.analysis is not None:
-            attempt.analysis.compression.kept.close()
-            attempt.analysis = None
+        attempt.let_go()
         del self._attempts[attempt.owner]
         if self._latest.get(attempt.job) == attempt.number:
             del self._latest[attempt.job]

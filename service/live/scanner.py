@@ -10,79 +10,97 @@ import heapq
 import itertools
 import logging
 import threading
-import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from diagnose.compression.snapshot import StoredLine
-    from diagnose.compression.workload import Fingerprint
-    from diagnose.matching.scan import Scan
-    from diagnose.report import Report
-    from service.live.attempt import Attempt, End
-    from service.live.matchers import Matchers
-    from service.store.attempts import Flush
+from diagnose.matching.matcher import Matcher
+from service.clock import SYSTEM, Clock
 
 log = logging.getLogger("diagnose.scanners")
 
 
-class Desk(Protocol):
-    """What an attempt asks of the service, from its scanner's thread."""
+@dataclass(slots=True)
+class Turn:
+    """Where an attempt stands with its scanner. Under the scanner's lock."""
+
+    scheduled: bool = False
+    """it waits to be worked on"""
+    working: bool = False
+    closed: bool = False
+    """it was released: nobody works on it any more"""
+    due: float = 0.0
+    """when it is to be looked at though nothing comes; 0: never"""
+
+
+class Readable(Protocol):
+    """What is worked on: an attempt."""
 
     @property
-    def unstored(self) -> int: ...
-    def weigh(self, weight: int) -> None: ...
-    def read(self, attempt: Attempt, size: int) -> None: ...
-    def state_of(self, attempt_id: int) -> tuple[bytes | None, list[StoredLine]]: ...
-    def database_failed(self, error: Exception) -> None: ...
-    def flush_interval(self) -> float: ...
-    def flush(self, attempt: Attempt, flush: Flush) -> None: ...
-    def ended(self, attempt: Attempt, end: End) -> None: ...
-    def reported(self, attempt: Attempt, report: Report, cost_s: float) -> None: ...
-    def settled(self, attempt: Attempt) -> None: ...
-    def publish(self, kind: str, **data: Any) -> None: ...
-    def workload(self, job: Fingerprint) -> str | None: ...
+    def owner(self) -> tuple[str, int]: ...
     @property
-    def learns(self) -> bool: ...
-    def learn(self, attempt: Attempt, scans: Sequence[Scan]) -> None: ...
+    def turn(self) -> Turn: ...
+    @property
+    def workload(self) -> str | None: ...
+    @property
+    def waits(self) -> bool:
+        """There is something to read."""
+
+    @property
+    def idle(self) -> bool: ...
+    def work(self, matcher: Matcher) -> bool: ...
+    def next_due(self) -> float: ...
+
+
+class Matching(Protocol):
+    """Where a scanner has its matchers from."""
+
+    def open(self, scanner: int) -> Matcher: ...
+    def of(self, scanner: int, workload: str | None) -> Matcher: ...
 
 
 class Scanner:
     """One thread with its matchers and its attempts."""
 
-    def __init__(self, number: int, matchers: Matchers) -> None:
+    def __init__(self, number: int, matchers: Matching, clock: Clock = SYSTEM) -> None:
         self.number = number
-        self._matchers = matchers
-        self._ready: deque[Attempt] = deque()
-        self._timers: list[tuple[float, int, Attempt]] = []
-        self._numbers = itertools.count()
+        self._matchers, self._clock = matchers, clock
         self._wake = threading.Condition()
+        """of all that follows, and of the turns of its attempts"""
+        self._ready: deque[Readable] = deque()
+        self._timers: list[tuple[float, int, Readable]] = []
+        self._numbers = itertools.count()
         self._closing = False
-        self.attempts = 0
-        """how many are its"""
+        self._attempts = 0
         self.prepared = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"scanner-{number}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def schedule(self, attempt: Attempt) -> None:
+    @property
+    def attempts(self) -> int:
+        """How many are its."""
+        return self._attempts
+
+    def adopt(self, attempt: Readable) -> None:
+        """From now on ``attempt`` is read by this thread. Its timers run, and its state is loaded before it is needed."""
+        with self._wake:
+            self._attempts += 1
+        self.schedule(attempt)
+
+    def schedule(self, attempt: Readable) -> None:
         """There is something to do for ``attempt``. From any thread."""
         with self._wake:
-            if not attempt.scheduled and not attempt.closed:
-                attempt.scheduled = True
-                self._ready.append(attempt)
-                self._wake.notify()
+            self._schedule(attempt)
 
-    def release(self, attempt: Attempt) -> bool:
+    def release(self, attempt: Readable) -> bool:
         """Take ``attempt`` off this thread for good; False if it has something to do."""
         with self._wake:
-            if attempt.scheduled or attempt.working or not attempt.idle:
+            if not attempt.idle:
                 return False
-            attempt.closed = True
-            self.attempts -= 1
+            attempt.turn.closed = True
+            self._attempts -= 1
             return True
 
     def close(self) -> None:
@@ -91,45 +109,53 @@ class Scanner:
             self._wake.notify()
         self._thread.join(30)
 
+    def _schedule(self, attempt: Readable) -> None:
+        turn = attempt.turn
+        if not turn.scheduled and not turn.closed:
+            turn.scheduled = True
+            self._ready.append(attempt)
+            self._wake.notify()
+
     def _run(self) -> None:
         try:
             self._matchers.open(self.number)
         finally:
             self.prepared.set()
         while (attempt := self._next()) is not None:
-            more = False
-            try:
-                if not attempt.closed:
-                    more = attempt.work(self._matchers.of(self.number, attempt.workload))
-            except Exception:
-                # One record that cannot be read must not stop this job's others, nor other jobs.
-                log.exception("reading job %s attempt %d", attempt.job, attempt.number)
-                more = bool(attempt.pending)
-            finally:
-                attempt.working = False
-            if more:
-                self.schedule(attempt)
-            elif not attempt.closed and (due := attempt.next_due()):
-                with self._wake:
-                    if not attempt.due or due < attempt.due:
-                        attempt.due = due
-                        heapq.heappush(self._timers, (due, next(self._numbers), attempt))
+            self._done(attempt, self._worked(attempt))
 
-    def _next(self) -> Attempt | None:
+    def _worked(self, attempt: Readable) -> bool:
+        """Work on ``attempt``. True: there is more to read."""
+        try:
+            return attempt.work(self._matchers.of(self.number, attempt.workload))
+        except Exception:
+            # One record that cannot be read must not stop this job's others, nor other jobs.
+            log.exception("reading job %s attempt %d", *attempt.owner)
+            return attempt.waits
+
+    def _done(self, attempt: Readable, more: bool) -> None:
+        with self._wake:
+            turn = attempt.turn
+            turn.working = False
+            if more:
+                self._schedule(attempt)
+            elif (due := attempt.next_due()) and (not turn.due or due < turn.due):
+                turn.due = due
+                heapq.heappush(self._timers, (due, next(self._numbers), attempt))
+
+    def _next(self) -> Readable | None:
         with self._wake:
             while True:
-                now = time.monotonic()
+                now = self._clock.steady()
                 while self._timers and self._timers[0][0] <= now:
                     due, _, attempt = heapq.heappop(self._timers)
-                    if attempt.due == due and not attempt.closed:
-                        attempt.due = 0.0
-                        if not attempt.scheduled:
-                            attempt.scheduled = True
-                            self._ready.append(attempt)
+                    if attempt.turn.due == due:
+                        attempt.turn.due = 0.0
+                        self._schedule(attempt)
                 if self._closing:
                     return None
                 if self._ready:
                     attempt = self._ready.popleft()
-                    attempt.working, attempt.scheduled = True, False
+                    attempt.turn.working, attempt.turn.scheduled = True, False
                     return attempt
                 self._wake.wait(self._timers[0][0] - now if self._timers else None)

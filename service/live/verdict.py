@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diagnose.diagnosis.detectors.course import duration
 from diagnose.redaction.text import redact
 from diagnose.report import Diagnosis, Report
-
-if TYPE_CHECKING:
-    from service.live.attempt import End
+from service.live.stream import End
 
 _WORDS = ("text", "summary", "frame")
 _HANG = 0.6

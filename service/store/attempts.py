@@ -117,6 +117,8 @@ class Flush:
     """what the verdict took into account"""
     weight: int = 0
     """about how many bytes of memory it takes"""
+    new_lines: int = 0
+    """that were read since the flush before"""
     group_id: int | None = None
     """set by ``take_in``"""
     regressed: bool = False

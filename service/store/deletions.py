@@ -19,7 +19,7 @@ A_PART = 5_000
 _UNDER_WAY = ("approved", "dispatched", "running")
 
 
-class Attempt(NamedTuple):
+class StoredAttempt(NamedTuple):
     """One whose log may go."""
 
     id: int
@@ -39,14 +39,14 @@ class Doomed(NamedTuple):
     lines: int
 
 
-def old_lines(connection: Connection, before: float, limit: int, only: int | None = None) -> list[Attempt]:
+def old_lines(connection: Connection, before: float, limit: int, only: int | None = None) -> list[StoredAttempt]:
     """Attempts that ended before then, whose kept lines are there and are no label. ``only``: of this one, whether it is."""
     a = t.attempts.c
     there = or_(a.lines_deleted.is_(None), a.snapshot.is_not(None))  # the snapshot goes with the last of them
     return _attempts(connection, before, limit, only, there, ~_labelled(a.id), ~_asked(a.id))
 
 
-def old_raw(connection: Connection, before: float, limit: int, only: int | None = None) -> list[Attempt]:
+def old_raw(connection: Connection, before: float, limit: int, only: int | None = None) -> list[StoredAttempt]:
     """Attempts that ended before then, whose raw logs may be there: also of what came after they were deleted."""
     a = t.attempts.c
     return _attempts(connection, before, limit, only, or_(a.raw_deleted.is_(None), a.raw_deleted < a.last_seen))
@@ -54,7 +54,7 @@ def old_raw(connection: Connection, before: float, limit: int, only: int | None 
 
 def _attempts(
     connection: Connection, before: float, limit: int, only: int | None, *conditions: ColumnElement[bool]
-) -> list[Attempt]:
+) -> list[StoredAttempt]:
     a = t.attempts.c
     if only is not None:
         conditions = (a.id == only, *conditions)
@@ -65,7 +65,7 @@ def _attempts(
         .order_by(a.ended_at)
         .limit(limit)
     )
-    return [Attempt(*row) for row in rows]
+    return [StoredAttempt(*row) for row in rows]
 
 
 def old_jobs(connection: Connection, before: float, limit: int, only: str | None = None) -> list[str]:
@@ -97,7 +97,7 @@ def ended(connection: Connection, job: str, number: int) -> int | None:
     return connection.execute(query.where(a.state == "ended")).scalar()
 
 
-def has_ended(connection: Connection, one: Attempt) -> bool:
+def has_ended(connection: Connection, one: StoredAttempt) -> bool:
     """Whether it is there still, and does not run."""
     return ended(connection, one.job, one.number) == one.id
 
@@ -120,7 +120,7 @@ def doomed(connection: Connection, job: str) -> Doomed | None:
 # --- deleting -----------------------------------------------------------------------------------------------------------------
 
 
-def begin_lines(connection: Connection, one: Attempt, before: float, now: float) -> bool:
+def begin_lines(connection: Connection, one: StoredAttempt, before: float, now: float) -> bool:
     """From here on an attempt's kept lines are gone, if they are old still: since it was found so they may be a label."""
     if one not in old_lines(connection, before, 1, one.id):
         return False

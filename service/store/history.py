@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from diagnose.decision.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, PastAction
+from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
 from diagnose.report import Report
 from service.store import nodechecks
 from service.store import tables as t
@@ -76,7 +76,7 @@ def _moved_s(row: Any) -> float | None:
     return max(0.0, row.progress_at - row.started_at) if row.step is not None and row.progress_at is not None else None
 
 
-def _attempts(connection: Connection, job_id: int, before: int) -> tuple[Attempt, ...]:
+def _attempts(connection: Connection, job_id: int, before: int) -> tuple[PastAttempt, ...]:
     a, d, n = t.attempts.c, t.diagnoses.c, t.occurrence_nodes.c
     rows = connection.execute(
         select(a.id, a.number, a.started_at, a.ended_at, a.progress_at, a.step, d.outcome, d.reason, d.by, d.report)
@@ -95,7 +95,7 @@ def _attempts(connection: Connection, job_id: int, before: int) -> tuple[Attempt
         failed = row.outcome == "failed"
         diagnosis = unpacked(row.report)["diagnosis"] if row.report is not None and failed else {}
         found.append(
-            Attempt(
+            PastAttempt(
                 row.number,
                 row.started_at,
                 row.ended_at,

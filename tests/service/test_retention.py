@@ -18,7 +18,7 @@ from sqlalchemy import select, update
 from diagnose.knowledge.rules import Rule, RuleSet
 from service.errors import Conflict, Unavailable
 from service.intake.batch import Batch
-from service.live.attempt import End
+from service.live.stream import End
 from service.raw import parts
 from service.runtime import Service
 from service.settings import Settings

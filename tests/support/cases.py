@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from diagnose.decision.history import Attempt, Cluster, Failure, History, NodeState, PastAction
+from diagnose.decision.history import Cluster, Failure, History, NodeState, PastAction, PastAttempt
 from diagnose.decision.policy import Policy
 from diagnose.decision.policy_file import over_shipped, shipped_policy
 from diagnose.knowledge.taxonomy import shipped_taxonomy
@@ -77,7 +77,7 @@ def report(
 
 def failed(
     number: int, reason: str = "hang", *, hours_ago: float = 1.0, steps: tuple[float, float] | None = None, **more: Any
-) -> Attempt:
+) -> PastAttempt:
     """An attempt before; ``steps``: from where to where it came, in half an hour."""
     ended = NOW - hours_ago * HOUR
     first, last = steps or (None, None)
@@ -87,7 +87,7 @@ def failed(
         "first_step": first,
         "last_step": last,
     }
-    return Attempt(number, ended - HOUR / 2, ended, reason, **(fields | more))
+    return PastAttempt(number, ended - HOUR / 2, ended, reason, **(fields | more))
 
 
 def elsewhere(jobs: int, reason: str, *, minutes_ago: float = 1.0, suspects: tuple[str, ...] = ()) -> tuple[Failure, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from diagnose.decision.clauses import MODES
 from diagnose.decision.decide import LOOKS, decide
-from diagnose.decision.history import Attempt, Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, PastAction
+from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, PastAction, PastAttempt
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.result import RESTARTS, Decision
@@ -219,7 +219,7 @@ def test_xids_of_logs_that_jobs_can_write_are_not_believed_where_the_site_says_s
     ],
 )
 def test_a_soft_failure_that_follows_the_node_is_the_nodes(
-    tmp_path: Path, attempts: tuple[Attempt, ...], failures: Any, isolated: list[str]
+    tmp_path: Path, attempts: tuple[PastAttempt, ...], failures: Any, isolated: list[str]
 ) -> None:
     history = ran_on(A, B, attempts=attempts, failures=failures)
     decision = decide(report("hang", attempt=9, nodes=(A,)), history, cluster(), policy(tmp_path), NOW)
@@ -325,7 +325,7 @@ def test_without_the_cluster_an_isolation_needs_a_yes(tmp_path: Path) -> None:
     ],
 )
 def test_the_same_failure_at_start_up(
-    tmp_path: Path, reason: str, attempts: tuple[Attempt, ...], phase: str, kind: str, tell: str
+    tmp_path: Path, reason: str, attempts: tuple[PastAttempt, ...], phase: str, kind: str, tell: str
 ) -> None:
     step = None if phase == "start-up" else 70.0
     asked = report(reason, attempt=9, phase=phase, step=step)
@@ -474,7 +474,7 @@ BACK = {"progress_s": 0.0}
     ],
 )
 def test_budgets_and_back_off(
-    tmp_path: Path, reason: str, attempts: tuple[Attempt, ...], progress_s: float, stops: bool, wait_s: float | None
+    tmp_path: Path, reason: str, attempts: tuple[PastAttempt, ...], progress_s: float, stops: bool, wait_s: float | None
 ) -> None:
     history = ran_on(A, attempts=attempts, first_step=0.0, progress_s=progress_s)
     decision = decide(report(reason, attempt=9, step=1000), history, cluster(), policy(tmp_path), NOW)

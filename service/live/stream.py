@@ -1,0 +1,162 @@
+"""The sources of a live attempt, and the records on disk that wait to be read.
+
+A source has two halves, one per thread: ``Stream`` is what was received of it, ``Reading`` is what was read of it. From one to
+the other goes an ``Item``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diagnose.reading.prefixes import Origin
+from diagnose.reading.sources import Source
+from diagnose.redaction.stream import LineConcealer
+from service.journal import CONTROL, DATA, Definition
+from service.store.attempts import SourceState
+
+HEAD = 256
+"""bytes that a source began with, to notice that it began with others"""
+_KEY = struct.Struct("<QQ")
+
+
+class Item(NamedTuple):
+    """A record on disk that is to be read."""
+
+    lsn: int
+    kind: int
+    source: int
+    """the number of its source; -1: it is about the attempt itself"""
+    offset: int
+    key: int
+    at: float
+    data: bytes
+
+    @staticmethod
+    def of_end(lsn: int, at: float, data: bytes) -> Item:
+        return Item(lsn, CONTROL, -1, 0, 0, at, data)
+
+    def continued(self, after: Item, end: int) -> bool:
+        """Whether ``after`` begins at ``end`` where this piece of a source stops, so that both may be read as one."""
+        return after.kind == DATA and after.source == self.source and after.offset == end and not (after.key or self.key)
+
+
+class Stream:
+    """What was received of one source. The event loop's."""
+
+    def __init__(self, number: int, definition: Definition) -> None:
+        self.number = number
+        self.definition = definition
+        self.received = 0
+        """on its way to disk, or there"""
+        self.durable = 0
+        self.keys: OrderedDict[int, float] = OrderedDict()
+        """of the batches without an offset: when each came"""
+        self.head = b""
+        self.last_seen = 0.0
+
+    @staticmethod
+    def of(state: SourceState, job: str, attempt: int) -> Stream:
+        stream = Stream(state.number, _definition(state, job, attempt))
+        stream.received = stream.durable = state.received
+        stream.head = state.head
+        stream.last_seen = state.last_seen
+        stream.keys.update(_keys(state))
+        return stream
+
+    def recovered(self, offset: int, key: int, at: float, data: bytes) -> None:
+        """A record of it was found on disk."""
+        self.received = self.durable = max(self.received, offset + len(data))
+        if key:
+            self.keys[key] = at
+        if offset == 0 and not self.head:
+            self.head = data[:HEAD]
+        self.last_seen = max(self.last_seen, at)
+
+
+class Reading:
+    """What was read of one source. The scanner's."""
+
+    def __init__(self, number: int, definition: Definition) -> None:
+        self.number = number
+        self.definition = definition
+        self.read = 0
+        self.last_seen = 0.0
+        self.secrets = LineConcealer()
+        self.changed = True
+        """since it was last stored"""
+        self._keys: deque[tuple[int, float]] = deque()
+        self._head = b""
+
+    @staticmethod
+    def of(state: SourceState, job: str, attempt: int) -> Reading:
+        reading = Reading(state.number, _definition(state, job, attempt))
+        reading.read = state.received
+        reading.last_seen = state.last_seen
+        reading.changed = False
+        reading._keys.extend(_keys(state))
+        reading._head = state.head
+        return reading
+
+    def take(self, item: Item, most_keys: int) -> bytes:
+        """Go on by ``item``: what of its bytes was not read before."""
+        # A write that failed late was sent, and written, again.
+        data = item.data[self.read - item.offset :] if item.offset < self.read else item.data
+        if item.key:
+            self._keys.append((item.key, item.at))
+            while len(self._keys) > most_keys:
+                self._keys.popleft()
+        if item.offset == 0 and not self._head:
+            self._head = item.data[:HEAD]
+        self.read = max(self.read, item.offset + len(item.data))
+        self.last_seen = max(self.last_seen, item.at)
+        self.changed = True
+        return data
+
+    def state(self) -> SourceState:
+        """As the database is to have it."""
+        keys = b"".join(_KEY.pack(key, int(at * 1000)) for key, at in self._keys)
+        d = self.definition
+        return SourceState(self.number, d.source, d.rank, d.node, self.read, self._head, keys, self.last_seen)
+
+    def source(self) -> Source:
+        told = Origin(rank=self.definition.rank, node=self.definition.node)
+        return Source(self.definition.source, None, told=told)
+
+
+def _definition(state: SourceState, job: str, attempt: int) -> Definition:
+    return Definition(job, attempt, state.name, state.rank, state.node)
+
+
+def _keys(state: SourceState) -> list[tuple[int, float]]:
+    return [(key, at_ms / 1000) for key, at_ms in _KEY.iter_unpack(state.keys)]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an attempt ended."""
+
+    by: str
+    at: float
+    exit_code: int | None = None
+    signal: int | None = None
+
+    def as_bytes(self) -> bytes:
+        return json.dumps({"by": self.by, "at": self.at, "exit_code": self.exit_code, "signal": self.signal}).encode()
+
+    @staticmethod
+    def of(data: bytes) -> End:
+        return End(**json.loads(data))
+
+
+def key_of(batch_key: str | None, data: bytes) -> int:
+    """64 bits that stand for a batch without offset; never 0."""
+    named = batch_key is not None
+    digest = hashlib.blake2b(
+        batch_key.encode() if batch_key is not None else data, digest_size=8, key=b"key" if named else b"data"
+    )
+    return int.from_bytes(digest.digest(), "little") or 1
