@@ -187,9 +187,7 @@ class LiveAttempt:
         self._training_at = opened.training_at
         self._progress_at = self._last_seen = self._wall_of_last_data = opened.last_seen
         self._last_data = max(host.began, now - max(0.0, clock.now() - opened.last_seen))
-        self._times = Timers()
-        if self._end is None:
-            self._times.hang = max(self._last_data + settings.hang_s, now + _GRACE_S)
+        self._times = Timers(max(self._last_data + settings.hang_s, now + _GRACE_S) if self._end is None else 0.0)
         self.seen = self._look()
 
     # --- on the event loop ---------------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ _CALM_S = 20.0
 class Timers:
     """The scanner's."""
 
-    def __init__(self) -> None:
+    def __init__(self, hang: float = 0.0) -> None:
         self.flush = 0.0
         self.diagnose = 0.0
         self.end = 0.0
-        self.hang = 0.0
+        self.hang = hang
         self.retry = 0.0
         self._first_hit = 0.0
         self._last_hit = 0.0
