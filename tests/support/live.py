@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,15 +61,30 @@ def until(true: Callable[[], Any], within_s: float = 20.0) -> Any:
     return found
 
 
+@functools.cache
+def _migrated() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.in_folder(Path(folder))
+        store.migrate()
+        store.close()
+        return (Path(folder) / "diagnose.db").read_bytes()
+
+
+def store_in(folder: Path) -> Store:
+    """A SQLite database with all tables; those that are new are made once per process, for that takes long."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "diagnose.db").exists():
+        (folder / "diagnose.db").write_bytes(_migrated())
+    return Store.in_folder(folder)
+
+
 class Live:
     """A real store, journal, scanner and flusher; with a clock of its own if need be. To be entered on an event loop."""
 
     def __init__(self, folder: Path, hands: Hands | None = None, **settings: Any) -> None:
-        folder.mkdir(exist_ok=True)
         self.settings = replace(Settings(data=folder, scanners=1, flush_s=0.01), **settings)
         clock = hands.clock if hands is not None else Clock()
-        self.store = Store.in_folder(folder)
-        self.store.migrate()
+        self.store = store_in(folder)
         self.journal = Journal(folder / "journal")
         self.events, self.telemetry = Events(), Telemetry()
         self.jobs = Jobs(self.store, self.journal, self.events, self.telemetry, self.settings, RULES, clock)

@@ -1,0 +1,262 @@
+"""Who comes in with what, how much they may send, and when the service may be reached by others at all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from diagnose.errors import DiagnoseError
+from service.auth import LOCAL, Tokens, Who, check_exposure, holder, needs
+from service.errors import Busy, Forbidden, Unauthorised
+from service.settings import Settings
+from service.store import Store, tokens
+from tests.support.live import Hands, store_in
+
+RIGHTS = ("ingest", "read", "operate", "admin")
+MAY = {
+    "ingest": {"ingest"},
+    "read": {"read"},
+    "operate": {"read", "operate"},
+    "admin": {"ingest", "read", "operate", "admin"},
+}
+OTHERS = "0.0.0.0"
+
+
+@pytest.fixture
+def hands() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Any:
+    made = store_in(tmp_path)
+    yield made
+    made.close()
+
+
+def create(database: Store, name: str = "kim", role: str = "ingest", **more: Any) -> str:
+    return database.write(lambda connection: tokens.create(connection, name, role, **more))
+
+
+def loaded(database: Store, hands: Hands, host: str = OTHERS, **settings: Any) -> Tokens:
+    made = Tokens(database, Settings(host=host, **settings), hands.clock)
+    asyncio.run(made.refresh())
+    return made
+
+
+@pytest.mark.parametrize("role", MAY)
+def test_a_token_gives_its_name_the_rights_of_its_role_and_its_quota(database: Store, hands: Hands, role: str) -> None:
+    secret = create(database, role=role, quota=12)
+    assert loaded(database, hands).who(f"Bearer {secret}") == Who("kim", frozenset(MAY[role]), 12)
+
+
+@pytest.mark.parametrize("form", ["bearer {}", "BEARER {}", "Bearer  {} "], ids=["lower", "upper", "spaces"])
+def test_the_scheme_may_be_written_in_any_case_and_with_spaces(database: Store, hands: Hands, form: str) -> None:
+    secret = create(database)
+    assert loaded(database, hands).who(form.format(secret)).name == "kim"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [None, "", "Bearer", "Bearer ", "{}", "Basic {}", "Bearer: {}"],
+    ids=["nothing", "empty", "scheme", "scheme-and-space", "secret-alone", "basic", "colon"],
+)
+def test_who_shows_no_token_is_told_how(database: Store, hands: Hands, form: str | None) -> None:
+    secret = create(database)
+    with pytest.raises(Unauthorised, match="a token is needed") as refused:
+        loaded(database, hands).who(form.format(secret) if form is not None else None)
+    assert "Authorization: Bearer" in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize("change", [lambda s: s[:-1], lambda s: s + "x", lambda s: s.upper(), lambda s: "dgn_" + "A" * 43])
+def test_a_secret_that_is_nearly_right_is_wrong(database: Store, hands: Hands, change: Any) -> None:
+    secret = create(database)
+    with pytest.raises(Unauthorised, match="not valid"):
+        loaded(database, hands).who(f"Bearer {change(secret)}")
+
+
+def test_the_hash_of_a_token_is_no_token(database: Store, hands: Hands) -> None:
+    secret = create(database)
+    with pytest.raises(Unauthorised, match="not valid"):
+        loaded(database, hands).who(f"Bearer {tokens.hash_of(secret)}")
+
+
+def test_a_token_is_valid_until_it_expires_by_the_time_of_day(database: Store, hands: Hands) -> None:
+    secret = create(database, expires=hands.clock.now() + 10)
+    known = loaded(database, hands)
+    hands.passed = 9.5
+    assert known.who(f"Bearer {secret}").name == "kim"
+    hands.passed = 10
+    with pytest.raises(Unauthorised, match="not valid"):
+        known.who(f"Bearer {secret}")
+    hands.passed, hands.set_by = 0, 11  # the clock on the wall was set
+    with pytest.raises(Unauthorised, match="not valid"):
+        known.who(f"Bearer {secret}")
+
+
+def test_a_token_that_is_revoked_counts_until_the_tokens_are_read_anew(database: Store, hands: Hands) -> None:
+    secret, other = create(database), create(database, "lee")
+    known = loaded(database, hands)
+    database.write(lambda connection: tokens.revoke(connection, "kim"))
+    assert known.who(f"Bearer {secret}").name == "kim"
+    asyncio.run(known.refresh())
+    with pytest.raises(Unauthorised, match="not valid"):
+        known.who(f"Bearer {secret}")
+    assert known.who(f"Bearer {other}").name == "lee"
+
+
+def test_a_new_token_counts_once_the_tokens_are_read_anew(database: Store, hands: Hands) -> None:
+    create(database, "first")
+    known = loaded(database, hands)
+    secret = create(database)
+    with pytest.raises(Unauthorised):
+        known.who(f"Bearer {secret}")
+    asyncio.run(known.refresh())
+    assert known.who(f"Bearer {secret}").name == "kim"
+
+
+# --- with no token
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_with_no_token_this_machine_may_do_all(database: Store, hands: Hands, host: str) -> None:
+    known = loaded(database, hands, host)
+    assert known.open
+    for shown in (None, "Bearer anything"):
+        assert known.who(shown) == LOCAL
+    assert (LOCAL.name, set(LOCAL.may), LOCAL.quota) == ("local", set(RIGHTS), None)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "127.0.0.1.example.org"])
+def test_with_no_token_nobody_comes_in_where_others_reach_us(database: Store, hands: Hands, host: str) -> None:
+    known = loaded(database, hands, host)
+    assert not known.open
+    with pytest.raises(Unauthorised):
+        known.who(None)
+
+
+def test_with_one_token_this_machine_needs_it_too(database: Store, hands: Hands) -> None:
+    create(database)
+    known = loaded(database, hands, "127.0.0.1")
+    assert not known.open
+    with pytest.raises(Unauthorised):
+        known.who(None)
+
+
+# --- rights
+
+
+def request(known: Tokens, authorization: str | None) -> Any:
+    """What of a request is looked at."""
+    headers = {"authorization": authorization} if authorization is not None else {}
+    return SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(tokens=known))), headers=headers)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+@pytest.mark.parametrize("role", MAY)
+def test_only_who_has_the_right_comes_in(database: Store, hands: Hands, role: str, right: str) -> None:
+    asked = request(loaded(database, hands), f"Bearer {create(database, role=role)}")
+    asyncio.run(asked.app.state.service.tokens.refresh())
+    if right in MAY[role]:
+        assert holder(asked, right).name == "kim"
+        assert asyncio.run(needs(right)(asked)).name == "kim"
+        return
+    for ask in (lambda: holder(asked, right), lambda: asyncio.run(needs(right)(asked))):
+        with pytest.raises(Forbidden, match="'kim' may not do this") as refused:
+            ask()
+        assert f"the right to {right}" in str(refused.value.remedy)
+
+
+def test_who_has_no_token_is_asked_for_one_before_any_right(database: Store, hands: Hands) -> None:
+    create(database)
+    with pytest.raises(Unauthorised):
+        asyncio.run(needs("read")(request(loaded(database, hands), None)))
+
+
+# --- quotas
+
+
+def test_two_seconds_worth_may_come_at_once_and_one_batch_into_debt(database: Store, hands: Hands) -> None:
+    known, who = loaded(database, hands), Who("kim", frozenset(), 100)
+    known.spend(who, 199)
+    known.spend(who, 150)  # one byte was left
+    with pytest.raises(Busy, match="100 bytes a second") as refused:
+        known.spend(who, 1)
+    assert refused.value.retry_after_s == pytest.approx(1.49)
+    hands.passed = 1.49
+    with pytest.raises(Busy) as refused:
+        known.spend(who, 1)
+    assert refused.value.retry_after_s == 1.0, "at least a second"
+    hands.passed = 1.5
+    known.spend(who, 1)
+
+
+def test_a_quota_that_is_spent_to_its_last_byte_is_used_up(database: Store, hands: Hands) -> None:
+    known, who = loaded(database, hands), Who("kim", frozenset(), 100)
+    known.spend(who, 200)
+    with pytest.raises(Busy):
+        known.spend(who, 1)
+
+
+def test_what_was_not_spent_is_not_saved_up(database: Store, hands: Hands) -> None:
+    known, who = loaded(database, hands), Who("kim", frozenset(), 100)
+    known.spend(who, 1)
+    hands.passed = 1000
+    known.spend(who, 200)
+    with pytest.raises(Busy):
+        known.spend(who, 1)
+
+
+def test_a_refusal_costs_nothing(database: Store, hands: Hands) -> None:
+    known, who = loaded(database, hands), Who("kim", frozenset(), 100)
+    known.spend(who, 250)
+    for _ in range(5):
+        with pytest.raises(Busy):
+            known.spend(who, 1000)
+    hands.passed = 0.51
+    known.spend(who, 1)
+
+
+def test_quotas_are_of_each_by_itself(database: Store, hands: Hands) -> None:
+    known = loaded(database, hands, quota=10)
+    slow, plain, none = Who("slow", frozenset(), 1), Who("plain", frozenset()), Who("none", frozenset(), 0)
+    for who in (slow, plain):
+        known.spend(who, 10_000)
+        with pytest.raises(Busy, match=who.name):
+            known.spend(who, 1)
+    for _ in range(3):
+        known.spend(none, 1 << 40)  # its own word goes before the common one: no bound
+
+
+def test_without_a_quota_there_is_no_bound(database: Store, hands: Hands) -> None:
+    known = loaded(database, hands)
+    for _ in range(3):
+        known.spend(Who("kim", frozenset()), 1 << 40)
+
+
+# --- exposure
+
+
+def test_this_machine_alone_needs_no_token(database: Store, hands: Hands) -> None:
+    check_exposure(database, Settings(), hands.clock)
+
+
+@pytest.mark.parametrize("state", ["none", "expired", "revoked"])
+def test_it_may_not_be_reached_by_others_without_a_valid_token(database: Store, hands: Hands, state: str) -> None:
+    if state != "none":
+        create(database, expires=hands.clock.now() if state == "expired" else None)
+    if state == "revoked":
+        database.write(lambda connection: tokens.revoke(connection, "kim"))
+    with pytest.raises(DiagnoseError, match="there is no token") as refused:
+        check_exposure(database, Settings(host=OTHERS), hands.clock)
+    assert (refused.value.where, "tokens create" in str(refused.value.remedy)) == (f"--host {OTHERS}", True)
+
+
+def test_one_valid_token_is_enough(database: Store, hands: Hands) -> None:
+    create(database, "old", expires=hands.clock.now() - 1)
+    create(database, expires=hands.clock.now() + 1)
+    check_exposure(database, Settings(host=OTHERS), hands.clock)
