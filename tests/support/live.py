@@ -28,7 +28,7 @@ from service.telemetry import Telemetry
 RULES = RuleSet.of(
     [
         Rule("boom", "failures", r"RuntimeError: boom", reason="runtime_error", layer="framework", title="It went boom"),
-        Rule("stop", "failures", r"CANCELLED AT", reason="cancelled", layer="scheduler", title="It was cancelled"),
+        Rule("stop", "failures", r"CANCELLED AT", reason="preempted", layer="scheduler", title="It was cancelled"),
         Rule("fine", "failures", r"Training completed", reason="healthy", severity="warning", title="All went well"),
         Rule("mind", "failures", r"mind the gap", reason="runtime_error", severity="warning", title="A warning"),
         Rule(
