@@ -7,7 +7,6 @@ import functools
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,7 @@ class Live:
     """A real store, journal, scanner and flusher; with a clock of its own if need be. To be entered on an event loop."""
 
     def __init__(self, folder: Path, hands: Hands | None = None, **settings: Any) -> None:
-        self.settings = replace(Settings(data=folder, scanners=1, flush_s=0.01), **settings)
+        self.settings = Settings(data=folder, scanners=1, flush_s=0.01).model_copy(update=settings)
         clock = hands.clock if hands is not None else Clock()
         self.store = store_in(folder)
         self.journal = Journal(folder / "journal")

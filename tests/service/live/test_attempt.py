@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ class Case:
         self.hands = Hands()
         self.began = self.hands.clock.steady()
         now = self.hands.clock.now()
-        self.settings = replace(Settings(), hang_s=100.0, silence_s=1000.0, settle_s=5.0, **settings)
+        self.settings = Settings(hang_s=100.0, silence_s=1000.0, settle_s=5.0).model_copy(update=settings)
         self.unstored = 0
         self.learns = False
         self.known: tuple[bytes | None, list[StoredLine]] = (None, [])

@@ -94,7 +94,7 @@ SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh"
 
 
 def with_secret() -> Report:
-    root = EvidenceLine(source=f"s-{SECRET}", line=3, text=f"token {SECRET} refused")
+    root = EvidenceLine(source=f"s-{SECRET}", line=3, text=f"token {SECRET} refused", frame=f"token {SECRET} in f()")
     plain = report(outcome="failed")
     it = plain.diagnosis.model_copy(update={"root_cause": root, "evidence": [root], "summary": f"said {SECRET}"})
     return plain.model_copy(update={"diagnosis": it})
@@ -102,7 +102,7 @@ def with_secret() -> Report:
 
 def test_the_texts_of_a_report_lose_their_secrets() -> None:
     found: Any = redacted(with_secret()).diagnosis
-    for text in (found.summary, found.root_cause.text, *(one.text for one in found.evidence)):
+    for text in (found.summary, found.root_cause.text, *(text for one in found.evidence for text in (one.text, one.frame))):
         assert SECRET not in text
         assert text.startswith(("said ", "token "))
 
