@@ -7,18 +7,21 @@ A *source* is one stream of lines with a name; a job has one or many. What canno
 from __future__ import annotations
 
 import contextlib
+import difflib
 import glob
 import lzma
 import os
+import shlex
 import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from diagnose.errors import SourceError
+from diagnose.reading.binary import LOOK, no_log
 from diagnose.reading.prefixes import Origin, origin_of_path
 
 CHUNK = 1 << 20
@@ -67,7 +70,25 @@ class Source:
         return None
 
     def chunks(self) -> Iterator[bytes]:
-        """The content, decompressed."""
+        """The content, decompressed; nothing where the first of it shows that this is no log."""
+        for number, chunk in enumerate(self._content()):
+            if number == 0 and (found := no_log(chunk[:LOOK], chunk[-LOOK:])) is not None:
+                self.problem = f"this is no log, but {found.what}"
+                return
+            yield chunk
+
+    def ends(self) -> tuple[bytes, bytes]:
+        """Its beginning and its end, decompressed; the end is empty where all had to be read for it."""
+        if self.path is None or not self.path.is_file():
+            return b"", b""  # what a pipe gives can be read once only
+        with contextlib.suppress(OSError), open(self.path, "rb", buffering=0) as file:
+            head = file.read(LOOK)
+            if not head.startswith(tuple(_MAGIC)):
+                file.seek(max(0, os.fstat(file.fileno()).st_size - LOOK))
+                return head, file.read(LOOK)
+        return next(replace(self)._content(), b"")[:LOOK], b""
+
+    def _content(self) -> Iterator[bytes]:
         try:
             if self.path is None:
                 yield from _standard_input()
@@ -182,6 +203,8 @@ class Found:
 
     sources: list[Source] = field(default_factory=list)
     problems: list[SourceError] = field(default_factory=list)
+    passed_over: list[SourceError] = field(default_factory=list)
+    """what lies in a folder beside the logs, and is none"""
 
 
 def find(paths: Sequence[str]) -> Found:
@@ -189,13 +212,13 @@ def find(paths: Sequence[str]) -> Found:
     found = Found()
     for path in paths:
         try:
-            found.sources += _find(path)
+            found.sources += _find(path, found.passed_over)
         except SourceError as error:
             found.problems.append(error)
     return found
 
 
-def _find(path: str) -> list[Source]:
+def _find(path: str, passed_over: list[SourceError]) -> list[Source]:
     if path == "-":
         return [Source("<stdin>", None)]
     try:
@@ -203,20 +226,41 @@ def _find(path: str) -> list[Source]:
     except FileNotFoundError:
         matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
         if matches:
-            return [source for match in matches for source in _find(match)]
-        raise SourceError("no such file or folder", where=path, remedy="check the path, or give - for standard input") from None
+            return [source for match in matches for source in _find(match, passed_over)]
+        raise SourceError("no such file or folder", where=path, remedy=_meant(path)) from None
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot be read: {_reason(error)}", where=path, remedy="check its permissions") from None
     if stat.S_ISDIR(mode):
-        return _folder(path)
+        return _folder(path, passed_over)
     if not os.access(path, os.R_OK):
         raise SourceError("cannot be read: permission denied", where=path, remedy="check its permissions")
     if stat.S_ISREG(mode) and os.stat(path).st_size == 0:
         raise SourceError("the file is empty", where=path, remedy="nothing was logged, or the job writes elsewhere")
-    return [Source(path, Path(path))]
+    source = Source(path, Path(path))
+    if stat.S_ISREG(mode) and (problem := _no_log(source)) is not None:
+        raise problem
+    return [source]
 
 
-def _folder(path: str) -> list[Source]:
+def _no_log(source: Source) -> SourceError | None:
+    found = no_log(*source.ends())
+    if found is None:
+        return None
+    remedy = found.remedy.replace("FILE", shlex.quote(source.name))
+    return SourceError(f"this is no log, but {found.what}", where=source.name, remedy=remedy)
+
+
+def _meant(path: str) -> str:
+    """What to do about a path that does not exist."""
+    folder, name = os.path.split(path)
+    with contextlib.suppress(OSError):
+        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+        if near:
+            return f"did you mean {os.path.join(folder, near[0])}?"
+    return "check the path, or give - for standard input"
+
+
+def _folder(path: str, passed_over: list[SourceError]) -> list[Source]:
     try:
         os.listdir(path)
     except OSError as error:
@@ -232,7 +276,14 @@ def _folder(path: str) -> list[Source]:
         raise SourceError(
             "the folder holds no logs", where=path, remedy="point at the folder that has the .log, .out or .err files"
         )
-    return [Source(name, Path(name)) for name in sorted(names, key=_natural)]
+    sources = [Source(name, Path(name)) for name in sorted(names, key=_natural)]
+    problems = [_no_log(source) for source in sources]
+    logs = [source for source, problem in zip(sources, problems, strict=True) if problem is None]
+    others = [problem for problem in problems if problem is not None]
+    if not logs:
+        raise others[0]
+    passed_over += others
+    return logs
 
 
 def _is_log(name: str) -> bool:

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,47 @@ def test_an_archive_that_is_damaged_gives_what_it_has_and_says_so(tmp_path: Path
     assert "corrupt" in (read(tmp_path / "log")[1] or "")
 
 
-def test_an_unknown_format_is_read_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "log.bz2").write_bytes(bz2.compress(b"x"))
-    assert read(tmp_path / "log.bz2")[0] == bz2.compress(b"x")
+def test_an_archive_of_another_kind_is_no_log_and_the_remedy_unpacks_it(tmp_path: Path) -> None:
+    path = tmp_path / "a log.bz2"
+    path.write_bytes(bz2.compress(TEXT))
+    assert read(path) == (b"", "this is no log, but a bzip2 archive")
+    (problem,) = find([str(path)]).problems
+    assert problem.remedy == f"bzip2 -dc '{path}' | diagnose replay - reads it"
+
+
+def test_a_packed_folder_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(TEXT)
+    with tarfile.open(tmp_path / "logs.tgz", "w:gz") as archive:
+        archive.add(tmp_path / "x.log")
+    (problem,) = find([str(tmp_path / "logs.tgz")]).problems
+    assert problem.what == "this is no log, but a tar archive"
+
+
+def test_what_is_no_log_in_a_folder_is_passed_over_and_named(tmp_path: Path) -> None:
+    (tmp_path / "rank0.log").write_bytes(TEXT)
+    (tmp_path / "core.4711").write_bytes(b"\x7fELF\2\1\1" + bytes(100))
+    found = find([str(tmp_path)])
+    assert [source.name for source in found.sources] == [str(tmp_path / "rank0.log")]
+    assert ([problem.where for problem in found.passed_over], found.problems) == ([str(tmp_path / "core.4711")], [])
+
+
+def test_a_folder_without_a_log_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "core.4711").write_bytes(b"\x7fELF\2\1\1" + bytes(100))
+    (problem,) = find([str(tmp_path)]).problems
+    assert problem.where == str(tmp_path / "core.4711")
+    assert problem.what == "this is no log, but a program, a library or a memory dump"
+
+
+def test_a_name_that_is_almost_right_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    (tmp_path / "slurm-8812.out").write_bytes(TEXT)
+    (problem,) = find([str(tmp_path / "slurm-8821.out")]).problems
+    assert problem.remedy == f"did you mean {tmp_path}/slurm-8812.out?"
+
+
+def test_a_pipe_is_not_looked_at_before_it_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (source,) = find([str(tmp_path / "pipe")]).sources
+    assert source.ends() == (b"", b"")
 
 
 def test_a_folder_gives_its_logs_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""What is no log: programs, archives, images, data in numbers, text in an encoding that is not known.
+
+The beginning and the end of a file decide. In doubt it is a log: text with some damage, with zeros where a disk was full
+or a file was cut back while it was written, in UTF-16 or UTF-32, or in an encoding that has ASCII at its heart.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+
+LOOK = 4096
+"""bytes of the beginning and of the end that are looked at"""
+_FEW = 0.03
+"""share of control bytes that text stays below, and random bytes, programs and packed data do not"""
+_SHORT, _PAGE = 16, 256
+"""bytes that are too few to judge by shares; bytes of which text has a blank or the end of a line"""
+
+
+@dataclass(frozen=True, slots=True)
+class NoLog:
+    """What a file is instead of a log, and what can be done about it."""
+
+    what: str
+    remedy: str
+
+
+_OTHER = "give the file that the job prints to"
+_EXTRACT = "unpack it and give the folder or the files in it"
+_KNOWN: tuple[tuple[re.Pattern[bytes], NoLog], ...] = tuple(
+    (re.compile(begin, re.DOTALL), NoLog(what, remedy))
+    for begin, what, remedy in (
+        (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "a bzip2 archive", "bzip2 -dc FILE | diagnose replay - reads it"),
+        (rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18", "an lz4 archive", "lz4 -dc FILE | diagnose replay - reads it"),
+        (rb"LZIP\x01", "an lzip archive", "lzip -dc FILE | diagnose replay - reads it"),
+        (rb"\x89LZO\x00\r\n\x1a\n", "an lzop archive", "lzop -dc FILE | diagnose replay - reads it"),
+        (rb"\x1f[\x9d\xa0]", "an archive of compress", "zcat FILE | diagnose replay - reads it"),
+        (rb"\xff\x06\x00\x00sNaPpY", "a snappy archive", "unpack it, and give what comes out"),
+        (rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", "a zip archive (or a checkpoint, a wheel, a document)", _EXTRACT),
+        (rb"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", _EXTRACT),
+        (rb"Rar!\x1a\x07", "a RAR archive", _EXTRACT),
+        (rb".{257}ustar[\x00 ]", "a tar archive", _EXTRACT),
+        (rb"LPKSHHRH", "a journal of systemd", "journalctl --file FILE | diagnose replay - reads it"),
+        (rb"\x7fELF", "a program, a library or a memory dump", _OTHER),
+        (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff[\xe0-\xef]|GIF8[79]a", "a picture", _OTHER),
+        (rb"%PDF-\d", "a PDF document", "give the text of it"),
+        (rb"SQLite format 3\x00", "a database", _OTHER),
+        (
+            rb"\x89HDF\r\n\x1a\n|\x93NUMPY|PAR1[\x15\x19\x1c]|ARROW1\x00|GGUF[\x01-\x04]\x00\x00\x00",
+            "a file of numbers",
+            _OTHER,
+        ),
+        (rb"\x80[\x02-\x05](?:[\x95}\](KcX\x8a]|\x8c)", "a pickle of Python", _OTHER),
+        (rb"[^\x00]{1,4}\x00{4,7}\{\"", "a file of weights (safetensors)", _OTHER),
+    )
+)
+_UNKNOWN = NoLog("binary data of an unknown kind", _OTHER)
+_ZEROS = NoLog("zero bytes only", "the file was reserved, or was cut back while a program wrote it: nothing of it is left")
+_ENCODED = NoLog("text in an encoding that is not known", "iconv -f ENCODING -t UTF-8 FILE | diagnose replay - reads it")
+_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32 LE begins as UTF-16 LE
+_CONTROLS = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b") + b"\x7f"
+
+
+def no_log(head: bytes, tail: bytes = b"") -> NoLog | None:
+    """What a file with this beginning and this end is, if it is no log. ``tail`` is empty where it is not known."""
+    if head.startswith(_MARKS):
+        return None
+    for begin, what in _KNOWN:
+        if begin.match(head):
+            return what
+    parts = [part for part in (head, tail) if part]
+    if parts and not any(part.strip(b"\0") for part in parts):
+        return _ZEROS
+    found = [_looks_like(part) for part in parts if part.strip(b"\0")]
+    return found[0] if found and None not in found else None
+
+
+def _looks_like(part: bytes) -> NoLog | None:
+    text = part.replace(b"\0", b"")
+    if len(text) < _SHORT:
+        return None
+    if len(text) - len(text.translate(None, _CONTROLS)) > _FEW * len(text):
+        return _UNKNOWN
+    if len(text) > _PAGE and b" " not in text and b"\n" not in text and not _is_utf8(text):
+        return _ENCODED
+    return None
+
+
+def _is_utf8(text: bytes) -> bool:
+    """A character may be cut at either end."""
+    start = next((at for at in range(min(4, len(text))) if text[at] & 0xC0 != 0x80), 0)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(text[start:])
+    except UnicodeDecodeError:
+        return False
+    return True
