@@ -16,7 +16,7 @@ from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis import wording
 from diagnose.diagnosis.evidence import Event, Evidence, gather, normal
 from diagnose.diagnosis.faults import Fault
-from diagnose.diagnosis.root_cause import Finding, Many, Role, explain
+from diagnose.diagnosis.root_cause import Finding, Many, Role, explain, unexplained
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.matching.matcher import Matcher
@@ -43,6 +43,10 @@ class Job:
         """lines of runs that went well: not the cause of anything"""
         self.metadata: dict[str, str] = {}
         """user, script, framework, image, arguments, as far as we were told"""
+        self.failed = False
+        """we were told that it failed, whatever its log says"""
+        self.exit_code: int | None = None
+        """what it ended with, as far as we were told"""
         self._fingerprint: Fingerprint | None = None
         self._first = b""
 
@@ -106,6 +110,8 @@ class Job:
 
         evidence = self.evidence()
         finding = explain(evidence, self.compression, self.known, running=running)
+        if not running and not finding.failed and (self.failed or self.exit_code):
+            finding = unexplained(finding, self.exit_code)
         outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
         counts = self.compression.counts
         checkpoints = saved(self.compression.facts, self.compression.matcher.rules)
@@ -140,8 +146,8 @@ class Job:
         if finding.root is None:
             summary = "The job is running." if running else wording.summary(finding)
             return r.Diagnosis(
-                category="unknown" if running else "none",
-                reason="unknown" if running else "healthy",
+                category="unknown" if running or finding.failed else "none",
+                reason="unknown" if running or finding.failed else "healthy",
                 confidence=0.0 if running else finding.confidence,
                 summary=summary,
                 recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],

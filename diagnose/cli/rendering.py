@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.cli import printable
@@ -25,11 +26,36 @@ def render(report: Report, job: Job, style: Style) -> str:
     if report.diagnosis.root_cause is not None:
         parts += [_cause(report, style), _followed(report, style), _advice(report, style), _others(report, style)]
     else:
-        parts.append(_overcome(report, style))
+        parts += [_overcome(report, style), _advice(report, style) if report.outcome == "failed" else ""]
     parts += [_figures(report, style), "\n".join(_metric_lines(report, style))]
-    if report.outcome != "failed":
+    if report.outcome != "failed" or report.diagnosis.root_cause is None:
         parts.append("\n".join(_kept_lines(report, job, style)))
     return "\n\n".join(part for part in parts if part)
+
+
+def overview(reports: Sequence[Report], style: Style) -> str:
+    """One line for each of several jobs, those that failed first."""
+    rows = sorted((_row(report) for report in reports), key=lambda row: row[0])
+    failed = sum(report.outcome == "failed" for report in reports)
+    lines = table([("job", "answer", "confidence", "action", "root cause"), *(row[1] for row in rows)], style, header=True)
+    return "\n".join([style.bold(f"{len(reports)} jobs, {failed} failed"), *(f"  {line}" for line in lines.split("\n"))])
+
+
+def _row(report: Report) -> tuple[bool, tuple[str, ...]]:
+    diagnosis, root = report.diagnosis, report.diagnosis.root_cause
+    told = report.outcome == "failed" or root is not None
+    answer = diagnosis.reason if told else verdict(report)
+    sure = f"{diagnosis.confidence:.0%}" if told and diagnosis.confidence else ""
+    place = f"{os.path.basename(root.source)}:{root.line}" if root is not None else ""
+    action = report.action.kind if told else ""
+    return not told, (printable(shortened(report.job.id, 30)), answer, sure, action, printable(shortened(place, 24)))
+
+
+def verdict(report: Report) -> str:
+    """Of a job in which no failure was found."""
+    if report.outcome == "running":
+        return "running"
+    return "healthy" if report.diagnosis.confidence >= _SURE else "no failure found"
 
 
 def _headline(report: Report, style: Style) -> str:
@@ -40,11 +66,11 @@ def _headline(report: Report, style: Style) -> str:
     attempt = f", attempt {report.job.attempt}" if report.job.attempt > 1 else ""
     if report.outcome == "failed" or diagnosis.root_cause is not None:
         sure = f"  {style.dim(f'confidence {diagnosis.confidence:.0%}')}" if diagnosis.confidence else ""
-        verdict = f"{style.red(style.bold(diagnosis.reason))} ({diagnosis.category}){sure}"
+        said = f"{style.red(style.bold(diagnosis.reason))} ({diagnosis.category}){sure}"
     else:
-        words = "healthy" if diagnosis.confidence >= _SURE else "no failure found"
-        verdict = style.cyan("running") if report.outcome == "running" else style.green(words)
-    lines = [f"{name}: {verdict}  {style.dim(printable(of) + attempt)}"]
+        words = verdict(report)
+        said = style.cyan(words) if report.outcome == "running" else style.green(words)
+    lines = [f"{name}: {said}  {style.dim(printable(of) + attempt)}"]
     lines += [f"  {line}" for line in wrapped(printable(diagnosis.summary), 98)]
     lines += [f"  {line}" for note in diagnosis.notes for line in wrapped(printable(note), 98)]
     return "\n".join(lines)

@@ -12,17 +12,27 @@ from typing import TYPE_CHECKING
 
 from diagnose.cli import endpoint, printable
 from diagnose.cli.following import KeptFile, follow
-from diagnose.cli.rendering import render
+from diagnose.cli.rendering import overview, render
 from diagnose.cli.terminal import Notice, Progress, Style, wrapped
 from diagnose.compression.workload import HEAD, KEYS, nearest
 from diagnose.errors import DiagnoseError, SourceError, needs
 from diagnose.job import Job
 from diagnose.knowledge.rules import RuleSet, load
 from diagnose.matching.matcher import Matcher
-from diagnose.reading.sources import Found, Source, find
+from diagnose.reading.grouping import Log, group, look
+from diagnose.reading.sources import EmptyLog, Found, Source, find
 
 if TYPE_CHECKING:
     from diagnose.report import Report
+
+
+_MOST_NAMED = 5
+_REST = "what could be read is reported; fetch the file again for the rest"
+_WORST_FIRST = (1, 3, 2, 0)
+_STATUS = (
+    "Exit status, the worst of all jobs: 1 a failure was diagnosed; else 3 a job failed and nothing explains it; else 2 "
+    "something could not be read, is no log, or the call was wrong; else 0 no failure was found."
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,14 +40,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="+",
         metavar="PATH",
-        help="a log file, a folder (one job of many rank or node files), a pattern, .gz .zst .xz, or - for standard input",
+        help="a log file, a folder (of one job with many files, or of several jobs, which names, job numbers and times tell "
+        "apart), a pattern, .gz .zst .xz, or - for standard input",
     )
     parser.add_argument("--json", action="store_true", help="one report a line a job, as JSON")
     grouping = parser.add_mutually_exclusive_group()
     grouping.add_argument("--each", action="store_true", help="every file its own job, also those of a folder")
-    grouping.add_argument("--together", action="store_true", help="all PATHs are one job")
+    grouping.add_argument("--together", action="store_true", help="all PATHs are one job, also a folder of several")
     parser.add_argument("--kept", metavar="FILE", help="write the compressed log here, as line:text (or source:line:text)")
-    parser.add_argument("--follow", action="store_true", help="go on reading as the files grow, until interrupted")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on reading as the files grow, until interrupted; a folder is one job then"
+    )
     parser.add_argument(
         "--idle", type=float, metavar="SECONDS", help="with --follow: stop when nothing was written for so long"
     )
@@ -60,7 +73,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--meta", metavar="KEY=VALUE", type=_metadata, action="append", default=[], help=f"of the job: {', '.join(KEYS)}"
     )
-    parser.add_argument("--job", metavar="ID", help="the job's name in the report (default: from the path)")
+    parser.add_argument(
+        "--job", metavar="ID", help="the job's name in the report (default: from the path); a folder is one job then"
+    )
+    parser.add_argument(
+        "--failed", action="store_true", help="the job failed: then healthy is no answer, whatever the log says"
+    )
+    parser.add_argument(
+        "--exit-code", type=int, metavar="N", help="the job ended with exit code N: other than 0 says that it failed"
+    )
+    parser.epilog = _STATUS
     endpoint.configure(parser)
 
 
@@ -70,17 +92,22 @@ def run(arguments: argparse.Namespace) -> int:
             "learning while reading needs --follow",
             remedy="diagnose rules learn PATH learns from logs that have ended",
         )
-    jobs, problems = _jobs(arguments)
+    jobs, problems, passed_over = _jobs(arguments)
     for problem in problems:
         _warn(problem)
+    for problem in passed_over[:_MOST_NAMED]:
+        _warn(problem)
+    if len(passed_over) > _MOST_NAMED:
+        sys.stderr.write(f"diagnose replay: {len(passed_over) - _MOST_NAMED:,} more files of the folder are no logs\n")
     if not jobs:
         return 2
     with Notice("preparing the rules, which is done once"):
         matcher = Matcher(_rules(arguments))
     with KeptFile(arguments.kept) as kept_file, _agent(arguments) as agent:
         statuses = [2] if problems else []
+        reports: list[Report] = []
         known = [_known(path, matcher) for path in arguments.healthy]
-        for number, (name, sources) in enumerate(jobs):
+        for name, sources in jobs:
             job = _job(arguments.job or name, sources, matcher, arguments)
             for healthy in known:
                 job.learn(healthy)
@@ -88,15 +115,16 @@ def run(arguments: argparse.Namespace) -> int:
             finished = follow(job, kept_file, arguments) if arguments.follow else _read(job, kept_file)
             report = job.report(running=not finished)
             for unread in report.problems:
-                remedy = "what could be read is reported; fetch the file again for the rest"
+                remedy = _REST if report.compression.bytes_in else "nothing of it is reported"
                 _warn(SourceError(unread.what, where=unread.source, remedy=remedy))
                 statuses.append(2)
             if report.compression.bytes_in == 0 and not arguments.follow:
-                _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
+                if not report.problems:
+                    _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
                 statuses.append(2)
                 continue
             if not arguments.json:
-                print("\n" * (number > 0) + render(report, job, Style(sys.stdout)), flush=True)
+                print("\n" * bool(reports) + render(report, job, Style(sys.stdout)), flush=True)
             if agent is not None:
                 before, report = report, _asked(agent, report, job)
                 if not arguments.json and report is not before:
@@ -104,8 +132,16 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.json:
                 print(report.as_json(), flush=True)
             statuses.append(_status(report))
+            reports.append(_small(report))
             job.compression.kept.close()
-    return 2 if 2 in statuses else max(statuses, key=[0, 3, 1].index)
+        if len(reports) > 1 and not arguments.json:
+            print("\n" + overview(reports, Style(sys.stdout)), flush=True)
+    return min(statuses, key=_WORST_FIRST.index)
+
+
+def _small(report: Report) -> Report:
+    """What the overview needs: the reports of thousands of jobs would take much memory."""
+    return report.model_copy(update={"metrics": {}, "diagnosis": report.diagnosis.model_copy(update={"evidence": []})})
 
 
 def _agent(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[endpoint.Agent | None]:
@@ -141,6 +177,7 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
     """The job, with the rules that were learned from jobs like it, as its beginning tells."""
     job = Job(name, sources, matcher)
     job.metadata = dict(arguments.meta)
+    job.failed, job.exit_code = arguments.failed, arguments.exit_code
     if (arguments.learned is None and not arguments.learn) or any(source.path is None for source in sources):
         return job
     needs("diagnose.learning")
@@ -161,6 +198,7 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
         if len(rules) > len(matcher.rules):
             job = Job(name, sources, Matcher(rules))
             job.metadata = first.metadata
+            job.failed, job.exit_code = arguments.failed, arguments.exit_code
     job.fingerprint = first.fingerprint
     first.compression.kept.close()
     return job
@@ -194,30 +232,89 @@ def _warn(error: DiagnoseError) -> None:
     sys.stderr.write(f"diagnose replay: {printable(str(error))}\n")
 
 
-def _jobs(arguments: argparse.Namespace) -> tuple[list[tuple[str, list[Source]]], list[SourceError]]:
-    """(name, sources) of each job."""
+Jobs = list[tuple[str, list[Source]]]
+
+
+def _jobs(arguments: argparse.Namespace) -> tuple[Jobs, list[SourceError], list[SourceError]]:
+    """(name, sources) of each job; what could not be read; what lies beside the logs."""
     if "-" in arguments.paths and arguments.follow:
         raise DiagnoseError("standard input is followed anyway", remedy="leave --follow out")
     each: list[tuple[str, Found]] = [(path, find([path])) for path in arguments.paths]
     problems = [problem for _, found in each for problem in found.problems]
+    passed_over = [problem for _, found in each for problem in found.passed_over]
+    sources = [source for _, found in each for source in found.sources]
     if arguments.together:
-        sources = [source for _, found in each for source in found.sources]
-        return ([(_name(arguments.paths[0]), sources)] if sources else []), problems
-    jobs = []
-    for path, found in each:
-        if arguments.each or not Path(path).is_dir():
-            jobs += [(_name(source.name), [source]) for source in found.sources]
-        elif found.sources:
-            jobs.append((_name(path), found.sources))
-    return jobs, problems
+        losses = [problem for problem in problems if not (sources and isinstance(problem, EmptyLog))]
+        return ([(_name(arguments.paths[0]), sources)] if sources else []), losses, passed_over
+    if arguments.each:
+        return _distinct([(source.name, [source]) for source in sources]), problems, passed_over
+    jobs: list[Jobs] = [[] for _ in each]
+    files: list[tuple[int, Source]] = []
+    for number, (path, found) in enumerate(each):
+        if not Path(path).is_dir():
+            empty = [problem for problem in found.problems if isinstance(problem, EmptyLog)]
+            files += [(number, source) for source in found.sources]
+            files += [(number, Source(problem.where or path, Path(problem.where or path))) for problem in empty]
+        elif arguments.follow or arguments.job is not None:
+            jobs[number] = [(path, found.sources)] if found.sources else []
+        else:
+            jobs[number] = _of_folder(path, found.sources, passed_over)
+    no_loss = _of_files(files, {problem.where for problem in problems}, jobs)
+    return (
+        _distinct([job for of_path in jobs for job in of_path]),
+        [problem for problem in problems if problem.where not in no_loss],
+        passed_over,
+    )
+
+
+def _of_folder(path: str, sources: list[Source], passed_over: list[SourceError]) -> Jobs:
+    """The jobs whose logs a folder holds."""
+    if len(sources) < 2:
+        return [(path, sources)] if sources else []
+    groups = group([_looked_at(source, os.path.relpath(source.name, path)) for source in sources])
+    grouped = {number for one in groups for number in one.logs}
+    passed_over += [
+        SourceError("this belongs to none of the jobs beside it", where=source.name, remedy="give it alone if it is a log")
+        for number, source in enumerate(sources)
+        if number not in grouped
+    ]
+    return [(one.name or path, [sources[number] for number in one.logs]) for one in groups]
+
+
+def _of_files(files: list[tuple[int, Source]], empty: set[str | None], jobs: list[Jobs]) -> set[str]:
+    """The jobs of files that were named one by one, put where the first was named. Returns the empty ones that are no loss."""
+    no_loss: set[str] = set()
+    for one in group([_looked_at(source, source.name) for _, source in files], folder=False):
+        members = [files[number] for number in one.logs]
+        full = [source for _, source in members if source.name not in empty]
+        if full:
+            jobs[min(number for number, _ in members)].append((one.name or full[0].name, full))
+            no_loss |= {source.name for _, source in members if source.name in empty}
+    return no_loss
+
+
+def _looked_at(source: Source, name: str) -> Log:
+    return look(name.replace(os.sep, "/"), *source.ends())
+
+
+def _distinct(jobs: Jobs) -> Jobs:
+    """Each with the name of its file or folder; with its path, where two have one name."""
+    names = [_name(path) for path, _ in jobs]
+    return [
+        (name if names.count(name) == 1 else _without_endings(path), sources)
+        for name, (path, sources) in zip(names, jobs, strict=True)
+    ]
 
 
 def _name(path: str) -> str:
     """A job's name: that of its file or folder, less the endings."""
-    name = os.path.basename(os.path.abspath(path)) if path not in ("-", "<stdin>") else "stdin"
+    return _without_endings(os.path.basename(os.path.abspath(path)) if path not in ("-", "<stdin>") else "stdin") or path
+
+
+def _without_endings(name: str) -> str:
     for ending in (".gz", ".zst", ".xz", ".log", ".out", ".err", ".txt"):
         name = name.removesuffix(ending)
-    return name or path
+    return name
 
 
 def _read(job: Job, kept_file: KeptFile) -> bool:

@@ -15,7 +15,7 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -68,6 +68,17 @@ class Finding:
     group: str | None = None
     notes: list[str] = field(default_factory=list)
     ended_well: bool = False
+
+
+def unexplained(healthy: Finding, exit_code: int | None) -> Finding:
+    """What a log without a failure means where the caller says that the job failed: healthy cannot be the answer then."""
+    told = (
+        f"The caller says that the job ended with exit code {exit_code}."
+        if exit_code
+        else "The caller says that the job failed."
+    )
+    notes = [*healthy.notes, told]
+    return replace(healthy, failed=True, reason="unknown", confidence=0.0, by="none", ended_well=False, notes=notes)
 
 
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}

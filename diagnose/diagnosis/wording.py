@@ -28,6 +28,8 @@ def title(fault: Fault) -> str:
 
 def summary(finding: Finding) -> str:
     """One sentence."""
+    if finding.failed and finding.root is None:
+        return "The job failed, as we were told; no line of its log says why."
     if not finding.failed or finding.root is None:
         return (
             "The log says that the job ended well." if finding.ended_well else "No line of the log says that anything failed."

@@ -144,6 +144,10 @@ _COMPONENTS = frozenset(
 """folders that hold a part of a job"""
 
 
+_BESIDE = (".py", ".sh", ".sbatch", ".slurm", ".pbs", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".md", ".ipynb")
+"""what jobs are started with, and explained by"""
+
+
 @dataclass(slots=True)
 class _Named:
     """A log with what its name tells."""
@@ -164,6 +168,7 @@ class _Named:
 def group(logs: Sequence[Log], *, folder: bool = True) -> list[Group]:
     """The logs of each job, in the order of their first logs.
 
+    Scripts and settings that lie beside several jobs, as nobody's, are in no group.
     ``folder`` is False for files that were named one by one: they are one job only where something says so.
     """
     named = [_named(number, log) for number, log in enumerate(logs)]
@@ -419,6 +424,8 @@ def _meet(one: _Named, other: _Named) -> bool:
 
 def _groups(named: list[_Named], folder: bool) -> list[Group]:
     parts = _parts(named, lambda one: one.key)
+    if len(parts) > 1 and all(one.log.name.lower().endswith(_BESIDE) for one in parts.get(("rest",), ())):
+        parts.pop(("rest",), None)
     return [
         Group(None if folder and len(parts) == 1 else _name(members), [one.number for one in _oldest_first(members)])
         for members in parts.values()

@@ -197,6 +197,10 @@ def _standard_input() -> Iterator[bytes]:
         yield data
 
 
+class EmptyLog(SourceError):
+    """A log without a line: nothing to report of it alone, but no loss beside the others of its job."""
+
+
 @dataclass(slots=True)
 class Found:
     """The sources of one path, and what stood in the way of others."""
@@ -235,7 +239,7 @@ def _find(path: str, passed_over: list[SourceError]) -> list[Source]:
     if not os.access(path, os.R_OK):
         raise SourceError("cannot be read: permission denied", where=path, remedy="check its permissions")
     if stat.S_ISREG(mode) and os.stat(path).st_size == 0:
-        raise SourceError("the file is empty", where=path, remedy="nothing was logged, or the job writes elsewhere")
+        raise EmptyLog("the file is empty", where=path, remedy="nothing was logged, or the job writes elsewhere")
     source = Source(path, Path(path))
     if stat.S_ISREG(mode) and (problem := _no_log(source)) is not None:
         raise problem
@@ -254,7 +258,7 @@ def _meant(path: str) -> str:
     """What to do about a path that does not exist."""
     folder, name = os.path.split(path)
     with contextlib.suppress(OSError):
-        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.8)
         if near:
             return f"did you mean {os.path.join(folder, near[0])}?"
     return "check the path, or give - for standard input"

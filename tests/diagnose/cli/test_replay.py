@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import os
@@ -124,6 +125,7 @@ def test_a_folder_is_one_job_and_each_makes_it_many(diagnose: Run, tmp_path: Pat
     [
         (["replay", "none.log"], "none.log: no such file or folder; check the path"),
         (["replay", "empty.log"], "empty.log: the file is empty"),
+        (["replay", "god.log"], "god.log: no such file or folder; did you mean good.log?"),
         (["replay", "folder"], "folder: the folder holds no logs"),
         (["replay", "--frobnicate", "x"], "unrecognized arguments: --frobnicate; see diagnose"),
         (["replay"], "the following arguments are required: PATH"),
@@ -172,12 +174,9 @@ def test_a_bad_input_does_not_stop_the_others(diagnose: Run, tmp_path: Path) -> 
         (ROOT / "diagnose" / "matching" / "matcher.py").read_bytes(),
         json.dumps([{"a": [1, 2, {"b": None}]}] * 500, indent=2).encode(),
         b'10.0.0.1 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 12 "-" "curl"\n' * 500,
-        os.urandom(3_000_000),
-        Path(sys.executable).read_bytes()[:3_000_000],
-        bytes(1_000_000),
         "\ufeffzeile eins\r\nzeile zwei\r\n".encode("utf-16"),
     ],
-    ids=["source code", "JSON", "access log", "random bytes", "a binary", "NULs", "UTF-16"],
+    ids=["source code", "JSON", "access log", "UTF-16"],
 )
 @pytest.mark.parametrize("engine", ["", "wheel"])
 def test_foreign_text_is_kept_and_harmless(diagnose: Run, tmp_path: Path, foreign: bytes, engine: str) -> None:
@@ -190,6 +189,124 @@ def test_foreign_text_is_kept_and_harmless(diagnose: Run, tmp_path: Path, foreig
     printed = foreign.replace(b"\0", b"").strip()
     if printed and not foreign.startswith(b"[\n"):  # rows of JSON are what configurations print
         assert figures["bytes_kept"] > 0.5 * len(printed)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [os.urandom(3_000_000), Path(sys.executable).read_bytes()[:3_000_000], bytes(1_000_000), bz2.compress(HEALTHY)],
+    ids=["random bytes", "a binary", "NULs", "an archive of another kind"],
+)
+def test_what_is_no_log_is_said_to_be_none(diagnose: Run, tmp_path: Path, foreign: bytes) -> None:
+    (tmp_path / "x.log").write_bytes(foreign)
+    (tmp_path / "good.log").write_bytes(HEALTHY)
+    alone = diagnose("replay", "x.log")
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert alone.stderr.startswith("diagnose replay: x.log: this is no log, but ")
+    assert len(alone.stderr.splitlines()) == 1
+    piped = diagnose("replay", "-", stdin=foreign)
+    assert (piped.returncode, piped.stdout) == (2, "")
+    assert "<stdin>: this is no log, but " in piped.stderr
+    beside = diagnose("replay", "x.log", "good.log", "--json")
+    assert beside.returncode == 2
+    assert [json.loads(line)["job"]["id"] for line in beside.stdout.splitlines()] == ["good"]
+
+
+def write_jobs(folder: Path) -> None:
+    """8811 failed, 8812 went well, 8813 failed and nobody knows why; a memory dump and a script lie beside them."""
+    folder.mkdir()
+    files = {
+        "slurm-8811.out": FAILED,
+        "slurm-8812.out": HEALTHY,
+        "slurm-8812.err": b"",
+        "slurm-8813.out": HEALTHY + b"the daemon parked us\nsrun: error: gpu003: task 17: Exited with exit code 1\n",
+        "core.4711": b"\x7fELF\2\1\1" + bytes(100),
+        "train.sbatch": b"#!/bin/sh\nsrun train.py || echo ERROR: failed\n",
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def test_a_folder_of_several_jobs_is_a_report_for_each_and_a_table(diagnose: Run, tmp_path: Path) -> None:
+    write_jobs(tmp_path / "logs")
+    done = diagnose("replay", "logs")
+    assert done.returncode == 1
+    overview = done.stdout[done.stdout.index("3 jobs, 2 failed\n") :]
+    assert [line.split() for line in overview.splitlines()[1:]] == [
+        ["job", "answer", "confidence", "action", "root", "cause"],
+        ["slurm-8811", "key_error", "97%", "fix_code", "slurm-8811.out:202"],
+        ["slurm-8813", "unknown", "none", "slurm-8813.out:200"],
+        ["slurm-8812", "no", "failure", "found"],
+    ]
+    assert done.stdout.count("lines, 2") == 3  # a whole report of each
+    assert "logs/core.4711: this is no log, but a program" in done.stderr
+    assert "logs/train.sbatch: this belongs to none of the jobs" in done.stderr
+
+
+def test_a_folder_of_several_jobs_is_a_line_of_json_for_each(diagnose: Run, tmp_path: Path) -> None:
+    write_jobs(tmp_path / "logs")
+    reports = [json.loads(line) for line in diagnose("replay", "logs", "--json").stdout.splitlines()]
+    assert [(report["job"]["id"], report["outcome"]) for report in reports] == [
+        ("slurm-8811", "failed"),
+        ("slurm-8812", "healthy"),
+        ("slurm-8813", "failed"),
+    ]
+    together = json.loads(diagnose("replay", "logs", "--json", "--together").stdout)
+    assert together["job"]["id"] == "logs"
+    assert len(together["job"]["sources"]) == 4
+    named = json.loads(diagnose("replay", "logs", "--json", "--job", "mine").stdout)
+    assert named["job"]["id"] == "mine"
+    each = diagnose("replay", "logs", "--json", "--each").stdout.splitlines()
+    assert len(each) == 4
+
+
+@pytest.mark.parametrize(
+    ("files", "status"),
+    [
+        (["8811.out", "8812.out", "none.log"], 1),
+        (["8813.out", "8811.out"], 1),
+        (["8813.out", "8812.out", "none.log"], 3),
+        (["8812.out", "none.log"], 2),
+        (["none.log"], 2),
+        (["8812.out", "8812.err"], 0),
+    ],
+    ids=["failed", "failed beside unknown", "unknown", "not all could be read", "nothing could be read", "empty errors"],
+)
+def test_the_exit_status_is_the_worst(diagnose: Run, tmp_path: Path, files: list[str], status: int) -> None:
+    write_jobs(tmp_path / "logs")
+    assert diagnose("replay", *(f"logs/slurm-{name}" for name in files)).returncode == status
+
+
+def test_folders_of_jobs_with_files_of_the_same_names(diagnose: Run, tmp_path: Path) -> None:
+    for name, content in {"baseline": HEALTHY, "wide": FAILED}.items():
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+        for rank in range(2):
+            (tmp_path / "jobs" / name / f"rank{rank}.log").write_bytes(content)
+    reports = [json.loads(line) for line in diagnose("replay", "jobs", "--json").stdout.splitlines()]
+    assert [(report["job"]["id"], len(report["job"]["sources"])) for report in reports] == [("baseline", 2), ("wide", 2)]
+    flat = [json.loads(line)["job"]["id"] for line in diagnose("replay", "jobs", "--json", "--each").stdout.splitlines()]
+    assert flat[0] == "jobs/baseline/rank0"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"), [(["--failed"], "The caller says that the job failed."), (["--exit-code", "7"], "with exit code 7.")]
+)
+def test_a_job_that_its_caller_says_failed_is_not_healthy(diagnose: Run, tmp_path: Path, flags: list[str], said: str) -> None:
+    (tmp_path / "train.log").write_bytes(HEALTHY)
+    done = diagnose("replay", "train.log", "--json", *flags)
+    report = json.loads(done.stdout)
+    diagnosis = report["diagnosis"]
+    assert (done.returncode, report["outcome"]) == (3, "failed")
+    assert (diagnosis["category"], diagnosis["reason"], diagnosis["confidence"]) == ("unknown", "unknown", 0.0)
+    assert diagnosis["notes"][-1].endswith(said)
+    assert "train: unknown" in diagnose("replay", "train.log", *flags).stdout
+
+
+def test_what_the_caller_says_changes_no_failure_and_exit_code_0_says_nothing(diagnose: Run, tmp_path: Path) -> None:
+    (tmp_path / "good.log").write_bytes(HEALTHY)
+    (tmp_path / "bad.log").write_bytes(FAILED)
+    assert diagnose("replay", "good.log", "--exit-code", "0").returncode == 0
+    plain = diagnose("replay", "bad.log", "--json").stdout
+    assert diagnose("replay", "bad.log", "--json", "--failed", "--exit-code", "1").stdout == plain
 
 
 def test_what_a_terminal_would_obey_is_shown_as_text(diagnose: Run, tmp_path: Path) -> None:

@@ -193,5 +193,11 @@ def test_files_that_are_named_one_by_one_are_apart_but_for_what_is_one_log(names
     assert len(group([Log(name) for name in names.split()], folder=False)) == jobs
 
 
+def test_scripts_and_settings_beside_several_jobs_are_nobodys_logs() -> None:
+    names = "slurm-8811.out slurm-8812.out train.sbatch model.yaml"
+    assert grouped([Log(name) for name in names.split()]) == "slurm-8811.out | slurm-8812.out"
+    assert len(group([Log(name) for name in "slurm-8811.out train.sbatch".split()])[0].logs) == 2
+
+
 def test_no_logs_are_no_jobs() -> None:
     assert group([]) == []
