@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -87,15 +86,3 @@ def test_every_event_that_is_published_is_named() -> None:
         published |= set(re.findall(r"""publish\(\s*"(\w+\.\w+)\"""", path.read_text()))
     assert published
     assert {name for name in published if f"`{name}`" not in said} == set()
-
-
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\((?!https?:)([\w./-]*)(?:#([\w-]+))?\)", page.read_text()):
-        other = (page.parent / target) if target else page
-        assert other.exists(), f"{page.name}: {target}"
-        if anchor:
-            headings = re.findall(r"^#+ (.+)$", other.read_text(), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}, (
-                f"{page.name}: #{anchor}"
-            )
