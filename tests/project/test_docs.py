@@ -76,7 +76,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Without a proxy's help nothing can be fetched."""
     if find_spec("mkdocs") is None or find_spec("material") is None:
         pytest.skip("mkdocs-material is not installed: pip install -e '.[docs]'")
-    nowhere = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
         cwd=ROOT,
