@@ -17,18 +17,18 @@ from diagnose.errors import DiagnoseError
 
 COMMANDS = {
     "replay": "read the logs of a job and say what happened",
-    "serve": "take in the logs of many jobs over HTTP, store them, and answer live",
-    "demo": "the service with a week of sample jobs, to look at",
+    "serve": "run the service: take the logs of many jobs over HTTP, diagnose them live, and act",
+    "demo": "start a temporary service with a week of sample jobs, and open its dashboard",
     "tokens": "create, list and revoke the tokens of a service",
-    "webhooks": "who is told of failures and actions, signed: Slack, CloudEvents",
+    "webhooks": "say who is told of failures and actions, by Slack or signed CloudEvents",
     "rules": "list, check, test, explain and learn rules",
     "policy": "check the policy, and explain what it decides about a job",
-    "executors": "check the file that says who carries actions out, and whether they can",
-    "eval": "how often the diagnosis is right, on labelled cases",
-    "send": "send logs to a service, from where it has them to their end",
-    "runner": "ship growing logs, or what a command prints, to a service",
-    "nodes": "find the bad node: pairs run a matmul and an all-gather",
-    "llm": "check what the endpoint of a model can do",
+    "executors": "check the file that says who carries actions out, and whether each of them can",
+    "eval": "measure how often the diagnosis is right, on labelled cases",
+    "send": "send whole logs to a service; what it already has is not sent again",
+    "runner": "ship growing logs, or what a command prints, to a service; or carry out its orders",
+    "nodes": "find the bad node: pairs of nodes run a matrix product and an all-gather",
+    "llm": "check what the endpoint of a language model can do",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
 WRAPPING = ("runner",)
@@ -55,9 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _Parser(
         prog="diagnose",
-        description="Why did the training job die? Reads its logs, drops what is regular, and shows what is left.",
+        description="Why did the training job die? Reads its logs and says what failed, where, and what to do.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the engine in use")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the regex engine in use")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     behind: list[str] = []
     if "--" in words and words[0] in WRAPPING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", type=Path, help="the configuration file of the service")
     parser.add_argument("--data", metavar="DIR", help="the data folder of the service")
-    parser.add_argument("--database", metavar="URL", help="its database, if it is not in the data folder")
+    parser.add_argument("--database", metavar="URL", help="the database of the service, if it is not in the data folder")
 
 
 @contextlib.contextmanager

@@ -28,13 +28,13 @@ _STORED_S = 60.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=150, metavar="N", help="how many jobs the week has (150)")
-    parser.add_argument("--seed", type=int, default=7, help="another week")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on (any free one)")
+    parser.add_argument("--jobs", type=int, default=150, metavar="N", help="how many jobs the week has (default: 150)")
+    parser.add_argument("--seed", type=int, metavar="N", default=7, help="another seed makes another week (default: 7)")
+    parser.add_argument("--port", type=int, metavar="N", default=0, help="port to listen on (default: any free one)")
     parser.add_argument(
         "--data", metavar="DIR", type=Path, help="keep the data here (default: a folder that is removed at the end)"
     )
-    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address, and open no browser")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,17 +11,23 @@ from diagnose.shipping.destination import Destination
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_service(parser, "the service, as http://diagnose.example:8321 (or DIAGNOSE_URL)")
-    parser.add_argument("--attempt", type=count, metavar="N", help="which run of the job, from 1 (default: the latest)")
-    parser.add_argument("--label", action="append", type=label, metavar="NAME=VALUE", default=[], help="of the job; may repeat")
+    add_service(parser, "the address of the service, for example http://diagnose.example:8321 (or DIAGNOSE_URL)")
+    parser.add_argument(
+        "--attempt", type=count, metavar="N", help="the number of the run of the job, from 1 (default: the latest)"
+    )
+    parser.add_argument(
+        "--label", action="append", type=label, metavar="NAME=VALUE", default=[], help="a label of the job; may be repeated"
+    )
 
 
 def add_service(parser: argparse.ArgumentParser, what: str) -> None:
     """Where it is, and who asks."""
     parser.add_argument("--to", metavar="URL", help=what)
-    parser.add_argument("--token", metavar="TEXT", help="shown by ps: rather DIAGNOSE_TOKEN or --token-file")
-    parser.add_argument("--token-file", metavar="FILE", type=Path, help="holds the token")
-    parser.add_argument("--ca", metavar="FILE", help="certificates that https may be signed with")
+    parser.add_argument(
+        "--token", metavar="TEXT", help="the token; ps shows it to others, so prefer DIAGNOSE_TOKEN or --token-file"
+    )
+    parser.add_argument("--token-file", metavar="FILE", type=Path, help="a file that holds the token")
+    parser.add_argument("--ca", metavar="FILE", help="certificates to trust for https (default: the system's)")
 
 
 def destination(arguments: argparse.Namespace) -> Destination:

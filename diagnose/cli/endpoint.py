@@ -24,14 +24,14 @@ _NOWHERE = "http://127.0.0.1:9/v1"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("asking a model (docs/agent.md)")
-    group.add_argument("--llm", metavar="URL", help="an OpenAI-compatible endpoint, as http://localhost:8000/v1")
-    group.add_argument("--model", metavar="NAME", help="one of its models (default: the first)")
+    group.add_argument("--llm", metavar="URL", help="an OpenAI-compatible endpoint, for example http://localhost:8000/v1")
+    group.add_argument("--model", metavar="NAME", help="the model to use (default: the first that the endpoint lists)")
     group.add_argument("--record", metavar="DIR", help="write each question with its answers to this folder")
-    group.add_argument("--replay", metavar="DIR", help="answer from this folder and send nothing")
+    group.add_argument("--replay", metavar="DIR", help="take answers from this folder and send nothing")
     group.add_argument(
         "--incidents",
         metavar="FILE",
-        help="past incidents (default: DIAGNOSE_INCIDENTS, or your data folder, if they are there)",
+        help="database of past incidents (default: DIAGNOSE_INCIDENTS, or the one in your data folder, if it exists)",
     )
 
 

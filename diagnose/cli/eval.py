@@ -22,17 +22,18 @@ from diagnose.report import Report
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpora", nargs="+", metavar="CORPUS", help="a folder with labels.tsv and the logs that it names")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one object a corpus a line")
-    form.add_argument("--markdown", action="store_true", help="the tables as Markdown, for docs/accuracy.md")
-    parser.add_argument("--wrong", action="store_true", help="list the cases that came out wrong")
-    parser.add_argument("--only", metavar="TEXT", default="", help="only the cases whose file name has this in it")
+    form.add_argument("--json", action="store_true", help="print one JSON object per corpus, one per line")
+    form.add_argument("--markdown", action="store_true", help="print the tables as Markdown, for docs/accuracy.md")
+    parser.add_argument("--wrong", action="store_true", help="list the cases whose diagnosis is wrong")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only the cases whose file name contains TEXT")
     parser.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones")
     endpoint.configure(parser)
     parser.add_argument(
         "--ask",
         choices=tuple(_ASKED),
-        help="which cases the model is asked about: those that rules explain weakly or not (default), all failures that they"
-        " see, or all; where rules are sure their answer stands, and the model's is only counted",
+        help="which cases the model is asked about: needed (default): those that rules explain weakly or not at all;"
+        " failed: all failures that rules see; all."
+        " Where rules are sure, their answer stays, and the model's answer is only counted",
     )
 
 

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser("check", help="read the file, and ask each executor what it lacks; exit 1 if something is wrong")
-    add.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the executors (DIAGNOSE_EXECUTORS)")
-    add.add_argument("--offline", action="store_true", help="only read the file")
-    add.add_argument("--webhooks-to", metavar="NETWORKS", default="", help="as the service is told")
+    add = actions.add_parser(
+        "check", help="read the file, and ask each executor what it lacks; exit status 1 if something is wrong"
+    )
+    add.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the file with the executors (or DIAGNOSE_EXECUTORS)")
+    add.add_argument("--offline", action="store_true", help="only read the file, and contact nothing")
+    add.add_argument(
+        "--webhooks-to", metavar="NETWORKS", default="", help="private networks that may be reached, as for diagnose serve"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

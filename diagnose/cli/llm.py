@@ -23,11 +23,15 @@ _NAMES_SHOWN = 3
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser("check", help="try what an endpoint can do; exit 0 if it is usable, 2 if it is not")
-    add.add_argument("--llm", metavar="URL", required=True, help="an OpenAI-compatible endpoint, as http://localhost:8000/v1")
-    add.add_argument("--model", metavar="NAME", help="one of its models (default: the first)")
-    add.add_argument("--timeout", metavar="TIME", default="60", help="for each request, as 90s or 2m (default: 60s)")
-    add.add_argument("--json", action="store_true", help="one object")
+    add = actions.add_parser("check", help="try what an endpoint can do; exit status 0: it can be used, 2: it cannot")
+    add.add_argument(
+        "--llm", metavar="URL", required=True, help="an OpenAI-compatible endpoint, for example http://localhost:8000/v1"
+    )
+    add.add_argument("--model", metavar="NAME", help="the model to use (default: the first that the endpoint lists)")
+    add.add_argument(
+        "--timeout", metavar="TIME", default="60", help="how long one request may take, such as 90s or 2m (default: 60s)"
+    )
+    add.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     add = actions.add_parser(
         "check",
-        help="test the nodes against each other; exit 0 if all are good, 1 if some are bad or slow, 3 if it cannot be told",
+        help="test the nodes against each other; exit status 0: all are good, 1: some are faulty or slow, "
+        "2: the check could not run, 3: it cannot be told which node is bad",
     )
     _names(add)
     add.add_argument(
@@ -39,34 +40,59 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--command",
         dest="template",
         metavar="WORDS",
-        help="for --launcher command, as 'kubectl exec job/check-{node} -- {probe}'",
+        help="the command for --launcher command, for example 'kubectl exec job/check-{node} -- {probe}'",
     )
-    add.add_argument("--python", metavar="PATH", help="the interpreter on the nodes (default: this one)")
-    add.add_argument("--timeout", type=_positive, metavar="SECONDS", default=60.0, help="for each test (default: 60)")
-    add.add_argument("--rounds", type=int, metavar="N", default=8, help="at most (default: 8)")
-    add.add_argument("--slow", type=_positive, metavar="FACTOR", default=SLOW_FACTOR, help="over the median (default: 1.5)")
-    add.add_argument("--port", type=int, default=29400, help="the first port to use (default: 29400)")
-    add.add_argument("--per-node", type=int, metavar="N", default=0, help="processes on a node (default: one for each GPU)")
-    add.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="(default: nccl on GPUs, else gloo)")
-    add.add_argument("--matrix", type=int, metavar="ROWS", default=0, help="of the matmul (default: 4096 on a GPU, else 512)")
+    add.add_argument("--python", metavar="PATH", help="the Python interpreter on the nodes (default: this one)")
     add.add_argument(
-        "--mib", type=int, default=0, help="that each process gives to the all-gather (default: 64 on a GPU, else 4)"
+        "--timeout", type=_positive, metavar="SECONDS", default=60.0, help="how long one test may take (default: 60)"
     )
-    add.add_argument("--json", action="store_true", help="one object a test as it ends, the verdict last")
-    add_service(add, "tell the service what was found, with a token that may operate; as http://diagnose.example:8321")
+    add.add_argument("--rounds", type=int, metavar="N", default=8, help="run at most N rounds (default: 8)")
+    add.add_argument(
+        "--slow",
+        type=_positive,
+        metavar="FACTOR",
+        default=SLOW_FACTOR,
+        help="a node is slow beyond FACTOR times the median (default: 1.5)",
+    )
+    add.add_argument("--port", type=int, default=29400, help="the first port to use (default: 29400)")
+    add.add_argument("--per-node", type=int, metavar="N", default=0, help="processes per node (default: one per GPU)")
+    add.add_argument(
+        "--backend",
+        choices=("auto", "nccl", "gloo"),
+        default="auto",
+        help="backend of the process group (default: nccl on GPUs, gloo otherwise)",
+    )
+    add.add_argument(
+        "--matrix", type=int, metavar="ROWS", default=0, help="size of the matrices (default: 4096 on a GPU, 512 otherwise)"
+    )
+    add.add_argument(
+        "--mib",
+        type=int,
+        metavar="N",
+        default=0,
+        help="MiB that each process gives to the all-gather (default: 64 on a GPU, 4 otherwise)",
+    )
+    add.add_argument("--json", action="store_true", help="print one JSON object per test when it ends, and the verdict last")
+    add_service(
+        add, "send the verdict to this service, for example http://diagnose.example:8321; the token needs the role operate"
+    )
     add = actions.add_parser("manifest", help="print Kubernetes Jobs that hold the nodes for a check")
     _names(add)
-    add.add_argument("--image", required=True, help="with diagnose and torch in it")
-    add.add_argument("--gpus", type=int, default=8, help="of each node (default: 8)")
-    add.add_argument("--namespace", default="default")
-    add.add_argument("--minutes", type=_positive, default=30.0, help="after which the Jobs end by themselves (default: 30)")
+    add.add_argument("--image", required=True, help="a container image with diagnose and torch")
+    add.add_argument("--gpus", type=int, default=8, metavar="N", help="GPUs per node (default: 8)")
+    add.add_argument("--namespace", metavar="NAME", default="default", help="the namespace of the Jobs (default: default)")
+    add.add_argument(
+        "--minutes", type=_positive, metavar="N", default=30.0, help="the Jobs end by themselves after N minutes (default: 30)"
+    )
 
 
 def _names(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--nodes", metavar="a,b,c", help="names, gpu-[01-16], or name=address (default: those of this Slurm job)"
+        "--nodes", metavar="a,b,c", help="names, ranges as gpu-[01-16], or name=address (default: the nodes of this Slurm job)"
     )
-    parser.add_argument("--hostfile", metavar="FILE", type=Path, help="a node a line, and its address if it is not the name")
+    parser.add_argument(
+        "--hostfile", metavar="FILE", type=Path, help="a file with one node per line, and its address if that is not its name"
+    )
 
 
 def _positive(text: str) -> float:

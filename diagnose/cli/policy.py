@@ -24,18 +24,20 @@ _MOST_BYTES = 256 << 20
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser("check", help="read a policy and say what is wrong with it; exit 1 if something is")
+    add = actions.add_parser("check", help="read a policy and say what is wrong with it; exit status 1 if something is wrong")
     add.add_argument(
         "file", nargs="?", metavar="FILE", help="a site's policy, laid over the shipped one (default: the shipped one)"
     )
-    add.add_argument("--json", action="store_true", help="one objection a line")
+    add.add_argument("--json", action="store_true", help="print one JSON object per objection, one per line")
     add = actions.add_parser(
         "explain", help="what would be decided about a job, which clause decides, and what would change it"
     )
-    add.add_argument("job", metavar="REPORT.json|JOB", help="a report of diagnose replay --json, or the logs of a job")
-    add.add_argument("--history", metavar="FILE", help="what happened before, as JSON: now, history, cluster (docs/policy.md)")
+    add.add_argument("job", metavar="REPORT.json|JOB", help="a report that diagnose replay --json wrote, or the logs of a job")
+    add.add_argument(
+        "--history", metavar="FILE", help="JSON file that says what happened before: now, history, cluster (docs/policy.md)"
+    )
     add.add_argument("--policy", metavar="FILE", help="a site's policy, laid over the shipped one")
-    add.add_argument("--json", action="store_true", help="one decision a line")
+    add.add_argument("--json", action="store_true", help="print one JSON object per decision, one per line")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -37,29 +37,55 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "diagnose runner --to URL [options] PATH... | diagnose runner --to URL [options] -- COMMAND... | "
         "diagnose runner --to URL --act [--executors FILE | -- COMMAND...]"
     )
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="files, globs, or Slurm output patterns as /logs/%%x-%%j.out")
-    parser.add_argument("--job", metavar="ID", help="the job (default: as the pattern tells, or SLURM_JOB_ID)")
-    add_options(parser)
-    parser.add_argument("--node", metavar="NAME", help="this node writes the files: for paths on no shared file system")
     parser.add_argument(
-        "--rank", type=count, metavar="N", help="the process that prints (default: as names or SLURM_PROCID tell)"
+        "paths", nargs="*", metavar="PATH", help="files, globs, or Slurm's output patterns, for example /logs/%%x-%%j.out"
     )
-    parser.add_argument("--state", type=Path, metavar="FOLDER", help="where offsets and unsent logs are kept")
-    parser.add_argument("--spool-limit", type=count, metavar="MB", default=1024, help="of unsent logs, packed (default: 1024)")
-    parser.add_argument("--since", type=count, metavar="SECONDS", default=3600,
-                        help="of a pattern's files take those that were written to lately (default: 3600; 0: all)")  # fmt: skip
-    parser.add_argument("--once", action="store_true", help="ship what there is, then exit: 0 if the service has all of it")
+    parser.add_argument("--job", metavar="ID", help="the job (default: taken from the pattern, or SLURM_JOB_ID)")
+    add_options(parser)
     parser.add_argument(
-        "--flush", type=count, metavar="SECONDS", default=20, help="at the end, for sending what is left (default: 20)"
+        "--node", metavar="NAME", help="the node that writes the files, if they are not on a shared file system"
+    )
+    parser.add_argument(
+        "--rank",
+        type=count,
+        metavar="N",
+        help="the rank of the process that prints (default: taken from names or SLURM_PROCID)",
+    )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for offsets and unsent logs (default: ~/.local/state/diagnose/runner)",
+    )
+    parser.add_argument(
+        "--spool-limit",
+        type=count,
+        metavar="MB",
+        default=1024,
+        help="keep at most this much of unsent logs, compressed (default: 1024)",
+    )
+    parser.add_argument("--since", type=count, metavar="SECONDS", default=3600,
+                        help="take only files of a pattern that were written to lately (default: 3600; 0: all)")  # fmt: skip
+    parser.add_argument(
+        "--once", action="store_true", help="ship what there is, then exit; exit status 0: the service has all of it"
+    )
+    parser.add_argument(
+        "--flush", type=count, metavar="SECONDS", default=20, help="how long to go on sending at the end (default: 20)"
     )
     parser.add_argument("--report-end", choices=("auto", "always", "never"), default="auto",
                         help="send the command's exit code as the job's end (auto: if it is the job's only task)")  # fmt: skip
 
-    acting = parser.add_argument_group("acting", "take approved orders, and carry them out here: docs/executors.md")
-    acting.add_argument("--act", action="store_true", help="needs a token of the role operate; ships nothing")
-    acting.add_argument("--executors", metavar="FILE", type=Path, help="who carries them out (DIAGNOSE_EXECUTORS)")
+    acting = parser.add_argument_group("acting", "take approved orders and carry them out from here (docs/executors.md)")
     acting.add_argument(
-        "--repeatable", action="store_true", help="the command behind -- looks first: it may get the same order again"
+        "--act", action="store_true", help="carry out orders and ship no logs; the token needs the role operate"
+    )
+    acting.add_argument(
+        "--executors", metavar="FILE", type=Path, help="the file that says who carries them out (or DIAGNOSE_EXECUTORS)"
+    )
+    acting.add_argument(
+        "--repeatable",
+        action="store_true",
+        help="the command after -- looks before it acts, so it may get the same order again",
     )
     acting.add_argument("--dry-run", action="store_true", help="only say what would be done")
 

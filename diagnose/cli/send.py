@@ -25,13 +25,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", required=True, metavar="ID", help="the job whose logs these are")
     add_options(parser)
     parser.add_argument(
-        "--source", metavar="NAME", help="the name of the one source (default: the path, below a folder the rest of it)"
+        "--source",
+        metavar="NAME",
+        help="the name of the source, if there is only one (default: the path as given; in a folder, the rest of the path)",
     )
-    parser.add_argument("--rank", type=count, metavar="N", help="the process that wrote it (default: as the names tell)")
-    parser.add_argument("--node", metavar="NAME", help="the node that it ran on (default: as the names tell)")
-    parser.add_argument("--exit-code", type=_exit_code, metavar="N", help="the job has ended with this: send that too, at last")
     parser.add_argument(
-        "--patience", type=count, metavar="SECONDS", default=300, help="for a service that is away (default: 300)"
+        "--rank", type=count, metavar="N", help="the rank of the process that wrote it (default: taken from the names of files)"
+    )
+    parser.add_argument("--node", metavar="NAME", help="the node that wrote it (default: taken from the names of files)")
+    parser.add_argument(
+        "--exit-code", type=_exit_code, metavar="N", help="the exit code of the job, which has ended; it is sent after the logs"
+    )
+    parser.add_argument(
+        "--patience",
+        type=count,
+        metavar="SECONDS",
+        default=300,
+        help="how long to try again while the service is away (default: 300)",
     )
 
 

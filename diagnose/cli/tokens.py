@@ -12,14 +12,18 @@ from diagnose.cli.serve import settings_of
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="make a token; it is shown once")
-    create.add_argument("name", help="whose it is, or what for")
-    create.add_argument("--role", required=True, help="ingest (send logs), read, operate (change), admin (all)")
-    create.add_argument("--days", type=float, metavar="N", help="it expires after so many days")
-    create.add_argument("--quota", type=int, metavar="BYTES", help="log bytes a second that it may send")
+    create = actions.add_parser("create", help="create a token and show it, this once")
+    create.add_argument("name", help="a name that says whose token it is, or what it is for")
+    create.add_argument(
+        "--role", required=True, help="ingest (send logs), read (look), operate (also change), or admin (everything)"
+    )
+    create.add_argument("--days", type=float, metavar="N", help="the token expires after N days (default: never)")
+    create.add_argument(
+        "--quota", type=int, metavar="BYTES", help="log bytes per second that it may send (default: the service's quota)"
+    )
     listing = actions.add_parser("list", help="show the tokens, without their secrets")
     revoke = actions.add_parser("revoke", help="make a token invalid")
-    revoke.add_argument("name")
+    revoke.add_argument("name", help="the name of the token")
     for one in (create, listing, revoke):
         database.options(one)
 

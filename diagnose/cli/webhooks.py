@@ -21,18 +21,27 @@ _EVENTS = ("failures", "alarms", "regressions", "actions")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add = actions.add_parser("add", help="tell somebody from now on; the secret of its signatures is shown once")
-    add.add_argument("url", help="https://HOST/PATH")
-    add.add_argument("--format", choices=("cloudevents", "slack"), default="cloudevents", help="cloudevents, or slack")
-    add.add_argument("--events", metavar="LIST", default=",".join(_EVENTS), help=f"of {','.join(_EVENTS)} (all)")
-    add.add_argument("--secret-file", metavar="FILE", type=Path, help="holds whsec_…, if it is not to be a new one")
-    listing = actions.add_parser("list", help="show who is told, and whether it arrives")
-    remove = actions.add_parser("remove", help="tell somebody no more")
-    test = actions.add_parser("test", help="send something now")
+    add = actions.add_parser("add", help="add a webhook; the secret that signs its messages is shown, this once")
+    add.add_argument("url", help="where messages are sent: https://HOST/PATH")
+    add.add_argument(
+        "--format",
+        choices=("cloudevents", "slack"),
+        default="cloudevents",
+        help="the form of the messages (default: cloudevents)",
+    )
+    add.add_argument(
+        "--events", metavar="LIST", default=",".join(_EVENTS), help=f"events to send, of {','.join(_EVENTS)} (default: all)"
+    )
+    add.add_argument("--secret-file", metavar="FILE", type=Path, help="a file with the secret, whsec_… (default: a new secret)")
+    listing = actions.add_parser("list", help="list the webhooks, and whether messages arrive")
+    remove = actions.add_parser("remove", help="remove a webhook")
+    test = actions.add_parser("test", help="send a test message now")
     for one in (remove, test):
-        one.add_argument("id", type=count)
+        one.add_argument("id", type=count, help="the number of the webhook, as list shows it")
     for one in (add, test):
-        one.add_argument("--webhooks-to", metavar="NETWORKS", help="private networks that may be reached, as serve allows them")
+        one.add_argument(
+            "--webhooks-to", metavar="NETWORKS", help="private networks that may be reached, as for diagnose serve"
+        )
     for one in (add, listing, remove, test):
         database.options(one)
 
