@@ -24,6 +24,7 @@ from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, Cursor, Scan
 from diagnose.matching.series import Column, Series, rows, summary
 from diagnose.reading.lines import LONGEST, Block, Blocks, clean
+from diagnose.reading.transport import Transport
 
 NOTABLE = -2
 """The rule number of a kept metric line."""
@@ -191,6 +192,7 @@ class Stream:
     def __init__(self, number: int) -> None:
         self.number = number
         self.progress = Progress()
+        self.transport = Transport()
         self.blocks = Blocks()
         self.cursor = Cursor()
         self.series: dict[str, Series] = {}
@@ -212,12 +214,13 @@ class Compression:
         """The next bytes of a source; returns what they completed."""
         stream = self._stream(source)
         self.counts.bytes_in += len(chunk)
-        return [self._add(stream, block) for block in stream.blocks.feed(chunk)]
+        return [self._add(stream, block) for block in stream.blocks.feed(stream.transport.feed(chunk))]
 
     def close(self, source: int) -> list[Scan]:
         """The source has ended: its last line counts even without a line end."""
         stream = self._stream(source)
-        scans = [self._add(stream, block) for block in stream.blocks.close()]
+        scans = [self._add(stream, block) for block in stream.blocks.feed(stream.transport.close())]
+        scans += [self._add(stream, block) for block in stream.blocks.close()]
         if stream.cursor.content:
             scans.append(self._add(stream, Block(b"\n")))
         return scans
@@ -227,6 +230,7 @@ class Compression:
         scans = self.close(source)
         stream = self._stream(source)
         stream.cursor = Cursor()
+        stream.transport = Transport()
         return scans
 
     def series(self, name: str) -> tuple[int, Series] | None:

@@ -26,7 +26,7 @@ from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 
-FORMAT = 2
+FORMAT = 3
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")
@@ -112,6 +112,7 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
     line, content, was_kept, rule = stream.cursor
     return {
         "number": stream.number,
+        "transport": stream.transport.state,
         "blocks": [blobs.add(rest), overflow, bytes_in],
         "cursor": [line, content, was_kept, _id_of(rule, rules)],
         "progress": [blobs.add(stream.progress.first), blobs.add(stream.progress.last), stream.progress.last_line],
@@ -126,6 +127,7 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
 
 def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blobs) -> Stream:
     stream = Stream(entry["number"])
+    stream.transport.state = entry["transport"]
     rest, overflow, bytes_in = entry["blocks"]
     stream.blocks.state = blobs.get(rest), overflow, bytes_in
     line, content, was_kept, rule = entry["cursor"]

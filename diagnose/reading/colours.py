@@ -1,0 +1,33 @@
+r"""Colours whose escape byte was lost or spelled out on the way: ``^[[31m``, ``#033[31m``, ``\x1b[31m``, ``[31m``.
+
+``cat -v`` and editors write the escape as ``^[``, syslog as ``#033``, JSON that was escaped twice as ``\u001b``; a terminal's
+copy and many web pages drop it. What is spelled out cannot be mistaken; of the bare form only what a colour can be counts, and
+only in a source that also resets colours.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SPELLED = re.compile(
+    rb"(?:\^\[|#033|\\+(?:x1[bB]|u001[bB]|0?33|e)|\xe2\x90\x9b|\xe2\x86\x90|\xef\xbf\xbd)\[[0-9;?]{0,20}[A-HJKSTfhlmnsu]"
+)
+_CODE = rb"(?:0?[0-9]|2[1-9]|[39][0-7]|4[0-79]|39|10[0-7]|[345]8;5;[0-9]{1,3}|[345]8;2(?:;[0-9]{1,3}){3})"
+_BARE = re.compile(rb"\[(?:" + _CODE + rb"(?:;" + _CODE + rb"){0,5})?m|\[K")
+_RESET = re.compile(rb"\[(?:0|39|49|22|0;0)?m")
+
+
+def coloured(line: bytes) -> str:
+    """``spelled``, ``bare`` or nothing: which of the two forms stands in ``line``."""
+    if b"[" not in line or (b"m" not in line and b"[K" not in line):
+        return ""
+    if _SPELLED.search(line):
+        return "spelled"
+    if b"m" in line and b"\x1b" not in line and _RESET.search(line) and len(_BARE.findall(line)) >= 2:
+        return "bare"
+    return ""
+
+
+def bleached(line: bytes, form: str) -> bytes:
+    """``line`` without the colours of that form."""
+    return (_SPELLED if form == "spelled" else _BARE).sub(b"", line) if b"[" in line else line

@@ -1,0 +1,278 @@
+"""What all lines of a source share: a number, quotes, the columns of a table, a key of JSON, a wrapper's level.
+
+A *dress* is how every line of a source was changed by whatever carried it. It is learned from a few lines together, for a
+line alone does not show it, and taken off each line. ``learned`` finds it, ``undressed`` takes it off. A dress is a list of
+plain values, so that it can be stored.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from diagnose.reading.prefixes import body_start
+from diagnose.reading.records import MESSAGES, composed, fields_of, strings
+
+Dress = list[Any]
+"""the name of its kind, then what was learned"""
+
+_STAMP = re.compile(rb"\"?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\"?\Z")
+_LEVEL = re.compile(r"(?i)(?:debug|info|notice|warn|warning|error|err|critical|fatal|stdout|stderr)\Z")
+_NUMBERINGS = {
+    "columns": re.compile(rb"(?=[ ]*[0-9]+\t)[ 0-9]{6,}\t"),  # cat -n, nl
+    "lines": re.compile(
+        rb"(?:[^\s:\"'{]{1,120}[A-Za-z/_.][^\s:\"'{]{0,80}:)?[0-9]+[:-]"
+    ),  # grep -n, with the file's name or not
+}
+_NUMBER = re.compile(rb"(?:.*:)?[ ]*([0-9]+)[:\t-]\Z")
+_QUOTED = re.compile(rb"\s*[bu]?(?P<quote>[\"']).*(?P=quote),?\s*\Z", re.DOTALL)
+_HEADER_WORDS = frozenset(word.lower() for word in MESSAGES)
+
+
+def may_be_dressed(line: bytes) -> bool:
+    """Whether ``line`` gives reason to look at those after it too."""
+    start = line[:1]
+    if start in b"\"'bu " and start and _QUOTED.match(line):
+        return True
+    if any(numbering.match(line) for numbering in _NUMBERINGS.values()):
+        return True
+    if start == b"{":
+        fields = fields_of(line)
+        return fields is not None and any(" " in text for _, text in strings(fields))
+    return _table(line) is not None
+
+
+def learned(lines: Sequence[bytes]) -> Dress | None:
+    """The dress that (nearly) all ``lines``, none of them blank, have in common."""
+    if len(lines) < 2:
+        return None
+    return _numbering(lines) or _quotes(lines) or _key(lines) or _columns(lines)
+
+
+def undressed(line: bytes, dress: Dress) -> bytes | None:
+    """What was printed; None where ``line`` does not have the dress."""
+    return _OFF[dress[0]](line, dress)
+
+
+def _nearly_all(count: int, lines: Sequence[bytes]) -> bool:
+    return count >= len(lines) - len(lines) // 10
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------------
+
+
+def _numbering(lines: Sequence[bytes]) -> Dress | None:
+    """Numbers that only grow. Those of ``srun -l`` and of clocks come again."""
+    for name, numbering in _NUMBERINGS.items():
+        last, found, spaced = 0, 0, 0
+        for line in lines:
+            match = numbering.match(line)
+            said = _NUMBER.match(match[0]) if match else None
+            if match is None or said is None:
+                continue
+            number = int(said[1])
+            if number <= last:
+                break
+            last = number
+            found += 1
+            spaced += line[match.end() : match.end() + 1] in (b" ", b"")
+        else:
+            if _nearly_all(found, lines) and (name == "columns" or spaced < found):
+                return ["numbered", name]
+    return None
+
+
+def _off_numbers(line: bytes, dress: Dress) -> bytes | None:
+    match = _NUMBERINGS[dress[1]].match(line)
+    return line[match.end() :] if match else None
+
+
+# --- quotes --------------------------------------------------------------------------------------------------------------
+
+
+def _quotes(lines: Sequence[bytes]) -> Dress | None:
+    return ["quoted"] if _nearly_all(sum(_QUOTED.match(line) is not None for line in lines), lines) else None
+
+
+def _off_quotes(line: bytes, dress: Dress) -> bytes | None:
+    found = _QUOTED.match(line)
+    if found is None:
+        return None
+    text = line.strip().removesuffix(b",")
+    try:
+        value = json.loads(text) if text.startswith(b'"') else ast.literal_eval(text.decode())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = text[text.index(found["quote"]) + 1 : -1]
+    if isinstance(value, str):
+        value = value.encode("utf-8", "replace")
+    return value.rstrip(b"\r\n").replace(b"\n", b"\r") if isinstance(value, bytes) else None
+
+
+# --- a key of JSON -------------------------------------------------------------------------------------------------------
+
+
+def _key(lines: Sequence[bytes]) -> Dress | None:
+    """The key whose texts are the longest and differ."""
+    rows = [fields for line in lines if line.startswith(b"{") and (fields := fields_of(line)) is not None]
+    if not rows or not _nearly_all(len(rows), lines):
+        return None
+    texts: dict[str, list[str]] = {}
+    for fields in rows:
+        for key, text in strings(fields):
+            texts.setdefault(key, []).append(text)
+    for key in MESSAGES:
+        if _nearly_all(len(texts.get(key, ())), lines):
+            return ["key", key]
+    likely = [
+        (sum(map(len, found)), key)
+        for key, found in texts.items()
+        if _nearly_all(len(found), lines)
+        and len(set(found)) * 2 > len(found)
+        and sum(" " in text for text in found) * 2 >= len(found)
+    ]
+    return ["key", max(likely)[1]] if likely else None
+
+
+def _off_key(line: bytes, dress: Dress) -> bytes | None:
+    fields = fields_of(line) if line.startswith(b"{") else None
+    if fields is None:
+        return None
+    outer, _, inner = dress[1].partition("\0")
+    found = fields.get(outer)
+    if inner:
+        found = found.get(inner) if isinstance(found, dict) else None
+    return composed(found, fields) if isinstance(found, str) else None
+
+
+# --- the columns of a table ----------------------------------------------------------------------------------------------
+
+
+def _table(line: bytes) -> str | None:
+    """What separates the cells, where ``line`` may be a row: it begins with a time, a quote, or is a header."""
+    for separator in b",;\t":
+        mark = bytes([separator])
+        first, found, rest = line.partition(mark)
+        if not found:
+            continue
+        if _STAMP.match(first) and not (mark == b"," and re.match(rb"\d{3,6}\b(?!,)", rest)):
+            return mark.decode()
+        if first.startswith(b'"') or (not _HEADER_WORDS.isdisjoint(_header(line, mark)) and len(line) < 300):
+            return mark.decode()
+    return None
+
+
+def _header(line: bytes, separator: bytes) -> list[str]:
+    return [cell.strip(b'" \r').lower().decode("utf-8", "replace") for cell in line.split(separator)]
+
+
+def _cells(line: bytes, separator: str) -> list[str]:
+    try:
+        return next(csv.reader([line.decode("utf-8", "surrogateescape").rstrip("\r")], delimiter=separator), [])
+    except csv.Error:
+        return []
+
+
+def _columns(lines: Sequence[bytes]) -> Dress | None:
+    separator = next((mark for line in lines if (mark := _table(line)) is not None), None)
+    if separator is None:
+        return None
+    rows = [_cells(line, separator) for line in lines]
+    (width, count), *_ = Counter(map(len, rows)).most_common(1)
+    if width < 2 or not _nearly_all(count, lines):
+        return None
+    rows = [row for row in rows if len(row) == width]
+    names = [cell.strip().lower() for cell in rows[0]]
+    header = len(rows) > 1 and any(name in _HEADER_WORDS for name in names)
+    if header:
+        column = next(index for index, name in enumerate(names) if name in _HEADER_WORDS)
+        return ["columns", separator, width, column, names]
+    quoted = sum(b'"' in line for line in lines) * 2 >= len(lines)
+    timed = all(_STAMP.match(row[0].encode("utf-8", "replace")) for row in rows)
+    level = next((index for index in range(width) if all(_LEVEL.match(row[index]) for row in rows)), None)
+    if not quoted and (not timed or level is None):
+        return None
+    lengths = [sum(len(row[index]) for row in rows) for index in range(width)]
+    column = max((index for index in range(width) if index != level and not (timed and index == 0)), key=lengths.__getitem__)
+    names = ["time" if timed and index == 0 else "level" if index == level else "" for index in range(width)]
+    return ["columns", separator, width, column, names]
+
+
+def _off_columns(line: bytes, dress: Dress) -> bytes | None:
+    _, separator, width, column, names = dress
+    row = _cells(line, separator)
+    if len(row) != width:
+        return None
+    fields: dict[str, Any] = {name: cell for name, cell in zip(names, row, strict=True) if name}
+    return composed(row[column].encode("utf-8", "surrogateescape").decode("utf-8", "replace"), fields)
+
+
+# --- what a wrapper writes before all that a job prints ------------------------------------------------------------------------
+
+_SAYS_LEVEL = re.compile(rb"(?i)(?<![A-Za-z])(?:debug|info|notice|warn(?:ing)?|error|critical|fatal|stdout|stderr)(?![A-Za-z])")
+_ENDS = re.compile(rb"[^\w ]+|[ ]")
+_RUNS = re.compile(rb"[0-9]+")
+_LONGEST_HEAD = 100
+_PIPED = re.compile(rb"(?:stdout|stderr)[\])]?(?:[:|>]|[ ]-)[:|>-]*[ ]?\Z")
+_HEADER = b"Traceback (most recent call last)"
+_FRAME = re.compile(rb'  File "[^"]+", line \d+')
+_ANOTHER = re.compile(
+    rb"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d"  # another logger's time
+    rb"|\[(?:rank|default)\d+\]:|\([A-Za-z_]\w* pid=\d+"  # another launcher's mark
+    rb"|\[?[IWEF]\d{4} \d\d:\d\d:\d\d"  # glog
+    rb"|\[ *\d+\.\d{6}\] "  # the kernel
+    rb"|[A-Za-z0-9][\w.-]*:\d+:\d+ \[\d+\] NCCL "
+    rb"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:|\[(?:DEBUG|INFO|WARNING|ERROR)\b"
+)
+
+
+def heads(line: bytes) -> list[bytes]:
+    """All that may be a wrapper's head: beginnings of the body that say a level, with one digit for each number."""
+    start = body_start(line[:400])
+    body = line[start : start + _LONGEST_HEAD]
+    said = _SAYS_LEVEL.search(body)
+    if said is None:
+        return []
+    return [_RUNS.sub(b"0", body[: found.end()]) for found in _ENDS.finditer(body, said.end())]
+
+
+def piped(line: bytes) -> bytes | None:
+    """The head of ``line`` where it names the stream that a job's output came from."""
+    return next((head for head in heads(line) if _PIPED.search(head)), None)
+
+
+def off_head(line: bytes, head: re.Pattern[bytes]) -> bytes | None:
+    """``line`` without the wrapper's head; who spoke and when stays before it."""
+    start = body_start(line[:400])
+    found = head.match(line, start)
+    return line[:start] + line[found.end() :] if found else None
+
+
+def behind(line: bytes, head: re.Pattern[bytes]) -> bytes:
+    """What stands behind a head in ``line``; nothing where it has none."""
+    found = head.match(line, body_start(line[:400]))
+    return line[found.end() :] if found else b""
+
+
+@functools.lru_cache(256)
+def pattern_of(head: bytes) -> re.Pattern[bytes]:
+    """What finds a head again. The blank at its end is missing where an editor took it from an empty line."""
+    text = rb"[0-9]+".join(re.escape(part) for part in head.removesuffix(b" ").split(b"0"))
+    return re.compile(text + (rb"(?:[ ]|\s*\Z)" if head.endswith(b" ") else b""))
+
+
+def tells(payload: bytes) -> bool:
+    """Whether what stands behind a head is what no program gives its own logger: a line that another one wrote."""
+    return _FRAME.match(payload) is not None or _ANOTHER.match(payload) is not None
+
+
+def begins_traceback(payload: bytes) -> bool:
+    return payload.startswith(_HEADER)
+
+
+_OFF = {"numbered": _off_numbers, "quoted": _off_quotes, "key": _off_key, "columns": _off_columns}

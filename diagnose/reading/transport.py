@@ -1,0 +1,397 @@
+"""What carried a log is set aside: encodings, colours that were spelled out, broken lines, records, numbers, wrappers.
+
+bytes of a source -> bytes with the same number of lines, which hold what was printed. Plain logs pass untouched, and nearly
+for nothing: a source is looked at closely for its first ``_ATTENTIVE`` bytes, and a little every 16 MiB. Within that, lines
+that need no change go on at once; only where a line may be dressed is it held, until ``_ENOUGH`` lines tell. What comes out
+does not depend on how the bytes were cut into chunks, and ``state`` holds all that the next chunk depends on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from diagnose.reading import dresses
+from diagnose.reading.colours import bleached, coloured
+from diagnose.reading.encodings import Decoder
+from diagnose.reading.records import exported, printed
+from diagnose.reading.wrapping import Unwrap
+
+_ATTENTIVE, _AGAIN, _EVERY = 65536, 16384, 16 << 20
+"""bytes of the beginning that are looked at closely; the same later, and how often"""
+_ENOUGH = 16
+"""lines that show what all have in common"""
+_MOST_BYTES = 65536
+_CHECKED = 64
+"""Every so many lines it is looked whether the dress is still worn."""
+_HEADS = 512
+"""heads that are counted at most"""
+_TRACEBACK = b"Traceback (most recent call last)"
+_RECORD = "record"
+_EXPORT = "export"
+
+
+class Transport:
+    """Takes the dress off the lines of one source."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._rest = b""
+        self._whole = False
+        """in the middle of a line that is too long to be looked at"""
+        self._offset = 0
+        self._until = _ATTENTIVE
+        """where attention ends; while there is none, where it begins again"""
+        self._attentive = True
+        self._colour = ""
+        self._unwrap = Unwrap()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._dress: dresses.Dress | None = None
+        self._seen = self._carried = 0
+        """lines since the dress was last checked; those of them that had it"""
+        self._head: bytes | None = None
+        """of a wrapper; set aside from each line"""
+        self._head_pattern: re.Pattern[bytes] | None = None
+        self._suspect: bytes | None = None
+        """a head that nearly all lines have, and nothing yet says that it is a wrapper's"""
+        self._heads: Counter[bytes] = Counter()
+        self._bodies = 0
+        self._waiting: bytes | None = None
+        """a line that may be the header of a traceback that a wrapper carries"""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What goes on now that ``chunk`` has come. Where nothing is to be done it is ``chunk`` itself."""
+        data = self._decoder.feed(chunk)
+        if not data or self._passes(data):
+            return data
+        out: list[bytes] = []
+        at = 0
+        while at < len(data):
+            at = self._lines(data, at, out) if self._works else self._skip(data, at, out)
+        return b"".join(out)
+
+    def close(self) -> bytes:
+        """The rest of the source."""
+        out: list[bytes] = []
+        data = self._decoder.feed(b"", last=True)
+        at = 0
+        while at < len(data):
+            at = self._lines(data, at, out) if self._works else self._skip(data, at, out)
+        rest, self._rest = self._rest, b""
+        if rest:
+            self._broken(rest, out)
+        self._all_held(out)
+        if rest and out and out[-1] == b"\n":
+            out.pop()
+        return b"".join(out)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """As JSON has it."""
+        head, encoding, pending = self._decoder.state
+        text = "latin-1"
+        return {
+            "decoder": [None if head is None else head.decode(text), encoding, pending.decode(text)],
+            "rest": self._rest.decode(text),
+            "place": [self._whole, self._offset, self._until, self._attentive],
+            "colour": self._colour,
+            "unwrap": self._unwrap.state,
+            "held": [line.decode(text) for line in self._held],
+            "dress": [self._dress, self._seen, self._carried],
+            "head": None if self._head is None else self._head.decode(text),
+            "suspect": None if self._suspect is None else self._suspect.decode(text),
+            "heads": [[head.decode(text), count] for head, count in self._heads.items()],
+            "bodies": self._bodies,
+            "waiting": None if self._waiting is None else self._waiting.decode(text),
+        }
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        def raw(value: str | None) -> bytes | None:
+            return None if value is None else value.encode("latin-1")
+
+        head, encoding, pending = state["decoder"]
+        self._decoder.state = raw(head), encoding, raw(pending) or b""
+        self._rest = raw(state["rest"]) or b""
+        self._whole, self._offset, self._until, self._attentive = state["place"]
+        self._colour = state["colour"]
+        self._unwrap.state = state["unwrap"]
+        self._held = [line.encode("latin-1") for line in state["held"]]
+        self._held_bytes = sum(map(len, self._held))
+        self._dress, self._seen, self._carried = state["dress"]
+        self._put_on(raw(state["head"]))
+        self._suspect = raw(state["suspect"])
+        self._heads = Counter({head.encode("latin-1"): count for head, count in state["heads"]})
+        self._bodies = state["bodies"]
+        self._waiting = raw(state["waiting"])
+
+    # --- bytes -> lines ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _works(self) -> bool:
+        """Whether lines are looked at one by one."""
+        return bool(
+            self._attentive
+            or self._dress is not None
+            or self._head is not None
+            or self._colour
+            or self._unwrap.width
+            or self._held
+            or self._waiting is not None
+        )
+
+    def _passes(self, data: bytes) -> bool:
+        """Whether all of ``data`` goes on untouched."""
+        if self._works or self._suspect is not None or self._offset + len(data) >= self._until:
+            return False
+        self._offset += len(data)
+        return True
+
+    def _skip(self, data: bytes, at: int, out: list[bytes]) -> int:
+        """Pass on what needs no look; returns where lines are looked at again."""
+        if self._rest or self._whole:  # a line has begun
+            return self._lines(data, at, out)
+        end = len(data)
+        if self._offset + end - at >= self._until:
+            begin = data.find(b"\n", at + max(0, self._until - self._offset - 1))
+            if begin >= 0:
+                end = begin + 1
+        if self._suspect is not None:
+            return self._watch(data, at, end, out)
+        out.append(data[at:end])
+        self._offset += end - at
+        if self._offset >= self._until and (end == at or data[end - 1] == 10):
+            self._look(_AGAIN)
+        return end
+
+    def _watch(self, data: bytes, at: int, end: int, out: list[bytes]) -> int:
+        """The same in a source with a suspected head: whole lines go on as far as none begins a traceback behind it."""
+        assert self._suspect is not None
+        last = data.rfind(b"\n", at, end) + 1 or at
+        found = data.find(_TRACEBACK, at, last)
+        while found >= 0:
+            start = data.rfind(b"\n", at, found) + 1 or at
+            stop = data.find(b"\n", found)
+            if _TRACEBACK in _behind(data[start:stop], self._suspect):
+                self._put_on(self._suspect)
+                self._suspect, last = None, start
+                break
+            found = data.find(_TRACEBACK, stop, last)
+        out.append(data[at:last])
+        self._offset += last - at
+        if self._suspect is not None:
+            if last < end:
+                self._rest = data[last:end]
+            elif self._offset >= self._until:
+                self._look(_AGAIN)
+            return end
+        return last
+
+    def _lines(self, data: bytes, at: int, out: list[bytes]) -> int:
+        """Whole lines from ``at`` on, as long as they are looked at."""
+        while at < len(data):
+            end = data.find(b"\n", at)
+            if end < 0:
+                self._hold(data[at:], out)
+                return len(data)
+            line = self._rest + data[at:end] if self._rest else data[at:end]
+            at = end + 1
+            self._rest = b""
+            self._offset += len(line) + 1
+            if self._whole:
+                out += (line, b"\n")
+                self._whole = False
+            else:
+                self._broken(line, out)
+            if self._attentive and self._offset >= self._until:
+                self._attentive = False
+                self._until = (self._offset // _EVERY + 1) * _EVERY
+                self._all_held(out)
+                self._suspected()
+            if not self._works:
+                break
+        return at
+
+    def _hold(self, part: bytes, out: list[bytes]) -> None:
+        if self._whole:
+            out.append(part)
+            self._offset += len(part)
+            return
+        self._rest += part
+        if len(self._rest) > _MOST_BYTES:
+            self._all_held(out)
+            out.append(self._rest)
+            self._offset += len(self._rest)
+            self._rest, self._whole = b"", True
+
+    def _look(self, size: int) -> None:
+        """Look closely at the next ``size`` bytes."""
+        self._attentive = True
+        self._until = self._offset + size
+        self._suspect = None
+        self._heads.clear()
+        self._bodies = 0
+
+    # --- a line, stage by stage ----------------------------------------------------------------------------------------------
+
+    def _broken(self, line: bytes, out: list[bytes]) -> None:
+        """Colours off, then broken lines joined."""
+        if not self._colour and self._attentive:
+            self._colour = coloured(line)
+        if self._colour:
+            line = bleached(line, self._colour)
+        for whole in self._unwrap.take(line):
+            self._dressed(whole, out)
+
+    def _dressed(self, line: bytes, out: list[bytes]) -> None:
+        """The dress off: records, numbers, quotes, columns."""
+        if self._dress is not None:
+            self._off(line, out)
+            return
+        if not self._attentive and not self._held:
+            self._wrapped(line, out)
+            return
+        if not self._held:
+            if (kind := _kind(line)) is not None:
+                self._dress, self._seen, self._carried = [kind], 0, 0
+                self._off(line, out)
+                return
+            if not dresses.may_be_dressed(line.rstrip()):
+                self._wrapped(line, out)
+                return
+        self._held.append(line)
+        self._held_bytes += len(line)
+        if self._held_bytes > _MOST_BYTES or sum(1 for one in self._held if one.strip()) >= _ENOUGH:
+            self._decide(out)
+
+    def _decide(self, out: list[bytes]) -> None:
+        """Enough was held: is it a dress?"""
+        held, self._held, self._held_bytes = self._held, [], 0
+        self._dress = dresses.learned([line.rstrip() for line in held if line.strip()])
+        self._seen = self._carried = 0
+        for line in held:
+            if self._dress is not None:
+                self._off(line, out)
+            else:
+                self._wrapped(line, out)
+
+    def _off(self, line: bytes, out: list[bytes]) -> None:
+        assert self._dress is not None
+        if not line.strip():
+            self._wrapped(line, out)
+            return
+        kind = self._dress[0]
+        bare = line.removesuffix(b"\r")
+        if kind == _RECORD:
+            inner = printed(bare)
+        elif kind == _EXPORT:
+            inner = exported(bare)
+        else:
+            inner = dresses.undressed(bare, self._dress)
+        self._seen += 1
+        self._carried += inner is not None
+        self._wrapped(line if inner is None else inner, out)
+        if self._seen >= _CHECKED:
+            if self._carried * 2 < self._seen:
+                self._dress = None
+                if not self._attentive:
+                    self._look(_AGAIN)
+            self._seen = self._carried = 0
+
+    def _wrapped(self, line: bytes, out: list[bytes]) -> None:
+        """A wrapper's head off."""
+        if self._head_pattern is not None:
+            inner = dresses.off_head(line, self._head_pattern)
+            out += (line if inner is None else inner, b"\n")
+            return
+        if self._waiting is not None:
+            header, self._waiting = self._waiting, None
+            head = self._sure_head(header, line)
+            if head is not None:
+                self._put_on(head)
+                self._wrapped(header, out)
+                self._wrapped(line, out)
+                return
+            out += (header, b"\n")
+        if self._suspect is not None and _TRACEBACK in line and _TRACEBACK in _behind(line, self._suspect):
+            head, self._suspect = self._suspect, None
+            self._put_on(head)
+            self._wrapped(line, out)
+            return
+        if (self._attentive or self._dress is not None) and line.strip() and (head := self._notice(line)) is not None:
+            if head:
+                self._put_on(head)
+                self._wrapped(line, out)
+            else:
+                self._waiting = line
+            return
+        out += (line, b"\n")
+
+    # --- wrappers ------------------------------------------------------------------------------------------------------------
+
+    def _notice(self, line: bytes) -> bytes | None:
+        """The head of a wrapper when it is sure; empty when the next line must tell; None otherwise."""
+        self._bodies += 1
+        found = dresses.heads(line)
+        if not found:
+            return None
+        if (head := dresses.piped(line)) is not None:
+            return head
+        if len(self._heads) < _HEADS:
+            self._heads.update(found)
+        for head in reversed(found):
+            payload = _behind(line, head)
+            if dresses.begins_traceback(payload):
+                return b""
+            if self._shared(head) and dresses.tells(payload):
+                return head
+        return None
+
+    def _sure_head(self, header: bytes, frame: bytes) -> bytes | None:
+        """The head that a traceback's header and its first frame share."""
+        frames = dresses.heads(frame)
+        for head in reversed(dresses.heads(header)):
+            if head in frames and dresses.begins_traceback(_behind(header, head)) and dresses.tells(_behind(frame, head)):
+                return head
+        return None
+
+    def _shared(self, head: bytes) -> bool:
+        """Whether nearly all lines have ``head``."""
+        return self._bodies >= 3 and self._heads[head] >= self._bodies - max(1, self._bodies // 10)
+
+    def _suspected(self) -> None:
+        """Attention ends: the head that nearly all lines had, if there is one."""
+        if self._head is not None:
+            return
+        shared = [head for head in self._heads if self._bodies >= _ENOUGH and self._shared(head)]
+        self._suspect = max(shared, key=len) if shared else None
+        self._heads.clear()
+        self._bodies = 0
+
+    def _put_on(self, head: bytes | None) -> None:
+        self._head = head
+        self._head_pattern = dresses.pattern_of(head) if head is not None else None
+
+    def _all_held(self, out: list[bytes]) -> None:
+        """All that is held goes on, as what it seems to be by now."""
+        for line in self._unwrap.close():
+            self._dressed(line, out)
+        if self._held:
+            self._decide(out)
+        if self._waiting is not None:
+            out += (self._waiting, b"\n")
+            self._waiting = None
+
+
+def _behind(line: bytes, head: bytes) -> bytes:
+    """What stands behind ``head`` in ``line``."""
+    return dresses.behind(line, dresses.pattern_of(head))
+
+
+def _kind(line: bytes) -> str | None:
+    """The kind of a line that tells by itself that it is a record."""
+    if line.startswith(b"__CURSOR=") or line.startswith(b"__REALTIME_TIMESTAMP="):
+        return _EXPORT
+    return _RECORD if printed(line.rstrip()) is not None else None

@@ -1,0 +1,126 @@
+"""Lines that a terminal broke at its last column -> the lines that were printed.
+
+The column is one of those that terminals and printers have, no line of the source is longer, and words are torn there. The
+parts go out joined in the place of the first one, with an empty line for each other one, so that all lines keep their
+numbers. Lines are held only from the first that ends exactly at such a column.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from diagnose.reading.prefixes import body_start
+
+_WIDTHS = frozenset((72, 76, 78, 79, 80, 100, 118, 119, 120, 128, 130, 131, 132, 140, 150, 160, 180, 200, 238, 239, 240))
+_WIDEST = max(_WIDTHS)
+_MOST_HELD = 96
+_MOST_JOINED = 40
+_ATTENTIVE = 65536
+"""bytes after which a source that showed no column has none"""
+_BEGINS = re.compile(
+    rb"\s*(?:Traceback \(most|File \"|at |\[?\d{1,4}[-/]\d\d[-/]\d\d[ T]\d|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b"
+    rb"|[\w.]+(?:Error|Exception|Warning): |[EWIF]\d{4} |\[\w*\d\]|[-=*#+|_~]{3}|[A-Za-z0-9][\w.-]*:\d+:\d+ \[|srun: |slurmstepd: "
+    rb"|\[ *\d+\.\d+\])"
+)
+_SHAPE = re.compile(rb"[0-9]+")
+
+
+class Unwrap:
+    """Joins the lines of one source. Lines go in and come out without their line ends."""
+
+    def __init__(self) -> None:
+        self.width = 0
+        """the column; 0 while it is not known"""
+        self.done = False
+        """it is known that lines are as they were printed"""
+        self._longest = 0
+        self._seen = 0
+        self._held: list[bytes] = []
+
+    def take(self, line: bytes) -> list[bytes]:
+        """What can go on now that ``line`` has come."""
+        if self.done:
+            return [line]
+        width = _width(line)
+        self._seen += len(line) + 1
+        if self.width:
+            return self._join(line, width)
+        if width > max(self._longest, 1) and (self._held or width > _WIDEST):
+            self._longest = width  # longer than what seemed the last column
+            released = self._release()
+            self.done = width > _WIDEST
+            if self.done or width not in _WIDTHS:
+                return [*released, line]
+            self._held = [line]
+            return released
+        self._longest = max(self._longest, width)
+        if not self._held and (width not in _WIDTHS or width < self._longest):
+            self.done = self._seen > _ATTENTIVE
+            return [line]
+        self._held.append(line)
+        return self._decide() if len(self._held) >= _MOST_HELD else []
+
+    def close(self) -> list[bytes]:
+        """What is still here; nothing comes after it."""
+        if not self.width:
+            return self._decide()
+        return self._flush()
+
+    @property
+    def state(self) -> list[Any]:
+        return [self.width, self.done, self._longest, self._seen, [line.decode("latin-1") for line in self._held]]
+
+    @state.setter
+    def state(self, state: list[Any]) -> None:
+        self.width, self.done, self._longest, self._seen, held = state
+        self._held = [line.encode("latin-1") for line in held]
+
+    def _decide(self) -> list[bytes]:
+        held = self._held
+        pairs = [(one, after) for one, after in zip(held, held[1:], strict=False) if _width(one) == self._longest]
+        torn = [_torn(one, after) for one, after in pairs]
+        if not any(part == 2 for part in torn) or sum(map(bool, torn)) < 0.6 * len(pairs):
+            self.done = self._seen > _ATTENTIVE or len(held) >= _MOST_HELD
+            return self._release()
+        self.width, self._held = self._longest, []
+        return [line for one in held for line in self._join(one, _width(one))]
+
+    def _join(self, line: bytes, width: int) -> list[bytes]:
+        if width > self.width:  # not that column after all
+            self.done = True
+            return [*self._flush(), line]
+        out: list[bytes] = []
+        if self._held and not _torn(self._held[-1], line):
+            out = self._flush()
+        self._held.append(line)
+        if width < self.width or len(self._held) >= _MOST_JOINED:
+            out += self._flush()
+        return out
+
+    def _flush(self) -> list[bytes]:
+        parts, self._held = self._held, []
+        if not parts:
+            return []
+        joined = b"".join(part.removesuffix(b"\r") for part in parts[:-1]) + parts[-1]
+        return [joined, *([b""] * (len(parts) - 1))]
+
+    def _release(self) -> list[bytes]:
+        held, self._held = self._held, []
+        return held
+
+
+def _width(line: bytes) -> int:
+    line = line.removesuffix(b"\r")
+    return len(line) if line.isascii() else len(line.decode("utf-8", "replace"))
+
+
+def _torn(line: bytes, after: bytes) -> int:
+    """2: a word was torn where ``line`` ends; 1: ``after`` may go on with it; 0: it is a line of its own."""
+    line = line.removesuffix(b"\r")
+    if not after.strip() or body_start(after) or _BEGINS.match(after) or len(set(line)) < 8:
+        return 0
+    if _SHAPE.sub(b"0", line[:8]) == _SHAPE.sub(b"0", after[:8]):
+        return 0  # rows of a table
+    word = line[-1:].isalnum() and after[:1].isalnum()
+    return 2 if word else 1
