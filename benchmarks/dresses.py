@@ -76,7 +76,7 @@ LINES: dict[str, Write] = {
         {"@timestamp": _iso(n), "level": "ERROR" if _level(line) == "stderr" else "INFO", "message": line, "host": "gpu-017"}
     ),
     "JSON with a key of its own": lambda n, line: json.dumps({"seq": n, "origin": "job-8811", "payload_text": line}),
-    "JSON inside JSON": lambda n, line: json.dumps({"timestamp": _iso(n), "severity": "INFO", "jsonPayload": {"message": line}}),
+    "JSON inside JSON": lambda n, line: json.dumps({"timestamp": _iso(n), "severity": "INFO", "data": {"msg": line}}),
     "journalctl -o json": lambda n, line: json.dumps(
         {"__REALTIME_TIMESTAMP": str(int(_time(n).timestamp() * 1e6)), "_HOSTNAME": "gpu-017", "PRIORITY": "6", "MESSAGE": line}
     ),

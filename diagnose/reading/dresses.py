@@ -160,7 +160,7 @@ def _table(line: bytes) -> str | None:
         first, found, rest = line.partition(mark)
         if not found:
             continue
-        if _STAMP.match(first) and not (mark == b"," and re.match(rb"\d{3,6}\b(?!,)", rest)):
+        if separator != 9 and _STAMP.match(first) and not (mark == b"," and re.match(rb"\d{3,6}\b(?!,)", rest)):
             return mark.decode()
         if first.startswith(b'"') or (not _HEADER_WORDS.isdisjoint(_header(line, mark)) and len(line) < 300):
             return mark.decode()
@@ -212,23 +212,29 @@ def _off_columns(line: bytes, dress: Dress) -> bytes | None:
     return composed(row[column].encode("utf-8", "surrogateescape").decode("utf-8", "replace"), fields)
 
 
-# --- what a wrapper writes before all that a job prints ------------------------------------------------------------------------
+# --- what a wrapper writes before all that a job prints ---------------------------------------------------------------------
 
 _SAYS_LEVEL = re.compile(rb"(?i)(?<![A-Za-z])(?:debug|info|notice|warn(?:ing)?|error|critical|fatal|stdout|stderr)(?![A-Za-z])")
-_ENDS = re.compile(rb"[^\w ]+|[ ]")
+_ENDS = re.compile(rb"[^\w\[({<.]")
 _RUNS = re.compile(rb"[0-9]+")
 _LONGEST_HEAD = 100
 _PIPED = re.compile(rb"(?:stdout|stderr)[\])]?(?:[:|>]|[ ]-)[:|>-]*[ ]?\Z")
 _HEADER = b"Traceback (most recent call last)"
 _FRAME = re.compile(rb'  File "[^"]+", line \d+')
 _ANOTHER = re.compile(
-    rb"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d"  # another logger's time
-    rb"|\[(?:rank|default)\d+\]:|\([A-Za-z_]\w* pid=\d+"  # another launcher's mark
+    rb"\[(?:rank|default)\d+\]:|\([A-Za-z_]\w* pid=\d+"  # another launcher's mark
     rb"|\[?[IWEF]\d{4} \d\d:\d\d:\d\d"  # glog
     rb"|\[ *\d+\.\d{6}\] "  # the kernel
     rb"|[A-Za-z0-9][\w.-]*:\d+:\d+ \[\d+\] NCCL "
     rb"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:|\[(?:DEBUG|INFO|WARNING|ERROR)\b"
+    rb"|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4}\]"  # dmesg -T
+    rb"|(?:Aborted|Segmentation fault|Killed|Bus error|Terminated|Floating point exception)(?: +\(core dumped\))?\s*\Z"
+    rb"|terminate called |  what\(\):  |frame #\d+: |Fatal Python error: |Exception raised from \w"  # C++, faulthandler
+    rb"|(?:slurmstepd|srun|mpirun|bash|sh): (?:error|line)\b|\S+\.py: error: |usage: \S+\.py "
+    rb"|\S+\.cuh?:\d+: .{0,200}: block: \["  # an assertion in a kernel
+    rb"|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "  # what the interpreter prints last
 )
+_TIME = re.compile(rb"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d")
 
 
 def heads(line: bytes) -> list[bytes]:
@@ -238,7 +244,8 @@ def heads(line: bytes) -> list[bytes]:
     said = _SAYS_LEVEL.search(body)
     if said is None:
         return []
-    return [_RUNS.sub(b"0", body[: found.end()]) for found in _ENDS.finditer(body, said.end())]
+    ends = (found.end() for found in _ENDS.finditer(body, said.end()))
+    return [_RUNS.sub(b"0", body[:end]) for end in ends if body.count(b"[", 0, end) == body.count(b"]", 0, end)]
 
 
 def piped(line: bytes) -> bytes | None:
@@ -266,9 +273,11 @@ def pattern_of(head: bytes) -> re.Pattern[bytes]:
     return re.compile(text + (rb"(?:[ ]|\s*\Z)" if head.endswith(b" ") else b""))
 
 
-def tells(payload: bytes) -> bool:
-    """Whether what stands behind a head is what no program gives its own logger: a line that another one wrote."""
-    return _FRAME.match(payload) is not None or _ANOTHER.match(payload) is not None
+def tells(payload: bytes, line: bytes) -> bool:
+    """Whether what stands behind a head in ``line`` is what no program gives its own logger: a line that another one wrote."""
+    if _FRAME.match(payload) is not None or _ANOTHER.match(payload) is not None:
+        return True
+    return _TIME.match(payload) is not None and _TIME.search(line, 0, len(line) - len(payload)) is not None
 
 
 def begins_traceback(payload: bytes) -> bool:

@@ -1,8 +1,8 @@
-"""UTF-16 and UTF-32 -> UTF-8, as the bytes come; everything else passes untouched.
+"""UTF-16 and UTF-32 -> UTF-8, and CRLF -> LF, as the bytes come; everything else passes untouched.
 
 A byte order mark tells the encoding, and so do the zeros of plain text without a mark: every second byte of it is zero in
-UTF-16, three of four in UTF-32. The first eight bytes decide, and they are held only where one of the first four is zero or
-could begin a mark.
+UTF-16, three of four in UTF-32. The first bytes decide, and they are held only where one of the first four is zero.
+The end of the first line tells whether lines end with CRLF.
 """
 
 from __future__ import annotations
@@ -16,15 +16,9 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
     (codecs.BOM_UTF8, ""),
 )
-_ZEROS = {
-    "01010101": "utf-16-le",
-    "10101010": "utf-16-be",
-    "01110111": "utf-32-le",
-    "11101110": "utf-32-be",
-}
-"""which of the first bytes are zero (1) -> the encoding"""
-_TELLS = 8
-_MAY_TELL = frozenset(b"\x00\xff\xfe\xef")
+_ZEROS = {(0, 1, 0, 1): "utf-16-le", (1, 0, 1, 0): "utf-16-be", (0, 1, 1, 1): "utf-32-le", (1, 1, 1, 0): "utf-32-be"}
+"""which bytes of four are (nearly) always zero (1) -> the encoding"""
+_TELLS = 256
 
 
 def encoding_of(head: bytes) -> tuple[str, int]:
@@ -32,11 +26,15 @@ def encoding_of(head: bytes) -> tuple[str, int]:
     for mark, name in _MARKS:
         if head.startswith(mark):
             return name, len(mark)
-    zeros = "".join("01"[byte == 0] for byte in head[:_TELLS])
-    for pattern, name in _ZEROS.items():
-        if len(zeros) >= 4 and pattern.startswith(zeros):
-            return name, 0
-    return "", 0
+    if len(head) < 4 or 0 not in head[:4]:
+        return "", 0
+    shares = []
+    for place in range(4):
+        every = head[place::4]
+        shares.append(every.count(0) / len(every))
+    # Letters beyond ASCII have no zeros: half of them is enough where the other bytes have none.
+    seen = tuple(1 if share > 0.5 else 0 if share < 0.05 else -1 for share in shares)
+    return _ZEROS.get(seen, ""), 0  # type: ignore[call-overload, no-any-return]
 
 
 class Decoder:
@@ -51,11 +49,11 @@ class Decoder:
     def feed(self, chunk: bytes, *, last: bool = False) -> bytes:
         if self._head is not None:
             head = self._head + chunk
-            if not last and len(head) < _TELLS and (len(head) < 4 or not _MAY_TELL.isdisjoint(head[:4])):
+            if not last and (len(head) < 4 or (len(head) < _TELLS and 0 in head[:4])):
                 self._head = head
                 return b""
             self._head = None
-            encoding, mark = encoding_of(head) if not _MAY_TELL.isdisjoint(head[:4]) else ("", 0)
+            encoding, mark = encoding_of(head)
             self._use(encoding)
             chunk = head[mark:]
         if self._decoder is None:
@@ -82,3 +80,36 @@ class Decoder:
     def _use(self, encoding: str) -> None:
         self._encoding = encoding
         self._decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding else None
+
+
+class LineEnds:
+    """CRLF -> LF in a source whose first line ends with CRLF. A CR is held until the byte after it has come."""
+
+    def __init__(self) -> None:
+        self._windows: bool | None = None
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        if self._windows is False:
+            return data
+        data = self._held + data if self._held else data
+        self._held = b""
+        if self._windows is None and (end := data.find(b"\n")) >= 0:
+            self._windows = data[max(0, end - 1) : end] == b"\r"
+            if not self._windows:
+                return data
+        if data.endswith(b"\r"):
+            data, self._held = data[:-1], b"\r"
+        return data.replace(b"\r\n", b"\n") if self._windows else data
+
+    def rest(self) -> bytes:
+        held, self._held = self._held, b""
+        return held
+
+    @property
+    def state(self) -> tuple[bool | None, bytes]:
+        return self._windows, self._held
+
+    @state.setter
+    def state(self, state: tuple[bool | None, bytes]) -> None:
+        self._windows, self._held = state

@@ -23,8 +23,11 @@ _INSIDE = ("jsonPayload", "fields", "record", "data", "attributes", "log")
 _TIMES = ("time", "timestamp", "ts", "@timestamp", "asctime", "datetime", "Timestamp", "t", "_SOURCE_REALTIME_TIMESTAMP",
           "__REALTIME_TIMESTAMP")  # fmt: skip
 _LEVELS = ("level", "severity", "levelname", "lvl", "log_level", "loglevel", "severity_text", "PRIORITY")
-_COMPANIONS = frozenset((*_TIMES, *_LEVELS, "stream", "logger", "name", "container", "pod", "hostname", "host", "rank", "_HOSTNAME",
-                         "kubernetes", "logStream", "tag", "source", "filename", "lineno", "caller", "module"))  # fmt: skip
+_COMPANIONS = frozenset((
+    *_TIMES, *_LEVELS, "stream", "logger", "name", "container", "pod", "hostname", "host", "rank", "_HOSTNAME", "kubernetes",
+    "logStream", "tag", "source", "filename", "lineno", "caller", "module",
+))  # fmt: skip
+"""One of these stands beside the message in a record of a logger or a shipper."""
 _RANKS = ("rank", "global_rank", "RANK")
 _NODES = ("node", "hostname", "host", "node_name", "_HOSTNAME", "nodename")
 _TRACES = ("exc_info", "exc_text", "exception", "stack_trace", "stacktrace", "traceback", "stack", "error")
@@ -32,7 +35,8 @@ _SEVERE = re.compile(r"(?i)(?:err|error|fatal|critical|crit|panic|alert|emerg|em
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\Z")
 _BREAKS = re.compile(r"[\r\n]+")
 _LEVEL_ALREADY = re.compile(
-    r"\s|(?i:traceback|[\[(]?(?:debug|info|notice|warn|error|fatal|crit))|[\w.]*(?:Error|Exception|Exit|Interrupt)\b|[\w.\[\]() -]{0,60}\b(?:ERROR|FATAL|CRITICAL)\b"
+    r"\s|(?i:traceback|[\[(]?(?:debug|info|notice|warn|error|fatal|crit))|[\w.]*(?:Error|Exception|Exit|Interrupt)\b"
+    r"|[\w.\[\]() -]{0,60}\b(?:ERROR|FATAL|CRITICAL)\b"
 )
 """What needs no level before it: it says its own, or goes on with what was said before."""
 
@@ -153,7 +157,8 @@ def _syslog(line: bytes) -> bytes | None:
 
 _MONTHS = {name: b"%02d" % number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 _DMESG = re.compile(
-    rb"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d) (?P<year>\d{4})\] ?"
+    rb"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d) "
+    rb"(?P<year>\d{4})\] ?"
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from diagnose.reading import dresses
 from diagnose.reading.colours import bleached, coloured
-from diagnose.reading.encodings import Decoder
+from diagnose.reading.encodings import Decoder, LineEnds
 from diagnose.reading.records import exported, printed
 from diagnose.reading.wrapping import Unwrap
 
@@ -22,6 +22,8 @@ _ATTENTIVE, _AGAIN, _EVERY = 65536, 16384, 16 << 20
 """bytes of the beginning that are looked at closely; the same later, and how often"""
 _ENOUGH = 16
 """lines that show what all have in common"""
+_FEW = 3
+"""lines without which one that tells is not enough"""
 _MOST_BYTES = 65536
 _CHECKED = 64
 """Every so many lines it is looked whether the dress is still worn."""
@@ -37,6 +39,7 @@ class Transport:
 
     def __init__(self) -> None:
         self._decoder = Decoder()
+        self._ends = LineEnds()
         self._rest = b""
         self._whole = False
         """in the middle of a line that is too long to be looked at"""
@@ -58,12 +61,12 @@ class Transport:
         """a head that nearly all lines have, and nothing yet says that it is a wrapper's"""
         self._heads: Counter[bytes] = Counter()
         self._bodies = 0
-        self._waiting: bytes | None = None
-        """a line that may be the header of a traceback that a wrapper carries"""
+        self._waiting: list[bytes] = []
+        """lines behind one that tells of a wrapper, until it is sure"""
 
     def feed(self, chunk: bytes) -> bytes:
         """What goes on now that ``chunk`` has come. Where nothing is to be done it is ``chunk`` itself."""
-        data = self._decoder.feed(chunk)
+        data = self._ends.feed(self._decoder.feed(chunk))
         if not data or self._passes(data):
             return data
         out: list[bytes] = []
@@ -75,7 +78,7 @@ class Transport:
     def close(self) -> bytes:
         """The rest of the source."""
         out: list[bytes] = []
-        data = self._decoder.feed(b"", last=True)
+        data = self._ends.feed(self._decoder.feed(b"", last=True)) + self._ends.rest()
         at = 0
         while at < len(data):
             at = self._lines(data, at, out) if self._works else self._skip(data, at, out)
@@ -92,8 +95,10 @@ class Transport:
         """As JSON has it."""
         head, encoding, pending = self._decoder.state
         text = "latin-1"
+        windows, held = self._ends.state
         return {
             "decoder": [None if head is None else head.decode(text), encoding, pending.decode(text)],
+            "ends": [windows, held.decode(text)],
             "rest": self._rest.decode(text),
             "place": [self._whole, self._offset, self._until, self._attentive],
             "colour": self._colour,
@@ -104,7 +109,7 @@ class Transport:
             "suspect": None if self._suspect is None else self._suspect.decode(text),
             "heads": [[head.decode(text), count] for head, count in self._heads.items()],
             "bodies": self._bodies,
-            "waiting": None if self._waiting is None else self._waiting.decode(text),
+            "waiting": [line.decode(text) for line in self._waiting],
         }
 
     @state.setter
@@ -114,6 +119,8 @@ class Transport:
 
         head, encoding, pending = state["decoder"]
         self._decoder.state = raw(head), encoding, raw(pending) or b""
+        windows, held = state["ends"]
+        self._ends.state = windows, raw(held) or b""
         self._rest = raw(state["rest"]) or b""
         self._whole, self._offset, self._until, self._attentive = state["place"]
         self._colour = state["colour"]
@@ -125,7 +132,7 @@ class Transport:
         self._suspect = raw(state["suspect"])
         self._heads = Counter({head.encode("latin-1"): count for head, count in state["heads"]})
         self._bodies = state["bodies"]
-        self._waiting = raw(state["waiting"])
+        self._waiting = [line.encode("latin-1") for line in state["waiting"]]
 
     # --- bytes -> lines ------------------------------------------------------------------------------------------------------
 
@@ -139,7 +146,7 @@ class Transport:
             or self._colour
             or self._unwrap.width
             or self._held
-            or self._waiting is not None
+            or self._waiting
         )
 
     def _passes(self, data: bytes) -> bool:
@@ -306,15 +313,9 @@ class Transport:
             inner = dresses.off_head(line, self._head_pattern)
             out += (line if inner is None else inner, b"\n")
             return
-        if self._waiting is not None:
-            header, self._waiting = self._waiting, None
-            head = self._sure_head(header, line)
-            if head is not None:
-                self._put_on(head)
-                self._wrapped(header, out)
-                self._wrapped(line, out)
-                return
-            out += (header, b"\n")
+        if self._waiting:
+            self._wait(line, out)
+            return
         if self._suspect is not None and _TRACEBACK in line and _TRACEBACK in _behind(line, self._suspect):
             head, self._suspect = self._suspect, None
             self._put_on(head)
@@ -325,41 +326,75 @@ class Transport:
                 self._put_on(head)
                 self._wrapped(line, out)
             else:
-                self._waiting = line
+                self._waiting.append(line)
             return
         out += (line, b"\n")
 
     # --- wrappers ------------------------------------------------------------------------------------------------------------
 
     def _notice(self, line: bytes) -> bytes | None:
-        """The head of a wrapper when it is sure; empty when the next line must tell; None otherwise."""
-        self._bodies += 1
-        found = dresses.heads(line)
+        """The head of a wrapper when it is sure; empty when the lines after it must tell; None otherwise."""
+        found = self._count(line)
         if not found:
             return None
         if (head := dresses.piped(line)) is not None:
             return head
+        told = self._told(line, found)
+        if told and self._bodies >= _FEW and not dresses.begins_traceback(_behind(line, told[0])):
+            return told[0]
+        return b"" if told else None
+
+    def _count(self, line: bytes) -> list[bytes]:
+        """What may be the head of ``line``, counted."""
+        found = dresses.heads(line)
+        self._bodies += 1
         if len(self._heads) < _HEADS:
             self._heads.update(found)
-        for head in reversed(found):
-            payload = _behind(line, head)
-            if dresses.begins_traceback(payload):
-                return b""
-            if self._shared(head) and dresses.tells(payload):
-                return head
-        return None
+        return found
 
-    def _sure_head(self, header: bytes, frame: bytes) -> bytes | None:
-        """The head that a traceback's header and its first frame share."""
-        frames = dresses.heads(frame)
-        for head in reversed(dresses.heads(header)):
-            if head in frames and dresses.begins_traceback(_behind(header, head)) and dresses.tells(_behind(frame, head)):
-                return head
-        return None
+    def _told(self, line: bytes, found: list[bytes]) -> list[bytes]:
+        """Those heads that nearly all lines share and behind which ``line`` shows that another program wrote it."""
+        shared = [head for head in reversed(found) if self._shared(head)]
+        return [
+            head for head in shared if dresses.begins_traceback(payload := _behind(line, head)) or dresses.tells(payload, line)
+        ]
+
+    def _wait(self, line: bytes, out: list[bytes]) -> None:
+        """A line behind one that told, where there were too few lines to be sure, or where a traceback had its header only."""
+        if not line.strip():
+            self._waiting.append(line)
+            if len(self._waiting) > _ENOUGH:
+                self._give_up(out)
+            return
+        found = self._count(line)
+        first = self._waiting[0]
+        both = [head for head in self._told(first, dresses.heads(first)) if head in found]
+        self._waiting.append(line)
+        if not both:
+            self._give_up(out)
+            return
+        header = dresses.begins_traceback(_behind(first, both[0]))
+        if dresses.tells(_behind(line, both[0]), line) or (not header and self._bodies >= _FEW):
+            self._go_on(both[0], out)
+        elif header:
+            self._give_up(out)
+
+    def _go_on(self, head: bytes, out: list[bytes]) -> None:
+        """What waited is a wrapper's."""
+        self._put_on(head)
+        waiting, self._waiting = self._waiting, []
+        for line in waiting:
+            self._wrapped(line, out)
+
+    def _give_up(self, out: list[bytes]) -> None:
+        """What waited goes on as it is."""
+        for line in self._waiting:
+            out += (line, b"\n")
+        self._waiting = []
 
     def _shared(self, head: bytes) -> bool:
         """Whether nearly all lines have ``head``."""
-        return self._bodies >= 3 and self._heads[head] >= self._bodies - max(1, self._bodies // 10)
+        return self._heads[head] >= self._bodies - self._bodies // 10
 
     def _suspected(self) -> None:
         """Attention ends: the head that nearly all lines had, if there is one."""
@@ -380,9 +415,12 @@ class Transport:
             self._dressed(line, out)
         if self._held:
             self._decide(out)
-        if self._waiting is not None:
-            out += (self._waiting, b"\n")
-            self._waiting = None
+        if self._waiting:
+            first = self._waiting[0]
+            sure = [head for head in self._told(first, dresses.heads(first)) if dresses.tells(_behind(first, head), first)]
+            if sure:
+                self._go_on(sure[0], out)
+            self._give_up(out)
 
 
 def _behind(line: bytes, head: bytes) -> bytes:
@@ -392,6 +430,6 @@ def _behind(line: bytes, head: bytes) -> bytes:
 
 def _kind(line: bytes) -> str | None:
     """The kind of a line that tells by itself that it is a record."""
-    if line.startswith(b"__CURSOR=") or line.startswith(b"__REALTIME_TIMESTAMP="):
+    if line.startswith((b"__CURSOR=", b"__REALTIME_TIMESTAMP=")):
         return _EXPORT
     return _RECORD if printed(line.rstrip()) is not None else None

@@ -7,22 +7,26 @@ numbers. Lines are held only from the first that ends exactly at such a column.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
 from diagnose.reading.prefixes import body_start
 
-_WIDTHS = frozenset((72, 76, 78, 79, 80, 100, 118, 119, 120, 128, 130, 131, 132, 140, 150, 160, 180, 200, 238, 239, 240))
+_WIDTHS = frozenset((72, 79, 80, 100, 120, 132, 160, 200, 240))
+_USUAL = frozenset((80, 100, 120, 132))
+"""One torn word is enough there."""
 _WIDEST = max(_WIDTHS)
 _MOST_HELD = 96
 _MOST_JOINED = 40
 _ATTENTIVE = 65536
 """bytes after which a source that showed no column has none"""
 _BEGINS = re.compile(
-    rb"\s*(?:Traceback \(most|File \"|at |\[?\d{1,4}[-/]\d\d[-/]\d\d[ T]\d|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b"
-    rb"|[\w.]+(?:Error|Exception|Warning): |[EWIF]\d{4} |\[\w*\d\]|[-=*#+|_~]{3}|[A-Za-z0-9][\w.-]*:\d+:\d+ \[|srun: |slurmstepd: "
-    rb"|\[ *\d+\.\d+\])"
+    rb"\s*(?:Traceback \(most|File \"|at |\[?\d{1,4}[-/]\d\d[-/]\d\d[ T]\d|[\w.]+(?:Error|Exception|Warning): |[EWIF]\d{4} "
+    rb"|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|\[\w*\d\]|[-=*#+|_~]{3}|[A-Za-z0-9][\w.-]*:\d+:\d+ \["
+    rb"|srun: |slurmstepd: |\[ *\d+\.\d+\])"
 )
+"""how lines of their own begin"""
 _SHAPE = re.compile(rb"[0-9]+")
 
 
@@ -78,9 +82,10 @@ class Unwrap:
 
     def _decide(self) -> list[bytes]:
         held = self._held
-        pairs = [(one, after) for one, after in zip(held, held[1:], strict=False) if _width(one) == self._longest]
+        pairs = [(one, after) for one, after in itertools.pairwise(held) if _width(one) == self._longest]
         torn = [_torn(one, after) for one, after in pairs]
-        if not any(part == 2 for part in torn) or sum(map(bool, torn)) < 0.6 * len(pairs):
+        words = torn.count(2)
+        if words < (1 if self._longest in _USUAL else 3) or sum(map(bool, torn)) < 0.6 * len(pairs):
             self.done = self._seen > _ATTENTIVE or len(held) >= _MOST_HELD
             return self._release()
         self.width, self._held = self._longest, []
@@ -122,5 +127,11 @@ def _torn(line: bytes, after: bytes) -> int:
         return 0
     if _SHAPE.sub(b"0", line[:8]) == _SHAPE.sub(b"0", after[:8]):
         return 0  # rows of a table
-    word = line[-1:].isalnum() and after[:1].isalnum()
+    if line.endswith(b"  "):
+        return 0  # filled up with blanks
+    end, begin = line[-1:], after[:1]
+    if begin.isalnum():
+        word = end.isalnum() and not (begin.isupper() and not end.isupper())
+    else:
+        word = begin in b",;:.)>]}%<" or (begin == b" " and after[1:2].isalnum() and end.isalnum())
     return 2 if word else 1
