@@ -97,7 +97,9 @@ def _off_numbers(line: bytes, dress: Dress) -> bytes | None:
 
 
 def _quotes(lines: Sequence[bytes]) -> Dress | None:
-    return ["quoted"] if _nearly_all(sum(_QUOTED.match(line) is not None for line in lines), lines) else None
+    cells = sum(b'","' in line for line in lines)
+    quoted = sum(_QUOTED.match(line) is not None for line in lines)
+    return ["quoted"] if _nearly_all(quoted, lines) and not _nearly_all(cells, lines) else None
 
 
 def _off_quotes(line: bytes, dress: Dress) -> bytes | None:
@@ -232,15 +234,16 @@ _ANOTHER = re.compile(
     rb"|terminate called |  what\(\):  |frame #\d+: |Fatal Python error: |Exception raised from \w"  # C++, faulthandler
     rb"|(?:slurmstepd|srun|mpirun|bash|sh): (?:error|line)\b|\S+\.py: error: |usage: \S+\.py "
     rb"|\S+\.cuh?:\d+: .{0,200}: block: \["  # an assertion in a kernel
-    rb"|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "  # what the interpreter prints last
 )
+_RAISED = re.compile(rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
+"""what the interpreter prints last, and what programs log at times"""
 _TIME = re.compile(rb"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d")
 
 
 def heads(line: bytes) -> list[bytes]:
     """All that may be a wrapper's head: beginnings of the body that say a level, with one digit for each number."""
     start = body_start(line[:400])
-    body = line[start : start + _LONGEST_HEAD]
+    body = line[start : start + _LONGEST_HEAD].partition(b"\r")[0]
     said = _SAYS_LEVEL.search(body)
     if said is None:
         return []
@@ -250,7 +253,7 @@ def heads(line: bytes) -> list[bytes]:
 
 def piped(line: bytes) -> bytes | None:
     """The head of ``line`` where it names the stream that a job's output came from."""
-    return next((head for head in heads(line) if _PIPED.search(head)), None)
+    return next((head for head in reversed(heads(line)) if _PIPED.search(head)), None)
 
 
 def off_head(line: bytes, head: re.Pattern[bytes]) -> bytes | None:
@@ -273,11 +276,16 @@ def pattern_of(head: bytes) -> re.Pattern[bytes]:
     return re.compile(text + (rb"(?:[ ]|\s*\Z)" if head.endswith(b" ") else b""))
 
 
-def tells(payload: bytes, line: bytes) -> bool:
+def surely_tells(payload: bytes, line: bytes) -> bool:
     """Whether what stands behind a head in ``line`` is what no program gives its own logger: a line that another one wrote."""
     if _FRAME.match(payload) is not None or _ANOTHER.match(payload) is not None:
         return True
     return _TIME.match(payload) is not None and _TIME.search(line, 0, len(line) - len(payload)) is not None
+
+
+def tells(payload: bytes, line: bytes) -> bool:
+    """The same, where enough lines share the head."""
+    return surely_tells(payload, line) or _RAISED.match(payload) is not None
 
 
 def begins_traceback(payload: bytes) -> bool:

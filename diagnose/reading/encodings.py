@@ -33,7 +33,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
         every = head[place::4]
         shares.append(every.count(0) / len(every))
     # Letters beyond ASCII have no zeros: half of them is enough where the other bytes have none.
-    seen = tuple(1 if share > 0.5 else 0 if share < 0.05 else -1 for share in shares)
+    seen = tuple(1 if share > 0.5 else 0 if share < 0.15 else -1 for share in shares)
     return _ZEROS.get(seen, ""), 0  # type: ignore[call-overload, no-any-return]
 
 

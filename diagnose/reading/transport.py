@@ -57,8 +57,8 @@ class Transport:
         self._head: bytes | None = None
         """of a wrapper; set aside from each line"""
         self._head_pattern: re.Pattern[bytes] | None = None
-        self._suspect: bytes | None = None
-        """a head that nearly all lines have, and nothing yet says that it is a wrapper's"""
+        self._suspects: list[bytes] = []
+        """heads that nearly all lines have, and nothing yet says that one is a wrapper's"""
         self._heads: Counter[bytes] = Counter()
         self._bodies = 0
         self._waiting: list[bytes] = []
@@ -106,7 +106,7 @@ class Transport:
             "held": [line.decode(text) for line in self._held],
             "dress": [self._dress, self._seen, self._carried],
             "head": None if self._head is None else self._head.decode(text),
-            "suspect": None if self._suspect is None else self._suspect.decode(text),
+            "suspects": [head.decode(text) for head in self._suspects],
             "heads": [[head.decode(text), count] for head, count in self._heads.items()],
             "bodies": self._bodies,
             "waiting": [line.decode(text) for line in self._waiting],
@@ -129,7 +129,7 @@ class Transport:
         self._held_bytes = sum(map(len, self._held))
         self._dress, self._seen, self._carried = state["dress"]
         self._put_on(raw(state["head"]))
-        self._suspect = raw(state["suspect"])
+        self._suspects = [head.encode("latin-1") for head in state["suspects"]]
         self._heads = Counter({head.encode("latin-1"): count for head, count in state["heads"]})
         self._bodies = state["bodies"]
         self._waiting = [line.encode("latin-1") for line in state["waiting"]]
@@ -151,7 +151,7 @@ class Transport:
 
     def _passes(self, data: bytes) -> bool:
         """Whether all of ``data`` goes on untouched."""
-        if self._works or self._suspect is not None or self._offset + len(data) >= self._until:
+        if self._works or self._suspects or self._offset + len(data) >= self._until:
             return False
         self._offset += len(data)
         return True
@@ -165,7 +165,7 @@ class Transport:
             begin = data.find(b"\n", at + max(0, self._until - self._offset - 1))
             if begin >= 0:
                 end = begin + 1
-        if self._suspect is not None:
+        if self._suspects:
             return self._watch(data, at, end, out)
         out.append(data[at:end])
         self._offset += end - at
@@ -174,21 +174,19 @@ class Transport:
         return end
 
     def _watch(self, data: bytes, at: int, end: int, out: list[bytes]) -> int:
-        """The same in a source with a suspected head: whole lines go on as far as none begins a traceback behind it."""
-        assert self._suspect is not None
+        """The same in a source with suspected heads: whole lines go on as far as none begins a traceback behind one."""
         last = data.rfind(b"\n", at, end) + 1 or at
         found = data.find(_TRACEBACK, at, last)
         while found >= 0:
             start = data.rfind(b"\n", at, found) + 1 or at
             stop = data.find(b"\n", found)
-            if _TRACEBACK in _behind(data[start:stop], self._suspect):
-                self._put_on(self._suspect)
-                self._suspect, last = None, start
+            if self._convicted(data[start:stop]):
+                last = start
                 break
             found = data.find(_TRACEBACK, stop, last)
         out.append(data[at:last])
         self._offset += last - at
-        if self._suspect is not None:
+        if self._suspects:
             if last < end:
                 self._rest = data[last:end]
             elif self._offset >= self._until:
@@ -237,7 +235,7 @@ class Transport:
         """Look closely at the next ``size`` bytes."""
         self._attentive = True
         self._until = self._offset + size
-        self._suspect = None
+        self._suspects = []
         self._heads.clear()
         self._bodies = 0
 
@@ -316,9 +314,7 @@ class Transport:
         if self._waiting:
             self._wait(line, out)
             return
-        if self._suspect is not None and _TRACEBACK in line and _TRACEBACK in _behind(line, self._suspect):
-            head, self._suspect = self._suspect, None
-            self._put_on(head)
+        if self._suspects and _TRACEBACK in line and self._convicted(line):
             self._wrapped(line, out)
             return
         if (self._attentive or self._dress is not None) and line.strip() and (head := self._notice(line)) is not None:
@@ -397,13 +393,21 @@ class Transport:
         return self._heads[head] >= self._bodies - self._bodies // 10
 
     def _suspected(self) -> None:
-        """Attention ends: the head that nearly all lines had, if there is one."""
+        """Attention ends: the heads that nearly all lines had."""
         if self._head is not None:
             return
-        shared = [head for head in self._heads if self._bodies >= _ENOUGH and self._shared(head)]
-        self._suspect = max(shared, key=len) if shared else None
+        self._suspects = [head for head in self._heads if self._bodies >= _ENOUGH and self._shared(head)]
         self._heads.clear()
         self._bodies = 0
+
+    def _convicted(self, line: bytes) -> bool:
+        """Whether ``line`` begins a traceback behind a suspected head, which is a wrapper's from now on."""
+        head = next((head for head in self._suspects if dresses.begins_traceback(_behind(line, head))), None)
+        if head is None:
+            return False
+        self._suspects = []
+        self._put_on(head)
+        return True
 
     def _put_on(self, head: bytes | None) -> None:
         self._head = head
@@ -417,7 +421,9 @@ class Transport:
             self._decide(out)
         if self._waiting:
             first = self._waiting[0]
-            sure = [head for head in self._told(first, dresses.heads(first)) if dresses.tells(_behind(first, head), first)]
+            sure = [
+                head for head in self._told(first, dresses.heads(first)) if dresses.surely_tells(_behind(first, head), first)
+            ]
             if sure:
                 self._go_on(sure[0], out)
             self._give_up(out)
