@@ -16,7 +16,12 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
     (codecs.BOM_UTF8, ""),
 )
-_ZEROS = {(0, 1, 0, 1): "utf-16-le", (1, 0, 1, 0): "utf-16-be", (0, 1, 1, 1): "utf-32-le", (1, 1, 1, 0): "utf-32-be"}
+_ZEROS: dict[tuple[int, ...], str] = {
+    (0, 1, 0, 1): "utf-16-le",
+    (1, 0, 1, 0): "utf-16-be",
+    (0, 1, 1, 1): "utf-32-le",
+    (1, 1, 1, 0): "utf-32-be",
+}
 """which bytes of four are (nearly) always zero (1) -> the encoding"""
 _TELLS = 256
 
@@ -34,7 +39,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
         shares.append(every.count(0) / len(every))
     # Letters beyond ASCII have no zeros: half of them is enough where the other bytes have none.
     seen = tuple(1 if share > 0.5 else 0 if share < 0.15 else -1 for share in shares)
-    return _ZEROS.get(seen, ""), 0  # type: ignore[call-overload, no-any-return]
+    return _ZEROS.get(seen, ""), 0
 
 
 class Decoder:
