@@ -61,10 +61,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The suite neither uses nor fills the cache of the person who runs it. Processes side by side share one."""
+    """The suite neither uses nor fills the cache of the person who runs it. Processes side by side share one.
+
+    ``./test quick`` keeps one between its runs (DIAGNOSE_TEST_CACHE): compiling all rules takes longer than its tests.
+    """
     before = os.environ.get("DIAGNOSE_CACHE")
     base = tmp_path_factory.getbasetemp()
-    folder = base.parent / "cache" if "PYTEST_XDIST_WORKER" in os.environ else tmp_path_factory.mktemp("cache")
+    kept = os.environ.get("DIAGNOSE_TEST_CACHE")
+    if kept:
+        folder = Path(kept)
+    else:
+        folder = base.parent / "cache" if "PYTEST_XDIST_WORKER" in os.environ else tmp_path_factory.mktemp("cache")
     os.environ["DIAGNOSE_CACHE"] = str(folder)
     if "PYTEST_XDIST_WORKER" in os.environ:
         _compile_rules(folder)
@@ -77,7 +84,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def _compile_rules(folder: Path) -> None:
     """Processes side by side would all compile the same rules first, for each engine: one compiles, the others do the next."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for how in (fcntl.LOCK_NB, 0):
         for engine in ("", "wheel"):
             done = folder / f".compiled-{engine}"

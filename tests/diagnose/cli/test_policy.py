@@ -24,7 +24,7 @@ def test_check_names_every_line_that_is_wrong(diagnose: Run, tmp_path: Path) -> 
     assert done.returncode == 1
     assert done.stdout.splitlines()[0].startswith("site.yaml:1: mode: 'off' is no mode; use observe")
     assert done.stdout.splitlines()[1].startswith(
-        "site.yaml:3: limits.isolation_per_hour: there is no such clause; those here are"
+        "site.yaml:3: limits.isolation_per_hour: there is no such clause; did you mean isolations_per_hour? those here are"
     )
     told = [json.loads(line) for line in diagnose("policy", "check", "site.yaml", "--json").stdout.splitlines()]
     assert [one["where"] for one in told] == ["site.yaml:1", "site.yaml:3"]
