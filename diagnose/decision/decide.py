@@ -27,7 +27,7 @@ from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.recurrence import alike_at_startup, fruitless, same_place
 from diagnose.decision.result import DAY_S, RESTARTS, Decision, span
-from diagnose.decision.signals import MACHINES, SOFT, against
+from diagnose.decision.signals import accuses, against
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Report, RestartFrom
 
@@ -76,7 +76,7 @@ def _acted_already(case: Case) -> None:
     begun = [one for one in mine if one.state in _UNDER_WAY]
     if begun:
         last = max(begun, key=lambda one: one.at)
-        named = set(case.diagnosis.suspects.nodes) if case.diagnosis.reason in MACHINES | SOFT else set()
+        named = set(case.diagnosis.suspects.nodes) if accuses(case.diagnosis.reason) else set()
         wrong = tuple(sorted({node for one in begun for node in one.nodes} - named))
         case.settled = True
         said = f"Attempt {case.attempt} was answered by {last.kind} ({last.state})."

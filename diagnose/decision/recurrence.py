@@ -10,12 +10,9 @@ from collections.abc import Sequence
 
 from diagnose.decision.history import History, PastAction, PastAttempt
 from diagnose.decision.policy import Budget, Policy
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Diagnosis
 
-_NOT_THE_DATA = frozenset({
-    "nvlink_error", "ecc_error", "gpu_fell_off_bus", "node_failure", "network_error", "connection_error", "storage_error",
-    "preempted", "import_error", "syntax_error", "argument_error", "permission_error", "model_loading_error", "healthy",
-})  # fmt: skip
 _NOT_TRAINING = frozenset({"start-up", "save a checkpoint", "load a checkpoint", "evaluate"})
 
 
@@ -59,7 +56,7 @@ def alike_at_startup(attempts: Sequence[PastAttempt]) -> int:
 def same_place(attempts: Sequence[PastAttempt], policy: Policy) -> PastAttempt | None:
     """An earlier attempt that failed alike at the same step in the middle of its training: then it is the data's."""
     last = attempts[-1]
-    if last.last_step is None or last.reason in _NOT_THE_DATA or last.phase in _NOT_TRAINING or _at_startup(last):
+    if last.last_step is None or shipped_taxonomy().has(last.reason, "not_the_data") or last.phase in _NOT_TRAINING or _at_startup(last):
         return None
     for one in reversed(attempts[:-1]):
         alike = one.group == last.group if one.group and last.group else one.reason == last.reason

@@ -22,13 +22,10 @@ from dataclasses import dataclass
 from diagnose.decision.bursts import burst_at
 from diagnose.decision.history import Cluster, Failure, History, latest_check
 from diagnose.decision.policy import Policy
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Diagnosis
 
 XID = re.compile(r"NVRM: .{0,80}?Xid \((?:PCI:)?[0-9a-fA-F:.]+\): (\d{1,4})\b")
-MACHINES = frozenset({"nvlink_error", "cuda_error", "node_failure", "ecc_error", "gpu_fell_off_bus", "network_error"})
-"""reasons that are a machine's whatever the job does"""
-SOFT = frozenset({"nccl_timeout", "nccl_remote_error", "hang", "native_crash", "connection_error"})
-"""reasons that may be a machine's"""
 _OFTEN = 2
 """so many accusations count although a node check cleared each: there are faults that a check does not find"""
 
@@ -43,12 +40,22 @@ class Signal:
     said: str
 
 
+def accuses(reason: str) -> bool:
+    """Whether a failure of this reason may speak against the nodes that it names."""
+    taxonomy = shipped_taxonomy()
+    return taxonomy.has(reason, "machine") or taxonomy.has(reason, "soft")
+
+
+def _of_machines(reason: str) -> bool:
+    return shipped_taxonomy().has(reason, "machine")
+
+
 def against(
     diagnosis: Diagnosis, job: str, attempt: int, history: History, cluster: Cluster | None, policy: Policy, now: float
 ) -> list[Signal]:
     """All signals about the nodes that the diagnosis names."""
     named = list(dict.fromkeys(diagnosis.suspects.nodes))
-    if diagnosis.reason not in MACHINES | SOFT or not named or len(named) > policy.signals.named_most:
+    if not accuses(diagnosis.reason) or not named or len(named) > policy.signals.named_most:
         return []
     found: list[Signal] = []
     for node in named:
@@ -103,7 +110,7 @@ def _said_before(
         and begin <= failure.at <= now
         and (failure.job, failure.attempt) != (job, attempt)
         and failure.by != "agent"
-        and failure.reason in MACHINES | SOFT
+        and accuses(failure.reason)
         and len(set(failure.suspects)) <= policy.signals.named_most
         and (failure.job != job or _is_the_nodes(node, failure, diagnosis, history))
         and not burst_at(failure, history.failures, policy)
@@ -121,7 +128,7 @@ def _said_before(
 
 def _is_the_nodes(node: str, failure: Failure, diagnosis: Diagnosis, history: History) -> bool:
     """Whether an earlier failure of the same job speaks against the node rather than the job."""
-    if failure.reason in MACHINES and diagnosis.reason in MACHINES:
+    if _of_machines(failure.reason) and _of_machines(diagnosis.reason):
         return True
     elsewhere = any(a.group == diagnosis.group and a.suspects and node not in a.suspects for a in history.attempts if a.group)
     well = any(a.nodes and node not in a.nodes and (a.progress_s or 0) > 0 for a in history.attempts)

@@ -6,11 +6,18 @@ import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from diagnose import cache
 from diagnose.errors import RuleError
 from diagnose.knowledge import shipped
+
+
+PROPERTIES: Final = (
+    "machine", "soft", "witness", "nameless", "stop", "of_a_stop", "kills", "stated", "numbers", "course", "not_the_data",
+    "seen_from_above", "reached",
+)  # fmt: skip
+"""what a reason may be; ``rules/taxonomy.yaml`` says what each means"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,16 @@ class Taxonomy:
     kinds: tuple[str, ...]
     severities: tuple[str, ...]
     actions: tuple[str, ...]
+    properties: dict[str, frozenset[str]]
+    """property -> the reasons that have it"""
+
+    def has(self, reason: str, name: str) -> bool:
+        """Whether ``reason`` has the property ``name``."""
+        return reason in self.properties[name]
+
+    def depth(self, layer: str | None) -> int:
+        """How far from the metal a layer is; what has none is the user's."""
+        return self.layers.index(layer) if layer in self.layers else len(self.layers) - 1
 
 
 @functools.cache
@@ -54,10 +71,28 @@ def _taxonomy(data: dict[str, Any], path: Path) -> Taxonomy:
             kinds=tuple(data["kinds"]),
             severities=tuple(data["severities"]),
             actions=tuple(data["actions"]),
+            properties=_properties(data, path),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RuleError(
             f"the taxonomy lacks a part: {error}",
             where=str(path),
-            remedy="it needs categories, layers, kinds, severities and actions",
+            remedy="it needs categories, layers, kinds, severities, actions and properties",
         ) from None
+
+
+def _properties(data: dict[str, Any], path: Path) -> dict[str, frozenset[str]]:
+    known = {reason for reasons in data["categories"].values() for reason in reasons}
+    said = data["properties"]
+    for name, reasons in said.items():
+        if name not in PROPERTIES:
+            raise RuleError(
+                f"unknown property {name!r} of reasons", where=str(path), remedy=f"use one of: {', '.join(PROPERTIES)}"
+            )
+        if strange := [reason for reason in reasons if reason not in known]:
+            raise RuleError(
+                f"the property {name} names {strange[0]!r}, which is no reason",
+                where=str(path),
+                remedy="enter it under a category",
+            )
+    return {name: frozenset(said.get(name, ())) for name in PROPERTIES}

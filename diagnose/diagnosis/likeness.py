@@ -1,0 +1,162 @@
+"""Whether a line sounds like a failure, whoever printed it and in whatever language: no rule needs to know the line.
+
+What counts is generic: a logger's level, an exception's name, an exit status, words of failure. What takes it back is generic
+too: a level that every line of the source carries, a count of zero, a list of possible causes, a hint, an interpreter's warning.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+HEAD: Final = 100
+"""so far into a line a logger's level is looked for"""
+
+_FATAL_LEVEL = re.compile(
+    r"\b(?:FATAL|CRITICAL|EMERG(?:ENCY)?|PANIC|SEVERE)\b|^\W{0,3}[FC]\d{4} \d\d:|(?i:\blevel\W{1,3}(?:fatal|critical|panic)\b)"
+    r"|(?m:^)(?:fatal|Fatal)(?: error)?: "
+)
+_ERROR_LEVEL = re.compile(
+    r"\bERR(?:OR)?\b|^\W{0,3}E\d{3,4} \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]|^(?:[\w./-]+: ){0,2}(?:error|Error): "
+    r"|(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
+)
+_SOFT_LEVEL = re.compile(
+    r"\b(?:WARN(?:ING)?|INFO|NOTICE|DEBUG|TRACE)\b|^\W{0,3}[WID]\d{3,4} \d\d:|(?i:\blevel\W{1,3}(?:warn(?:ing)?|info|debug)\b)"
+    r"|\[(?:warn(?:ing)?|info|debug|notice)\]|^(?:[\w./-]+: )?(?:warning|Warning|note|Note): "
+)
+_EXCEPTION = re.compile(
+    r"(?<![\w/])(?:[A-Za-z_]\w*(?:\.|::))*[A-Z]\w*(?:Error|Exception|Failure|Fault|Panic|Timeout|Interrupt)\b(?=\W*(?::|$|\())"
+    r"|\bpanic: |panicked at |terminate called |goroutine \d+ \[running\]|Exception in thread |ERROR: LoadError: |\bCaused by: "
+    r"|\bUnhandled (?:exception|rejection)|Uncaught "
+)
+_EXIT = re.compile(
+    r"(?i)\b(?:exit(?:ed|ing|s)?|exit[ _-]?(?:code|status|value)|return(?:ed)?[ _-]?(?:code|status|value)|rc|status|failed|ended"
+    r"|terminated|finished)\b(?:[ _](?:with|on|by|code|status|is|was|value|non-zero|error|return|exit|abnormally|due to))*"
+    r"[ :=('\"]{1,4}(?P<code>-?\d{1,3})(?![\d.%/:x-])"
+    r"|\b(?:killed|terminated|died|crashed|exited|ended|caught|received) (?:by|with|on|due to|from)? ?(?:<?Signals?\.?|signal|SIG)"
+    r"[ :=#]?(?P<signal>\w+)|\bnon-?zero exit\b|\bexited abnormally\b"
+)
+_WORDS = re.compile(
+    r"(?i)\b(?:error|errors|fail(?:s|ed|ure|ures|ing)?|fatal(?:ly)?|abort(?:s|ed|ing)?|kill(?:ed|ing)|crash(?:ed|es|ing)?|cannot|can't"
+    r"|could ?n[o']t|couldn't|unable to|unrecoverable|denied|refused|rejected|timed?[ -]?out|timeout|not found|no such|invalid"
+    r"|unreachable|corrupt(?:ed|ion)?|terminated|terminating|panic(?:ked)?|segfault|segmentation fault|core dumped|lost|not responding"
+    r"|out of memory|oom|exceeded|insufficient|exhausted|disconnected|unavailable|unhealthy|evicted|preempt(?:ed|ion|ing)?"
+    r"|cancell?ed|interrupted|undefined|unexpected(?:ly)?|illegal|unsupported|not supported|does not exist|doesn't exist|hung|hang"
+    r"|stuck|stalled|deadlock|fault|revoked|expired|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
+)
+_NOTHING = re.compile(
+    r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?)\b|\b(?:errors?|failures?|failed|fails?|errs|lost|"
+    r"skipped|timeouts?|retries)\b\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\})(?![\w.])|\b\w*(?:error|err|loss)\w*\W{1,3}\d+\.\d+"
+    r"|\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?(?:errors?|failures?)\b[ =:_]"
+    r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry|\bretry(?:ing)?\b|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
+    r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
+)
+_LISTED = re.compile(
+    r"(?i)\b(?:(?:possible|common|potential|likely|typical|frequent) (?:causes?|reasons?|solutions?|fix(?:es)?)|causes? includes?"
+    r"|reasons? includes?|(?:one|any|some) of the following|(?:could|may|might|can) (?:also )?(?:be|have been|indicate|mean|happen|occur)\b"
+    r"|usually|typically|often (?:caused|means|due)|commonly|for example|e\.g\.|such as)"
+)
+_HINT = re.compile(
+    r"(?i)^\W*(?:hint|tip|note|help|suggestion|solution|see(?: also)?|try|please|consider|make sure|check (?:that|whether|if|your|the)"
+    r"|you (?:can|may|might|should|must)|to (?:fix|avoid|resolve|suppress|disable|enable|install|use|run)|if you|if the|for more"
+    r"|(?:pip3?|conda|apt(?:-get)?|sudo|brew) install|run `|set the|refer to|visit|in order to|ensure)\b"
+)
+_BULLET = re.compile(r"^\s*(?:[-*•·]|\(?\d{1,2}[.)])\s+\S")
+_WARNING = re.compile(r"\b(?:[A-Z]\w*Warning|UserWarning|Warning): |:\d+: \w*Warning\b|^\s*warnings\.warn\(")
+_QUOTED = re.compile(r"^\s*(?:#|//|>>> |\$ |\+{1,3} |raise |return |print\(|logger?\.|log\.|assert |if |elif |except |echo )")
+_TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
+
+
+class Likeness(NamedTuple):
+    """How a line sounds. All are 0 or 1."""
+
+    fatal: int = 0
+    """a logger's highest level"""
+    error: int = 0
+    """a logger's level of errors"""
+    soft: int = 0
+    """a logger's level below that: warning, information"""
+    exception: int = 0
+    """an exception's name, of any language"""
+    exit: int = 0
+    """an exit status other than 0, or a signal"""
+    words: int = 0
+    """words of failure"""
+    listed: int = 0
+    """a possibility rather than a fact"""
+    hint: int = 0
+    """advice to a person"""
+    warning: int = 0
+    """an interpreter's or a compiler's warning"""
+    quoted: int = 0
+    """a line of a program or a command rather than what it printed"""
+
+    @property
+    def sounds(self) -> bool:
+        """Whether there is anything of a failure in it."""
+        return bool(self.fatal or self.error or self.exception or self.exit or self.words)
+
+
+CALM = Likeness()
+
+
+def likeness(text: str, body: str) -> Likeness:
+    """How a line sounds. ``text`` is the line, ``body`` is it without what stands before the message."""
+    head = text[:HEAD]
+    fatal = _FATAL_LEVEL.search(head) is not None
+    error = not fatal and _ERROR_LEVEL.search(head) is not None
+    exception = _EXCEPTION.search(body) is not None
+    leaves = _leaves(body)
+    words = _WORDS.search(body) is not None
+    if not (fatal or error or exception or leaves or words):
+        return CALM
+    soft = not fatal and not error and _SOFT_LEVEL.search(head) is not None
+    if _NOTHING.search(body) is not None:
+        words = exception = False
+    return Likeness(
+        int(fatal),
+        int(error),
+        int(soft),
+        int(exception),
+        int(leaves),
+        int(words),
+        int(listed(body)),
+        int(_HINT.match(body) is not None),
+        int(is_warning(body)),
+        int(_QUOTED.match(body) is not None),
+    )
+
+
+def level(text: str) -> str | None:
+    """The logger's level that stands in a line, as a word: ``fatal``, ``error``, ``soft``."""
+    head = text[:HEAD]
+    if _FATAL_LEVEL.search(head):
+        return "fatal"
+    if _ERROR_LEVEL.search(head):
+        return "error"
+    return "soft" if _SOFT_LEVEL.search(head) else None
+
+
+def is_warning(body: str) -> bool:
+    """Whether an interpreter or a compiler warns there."""
+    return "arning" in body and _WARNING.search(body[:400]) is not None
+
+
+def listed(body: str) -> bool:
+    """Whether the line names possibilities."""
+    return _LISTED.search(body[:300]) is not None
+
+
+def bullet(body: str) -> bool:
+    """Whether the line is one of a list."""
+    return _BULLET.match(body) is not None
+
+
+def _leaves(body: str) -> bool:
+    found = _EXIT.search(body)
+    while found is not None:
+        code = found["code"]
+        if code is None or int(code) != 0:
+            return True
+        found = _EXIT.search(body, found.end())
+    return False
