@@ -250,24 +250,35 @@ def evaluate(
     for label in labels(corpus):
         if only not in label.file:
             continue
-        found = find([str(corpus / label.file)])
-        if not found.sources:
-            problem = found.problems[0] if found.problems else None
-            raise problem or SourceError("no such log", where=str(corpus / label.file), remedy="mend labels.tsv")
-        job = Job(label.file, found.sources, matcher)
-        for number, source in enumerate(found.sources):
-            for chunk in source.chunks():
-                job.feed(number, chunk)
-            job.close(number)
+        job = job_of(corpus, label, matcher)
         report = job.report()
-        verdict = judge(label, report, found.sources)
+        verdict = judge(label, report, job.sources)
         if ask is not None:
             second = ask(report, job.evidence())
-            _, near = _placed(label, second.line, found.sources)
+            _, near = _placed(label, second.line, job.sources)
             second = replace(second, before=verdict, line_near=near)
-            verdict = replace(judge(label, second.report, found.sources), second=second)
+            verdict = replace(judge(label, second.report, job.sources), second=second)
         yield verdict
         job.compression.kept.close()
+
+
+def job_of(corpus: Path, label: Label, matcher: Matcher) -> Job:
+    """The job of a case, read to its end."""
+    found = find([str(corpus / label.file)])
+    if not found.sources:
+        problem = found.problems[0] if found.problems else None
+        raise problem or SourceError("no such log", where=str(corpus / label.file), remedy="mend labels.tsv")
+    job = Job(label.file, found.sources, matcher)
+    for number, source in enumerate(found.sources):
+        for chunk in source.chunks():
+            job.feed(number, chunk)
+        job.close(number)
+    return job
+
+
+def placed(label: Label, line: tuple[str, int], sources: Sequence[Source]) -> bool:
+    """Whether a line is the one that the label names, or of the same traceback."""
+    return any(_placed(label, line, sources))
 
 
 def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:

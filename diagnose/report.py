@@ -62,10 +62,21 @@ class Failure(_Part):
     line: EvidenceLine
 
 
+class Alternative(_Part):
+    """Another answer that was weighed."""
+
+    category: str
+    reason: str
+    confidence: float
+    line: EvidenceLine | None = None
+    """null for the answer that nothing failed"""
+
+
 class Diagnosis(_Part):
     category: str = "unknown"
     reason: str = "unknown"
     confidence: float = 0.0
+    """how often an answer like this one is right"""
     by: Literal["rule", "agent", "detector", "none"] = "none"
     rule: str | None = None
     root_cause: EvidenceLine | None = None
@@ -84,6 +95,10 @@ class Diagnosis(_Part):
     """failures that do not follow from the root cause, in order"""
     recovered: list[EvidenceLine] = Field(default_factory=list)
     """what failed and was overcome"""
+    alternatives: list[Alternative] = Field(default_factory=list)
+    """other answers, the likeliest first"""
+    doubt: list[str] = Field(default_factory=list)
+    """what speaks against the answer, and what is missing, in sentences"""
     notes: list[str] = Field(default_factory=list)
     lines_not_read: int = 0
     """kept lines that the diagnosis left out, for there were too many"""

@@ -24,8 +24,8 @@ from diagnose.agent.incidents import Incident, Incidents, Similar, Vectors
 from diagnose.agent.retrieval import Material, choose, likely
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.evidence import Event, Evidence, normal
-from diagnose.diagnosis.faults import Fault
-from diagnose.diagnosis.root_cause import group_of
+from diagnose.diagnosis.explain import group_of
+from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.model import prompts
 from diagnose.model.answers import Answer, Ask
@@ -350,7 +350,7 @@ class _Case:
         cited = [self._line(number, "context", opinion.root) for number in opinion.evidence]
         known = {(line.source, line.line) for line in (root, *cited)}
         rest = [self._again(line, opinion.root) for line in before.evidence if (line.source, line.line) not in known]
-        fault = Fault(self.material.events[opinion.root], None, opinion.reason, 0, False, False)
+        fault = Hypothesis(self.material.events[opinion.root], None, opinion.reason, 0, False, False)
         category = shipped_taxonomy().category_of[opinion.reason]
         diagnosis = before.model_copy(
             update={

@@ -163,6 +163,7 @@ class Course:
         self._steps = steps
         self._step_lines = [line for line, _ in steps]
         self._last_line, self._last_step = last_line, last_step
+        self._least_behind = list(accumulate((step for _, step in reversed(steps)), min))
 
     def signs_after(self, line: int) -> int:
         """How many signs of progress (a step, a loss, a progress bar that moved) stand behind ``line``, about."""
@@ -177,6 +178,15 @@ class Course:
         if before is None or self._last_step is None or self._last_line <= line:
             return 0.0
         return self._last_step - before
+
+    def begins_anew(self, line: int) -> bool:
+        """Whether steps behind ``line`` fall back behind those before it, or are the first at all: a process was started
+        anew."""
+        at = bisect_right(self._step_lines, line)
+        if at == len(self._steps):
+            return False
+        before = self._steps[at - 1][1] if at else None
+        return before is None or self._least_behind[len(self._steps) - at - 1] < before
 
     def step_at(self, line: int) -> float | None:
         """The last step told before ``line``, about."""

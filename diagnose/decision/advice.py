@@ -10,7 +10,7 @@ from diagnose.decision.checkpoints import newest, stretch
 from diagnose.decision.history import Checkpoint
 from diagnose.decision.policy import Policy
 from diagnose.diagnosis.detectors.course import Anomaly
-from diagnose.diagnosis.root_cause import Finding
+from diagnose.diagnosis.finding import Finding
 from diagnose.report import Action, RestartFrom
 
 _OWN_NAME = re.compile(

@@ -56,7 +56,12 @@ def alike_at_startup(attempts: Sequence[PastAttempt]) -> int:
 def same_place(attempts: Sequence[PastAttempt], policy: Policy) -> PastAttempt | None:
     """An earlier attempt that failed alike at the same step in the middle of its training: then it is the data's."""
     last = attempts[-1]
-    if last.last_step is None or shipped_taxonomy().has(last.reason, "not_the_data") or last.phase in _NOT_TRAINING or _at_startup(last):
+    if (
+        last.last_step is None
+        or shipped_taxonomy().has(last.reason, "not_the_data")
+        or last.phase in _NOT_TRAINING
+        or _at_startup(last)
+    ):
         return None
     for one in reversed(attempts[:-1]):
         alike = one.group == last.group if one.group and last.group else one.reason == last.reason

@@ -1,7 +1,8 @@
 """Whether a line sounds like a failure, whoever printed it and in whatever language: no rule needs to know the line.
 
 What counts is generic: a logger's level, an exception's name, an exit status, words of failure. What takes it back is generic
-too: a level that every line of the source carries, a count of zero, a list of possible causes, a hint, an interpreter's warning.
+too: a level that every line of the source carries, a count of zero, a list of possible causes, a hint, an interpreter's
+warning.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ _FATAL_LEVEL = re.compile(
     r"|(?m:^)(?:fatal|Fatal)(?: error)?: "
 )
 _ERROR_LEVEL = re.compile(
-    r"\bERR(?:OR)?\b|^\W{0,3}E\d{3,4} \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]|^(?:[\w./-]+: ){0,2}(?:error|Error): "
+    r"\bERR(?:OR)?\b|^\W{0,3}E\d{3,4} \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
+    r"|^(?:[\w./-]+: ){0,2}(?:error|Error): "
     r"|(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
 )
 _SOFT_LEVEL = re.compile(
-    r"\b(?:WARN(?:ING)?|INFO|NOTICE|DEBUG|TRACE)\b|^\W{0,3}[WID]\d{3,4} \d\d:|(?i:\blevel\W{1,3}(?:warn(?:ing)?|info|debug)\b)"
+    r"\b(?:WARN(?:ING)?|INFO|NOTICE|DEBUG|TRACE|Warning|Normal)\b|^\W{0,3}[WID]\d{3,4} \d\d:"
+    r"|(?i:\blevel\W{1,3}(?:warn(?:ing)?|info|debug)\b)"
     r"|\[(?:warn(?:ing)?|info|debug|notice)\]|^(?:[\w./-]+: )?(?:warning|Warning|note|Note): "
 )
 _EXCEPTION = re.compile(
@@ -30,35 +33,45 @@ _EXCEPTION = re.compile(
     r"|\bUnhandled (?:exception|rejection)|Uncaught "
 )
 _EXIT = re.compile(
-    r"(?i)\b(?:exit(?:ed|ing|s)?|exit[ _-]?(?:code|status|value)|return(?:ed)?[ _-]?(?:code|status|value)|rc|status|failed|ended"
+    r"(?i)\b(?:exit(?:ed|ing|s)?|exit[ _-]?(?:code|status|value)|return(?:ed)?[ _-]?(?:code|status|value)"
+    r"|rc|status|failed|ended"
     r"|terminated|finished)\b(?:[ _](?:with|on|by|code|status|is|was|value|non-zero|error|return|exit|abnormally|due to))*"
     r"[ :=('\"]{1,4}(?P<code>-?\d{1,3})(?![\d.%/:x-])"
-    r"|\b(?:killed|terminated|died|crashed|exited|ended|caught|received) (?:by|with|on|due to|from)? ?(?:<?Signals?\.?|signal|SIG)"
+    r"|\b(?:killed|terminated|died|crashed|exited|ended|caught|received) (?:by|with|on|due to"
+    r"|from)? ?(?:<?Signals?\.?|signal|SIG)"
     r"[ :=#]?(?P<signal>\w+)|\bnon-?zero exit\b|\bexited abnormally\b"
 )
 _WORDS = re.compile(
     r"(?i)\b(?:error|errors|fail(?:s|ed|ure|ures|ing)?|fatal(?:ly)?|abort(?:s|ed|ing)?|kill(?:ed|ing)|crash(?:ed|es|ing)?|cannot|can't"
     r"|could ?n[o']t|couldn't|unable to|unrecoverable|denied|refused|rejected|timed?[ -]?out|timeout|not found|no such|invalid"
-    r"|unreachable|corrupt(?:ed|ion)?|terminated|terminating|panic(?:ked)?|segfault|segmentation fault|core dumped|lost|not responding"
+    r"|unreachable|corrupt(?:ed|ion)?|terminated|terminating|panic(?:ked)?|segfault|segmentation fault"
+    r"|core dumped|lost|not responding"
     r"|out of memory|oom|exceeded|insufficient|exhausted|disconnected|unavailable|unhealthy|evicted|preempt(?:ed|ion|ing)?"
-    r"|cancell?ed|interrupted|undefined|unexpected(?:ly)?|illegal|unsupported|not supported|does not exist|doesn't exist|hung|hang"
+    r"|cancell?ed|interrupted|undefined|unexpected(?:ly)?|illegal|unsupported|not supported|does not exist"
+    r"|doesn't exist|hung|hang"
     r"|stuck|stalled|deadlock|fault|revoked|expired|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
 )
 _NOTHING = re.compile(
-    r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?)\b|\b(?:errors?|failures?|failed|fails?|errs|lost|"
+    r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?)\b|\b(?:errors?"
+    r"|failures?|failed|fails?|errs|lost|"
     r"skipped|timeouts?|retries)\b\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\})(?![\w.])|\b\w*(?:error|err|loss)\w*\W{1,3}\d+\.\d+"
     r"|\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?(?:errors?|failures?)\b[ =:_]"
-    r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry|\bretry(?:ing)?\b|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
+    r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry|\bretry(?:ing)?\b"
+    r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
 )
 _LISTED = re.compile(
-    r"(?i)\b(?:(?:possible|common|potential|likely|typical|frequent) (?:causes?|reasons?|solutions?|fix(?:es)?)|causes? includes?"
-    r"|reasons? includes?|(?:one|any|some) of the following|(?:could|may|might|can) (?:also )?(?:be|have been|indicate|mean|happen|occur)\b"
+    r"(?i)\b(?:(?:possible|common|potential|likely|typical|frequent) (?:causes?|reasons?|solutions?"
+    r"|fix(?:es)?)|causes? includes?"
+    r"|reasons? includes?|(?:one|any|some) of the following|(?:could|may|might|can) (?:also )?(?:be"
+    r"|have been|indicate|mean|happen|occur)\b"
     r"|usually|typically|often (?:caused|means|due)|commonly|for example|e\.g\.|such as)"
 )
 _HINT = re.compile(
-    r"(?i)^\W*(?:hint|tip|note|help|suggestion|solution|see(?: also)?|try|please|consider|make sure|check (?:that|whether|if|your|the)"
-    r"|you (?:can|may|might|should|must)|to (?:fix|avoid|resolve|suppress|disable|enable|install|use|run)|if you|if the|for more"
+    r"(?i)^\W*(?:hint|tip|note|help|suggestion|solution|see(?: also)?|try|please|consider|make sure"
+    r"|check (?:that|whether|if|your|the)"
+    r"|you (?:can|may|might|should|must)|to (?:fix|avoid|resolve|suppress|disable|enable|install|use|run)"
+    r"|if you|if the|for more"
     r"|(?:pip3?|conda|apt(?:-get)?|sudo|brew) install|run `|set the|refer to|visit|in order to|ensure)\b"
 )
 _BULLET = re.compile(r"^\s*(?:[-*•·]|\(?\d{1,2}[.)])\s+\S")

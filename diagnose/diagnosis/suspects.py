@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from diagnose.diagnosis.evidence import Evidence
-from diagnose.diagnosis.faults import Fault, captures
+from diagnose.diagnosis.hypotheses import Hypothesis, captures
 from diagnose.diagnosis.topology import Ended, Topology, expand, numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 
@@ -49,7 +49,9 @@ class Suspects:
         self.gpus = list(dict.fromkeys(self.gpus))
 
 
-def suspects(root: Fault, same: Sequence[Fault], faults: Sequence[Fault], evidence: Evidence, topology: Topology) -> Suspects:
+def suspects(
+    root: Hypothesis, same: Sequence[Hypothesis], faults: Sequence[Hypothesis], evidence: Evidence, topology: Topology
+) -> Suspects:
     """Who is to be looked at for ``root``. ``same`` are the faults that say the very same, ``faults`` all of them."""
     taxonomy = shipped_taxonomy()
     depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
@@ -74,7 +76,7 @@ def suspects(root: Fault, same: Sequence[Fault], faults: Sequence[Fault], eviden
     return found
 
 
-def named(faults: Sequence[Fault], evidence: Evidence, depth: dict[str, int]) -> Suspects:
+def named(faults: Sequence[Hypothesis], evidence: Evidence, depth: dict[str, int]) -> Suspects:
     """Whom these lines name, or who printed them."""
     found = Suspects()
     for fault in faults[:_MOST_NAMED]:
@@ -104,7 +106,7 @@ def _gpus_in(text: str) -> list[str]:
     return _PCI.findall(text)[:1] or _GPU.findall(text)[:1]
 
 
-def _ended(root: Fault, topology: Topology) -> list[Ended]:
+def _ended(root: Hypothesis, topology: Topology) -> list[Ended]:
     """The processes whose end is the root, or that a launcher blames."""
     here = [end for end in topology.ended if (end.source, end.line) == (root.event.source, root.event.line)]
     if here:
@@ -124,7 +126,7 @@ def _mapped(found: Suspects, topology: Topology) -> None:
         found.nodes = [topology.host_of[rank] for rank in found.ranks if rank in topology.host_of]
 
 
-def _around(found: Suspects, told: Sequence[Fault], evidence: Evidence, layer: int, depth: dict[str, int]) -> None:
+def _around(found: Suspects, told: Sequence[Hypothesis], evidence: Evidence, layer: int, depth: dict[str, int]) -> None:
     """What the lines beside the message still name."""
     for event in evidence.events:
         if not any(event.source == f.event.source and abs(event.line - f.event.line) <= _AROUND for f in told):
@@ -137,7 +139,7 @@ def _around(found: Suspects, told: Sequence[Fault], evidence: Evidence, layer: i
             found.ranks = [int(task) for task in _TASK_SAID.findall(event.text)[:_FEW]]
 
 
-def _lagging(faults: Sequence[Fault], evidence: Evidence) -> list[int]:
+def _lagging(faults: Sequence[Hypothesis], evidence: Evidence) -> list[int]:
     """The few ranks whose watchdogs tell of fewer enqueued collectives than those of the others."""
     enqueued: dict[int, int] = {}
     for fault in faults:

@@ -17,6 +17,8 @@ from diagnose.diagnosis.evidence import Event
 
 Link = Literal["context", "cause", "original", "remote"]
 
+TOP = {"<module>", "_bootstrap", "_bootstrap_inner", "_run_module_as_main", "main", "run", "_main", "spawn_main", "wrapper"}
+"""where a traceback that nobody caught begins; excerpts often begin a little later"""
 _MOST_OPEN = 32
 _MOST_FRAMES = 64
 _PATIENCE = 60
@@ -76,6 +78,8 @@ class Traceback:
     link: Link | None = None
     lead: str = ""
     """what the logger wrote before the header; empty when the interpreter printed it"""
+    headless: bool = False
+    """the log begins, or was cut, in the middle of it"""
     where: str = "main"
     """main | thread | ignored: who raised it"""
 
@@ -85,6 +89,11 @@ class Traceback:
         while one is not None:
             yield one
             one = one.previous
+
+    @property
+    def from_top(self) -> bool:
+        """Whether it begins where programs and threads begin, or where the log lost its beginning: nobody caught it."""
+        return not self.frames or self.frames[0].function in TOP or self.headless
 
     @property
     def own_frame(self) -> Frame | None:
@@ -164,7 +173,7 @@ class _Assembly:
             if 'File "' in body and (found := _INSIDE.match(body)) is not None and len(self._open) < _MOST_OPEN:
                 # The log begins, or was cut, in the middle of a traceback.
                 lead = found["lead"] if found["lead"].strip(" |+") else ""
-                entry = _Open(Traceback(event.source, event.line, event.line, lead=lead.strip()), speaker, lead)
+                entry = _Open(Traceback(event.source, event.line, event.line, lead=lead.strip(), headless=True), speaker, lead)
                 self._open.append(entry)
                 self._extend(entry, event, body[len(lead) :])
                 self.claimed.add(event.order)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from diagnose.diagnosis.faults import Fault
-from diagnose.diagnosis.root_cause import Finding
+from diagnose.diagnosis.finding import Finding
+from diagnose.diagnosis.hypotheses import Hypothesis
 
 _PLAIN = {
     "loss_anomaly": "The loss went wrong",
@@ -14,7 +14,7 @@ _PLAIN = {
 }
 
 
-def title(fault: Fault) -> str:
+def title(fault: Hypothesis) -> str:
     """What happened, without where and when."""
     if fault.detector is not None:
         return fault.detector.sentence.rstrip(".")

@@ -22,7 +22,7 @@ Family = Literal["failures", "filters"]
 
 _FILE_KEYS = {"layer", "framework", "printed_by", "reference", "gaps", "rules"}
 _SHARED_KEYS = {"id", "title", "pattern", "examples", "printed_by", "reference", "gaps"}
-_FAILURE_KEYS = _SHARED_KEYS | {"reason", "layer", "severity", "symptom", "action", "mitigation"}
+_FAILURE_KEYS = _SHARED_KEYS | {"reason", "layer", "severity", "symptom", "action", "category", "mitigation"}
 _FILTER_KEYS = _SHARED_KEYS | {"kind", "framework", "metrics", "facts"}
 
 
@@ -57,6 +57,8 @@ class Rule:
     severity: str = "error"
     symptom: bool = False
     action: str | None = None
+    category: str | None = None
+    """where it is another than that of the reason"""
     mitigation: str | None = None
     matches: tuple[Example, ...] = ()
     misses: tuple[Example, ...] = ()
@@ -224,6 +226,9 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
                     severity=reader.choice("severity", taxonomy.severities, default="error"),
                     symptom=reader.choice("symptom", ("true", "false"), default="false") == "true",
                     action=reader.choice("action", taxonomy.actions) if "action" in entry else None,
+                    category=reader.choice("category", sorted(set(taxonomy.category_of.values())))
+                    if "category" in entry
+                    else None,
                     mitigation=reader.text("mitigation"),
                 )
             )

@@ -12,7 +12,6 @@ from diagnose import cache
 from diagnose.errors import RuleError
 from diagnose.knowledge import shipped
 
-
 PROPERTIES: Final = (
     "machine", "soft", "witness", "nameless", "stop", "of_a_stop", "kills", "stated", "numbers", "course", "not_the_data",
     "seen_from_above", "reached",

@@ -168,7 +168,7 @@ def exported(rules: Sequence[LearnedRule]) -> str:
         own: dict[str, Any] = {"kind": rule.kind} if rule.family == "filters" else {"reason": rule.reason, "layer": rule.layer}
         if rule.family == "failures":
             own |= {"severity": rule.severity} | ({"symptom": "true"} if rule.symptom else {})
-            own |= {name: value for name in ("action", "mitigation") if (value := getattr(rule, name))}
+            own |= {name: value for name in ("action", "category", "mitigation") if (value := getattr(rule, name))}
         own |= {"reference": rule.reference} if rule.reference else {}
         entries.append(
             {

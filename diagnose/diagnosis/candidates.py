@@ -1,0 +1,339 @@
+"""Events -> hypotheses: everything in the log that may be why the job failed. Nothing here says which one is.
+
+Candidates are chains of tracebacks, lines that a failure rule knows, lines that sound like a failure although no rule
+knows them,
+and what detectors find in the numbers and the times.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import regex
+
+from diagnose.compression.kept_log import NOTABLE, Compression
+from diagnose.diagnosis.detectors import findings
+from diagnose.diagnosis.detectors.course import Anomaly, Course
+from diagnose.diagnosis.evidence import Event, Evidence
+from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.likeness import CALM, Likeness, bullet, is_warning, level, likeness, listed
+from diagnose.diagnosis.tracebacks import Traceback, assemble
+from diagnose.knowledge.rules import Rule
+from diagnose.knowledge.taxonomy import Taxonomy, shipped_taxonomy
+from diagnose.reading.prefixes import clock
+
+_LOOKUPS = {
+    "KeyError",
+    "AttributeError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "IndexError",
+    "StopIteration",
+    "FileNotFoundError",
+    "TypeError",
+    "LookupError",
+    "NotImplementedError",
+    "Empty",
+}
+"""exceptions that programs use to ask a question; what the handler then does may fail by itself"""
+_LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
+_SOFTLY = re.compile(r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b")
+_CARRIED = re.compile(r"Caught (?P<type>[A-Za-z_][\w.]*) in (?:DataLoader worker|replica|pin memory thread)")
+_FABRIC = re.compile(
+    r"\b(?:UCX|OFI|libfabric|ibv_\w+|mlx[45]_?\w*|RDMA|rdma|psm[23]|verbs|libibverbs|HFI|hfi1|openib"
+    r"|NET/\w+|EFA|queue pair|QP)\b"
+)
+"""a fabric speaks, or is spoken of: the errno behind it is the fabric's"""
+_ABOVE_FABRIC = {"storage", "host", "framework", "user"}
+_LIST_LINES = 10
+_CUT_LINES = 4
+"""so many lines may still follow a traceback that the end of the log cut off: its source lines and marks"""
+_LINE_CANDIDATES = 64
+"""of lines that no rule knows, so many at each end"""
+_TRANSPORT_LEAST, _TRANSPORT_SHARE = 10, 0.95
+
+
+@dataclass(slots=True)
+class Candidates:
+    """All that was found, in order of place."""
+
+    hypotheses: list[Hypothesis]
+    well: list[Event]
+    """lines that say that all is well (again)"""
+    notes: list[str] = field(default_factory=list)
+    unclaimed: list[Event] = field(default_factory=list)
+    """lines that no rule knows and no traceback claims"""
+
+
+def candidates(evidence: Evidence, log: Compression, *, running: bool = False) -> Candidates:
+    """The hypotheses that the evidence offers, and what detectors see in the course of the job."""
+    return _Reading(evidence, log, running).read()
+
+
+def moment_of(event: Event) -> float | None:
+    """When a line was printed, in seconds, as its clock says."""
+    return clock(event.time) if event.time else None
+
+
+class _Reading:
+    def __init__(self, evidence: Evidence, log: Compression, running: bool) -> None:
+        self.evidence, self.log, self.running = evidence, log, running
+        self.taxonomy: Taxonomy = shipped_taxonomy()
+        self.found = Candidates([], [])
+
+    def read(self) -> Candidates:
+        for events in self.evidence.by_source():
+            self._source(events)
+        self._course()
+        return self.found
+
+    def _source(self, events: list[Event]) -> None:
+        transport = transport_level(events, self.log)
+        tracebacks, claimed = assemble(events, self._judged)
+        raised = self._raised(tracebacks) + self._unfinished(tracebacks, events)
+        # The message of an exception goes on for a few lines.
+        explained = {(one.event.line + more, one.reason) for one in raised for more in (1, 2, 3)}
+        heard = []
+        listing = -_LIST_LINES
+        for event in events:
+            if event.order in claimed or event.rule == NOTABLE:
+                continue
+            body = event.body
+            if listed(body):
+                listing = event.line
+            possible = event.line - listing < _LIST_LINES and event.line != listing and bullet(body)
+            rule = self.evidence.rule(event)
+            if rule is not None and rule.reason == "healthy":
+                self.found.well.append(event)
+            elif rule is not None:
+                if (event.line, rule.reason) not in explained:
+                    raised.append(self._known(event, rule, transport, possible))
+            else:
+                self.found.unclaimed.append(event)
+                sound = set_aside(likeness(event.text, body), transport)
+                if sound.sounds:
+                    heard.append(self._heard(event, sound._replace(listed=1) if possible else sound))
+        self.found.hypotheses += raised + (
+            heard if len(heard) <= 2 * _LINE_CANDIDATES else heard[:_LINE_CANDIDATES] + heard[-_LINE_CANDIDATES:]
+        )
+
+    def _judged(self, event: Event) -> bool:
+        rule = self.evidence.rule(event)
+        return rule is not None and rule.severity != "warning"
+
+    # --- lines -----------------------------------------------------------------------------------------------------------
+
+    def _known(self, event: Event, rule: Rule, transport: str | None, possible: bool) -> Hypothesis:
+        """What a rule knows the line as."""
+        # A logger that merely warns of an exception has caught it.
+        reason = rule.reason or "unknown"
+        softly = transport != "soft" and not self.taxonomy.has(reason, "stated") and _SOFTLY.match(event.body) is not None
+        one = self._of_rule(event, rule)
+        one.handled = one.ignored = softly
+        one.like = set_aside(likeness(event.text, event.body), transport)
+        if possible:
+            one.like = one.like._replace(listed=1)
+        if rule.layer in _ABOVE_FABRIC and not rule.symptom and _FABRIC.search(event.body[:200]) is not None:
+            # The words of one layer in the mouth of another.
+            one.reason, one.layer, one.rule = "network_error", self.taxonomy.depth("network"), None
+            one.fatal = False
+        return one
+
+    def _of_rule(self, event: Event, rule: Rule) -> Hypothesis:
+        return Hypothesis(
+            event=event,
+            rule=rule,
+            reason=rule.reason or "unknown",
+            layer=self.taxonomy.depth(rule.layer),
+            fatal=rule.severity == "fatal",
+            symptom=rule.symptom,
+            moment=moment_of(event),
+        )
+
+    def _heard(self, event: Event, sound: Likeness) -> Hypothesis:
+        """A line that sounds like a failure and that no rule knows."""
+        layer = self.taxonomy.depth("user")
+        return Hypothesis(event, None, "unknown", layer, False, False, moment=moment_of(event), kind="line", like=sound)
+
+    # --- tracebacks ------------------------------------------------------------------------------------------------------
+
+    def _raised(self, tracebacks: Sequence[Traceback]) -> list[Hypothesis]:
+        inner = {id(one.previous) for one in tracebacks}
+        found = []
+        for traceback in tracebacks:
+            if id(traceback) not in inner and (one := self._chain(traceback)) is not None:
+                found.append(one)
+        return found
+
+    def _unfinished(self, tracebacks: Sequence[Traceback], events: Sequence[Event]) -> list[Hypothesis]:
+        """A traceback that the end of the log cut off: what was raised is not known, that something was is."""
+        if not tracebacks or tracebacks[-1].exception is not None or not tracebacks[-1].frames:
+            return []
+        last = tracebacks[-1]
+        if self.log.lines_of(last.source) - last.end > _CUT_LINES:
+            return []
+        event = next((event for event in reversed(events) if event.line <= last.end), None)
+        if event is None:
+            return []
+        layer = self.taxonomy.depth("user")
+        one = Hypothesis(event, None, "unknown", layer, last.where == "main", False, moment=moment_of(event))
+        one.kind, one.traceback, one.handled = "traceback", last, bool(_LOGGER.search(last.lead))
+        return [one]
+
+    def _chain(self, last: Traceback) -> Hypothesis | None:
+        """What one chain of tracebacks shows."""
+        links = [one for one in last.chain() if one.exception is not None]
+        if not links:
+            return None
+        chosen = self._first_cause(links)
+        event = chosen.exception
+        assert event is not None
+        rule = self._rule_of(chosen)
+        if rule is not None and rule.severity != "warning":
+            one = self._of_rule(event, rule)
+        else:
+            symptom = rule is not None and rule.symptom
+            one = Hypothesis(event, None, "runtime_error", self.taxonomy.depth("user"), False, symptom, moment=moment_of(event))
+        one.kind, one.traceback = "traceback", chosen
+        # An exception that nobody caught ends its process.
+        one.handled = bool(_LOGGER.search(chosen.lead))
+        if one.handled:
+            one.fatal = one.fatal and one.layer <= self.taxonomy.depth("driver")
+        else:
+            one.fatal = one.fatal or chosen.where == "main"
+        one.ignored = chosen.where == "ignored"
+        if chosen.where == "thread":
+            one.fatal = False
+        return one
+
+    def _rule_of(self, traceback: Traceback) -> Rule | None:
+        """The rule for its exception line; where that only carries another exception, the rule for that one's class."""
+        rule = self.evidence.rule(traceback.exception) if traceback.exception else None
+        carried = _CARRIED.search(traceback.message[:200])
+        if carried is None or carried["type"] == traceback.type or (rule is not None and not is_generic(rule)):
+            return rule
+        return self._of_class(carried["type"]) or rule
+
+    def _of_class(self, name: str) -> Rule | None:
+        """The first rule that knows an exception by the name of its class."""
+        rules = [r for r in self.evidence.rules if r.family == "failures" and r.severity != "warning" and r.layer == "user"]
+        return next((r for r in rules if _searches(r.pattern)(f"{name}: it")), None)
+
+    def _first_cause(self, links: list[Traceback]) -> Traceback:
+        """Which exception of a chain (latest first) is the cause."""
+        chosen = links[0]
+        for later, earlier in pairwise(links):
+            if later.link in ("original", "remote"):
+                break  # the outer traceback only tells of this one
+            if later.link == "context" and self._only_asked(earlier, chosen):
+                break
+            if self._tells_more(chosen, earlier):
+                continue
+            chosen = earlier
+        return chosen
+
+    def _only_asked(self, earlier: Traceback, later: Traceback) -> bool:
+        name = earlier.type.rpartition(".")[2]
+        if name == "KeyError" and later.type == "AttributeError":
+            return True  # an object that looks its attributes up in a mapping
+        return name in _LOOKUPS and (not earlier.message or earlier.message.split("\n")[0][:60] not in later.message)
+
+    def _tells_more(self, later: Traceback, earlier: Traceback) -> bool:
+        """Whether the later exception explains more: a rule for its very message knows it, the earlier is a plain class."""
+        if not self._specific(later) or self._specific(earlier) or (earlier.message and earlier.message[:80] in later.message):
+            return False
+        rule = self.evidence.rule(earlier.exception) if earlier.exception else None
+        return rule is None or rule.severity != "fatal"
+
+    def _specific(self, traceback: Traceback) -> bool:
+        rule = self.evidence.rule(traceback.exception) if traceback.exception else None
+        return rule is not None and rule.severity != "warning" and not rule.symptom and rule.layer != "user"
+
+    # --- numbers and times -----------------------------------------------------------------------------------------------
+
+    def _course(self) -> None:
+        series = {name: found for name in self.log.series_names if (found := self.log.series(name)) is not None}
+        for anomaly in findings(Course(series, running=self.running)):
+            if anomaly.reason is None:
+                self.found.notes.append(anomaly.sentence)
+            else:
+                self.found.hypotheses.append(detected(anomaly, self.evidence))
+
+
+def detected(anomaly: Anomaly, evidence: Evidence) -> Hypothesis:
+    """What a detector found, at the first line that was kept of it."""
+    near = [e for e in evidence.events if e.source == anomaly.source and e.line >= anomaly.line and e.rule == NOTABLE]
+    event = near[0] if near else Event(-1, anomaly.source, anomaly.line, anomaly.sentence, NOTABLE, 0)
+    if event.order < 0:
+        before = [e.order for e in evidence.events if e.source == anomaly.source and e.line <= anomaly.line]
+        event.order = max(before, default=-1)
+    layer = shipped_taxonomy().depth("framework")
+    moment = moment_of(event)
+    return Hypothesis(
+        event, None, anomaly.reason or "unknown", layer, False, False, detector=anomaly, kind="detector", moment=moment
+    )
+
+
+def transport_level(events: Sequence[Event], log: Compression) -> str | None:
+    """The level that every line of a source carries: it is that of what passed the lines on, and says nothing of any."""
+    if len(events) < _TRANSPORT_LEAST:
+        return None
+    counts = Counter(level(event.text) for event in events)
+    most, count = counts.most_common(1)[0]
+    if most is None or count < _TRANSPORT_SHARE * len(events):
+        return None
+    source = events[0].source
+    progress = log.progress(source)
+    if progress.first:  # what was dropped as regular carries it too
+        return most if level(progress.first.decode("utf-8", "replace")) == most else None
+    return most if 2 * count >= log.lines_of(source) else None
+
+
+def set_aside(sound: Likeness, transport: str | None) -> Likeness:
+    """How a line sounds without the level that all its source's lines carry."""
+    if transport is None:
+        return sound
+    rest = sound._replace(**{transport: 0})
+    return rest if rest.sounds else CALM
+
+
+@functools.lru_cache(4096)
+def _searches(pattern: str) -> Callable[[str], bool]:
+    compiled = regex.compile(pattern)
+
+    def found(text: str) -> bool:
+        try:
+            return compiled.search(text, timeout=0.05) is not None
+        except TimeoutError:
+            return False
+
+    return found
+
+
+_ANY = ("RuntimeError", "ValueError", "OSError", "TypeError", "KeyError", "AssertionError", "IndexError", "AttributeError")
+
+
+@functools.lru_cache(4096)
+def _known_by_class(pattern: str) -> bool:
+    searches = _searches(pattern)
+    return any(searches(f"{name}: it") for name in (*_ANY, *_classes(pattern)))
+
+
+def _classes(pattern: str) -> list[str]:
+    """The names of exceptions that a pattern spells out."""
+    return list(re.findall(r"[A-Z]\w*(?:Error|Exception|Timeout|Interrupt|Exit)\b", pattern))[:40]
+
+
+def is_generic(rule: Rule) -> bool:
+    """Whether the rule knows an exception by its class, whatever its message is."""
+    return rule.layer == "user" and _known_by_class(rule.pattern)
+
+
+def interpreter_warns(one: Hypothesis) -> bool:
+    """Whether the line is an interpreter's warning, which is never why a program ended."""
+    return one.traceback is None and is_warning(one.event.body)

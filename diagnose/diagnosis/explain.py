@@ -1,0 +1,229 @@
+"""Evidence -> why the job failed, or that it did not: read this first of the diagnosis.
+
+1. ``candidates``: everything that may be why the job failed is a hypothesis.
+2. ``weighing``: each gets its signals, named things that speak for it or against it; what explains what is said explicitly.
+3. ``weights``: the signals' weights make a probability of each, and one of "nothing failed".
+4. The likeliest is the answer; ``calibration`` says how sure it is, the rest are alternatives, and the doubt is put into words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Sequence
+
+from diagnose.compression.kept_log import Compression
+from diagnose.diagnosis.candidates import Candidates, candidates, is_generic
+from diagnose.diagnosis.doubt import doubts
+from diagnose.diagnosis.evidence import Evidence, normal
+from diagnose.diagnosis.finding import Alternative, Finding, Many
+from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.suspects import suspects
+from diagnose.diagnosis.topology import Topology, learn
+from diagnose.diagnosis.topology import read as read_topology
+from diagnose.diagnosis.weighing import Weighing
+from diagnose.diagnosis.weights import Weights, shipped_weights, spread
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+
+_LAST_WORDS = 20
+_ALTERNATIVES = 5
+_LEAST_ALTERNATIVE = 0.02
+
+
+def explain(
+    evidence: Evidence,
+    log: Compression,
+    known: Collection[str] = (),
+    *,
+    running: bool = False,
+    weights: Weights | None = None,
+) -> Finding:
+    """Why the job failed, or that it did not. ``known``: lines (as ``normal`` gives them) of runs that went well."""
+    return _Case(evidence, log, known, running, weights or shipped_weights()).explain()
+
+
+def answer_kind(one: Hypothesis) -> str:
+    """The kind of evidence that an answer rests on, for its calibration."""
+    if one.kind == "healthy":
+        return "well" if "ended_well" in one.signals else "quiet"
+    if one.kind == "line" or one.reason == "unknown" or "warned" in one.signals:
+        return "line"
+    if one.detector is not None:
+        return "detector"
+    if one.symptom:
+        return "echo"
+    return "generic" if one.rule is None or is_generic(one.rule) else "specific"
+
+
+def by_reason(weighed: Sequence[Hypothesis]) -> dict[str, tuple[float, Hypothesis]]:
+    """reason -> (its probability, its likeliest hypothesis), the likeliest first."""
+    found: dict[str, tuple[float, Hypothesis]] = {}
+    for one in sorted(weighed, key=lambda one: -one.probability):
+        reason = said_reason(one)
+        sum_, best = found.get(reason, (0.0, one))
+        found[reason] = sum_ + one.probability, best
+    return found
+
+
+def said_reason(one: Hypothesis) -> str:
+    """The reason that the report gives: that a process ended with 1 explains nothing."""
+    explains_nothing = one.symptom and one.reason == "called_process_error" and one.traceback is None
+    return "unknown" if explains_nothing else one.reason
+
+
+class _Case:
+    def __init__(self, evidence: Evidence, log: Compression, known: Collection[str], running: bool, weights: Weights) -> None:
+        self.evidence, self.log, self.weights = evidence, log, weights
+        self.topology: Topology = read_topology(evidence.events)
+        learn(self.topology, (text for _, text in log.facts))
+        self.found: Candidates = candidates(evidence, log, running=running)
+        self.weighing = Weighing(self.found, evidence, log, known)
+
+    def explain(self) -> Finding:
+        weighed = self.weighing.weigh()
+        spread(weighed, self.weights)
+        weighed.sort(key=lambda one: -one.probability)
+        best = weighed[0]
+        finding = self._healthy(best) if best.kind == "healthy" else self._failed(best)
+        finding.weighed = weighed
+        answers = by_reason(weighed)
+        finding.confidence = self._confidence(answers, finding.reason, best)
+        finding.alternatives = self._alternatives(answers, finding)
+        finding.recovered = self._folded([one for one in self.weighing.all if one.recovered])
+        finding.attempt = self._attempt()
+        finding.notes = self.found.notes
+        finding.doubt = doubts(finding, best, self.evidence.skipped)
+        return finding
+
+    def _confidence(self, answers: dict[str, tuple[float, Hypothesis]], reason: str, best: Hypothesis) -> float:
+        if reason == "unknown":
+            return 0.0  # nothing is explained, so there is nothing to be sure of
+        return self.weights.calibration.confidence(answers[reason][0], answer_kind(best))
+
+    def _alternatives(self, answers: dict[str, tuple[float, Hypothesis]], finding: Finding) -> list[Alternative]:
+        others = [
+            (p, one, reason) for reason, (p, one) in answers.items() if reason != finding.reason and p >= _LEAST_ALTERNATIVE
+        ]
+        others.sort(key=lambda row: -row[0])
+        left = max(0.0, 1.0 - finding.confidence)
+        total = sum(p for p, _, _ in others)
+        return [
+            Alternative(
+                "none" if one.kind == "healthy" else one.category if reason == one.reason else "unknown",
+                reason,
+                round(min(p, left * p / total), 2),
+                None if one.kind == "healthy" else one,
+            )
+            for p, one, reason in others[:_ALTERNATIVES]
+        ]
+
+    # --- the answer --------------------------------------------------------------------------------------------------------
+
+    def _healthy(self, best: Hypothesis) -> Finding:
+        return Finding(False, "healthy", 0.0, "none", "none", ended_well="ended_well" in best.signals)
+
+    def _failed(self, root: Hypothesis) -> Finding:
+        reason = said_reason(root)
+        standing = [one for one in self.weighing.all if not one.recovered]
+        same = [root, *root.same]
+        mine = {id(one) for one in same}
+        rest = [one for one in standing if id(one) not in mine and self._tells(one)]
+        if reason == "unknown" and root.kind == "rule":
+            root = self._last_words(root)
+        by = "none" if reason == "unknown" else "detector" if root.detector else "rule"
+        category = root.category if reason == root.reason else "unknown"
+        finding = Finding(True, reason, 0.0, by, category, root)  # type: ignore[arg-type]
+        follows: list[Hypothesis] = []
+        others: list[Hypothesis] = []
+        for one in rest:
+            (follows if one.symptom or self._follows(one, root) else others).append(one)
+        finding.consequences = self._folded(follows, root)
+        finding.others = self._folded(others, root)
+        finding.step = self._step(root)
+        finding.phase = phase_of(root, finding.step)
+        who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
+        finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
+        finding.group = group_of(reason, root)
+        return finding
+
+    def _tells(self, one: Hypothesis) -> bool:
+        """Whether it is worth telling beside the answer: a rule, a traceback or a detector knows it as a failure."""
+        return one.kind != "line" and "warned" not in one.signals and (one.rule is None or one.rule.severity != "warning")
+
+    def _last_words(self, end: Hypothesis) -> Hypothesis:
+        """The last line before the end that no rule knows: where a person should begin to read."""
+        unknown = [
+            event
+            for event in self.found.unclaimed
+            if event.source == end.event.source and event.rule == -1 and 0 < end.event.line - event.line <= _LAST_WORDS
+        ]
+        if not unknown:
+            return end
+        return Hypothesis(unknown[-1], None, "unknown", end.layer, False, False, kind="line")
+
+    def _attempt(self) -> int:
+        """Which attempt of the job the log ends with: every process that died, with steps after it, was one before."""
+        attempt = 1
+        last: tuple[int, int] | None = None
+        for one in self.weighing.all:
+            if not (one.recovered and one.fatal):
+                continue
+            at = one.event.source, self.weighing.courses[one.event.source].signs_after(one.event.line)
+            if at[1] and (last is None or (last[0] == at[0] and last[1] - at[1] >= 2)):
+                attempt += 1
+                last = at
+        return attempt
+
+    def _folded(self, hypotheses: Sequence[Hypothesis], root: Hypothesis | None = None) -> list[Many]:
+        """One entry for each kind."""
+        kinds: dict[tuple[str, str], list[Hypothesis]] = {}
+        for one in hypotheses:
+            if self._tells(one):
+                kinds.setdefault((one.reason, one.rule.id if one.rule else ""), []).append(one)
+        return [
+            Many(
+                many[0],
+                len(many),
+                sorted({rank for f in many[:4096] if (rank := self.evidence.rank_of(f.event)) is not None}),
+                many[0].moment - root.moment if root and root.moment is not None and many[0].moment is not None else None,
+            )
+            for many in kinds.values()
+        ]
+
+    def _step(self, root: Hypothesis) -> float | None:
+        """The last step before the failure, by the source itself or, where it tells none, by the job."""
+        step = self.weighing.courses[root.event.source].step_at(root.event.line)
+        return step if step is not None or len(self.evidence.sources) == 1 else self.log.last_step
+
+    def _follows(self, one: Hypothesis, root: Hypothesis) -> bool:
+        return (one.layer >= root.layer or one.reason == root.reason) and not self.weighing.before(one, root)
+
+
+def phase_of(root: Hypothesis, step: float | None) -> str:
+    """What the job was doing when it failed."""
+    names = " ".join(frame.function for frame in root.traceback.frames) if root.traceback else ""
+    for phase, words in _PHASES:
+        if re.search(words, names):
+            return phase
+    return "start-up" if step is None else "training"
+
+
+_PHASES = (
+    ("save a checkpoint", r"\bsave_(?:checkpoint|pretrained|model|state)|_save\b|\bdump_checkpoint"),
+    ("load a checkpoint", r"\bload_(?:checkpoint|state_dict|pretrained)|from_pretrained|resume"),
+    ("load data", r"\b(?:load_dataset|get_dataset|build_dataset|__getitem__|collate|_worker_loop|download_and_prepare)\b"),
+    ("evaluate", r"\b(?:evaluate|evaluation_loop|validate|eval_step|predict)\b"),
+)
+
+
+def group_of(reason: str, root: Hypothesis) -> str:
+    """A name that stays the same when the same thing fails again: elsewhere, later, on another step or version."""
+    message = normal(root.event.body)
+    if root.traceback is not None:
+        frame = root.traceback.own_frame
+        message = (
+            f"{root.traceback.type.rpartition('.')[2]} {normal(root.traceback.message)[:120]} {frame.function if frame else ''}"
+        )
+    elif root.rule is not None and root.layer <= shipped_taxonomy().depth("host"):
+        message = root.rule.id  # a machine's message is its rule; the rest are addresses
+    return hashlib.sha256(f"{reason}\n{message}".encode()).hexdigest()[:12]

@@ -1,0 +1,63 @@
+"""The answer, as the reasoning leaves it; reports, advice and words are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.diagnosis.hypotheses import Hypothesis
+
+Role = Literal["root_cause", "consequence", "context"]
+
+
+@dataclass(slots=True)
+class Many:
+    """Hypotheses of one kind."""
+
+    first: Hypothesis
+    count: int
+    ranks: list[int]
+    later_s: float | None = None
+    """how long after the root cause the first came"""
+
+
+@dataclass(slots=True)
+class Alternative:
+    """Another answer that was weighed."""
+
+    category: str
+    reason: str
+    confidence: float
+    best: Hypothesis | None
+    """None: that nothing failed"""
+
+
+@dataclass(slots=True)
+class Finding:
+    """The answer."""
+
+    failed: bool
+    reason: str
+    confidence: float
+    by: Literal["rule", "detector", "none"]
+    category: str = "unknown"
+    root: Hypothesis | None = None
+    consequences: list[Many] = field(default_factory=list)
+    others: list[Many] = field(default_factory=list)
+    """independent failures, in order"""
+    recovered: list[Many] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    gpus: list[str] = field(default_factory=list)
+    phase: str | None = None
+    step: float | None = None
+    attempt: int = 1
+    group: str | None = None
+    notes: list[str] = field(default_factory=list)
+    ended_well: bool = False
+    alternatives: list[Alternative] = field(default_factory=list)
+    """other answers, the likeliest first"""
+    doubt: list[str] = field(default_factory=list)
+    """what speaks against the answer, and what is missing, in sentences"""
+    weighed: list[Hypothesis] = field(default_factory=list)
+    """all hypotheses that were weighed, the likeliest first; that nothing failed is one of them"""

@@ -1,0 +1,98 @@
+"""A hypothesis: something in the log that may be why the job failed, with what speaks for it and against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.diagnosis.detectors.course import Anomaly
+from diagnose.diagnosis.evidence import Event, normal
+from diagnose.diagnosis.likeness import CALM, Likeness
+from diagnose.diagnosis.tracebacks import Traceback
+from diagnose.knowledge.rules import Rule
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+
+Kind = Literal["traceback", "rule", "line", "detector", "healthy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What another hypothesis is to this one."""
+
+    name: str
+    """the signal that it gives"""
+    other: Hypothesis
+
+
+@dataclass(slots=True, eq=False)
+class Hypothesis:
+    """Something that failed, as one line or one chain of tracebacks tells; or that nothing did."""
+
+    event: Event
+    rule: Rule | None
+    reason: str
+    layer: int
+    """0 is the metal"""
+    fatal: bool
+    symptom: bool
+    """it echoes a fault elsewhere"""
+    traceback: Traceback | None = None
+    moment: float | None = None
+    detector: Anomaly | None = None
+    handled: bool = False
+    """a logger printed it: the program was still in control"""
+    ignored: bool = False
+    """the interpreter, or whoever printed it, went on at once"""
+    recovered: bool = False
+    """the job went on from it"""
+    graver: Hypothesis | None = None
+    """what it came to; its action counts"""
+    kind: Kind = "rule"
+    like: Likeness = CALM
+    signals: dict[str, float] = field(default_factory=dict)
+    """what speaks for it and against it, each from 0 to 1"""
+    relations: list[Relation] = field(default_factory=list)
+    score: float = 0.0
+    probability: float = 0.0
+    same: list[Hypothesis] = field(default_factory=list)
+    """others that say the very same; this is the first"""
+
+    @property
+    def category(self) -> str:
+        """The rule's own category, else that of the reason."""
+        own = self.rule.category if self.rule is not None and self.rule.reason == self.reason else None
+        return own or shipped_taxonomy().category_of[self.reason]
+
+    @property
+    def ends_process(self) -> bool:
+        """Whether it says that a process, or the job, came to its end."""
+        if self.traceback is not None:
+            return not self.handled and not self.ignored and self.traceback.from_top
+        if self.kind == "line":
+            return bool(self.like.exit)
+        taxonomy = shipped_taxonomy()
+        by_scheduler = self.rule is not None and self.rule.layer == "scheduler" and not self.handled
+        return by_scheduler or taxonomy.has(self.reason, "kills") or (self.symptom and taxonomy.has(self.reason, "nameless"))
+
+
+def captures(rule: Rule | None, body: str) -> dict[str, str]:
+    """The named groups of the rule in ``body``."""
+    if rule is None or "(?P<" not in rule.pattern:
+        return {}
+    import regex
+
+    try:
+        found = regex.search(rule.pattern, body, timeout=0.05)
+    except TimeoutError:
+        return {}
+    return {name: value for name, value in found.groupdict().items() if value} if found else {}
+
+
+def sort_of(one: Hypothesis) -> tuple[str, str]:
+    """What it is of, in short."""
+    return one.reason, one.rule.id if one.rule else ""
+
+
+def kind_of(one: Hypothesis) -> tuple[str, str, str]:
+    """What it is of: two that say the same in other words, numbers or places are of one kind."""
+    return *sort_of(one), normal(one.event.body)[:200]

@@ -1,0 +1,194 @@
+"""Finding -> report: what the reasoning found, in the shape that the outside sees."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+from diagnose.compression.kept_log import Compression, points
+from diagnose.decision.policy import shipped_policy
+from diagnose.diagnosis import wording
+from diagnose.diagnosis.evidence import Event, Evidence
+from diagnose.diagnosis.finding import Finding, Many, Role
+from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.knowledge.rules import Rule
+from diagnose.matching.series import Series
+
+if TYPE_CHECKING:
+    from diagnose.report import Alternative, Diagnosis, EvidenceLine, MetricFigures, Report
+
+_MOST_EVIDENCE = 20
+_NEIGHBOURS, _NEAR_LINES = 2, 50
+
+
+def report_of(job: str, fingerprint: str, finding: Finding, evidence: Evidence, log: Compression, *, running: bool) -> Report:
+    """The report on a job: its diagnosis, the usual action for it, and its figures."""
+    return _Reporting(evidence, log).report(job, fingerprint, finding, running=running)
+
+
+class _Reporting:
+    def __init__(self, evidence: Evidence, log: Compression) -> None:
+        self.evidence, self.log, self.sources = evidence, log, evidence.sources
+
+    def report(self, job: str, fingerprint: str, finding: Finding, *, running: bool) -> Report:
+        from diagnose import report as r  # pydantic takes a while to import: not before it is needed
+        from diagnose.decision.advice import advise
+        from diagnose.decision.checkpoints import saved
+
+        outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
+        counts = self.log.counts
+        checkpoints = saved(self.log.facts, self.log.matcher.rules)
+        return r.Report(
+            schema=r.SCHEMA,
+            job=r.JobIdentity(
+                id=job,
+                sources=[source.name for source in self.sources],
+                attempt=finding.attempt,
+                fingerprint=fingerprint,
+            ),
+            outcome=outcome,
+            diagnosis=self._diagnosis(finding, running=running),
+            action=advise(finding, shipped_policy(), checkpoints),
+            compression=r.CompressionFigures(
+                lines_in=counts.lines_in,
+                bytes_in=counts.bytes_in,
+                lines_kept=counts.lines_kept,
+                bytes_kept=counts.bytes_kept,
+                ratio=counts.bytes_kept / counts.bytes_in if counts.bytes_in else None,
+                dropped_by_kind=self.log.dropped_by_kind(),
+            ),
+            metrics={name: self._metric(name) for name in self.log.series_names},
+            checkpoints=[r.SavedCheckpoint(step=one.step, path=one.path, complete=one.complete) for one in checkpoints],
+            problems=[r.Problem(source=s.name, what=s.problem) for s in self.sources if s.problem],
+        )
+
+    def _diagnosis(self, finding: Finding, *, running: bool) -> Diagnosis:
+        from diagnose import report as r
+        from diagnose.decision.advice import steps_of
+
+        if finding.root is None:
+            summary = "The job is running." if running else wording.summary(finding)
+            return r.Diagnosis(
+                category="unknown" if running else "none",
+                reason="unknown" if running else "healthy",
+                confidence=0.0 if running else finding.confidence,
+                summary=summary,
+                recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],
+                alternatives=[] if running else self._alternatives(finding),
+                doubt=[] if running else finding.doubt,
+                notes=finding.notes,
+                lines_not_read=self.evidence.skipped,
+            )
+        root = self._line(finding.root, "root_cause")
+        followed = [self._many(many, "consequence") for many in finding.consequences[:_MOST_EVIDENCE]]
+        rule = finding.root.rule
+        affected = steps_of(finding.root.detector)
+        return r.Diagnosis(
+            category=finding.category,
+            reason=finding.reason,
+            confidence=finding.confidence,
+            by=finding.by,
+            rule=rule.name if rule else None,
+            root_cause=root,
+            evidence=[root, *followed, *self._neighbours(finding.root.event)],
+            suspects=r.Suspects(nodes=finding.nodes, ranks=finding.ranks, gpus=finding.gpus),
+            summary=wording.summary(finding),
+            mitigation=rule.mitigation if rule else None,
+            group=finding.group,
+            phase=finding.phase,
+            step=finding.step,
+            affected=r.Steps(first=affected[0], last=affected[1]) if affected else None,
+            others=[
+                r.Failure(
+                    category=many.first.category,
+                    reason=many.first.reason,
+                    line=self._many(many, "context"),
+                )
+                for many in finding.others[:_MOST_EVIDENCE]
+            ],
+            recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],
+            alternatives=self._alternatives(finding),
+            doubt=finding.doubt,
+            notes=finding.notes,
+            lines_not_read=self.evidence.skipped,
+        )
+
+    def _alternatives(self, finding: Finding) -> list[Alternative]:
+        from diagnose import report as r
+
+        return [
+            r.Alternative(
+                category=one.category,
+                reason=one.reason,
+                confidence=one.confidence,
+                line=self._line(one.best, "context") if one.best is not None else None,
+            )
+            for one in finding.alternatives
+        ]
+
+    def _line(self, fault: Hypothesis, role: Role) -> EvidenceLine:
+        own = fault.traceback.own_frame if fault.traceback else None
+        frame = f"{own.path}:{own.line} in {own.function}" if own else None
+        line = self._evidence_line(fault.event, role, fault.rule)
+        return line.model_copy(update={"frame": frame, "title": wording.title(fault)})
+
+    def _many(self, many: Many, role: Role) -> EvidenceLine:
+        line = self._line(many.first, role)
+        return line.model_copy(update={"count": many.count, "ranks": many.ranks, "later_s": many.later_s})
+
+    def _neighbours(self, event: Event) -> list[EvidenceLine]:
+        """The kept lines around the root cause."""
+        near = [
+            other
+            for other in self.evidence.events
+            if other.source == event.source
+            and other is not event
+            and abs(other.order - event.order) <= _NEIGHBOURS
+            and abs(other.line - event.line) <= _NEAR_LINES
+        ]
+        return [self._evidence_line(other, "context", self.evidence.rule(other)) for other in near]
+
+    def _evidence_line(self, event: Event, role: Role, rule: Rule | None) -> EvidenceLine:
+        """An event as the report shows it."""
+        from diagnose import report as r
+
+        named = self.sources[event.source].origin
+        return r.EvidenceLine(
+            source=self.sources[event.source].name,
+            line=event.line,
+            text=f"{event.text} […{event.cut:,} bytes cut]" if event.cut else event.text,
+            role=role,
+            rank=event.rank if event.rank is not None else named.rank,
+            node=event.node or named.node,
+            time=event.time,
+            rule=rule.name if rule else None,
+        )
+
+    def _metric(self, name: str) -> MetricFigures:
+        from diagnose import report as r
+
+        found = self.log.series(name)
+        assert found is not None
+        source, series = found
+        # All of them are ours: to have thousands of points checked takes longer than the diagnosis.
+        return r.MetricFigures.model_construct(
+            count=series.count,
+            first=_number(series.first),
+            last=_number(series.last),
+            at_step=_number(series.last_step),
+            min=_number(series.least),
+            min_at_step=_step_of(series, series.least_step),
+            max=_number(series.most),
+            max_at_step=_step_of(series, series.most_step),
+            not_finite=series.not_finite,
+            source=self.sources[source].name,
+            points=points(series),
+        )
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _step_of(series: Series, step: float) -> float | None:
+    return _number(step) if series.count > series.not_finite else None

@@ -1,0 +1,608 @@
+"""Hypotheses -> hypotheses with their signals: what speaks for each and against it, and what they explain of each other.
+
+The order of this module is that of an engineer's questions. Did the job go on from it? What kind of statement is it, and
+by whom? Where
+does it stand? What does another line say that explains it? And what says that nothing failed at all?
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+
+from diagnose.compression.kept_log import Compression
+from diagnose.diagnosis.candidates import Candidates, detected, interpreter_warns, is_generic
+from diagnose.diagnosis.detectors import findings
+from diagnose.diagnosis.detectors.course import Course, Silence
+from diagnose.diagnosis.evidence import Event, Evidence, normal
+from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, sort_of
+from diagnose.diagnosis.likeness import CALM
+from diagnose.diagnosis.topology import numbers
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+from diagnose.reading.prefixes import clock, origin
+
+MOST = 240
+"""hypotheses that are weighed: of more kinds the first and the last"""
+_DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
+_PATIENCE, _PATIENCE_DEEP, _PATIENCE_NUMBERS, _PATIENCE_ENDED = 2, 8, 20, 30
+"""signs of progress behind a fault after which the job went on from it: of most; of machines; of odd numbers; of what
+ended a process,
+behind which other ranks may still have been on their way"""
+_NEAR_S, _NEAR_LINES = 300.0, 300
+_CRASH_BACK = 100
+_MESSAGE_LINES = 12
+_LAST_LINES = 10
+_MUCH = 200
+"""lines behind a line that make it an old story"""
+_OFTEN = 4
+_SCRAP_LINES = 2
+_KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
+_CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
+_TALKS = 2
+_CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
+_SAVES = re.compile(r"(?i)sav(?:e|ing)|checkpoint|evaluat|validat")
+_OF = re.compile(rb"\b(\d+)/ *(\d+)\b")
+
+
+def weigh(found: Candidates, evidence: Evidence, log: Compression, known: Collection[str] = ()) -> list[Hypothesis]:
+    """One hypothesis of each kind with its signals, in order of place; the last one is that nothing failed.
+
+    ``known``: lines (as ``normal`` gives them) of runs that went well.
+    """
+    return Weighing(found, evidence, log, known).weigh()
+
+
+class Weighing:
+    def __init__(self, found: Candidates, evidence: Evidence, log: Compression, known: Collection[str] = ()) -> None:
+        self.found, self.evidence, self.log, self.known = found, evidence, log, known
+        self.taxonomy = shipped_taxonomy()
+        self.driver = self.taxonomy.depth("driver")
+        self.courses = [log.course(source) for source in range(len(evidence.sources))]
+        self.ends = [log.lines_of(source) for source in range(len(evidence.sources))]
+        self.last_step_at = [self._moment_of_progress(source) for source in range(len(evidence.sources))]
+        self._talks: dict[int, tuple[list[int], int]] = {}
+        self.all: list[Hypothesis] = []
+        """every hypothesis, in order of place"""
+
+    def weigh(self) -> list[Hypothesis]:
+        for one in self.found.hypotheses:
+            self._overcome(one)
+        self._alike()
+        self.all = sorted(self.found.hypotheses, key=self.place)
+        kinds = self._kinds()
+        self._silences(kinds)
+        kinds.sort(key=self.place)
+        for one in kinds:
+            self._said(one)
+            self._placed(one)
+        self._first(kinds)
+        self._related(kinds)
+        return [*kinds, self._healthy(kinds)]
+
+    # --- did the job go on from it? ---------------------------------------------------------------------------------------
+
+    def _overcome(self, one: Hypothesis) -> None:
+        if one.detector is not None:
+            return
+        if self._went_on(one):
+            one.signals["survived"] = 1.0
+        elif one.traceback is not None and self._talks_on(one):
+            one.signals["talked_on"] = 1.0
+        elif self._well_again(one):
+            one.signals["well_again"] = 1.0
+        if self.known and one.traceback is None and normal(one.event.body) in self.known:
+            one.signals["known_good"] = 1.0
+        one.recovered = bool(one.signals) or one.ignored
+
+    def _went_on(self, one: Hypothesis) -> bool:
+        course, line = self.courses[one.event.source], one.event.line
+        signs = max(course.signs_after(line), course.steps_gained(line))
+        if signs < _PATIENCE or self._printed_late(one):
+            return False
+        return signs >= self._patience(one, anew=course.begins_anew(line))
+
+    def _patience(self, one: Hypothesis, *, anew: bool) -> int:
+        if self.taxonomy.has(one.reason, "numbers"):
+            return _PATIENCE_NUMBERS
+        if one.ends_process and not anew:
+            return _PATIENCE_ENDED
+        layer = one.rule.layer if one.rule else "user"
+        deep = one.fatal and not one.symptom and layer in _DEEP and not self.taxonomy.has(one.reason, "stop")
+        return _PATIENCE_DEEP if deep else _PATIENCE
+
+    def _printed_late(self, one: Hypothesis) -> bool:
+        """Whether the progress behind it was made before it, by the clocks: one stream was written behind the other."""
+        last = self.last_step_at[one.event.source]
+        return last is not None and one.moment is not None and last < one.moment
+
+    def _moment_of_progress(self, source: int) -> float | None:
+        last = self.log.progress(source).last
+        time = origin(last).time if last else None
+        return clock(time) if time else None
+
+    def _talks_on(self, one: Hypothesis) -> bool:
+        """Whether a traceback that does not begin at the program's top was printed by a handler, and the program talks on."""
+        traceback = one.traceback
+        if traceback is None or not traceback.frames or traceback.from_top or one.event.rule < 0:
+            return False
+        calm, loudest = self._talk(one.event.source)
+        return loudest <= one.event.line and len(calm) - bisect_right(calm, one.event.line) >= _TALKS
+
+    def _talk(self, source: int) -> tuple[list[int], int]:
+        """The lines in which a source goes on calmly, and the last in which it does not."""
+        if source not in self._talks:
+            calm, loudest = [], 0
+            for event in self.evidence.events:
+                if event.source != source:
+                    continue
+                if _CALM.match(event.text):
+                    calm.append(event.line)
+                elif (rule := self.evidence.rule(event)) is not None and rule.reason != "healthy":
+                    loudest = event.line
+            self._talks[source] = calm, loudest
+        return self._talks[source]
+
+    def _well_again(self, one: Hypothesis) -> bool:
+        """Whether a later line says that all is well: of the job, or of the layer that failed."""
+        for well in self.found.well:
+            if well.source == one.event.source and well.line <= one.event.line:
+                continue
+            layer = self._layer_of(well)
+            if layer == "framework":
+                return True
+            if self.taxonomy.depth(layer) == one.layer and not one.fatal:
+                return True
+        return False
+
+    def _layer_of(self, well: Event) -> str:
+        return self.evidence.rules[well.rule].layer or "framework"
+
+    def _alike(self) -> None:
+        """What this job went on from before is not what stopped it now. (To say of what kind one is takes long: the sort
+        first.)"""
+        every = self.found.hypotheses
+        open_ = {sort_of(one) for one in every if not one.recovered and not one.fatal and not one.ends_process}
+        survived = {kind_of(one) for one in every if "survived" in one.signals and sort_of(one) in open_}
+        for one in every:
+            if (
+                not one.recovered
+                and not one.fatal
+                and not one.ends_process
+                and sort_of(one) in open_
+                and kind_of(one) in survived
+            ):
+                one.signals["survived_like"] = 1.0
+                one.recovered = True
+
+    def _kinds(self) -> list[Hypothesis]:
+        """The first that stands of each kind; what was overcome only where nothing of its kind stands."""
+        kinds: dict[tuple[str, ...], Hypothesis] = {}
+        for one in self.all:
+            key = kind_of(one)
+            first = kinds.get(key)
+            if first is None:
+                kinds[key] = one
+            elif first.recovered and not one.recovered:
+                one.same = [*first.same, first]
+                kinds[key] = one
+            else:
+                first.same.append(one)
+        found = list(kinds.values())
+        standing = [one for one in found if not one.recovered]
+        gone = [one for one in found if one.recovered]
+        if len(standing) > MOST:
+            standing = standing[: MOST // 2] + standing[-MOST // 2 :]
+        return standing + gone[-(MOST - len(standing)) :] if len(standing) < MOST else standing
+
+    def _silences(self, kinds: list[Hypothesis]) -> None:
+        """Whether the job had stood still for long when it was ended."""
+        stops = [one for one in kinds if self.taxonomy.has(one.reason, "stop") and not one.recovered and one.moment is not None]
+        if stops and (hang := self._silence_before(stops[0])) is not None:
+            kinds.append(hang)
+            self.all.append(hang)
+
+    def _silence_before(self, end: Hypothesis) -> Hypothesis | None:
+        last: tuple[float, int, int] | None = None
+        rhythm: float | None = None
+        for source in range(len(self.evidence.sources)):
+            progress = self.log.progress(source)
+            moments = [clock(time) if (time := origin(text).time) else None for text in (progress.first, progress.last)]
+            began, at = moments
+            if at is not None and (last is None or at > last[0]):
+                last = at, source, progress.last_line
+                found = self.log.series("step")
+                steps = found[1].count if found else 0
+                rhythm = (at - began) / (steps - 1) if began is not None and steps > 1 else None
+        if last is None or end.moment is None:
+            return None
+        at, source, line = last
+        said = [e for e in self.evidence.events if e.source == source and line < e.line < end.event.line and e.rule < 0]
+        busy = any(_SAVES.search(e.text) for e in said)
+        course = Course(silence=Silence(source, line, end.moment - at, rhythm, busy))
+        return next((detected(anomaly, self.evidence) for anomaly in findings(course) if anomaly.reason is not None), None)
+
+    # --- what kind of statement is it, and by whom? ------------------------------------------------------------------------
+
+    def _said(self, one: Hypothesis) -> None:
+        signals = one.signals
+        traceback, rule, like = one.traceback, one.rule, one.like
+        if traceback is not None:
+            cut = traceback.exception is None
+            name = "unfinished" if cut else "shown" if one.handled or one.ignored or traceback.where == "thread" else "raised"
+            signals[name] = 1.0
+        elif one.detector is not None:
+            signals["stood_still" if one.detector.detector == "hang" else "detected"] = 1.0
+        elif one.kind == "line":
+            self._sounds(one)
+        else:
+            severity = rule.severity if rule is not None else "error"
+            signals[{"fatal": "fatal", "error": "noted"}.get(severity, "warned")] = 1.0
+        if one.kind == "rule" and rule is not None and rule.severity == "warning":
+            if like.fatal:
+                signals["level_fatal"] = 1.0
+            elif like.error:
+                signals["level_error"] = 1.0
+        self._taken_back(one)
+        if one.handled and traceback is not None:
+            signals["logged"] = 1.0
+        if one.ignored:
+            signals["ignored"] = 1.0
+        if one.symptom:
+            signals["echo"] = 1.0
+        if self.taxonomy.has(one.reason, "nameless") and one.symptom:
+            signals["nameless"] = 1.0
+        if self.taxonomy.has(one.reason, "stop"):
+            signals["stop"] = 1.0
+        if rule is not None and not is_generic(rule) and rule.severity != "warning":
+            signals["specific"] = 1.0
+        if by_kernel(one):
+            signals["kernel"] = 1.0
+        if one.symptom and self._accuses(one):
+            signals["accuses"] = 1.0
+        if torn(one):
+            signals["torn"] = 1.0
+
+    def _sounds(self, one: Hypothesis) -> None:
+        like, signals = one.like, one.signals
+        for name, value in (
+            ("level_fatal", like.fatal),
+            ("level_error", like.error),
+            ("exception_named", like.exception),
+            ("exit_status", like.exit),
+            ("failure_words", like.words),
+            ("soft_level", like.soft),
+        ):
+            if value:
+                signals[name] = 1.0
+
+    def _taken_back(self, one: Hypothesis) -> None:
+        like, signals = one.like, one.signals
+        if one.traceback is not None:
+            return
+        if interpreter_warns(one):
+            signals["interpreter"] = 1.0
+        if like.listed and (one.kind == "line" or one.rule is None or one.rule.severity != "fatal"):
+            signals["listed"] = 1.0
+        if like.hint:
+            signals["hint"] = 1.0
+        if like.quoted:
+            signals["quoted"] = 1.0
+
+    def _accuses(self, one: Hypothesis) -> bool:
+        """Whether the line names somebody else than who printed it."""
+        found = captures(one.rule, one.event.body)
+        ranks = numbers(found.get("rank", ""))
+        return any(found.get(name) for name in ("host", "peer")) or (
+            bool(ranks) and self.evidence.rank_of(one.event) not in ranks
+        )
+
+    # --- where does it stand? ----------------------------------------------------------------------------------------------
+
+    def _placed(self, one: Hypothesis) -> None:
+        if one.detector is not None:
+            return
+        last = max((other.event.line for other in (one, *one.same) if other.event.source == one.event.source), default=0)
+        behind = self.ends[one.event.source] - last
+        if behind <= min(_LAST_LINES, self.ends[one.event.source] // 4):
+            one.signals["last_words"] = 1.0
+        elif one.kind == "line" or "warned" in one.signals:
+            one.signals["followed"] = min(1.0, behind / _MUCH)
+        if one.kind == "line" and len(one.same) >= _OFTEN:
+            one.signals["repeated"] = 1.0
+        if ("warned" in one.signals or one.kind == "line") and self._scrap(one, behind):
+            one.signals["scrap"] = 1.0
+
+    def _scrap(self, one: Hypothesis, behind: int) -> bool:
+        """Whether the log is an excerpt with little else in it: no step, no end, no recovery."""
+        if self.found.well or any(course.signs_after(0) for course in self.courses):
+            return False
+        if one.rule is not None and one.rule.layer in ("hardware", "driver") and one.rule.action == "isolate_and_restart":
+            return True
+        if one.rule is not None and not self.taxonomy.has(one.reason, "reached"):
+            return False
+        return behind <= _SCRAP_LINES and 2 * (1 + len(one.same)) >= self.ends[one.event.source]
+
+    def place(self, one: Hypothesis) -> tuple[float, int]:
+        """Where it stands in time: by its clock if the sources are many and have one, else as it was read."""
+        if len(self.evidence.sources) > 1 and one.moment is not None:
+            return one.moment, one.event.order
+        return (0.0 if len(self.evidence.sources) == 1 else float("inf")), one.event.order
+
+    def before(self, one: Hypothesis, other: Hypothesis) -> bool:
+        return self.place(one) < self.place(other)
+
+    def near(self, one: Hypothesis, other: Hypothesis) -> bool:
+        if one.moment is not None and other.moment is not None:
+            return abs(one.moment - other.moment) <= _NEAR_S
+        return one.event.source != other.event.source or abs(one.event.line - other.event.line) <= _NEAR_LINES
+
+    def _first(self, kinds: Sequence[Hypothesis]) -> None:
+        """The first of each weight that was not overcome."""
+        seen: set[str] = set()
+        for one in kinds:
+            if not one.recovered and not self._is_fallout(one, kinds) and (weight := self._weight(one)) not in seen:
+                seen.add(weight)
+                one.signals["first_heard" if weight == "heard" else "first"] = 1.0
+
+    def _weight(self, one: Hypothesis) -> str:
+        if one.kind == "line" or "warned" in one.signals or "unfinished" in one.signals:
+            return "heard"
+        if one.symptom:
+            return "nameless" if self.taxonomy.has(one.reason, "nameless") else "echo"
+        if self.taxonomy.has(one.reason, "stop"):
+            return "stop"
+        return "end" if one.fatal else "noted"
+
+    # --- what does another explain? ----------------------------------------------------------------------------------------
+
+    def _related(self, kinds: list[Hypothesis]) -> None:
+        standing = [one for one in kinds if not one.recovered]
+        told = [
+            one for one in standing if one.kind != "line" and "warned" not in one.signals and "unfinished" not in one.signals
+        ]
+        causes = [one for one in told if not one.symptom and not self._is_fallout(one, kinds)]
+        ended = [one for one in causes if one.fatal and not self.taxonomy.has(one.reason, "stop")]
+        noted = [one for one in causes if not one.fatal and not self.taxonomy.has(one.reason, "stop")]
+        stops = [one for one in causes if self.taxonomy.has(one.reason, "stop")]
+        # A node that is taken away on purpose goes silent too.
+        metal = [f for f in ended if of_machine(f) and not (f.reason == "node_failure" and stops and self.before(stops[0], f))]
+        named = [one for one in metal if not self.taxonomy.has(one.reason, "seen_from_above")]
+        for one in metal:
+            one.signals["machine"] = 1.0
+            if one in named:
+                one.signals["named_machine"] = 1.0
+        for one in standing:
+            self._by_machine(one, named, metal, noted)
+            self._by_stop(one, stops)
+            self._by_earlier(one, ended)
+            self._by_deeper(one, noted)
+            self._by_failure(one, told)
+            self._by_specific(one, told)
+            self._by_better(one, told)
+            if self._is_fallout(one, kinds):
+                relate("by_crash", one, self._fallout_of(one, kinds))
+            if one.symptom and causes:
+                relate("by_cause", one, causes[0])
+            if one.reason == "unknown" and told:
+                relate("by_known", one, told[0])
+        self._by_who_stopped(told, stops)
+        self._again(told)
+        self._by_silence(kinds)
+
+    def _again(self, told: Sequence[Hypothesis]) -> None:
+        """Which lines say only what another of their weight said before."""
+        before: dict[tuple[str, str], Hypothesis] = {}
+        for one in told:
+            first = before.setdefault((one.reason, self._weight(one)), one)
+            if first is not one and self.near(first, one):
+                relate("again", one, first)
+
+    def _by_machine(self, one: Hypothesis, named: list[Hypothesis], metal: list[Hypothesis], noted: list[Hypothesis]) -> None:
+        if one in metal:
+            if one not in named and named:
+                relate("by_machine", one, named[0])
+            return
+        worst = (named or metal)[0] if metal else None
+        if worst is None:
+            return
+        milder = one in noted and one.reason == worst.reason and one.layer == worst.layer and self.near(one, worst)
+        if milder and self.before(one, worst):
+            relate("came_to", one, worst)
+            one.graver = worst
+            relate("by_better", worst, one)
+        elif not milder:
+            relate("by_machine", one, worst)
+
+    def _by_stop(self, one: Hypothesis, stops: list[Hypothesis]) -> None:
+        falls = self.taxonomy.has(one.reason, "of_a_stop") or one.reason == "node_failure"
+        if stops and falls and self.before(stops[0], one):
+            relate("by_stop", one, stops[0])
+
+    def _by_who_stopped(self, told: list[Hypothesis], stops: list[Hypothesis]) -> None:
+        """Who ended it: the scheduler's own word, else the first, also where a launcher merely passes it on."""
+        if not stops:
+            return
+        said = [one for one in told if self.taxonomy.has(one.reason, "stop") and self.near(one, stops[0])]
+        best = next((one for one in said if one.fatal and one.traceback is None), said[0])
+        for one in said:
+            if one is not best:
+                relate("by_better", one, best)
+        if best.symptom:
+            relate("came_to", best, stops[0])
+
+    def _by_earlier(self, one: Hypothesis, ended: list[Hypothesis]) -> None:
+        if one in ended and not of_machine(one) and ended[0] is not one and ended[0].reason != one.reason:
+            relate("by_earlier", one, ended[0])
+
+    def _by_deeper(self, one: Hypothesis, noted: list[Hypothesis]) -> None:
+        """What was noted before a program died and explains it: of a lower layer, by the kernel, or the very same exception."""
+        if not one.fatal or one.symptom or of_machine(one):
+            return
+        before = [f for f in noted if f is not one and self.before(f, one)]
+        deeper = next((f for f in before if not f.handled and self.near(f, one) and self._below(f, one)), None)
+        if deeper is not None:
+            relate("by_deeper", one, deeper)
+        elif (same := next((f for f in before if same_exception(f, one)), None)) is not None:
+            relate("by_better", one, same)
+            relate("came_to", same, one)
+
+    def _below(self, one: Hypothesis, other: Hypothesis) -> bool:
+        return one.layer < other.layer or (one.layer == other.layer and (by_kernel(one) or earlier_word(one, other)))
+
+    def _by_failure(self, one: Hypothesis, told: list[Hypothesis]) -> None:
+        if not self.taxonomy.has(one.reason, "stop") or one.symptom:
+            return
+        for other in told:
+            if other is one or self.taxonomy.has(other.reason, "stop") or not self.before(other, one):
+                continue
+            if other.symptom and other.reason == "connection_error":
+                continue
+            relate("by_failure", one, other)
+            return
+
+    def _by_specific(self, one: Hypothesis, told: list[Hypothesis]) -> None:
+        """The exception that wraps a message: what the message says more exactly is the cause."""
+        if one.traceback is None or one.traceback.exception is None or (one.rule is not None and not is_generic(one.rule)):
+            return
+        for other in told:
+            if other.traceback is None and other.event.source == one.event.source and "specific" in other.signals:
+                more = 0 < other.event.line - one.event.line <= _MESSAGE_LINES
+                if more and not other.symptom and other.rule is not None and other.rule.layer != "user":
+                    relate("by_specific", one, other)
+                    return
+
+    def _by_better(self, one: Hypothesis, told: list[Hypothesis]) -> None:
+        """The exception rather than what the same process logged of it just before; the kernel's word stands."""
+        if one.kind == "rule" and not by_kernel(one) and not _CLASS.search(one.event.body) and "came_to" not in one.signals:
+            speaker = _speaker(one.event)
+            for other in told:
+                if (
+                    other is not one
+                    and other.traceback is not None
+                    and (other.fatal or one.symptom)
+                    and other.reason == one.reason
+                    and self.near(other, one)
+                    and _speaker(other.event) in ("", speaker)
+                    and not speaker.startswith("(")
+                ):
+                    relate("by_better", one, other)
+                    break
+        if one.symptom and self.taxonomy.has(one.reason, "seen_from_above"):
+            waits = [f for f in told if f.symptom and f.reason != one.reason and self.near(f, one)]
+            waits = [f for f in waits if not self.taxonomy.has(f.reason, "nameless")]
+            if waits:
+                relate("by_better", one, waits[0])
+        if one.symptom and one.reason in ("nccl_remote_error", "connection_error"):
+            killed = [f for f in told if f.symptom and f.reason == "host_out_of_memory" and self.near(f, one)]
+            if killed:
+                relate("by_killed", one, killed[0])
+
+    def _by_silence(self, kinds: Sequence[Hypothesis]) -> None:
+        hang = next((one for one in kinds if "stood_still" in one.signals), None)
+        if hang is not None:
+            for one in kinds:
+                if self.taxonomy.has(one.reason, "stop"):
+                    relate("by_silence", one, hang)
+
+    def _is_fallout(self, one: Hypothesis, kinds: Sequence[Hypothesis]) -> bool:
+        """Whether a process aborted right after another fault, so because of it."""
+        return self._fallout_of(one, kinds) is not None
+
+    def _fallout_of(self, one: Hypothesis, kinds: Sequence[Hypothesis]) -> Hypothesis | None:
+        if one.reason != "native_crash" or one.recovered:
+            return None
+        back = [f for f in kinds if not f.recovered and f.kind != "line" and "warned" not in f.signals and self.before(f, one)]
+        return next((f for f in back[-_CRASH_BACK:] if f.reason != one.reason and self.near(f, one)), None)
+
+    # --- that nothing failed -----------------------------------------------------------------------------------------------
+
+    def _healthy(self, kinds: Sequence[Hypothesis]) -> Hypothesis:
+        nothing = Hypothesis(
+            Event(-1, 0, 0, "", -1, 0),
+            None,
+            "healthy",
+            self.taxonomy.depth("framework"),
+            False,
+            False,
+            kind="healthy",
+            like=CALM,
+        )
+        signals = nothing.signals
+        signals["nothing_failed"] = 1.0
+        standing = [one for one in kinds if not one.recovered]
+        if self._ended_well(standing):
+            signals["ended_well"] = 1.0
+        moving = [source for source in range(len(self.ends)) if self.courses[source].signs_after(0)]
+        if not moving:
+            signals["no_progress"] = 1.0
+        else:
+            after = all(self.log.progress(one.event.source).last_line > one.event.line for one in standing)
+            signals["progress"] = 1.0 if after else 0.3
+        if any(_reached_end(self.log.progress(source).last) for source in moving):
+            signals["reached_end"] = 1.0
+        if not any("last_words" in one.signals for one in standing):
+            signals["calm_end"] = 1.0
+        return nothing
+
+    def _ended_well(self, standing: Sequence[Hypothesis]) -> bool:
+        """Whether a line says that the job ended well, and nothing after it that anything went wrong."""
+        for well in self.found.well:
+            if self._layer_of(well) != "framework":
+                continue
+            later = (one for one in standing if one.event.source == well.source and one.event.line > well.line)
+            if not any(one.kind != "line" and "warned" not in one.signals for one in later):
+                return True
+        return False
+
+
+def relate(name: str, one: Hypothesis, other: Hypothesis | None) -> None:
+    """``other`` gives ``one`` the signal ``name``."""
+    if other is not None and name not in one.signals:
+        one.signals[name] = 1.0
+        one.relations.append(Relation(name, other))
+
+
+def of_machine(one: Hypothesis) -> bool:
+    """Whether a machine failed, so that it explains software even when it speaks later."""
+    if not one.fatal or one.symptom or one.rule is None:
+        return False
+    if one.rule.layer in ("hardware", "driver"):
+        return True
+    taxonomy = shipped_taxonomy()
+    infrastructure = taxonomy.category_of.get(one.reason) == "infrastructure" and not taxonomy.has(one.reason, "stop")
+    return one.rule.layer in ("host", "scheduler") and infrastructure
+
+
+def by_kernel(one: Hypothesis) -> bool:
+    """Whether the kernel says it, which knows the machine better than any process."""
+    return _KERNEL.search(one.event.text[:120]) is not None
+
+
+def torn(one: Hypothesis) -> bool:
+    """Whether other ranks wrote into the exception line."""
+    return one.traceback is not None and re.match(r"\w*(?:Error|Exception)\b", one.traceback.message) is not None
+
+
+def earlier_word(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether both are messages of machines about one thing, such as a port error and the time-outs after it."""
+    return one.reason == other.reason and one.traceback is None and other.traceback is None
+
+
+def same_exception(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether both tell of one exception."""
+    first, second = one.traceback, other.traceback
+    if first is None or second is None:
+        return one.reason == other.reason and normal(one.event.body) == normal(other.event.body)
+    return first.type == second.type and normal(first.message) == normal(second.message)
+
+
+def _speaker(event: Event) -> str:
+    """What stands before the body, less the time."""
+    return re.sub(r"[\d:.,TZ/-]{8,}", "", event.text[: event.start]).strip(" []")
+
+
+def _reached_end(progress: bytes) -> bool:
+    """Whether a line of progress says that the last of so many steps is made."""
+    found = _OF.search(progress)
+    return found is not None and found[1] == found[2] and int(found[1]) > 1
