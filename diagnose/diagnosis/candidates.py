@@ -21,7 +21,7 @@ from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis
-from diagnose.diagnosis.likeness import CALM, Likeness, bullet, is_warning, level, likeness, listed
+from diagnose.diagnosis.likeness import CALM, Likeness, bullet, is_warning, level, likeness, listed, takes_back
 from diagnose.diagnosis.tracebacks import Traceback, assemble
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import Taxonomy, shipped_taxonomy
@@ -130,19 +130,32 @@ class _Reading:
 
     def _known(self, event: Event, rule: Rule, transport: str | None, possible: bool) -> Hypothesis:
         """What a rule knows the line as."""
-        # A logger that merely warns of an exception has caught it.
         reason = rule.reason or "unknown"
-        softly = transport != "soft" and not self.taxonomy.has(reason, "stated") and _SOFTLY.match(event.body) is not None
         one = self._of_rule(event, rule)
-        one.handled = one.ignored = softly
         one.like = set_aside(likeness(event.text, event.body), transport)
         if possible:
             one.like = one.like._replace(listed=1)
-        if rule.layer in _ABOVE_FABRIC and not rule.symptom and _FABRIC.search(event.body[:200]) is not None:
+        if rule.severity == "warning" and not rule.symptom and self.taxonomy.has(reason, "nameless"):
+            # The rule knows that the line sounds like a failure, not what it is.
+            one.kind, one.reason, one.rule = "line", "unknown", None
+        elif (
+            transport not in ("soft", "info")
+            and not self.taxonomy.has(reason, "stated")
+            and _SOFTLY.match(event.body) is not None
+        ):
+            # A logger that merely warns of an exception has caught it; as the last word it may be all that is left.
+            one.handled, one.ignored = True, takes_back(event.body)
+        elif self._of_fabric(rule, one.like, event):
             # The words of one layer in the mouth of another.
             one.reason, one.layer, one.rule = "network_error", self.taxonomy.depth("network"), None
             one.fatal = False
         return one
+
+    def _of_fabric(self, rule: Rule, like: Likeness, event: Event) -> bool:
+        known = (
+            rule.layer in _ABOVE_FABRIC and not rule.symptom and rule.severity != "warning" and not like.soft and not like.info
+        )
+        return known and _FABRIC.search(event.body[:200]) is not None
 
     def _of_rule(self, event: Event, rule: Rule) -> Hypothesis:
         return Hypothesis(

@@ -22,10 +22,18 @@ _ERROR_LEVEL = re.compile(
     r"|^(?:[\w./-]+: ){0,2}(?:error|Error): "
     r"|(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
 )
-_SOFT_LEVEL = re.compile(
-    r"\b(?:WARN(?:ING)?|INFO|NOTICE|DEBUG|TRACE|Warning|Normal)\b|^\W{0,3}[WID]\d{3,4} \d\d:"
-    r"|(?i:\blevel\W{1,3}(?:warn(?:ing)?|info|debug)\b)"
-    r"|\[(?:warn(?:ing)?|info|debug|notice)\]|^(?:[\w./-]+: )?(?:warning|Warning|note|Note): "
+_WARN_LEVEL = re.compile(
+    r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W\d{3,4} \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)|[\[<]warn(?:ing)?[\]>]"
+    r"|^(?:[\w./-]+: )?warning: "
+)
+_INFO_LEVEL = re.compile(
+    r"\b(?:INFO|NOTICE|DEBUG|TRACE|Normal)\b|^\W{0,3}[ID]\d{3,4} \d\d:|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
+    r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): "
+)
+_GRAVE = re.compile(
+    r"(?i)\b(?:fatal(?:ly)?|abort(?:s|ed|ing)?|killed|crash(?:ed|es)?|unrecoverable|terminated|terminating|panic(?:ked)?|segfault"
+    r"|segmentation fault|core dumped|out of memory|evicted|preempted|cancell?ed|died|dead|unexpected error|giving up|gave up"
+    r"|exiting|giving up|reclaimed|revoked|unhandled|uncaught)\b"
 )
 _EXCEPTION = re.compile(
     r"(?<![\w/])(?:[A-Za-z_]\w*(?:\.|::))*[A-Z]\w*(?:Error|Exception|Failure|Fault|Panic|Timeout|Interrupt)\b(?=\W*(?::|$|\())"
@@ -88,13 +96,17 @@ class Likeness(NamedTuple):
     error: int = 0
     """a logger's level of errors"""
     soft: int = 0
-    """a logger's level below that: warning, information"""
+    """a logger's level of warnings"""
+    info: int = 0
+    """a logger's level below that"""
     exception: int = 0
     """an exception's name, of any language"""
     exit: int = 0
     """an exit status other than 0, or a signal"""
     words: int = 0
     """words of failure"""
+    grave: int = 0
+    """words of an end"""
     listed: int = 0
     """a possibility rather than a fact"""
     hint: int = 0
@@ -103,6 +115,11 @@ class Likeness(NamedTuple):
     """an interpreter's or a compiler's warning"""
     quoted: int = 0
     """a line of a program or a command rather than what it printed"""
+
+    @property
+    def loud(self) -> bool:
+        """Whether it sounds like an end rather than like trouble."""
+        return bool(self.fatal or self.error or self.exception or self.exit or self.grave) and not (self.soft or self.info)
 
     @property
     def sounds(self) -> bool:
@@ -123,16 +140,20 @@ def likeness(text: str, body: str) -> Likeness:
     words = _WORDS.search(body) is not None
     if not (fatal or error or exception or leaves or words):
         return CALM
-    soft = not fatal and not error and _SOFT_LEVEL.search(head) is not None
+    soft = not fatal and not error and _WARN_LEVEL.search(head) is not None
+    info = not fatal and not error and not soft and _INFO_LEVEL.search(head) is not None
+    grave = words and _GRAVE.search(body) is not None
     if _NOTHING.search(body) is not None:
-        words = exception = False
+        words = exception = grave = False
     return Likeness(
         int(fatal),
         int(error),
         int(soft),
+        int(info),
         int(exception),
         int(leaves),
         int(words),
+        int(grave),
         int(listed(body)),
         int(_HINT.match(body) is not None),
         int(is_warning(body)),
@@ -141,13 +162,15 @@ def likeness(text: str, body: str) -> Likeness:
 
 
 def level(text: str) -> str | None:
-    """The logger's level that stands in a line, as a word: ``fatal``, ``error``, ``soft``."""
+    """The logger's level that stands in a line, as a word: ``fatal``, ``error``, ``soft`` (warnings), ``info``."""
     head = text[:HEAD]
     if _FATAL_LEVEL.search(head):
         return "fatal"
     if _ERROR_LEVEL.search(head):
         return "error"
-    return "soft" if _SOFT_LEVEL.search(head) else None
+    if _WARN_LEVEL.search(head):
+        return "soft"
+    return "info" if _INFO_LEVEL.search(head) else None
 
 
 def is_warning(body: str) -> bool:
@@ -158,6 +181,11 @@ def is_warning(body: str) -> bool:
 def listed(body: str) -> bool:
     """Whether the line names possibilities."""
     return _LISTED.search(body[:300]) is not None
+
+
+def takes_back(body: str) -> bool:
+    """Whether the line itself says that it came to nothing: none, skipped, ignored, tried again."""
+    return _NOTHING.search(body) is not None
 
 
 def bullet(body: str) -> bool:

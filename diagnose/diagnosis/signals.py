@@ -40,6 +40,7 @@ SIGNALS: Final = (
     Signal("exception_named", 1.5, "it names an exception"),
     Signal("exit_status", 1.5, "it tells of an exit status or a signal"),
     Signal("failure_words", 0.5, "it has words of failure"),
+    Signal("grave_words", 1.5, "it has words of an end: killed, aborted, fatal"),
     # Who says it, and how exactly.
     Signal("machine", 4.0, "a machine failed, which explains what programs say of it"),
     Signal("named_machine", 1.0, "it names what failed in the machine, where others only say that a device did"),
@@ -50,7 +51,8 @@ SIGNALS: Final = (
     # Where it stands.
     Signal("first", 1.5, "it is the first of all that were not overcome"),
     Signal("first_heard", 0.5, "it is the first that sounds like a failure"),
-    Signal("last_words", 1.5, "it is among the last lines of its log"),
+    Signal("last_words", 0.5, "it is among the last lines of its log"),
+    Signal("loud_end", 2.0, "the log ends with it, and it sounds like an end"),
     Signal("scrap", 2.0, "the log holds little else, and no progress"),
     # What takes it back.
     Signal("survived", -12.0, "the job went on from it"),
@@ -60,7 +62,8 @@ SIGNALS: Final = (
     Signal("known_good", -12.0, "runs that went well print it too"),
     Signal("ignored", -6.0, "it was caught, or ignored, by who printed it"),
     Signal("logged", -0.5, "a logger printed it: the program was still in control"),
-    Signal("soft_level", -1.5, "its logger calls it a warning or less"),
+    Signal("soft_level", -1.5, "its logger calls it a warning"),
+    Signal("info_level", -3.0, "its logger calls it information"),
     Signal("interpreter", -6.0, "it is an interpreter's warning"),
     Signal("listed", -2.5, "it names possibilities, not what happened"),
     Signal("hint", -1.5, "it is advice"),
@@ -70,7 +73,7 @@ SIGNALS: Final = (
     Signal("stop", -1.0, "somebody ended the job, which may be what another failure came to"),
     Signal("followed", -1.5, "much of the log comes after it"),
     Signal("repeated", -1.5, "the log says it often"),
-    Signal("torn", -3.0, "other lines were written into it"),
+    Signal("torn", -3.0, "other lines were written into it, or its message is missing"),
     # What others explain.
     Signal("by_cause", -2.0, "it echoes, and something stands there that it may echo"),
     Signal("by_machine", -5.0, "a machine failed, which explains it"),

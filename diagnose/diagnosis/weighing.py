@@ -33,13 +33,14 @@ _NEAR_S, _NEAR_LINES = 300.0, 300
 _CRASH_BACK = 100
 _MESSAGE_LINES = 12
 _LAST_LINES = 10
-_MUCH = 200
-"""lines behind a line that make it an old story"""
+_MUCH = 40
+"""calm lines behind a line that make it an old story"""
 _OFTEN = 4
 _SCRAP_LINES = 2
 _KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
 _TALKS = 2
+_BARE = re.compile(r"\W*\w*(?:Error|Exception): *$")
 _CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
 _SAVES = re.compile(r"(?i)sav(?:e|ing)|checkpoint|evaluat|validat")
 _OF = re.compile(rb"\b(\d+)/ *(\d+)\b")
@@ -62,6 +63,7 @@ class Weighing:
         self.ends = [log.lines_of(source) for source in range(len(evidence.sources))]
         self.last_step_at = [self._moment_of_progress(source) for source in range(len(evidence.sources))]
         self._talks: dict[int, tuple[list[int], int]] = {}
+        self._heard: dict[int, list[int]] = {}
         self.all: list[Hypothesis] = []
         """every hypothesis, in order of place"""
 
@@ -93,6 +95,8 @@ class Weighing:
             one.signals["well_again"] = 1.0
         if self.known and one.traceback is None and normal(one.event.body) in self.known:
             one.signals["known_good"] = 1.0
+        if one.handled and one.traceback is None and self.ends[one.event.source] - one.event.line > _LAST_LINES:
+            one.ignored = True
         one.recovered = bool(one.signals) or one.ignored
 
     def _went_on(self, one: Hypothesis) -> bool:
@@ -151,7 +155,7 @@ class Weighing:
             layer = self._layer_of(well)
             if layer == "framework":
                 return True
-            if self.taxonomy.depth(layer) == one.layer and not one.fatal:
+            if not one.fatal and (self.taxonomy.depth(layer) == one.layer or one.kind == "line"):
                 return True
         return False
 
@@ -243,6 +247,8 @@ class Weighing:
                 signals["level_fatal"] = 1.0
             elif like.error:
                 signals["level_error"] = 1.0
+        if one.kind == "rule" and (like.soft or like.info or one.handled) and not self.taxonomy.has(one.reason, "stated"):
+            signals["info_level" if like.info else "soft_level"] = 1.0
         self._taken_back(one)
         if one.handled and traceback is not None:
             signals["logged"] = 1.0
@@ -271,7 +277,9 @@ class Weighing:
             ("exception_named", like.exception),
             ("exit_status", like.exit),
             ("failure_words", like.words),
+            ("grave_words", like.grave),
             ("soft_level", like.soft),
+            ("info_level", like.info),
         ):
             if value:
                 signals[name] = 1.0
@@ -305,13 +313,23 @@ class Weighing:
         last = max((other.event.line for other in (one, *one.same) if other.event.source == one.event.source), default=0)
         behind = self.ends[one.event.source] - last
         if behind <= min(_LAST_LINES, self.ends[one.event.source] // 4):
-            one.signals["last_words"] = 1.0
+            if not one.fatal:
+                one.signals["last_words"] = 1.0
+            if one.kind == "line" and one.like.loud:
+                one.signals["loud_end"] = 1.0
         elif one.kind == "line" or "warned" in one.signals:
-            one.signals["followed"] = min(1.0, behind / _MUCH)
+            calm = behind - self._heard_after(one.event.source, last)
+            one.signals["followed"] = min(1.0, max(0, calm) / _MUCH)
         if one.kind == "line" and len(one.same) >= _OFTEN:
             one.signals["repeated"] = 1.0
         if ("warned" in one.signals or one.kind == "line") and self._scrap(one, behind):
             one.signals["scrap"] = 1.0
+
+    def _heard_after(self, source: int, line: int) -> int:
+        """How many lines behind ``line`` sound like a failure."""
+        if source not in self._heard:
+            self._heard[source] = sorted(one.event.line for one in self.all if one.event.source == source)
+        return len(self._heard[source]) - bisect_right(self._heard[source], line)
 
     def _scrap(self, one: Hypothesis, behind: int) -> bool:
         """Whether the log is an excerpt with little else in it: no step, no end, no recovery."""
@@ -402,6 +420,8 @@ class Weighing:
         if one in metal:
             if one not in named and named:
                 relate("by_machine", one, named[0])
+            elif one is not metal[0] and one.reason != metal[0].reason:
+                relate("by_earlier", one, metal[0])
             return
         worst = (named or metal)[0] if metal else None
         if worst is None:
@@ -432,7 +452,9 @@ class Weighing:
             relate("came_to", best, stops[0])
 
     def _by_earlier(self, one: Hypothesis, ended: list[Hypothesis]) -> None:
-        if one in ended and not of_machine(one) and ended[0] is not one and ended[0].reason != one.reason:
+        """An exception had ended a process before: what came later did not end it."""
+        told = "noted" in one.signals or one in ended
+        if told and ended and not of_machine(one) and ended[0].reason != one.reason and self.before(ended[0], one):
             relate("by_earlier", one, ended[0])
 
     def _by_deeper(self, one: Hypothesis, noted: list[Hypothesis]) -> None:
@@ -580,8 +602,10 @@ def by_kernel(one: Hypothesis) -> bool:
 
 
 def torn(one: Hypothesis) -> bool:
-    """Whether other ranks wrote into the exception line."""
-    return one.traceback is not None and re.match(r"\w*(?:Error|Exception)\b", one.traceback.message) is not None
+    """Whether other ranks wrote into the exception line, or tore its message off."""
+    if one.traceback is not None:
+        return re.match(r"\w*(?:Error|Exception)\b", one.traceback.message) is not None
+    return one.kind == "rule" and _BARE.match(one.event.body) is not None
 
 
 def earlier_word(one: Hypothesis, other: Hypothesis) -> bool:
