@@ -249,6 +249,8 @@ class Weighing:
                 signals["level_error"] = 1.0
         if one.kind == "rule" and (like.soft or like.info or one.handled) and not self.taxonomy.has(one.reason, "stated"):
             signals["info_level" if like.info else "soft_level"] = 1.0
+        if one.kind == "rule" and like.exit and one.symptom:
+            signals["exit_status"] = 1.0
         self._taken_back(one)
         if one.handled and traceback is not None:
             signals["logged"] = 1.0
@@ -560,7 +562,8 @@ class Weighing:
             signals["no_progress"] = 1.0
         else:
             after = all(self.log.progress(one.event.source).last_line > one.event.line for one in standing)
-            signals["progress"] = 1.0 if after else 0.3
+            if after:
+                signals["progress"] = 1.0
         if any(_reached_end(self.log.progress(source).last) for source in moving):
             signals["reached_end"] = 1.0
         if not any("last_words" in one.signals for one in standing):
