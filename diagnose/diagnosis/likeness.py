@@ -42,7 +42,7 @@ _EXCEPTION = re.compile(
 )
 _EXIT = re.compile(
     r"(?i)\b(?:exit(?:ed|ing|s)?|exit[ _-]?(?:code|status|value)|return(?:ed)?[ _-]?(?:code|status|value)"
-    r"|rc|status|failed|ended"
+    r"|failed|ended"
     r"|terminated|finished)\b(?:[ _](?:with|on|by|code|status|is|was|value|non-zero|error|return|exit|abnormally|due to))*"
     r"[ :=('\"]{1,4}(?P<code>-?\d{1,3})(?![\d.%/:x-])"
     r"|\b(?:killed|terminated|died|crashed|exited|ended|caught|received) (?:by|with|on|due to"
@@ -83,7 +83,7 @@ _HINT = re.compile(
     r"|(?:pip3?|conda|apt(?:-get)?|sudo|brew) install|run `|set the|refer to|visit|in order to|ensure)\b"
 )
 _BULLET = re.compile(r"^\s*(?:[-*•·]|\(?\d{1,2}[.)])\s+\S")
-_WARNING = re.compile(r"\b(?:[A-Z]\w*Warning|UserWarning|Warning): |:\d+: \w*Warning\b|^\s*warnings\.warn\(")
+_WARNING = re.compile(r"\b[A-Z]\w+Warning: |:\d+: \w*Warning\b|^\s*warnings\.warn\(")
 _QUOTED = re.compile(r"^\s*(?:#|//|>>> |\$ |\+{1,3} |raise |return |print\(|logger?\.|log\.|assert |if |elif |except |echo )")
 _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 

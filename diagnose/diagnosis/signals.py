@@ -46,7 +46,6 @@ SIGNALS: Final = (
     Signal("named_machine", 1.0, "it names what failed in the machine, where others only say that a device did"),
     Signal("kernel", 0.5, "the kernel says it"),
     Signal("specific", 0.5, "a rule knows its very message"),
-    Signal("accuses", 1.0, "it names somebody else than who printed it"),
     Signal("came_to", 4.5, "the same machine failed for good soon after"),
     # Where it stands.
     Signal("first", 1.5, "it is the first of all that were not overcome"),

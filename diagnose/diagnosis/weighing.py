@@ -266,8 +266,6 @@ class Weighing:
             signals["specific"] = 1.0
         if by_kernel(one):
             signals["kernel"] = 1.0
-        if one.symptom and self._accuses(one):
-            signals["accuses"] = 1.0
         if torn(one):
             signals["torn"] = 1.0
 
@@ -411,11 +409,19 @@ class Weighing:
         self._by_silence(kinds)
 
     def _again(self, told: Sequence[Hypothesis]) -> None:
-        """Which lines say only what another of their weight said before."""
+        """Which lines only say what another of their weight said before, or says better."""
         before: dict[tuple[str, str], Hypothesis] = {}
         for one in told:
-            first = before.setdefault((one.reason, self._weight(one)), one)
-            if first is not one and self.near(first, one):
+            if "by_better" in one.signals:
+                continue
+            key = one.reason, self._weight(one)
+            first = before.setdefault(key, one)
+            if first is one or not self.near(first, one):
+                continue
+            if one.symptom and self._accuses(one) and not self._accuses(first):
+                relate("by_better", first, one)  # of many that wait, the one that says for whom
+                before[key] = one
+            else:
                 relate("again", one, first)
 
     def _by_machine(self, one: Hypothesis, named: list[Hypothesis], metal: list[Hypothesis], noted: list[Hypothesis]) -> None:
