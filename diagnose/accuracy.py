@@ -74,6 +74,10 @@ class Verdict:
     """the line or another of the same traceback"""
     suspects: tuple[int, int, int] | None
     """(found, named by the label, named by the report); None where the label names none"""
+    guesses: tuple[str, ...] = ()
+    """the reasons that the report gives, the likeliest first"""
+    isolated: tuple[int, int] = (0, 0)
+    """nodes that the report would isolate: those that the label names, and others"""
     second: Second | None = None
     """what a model came to, where one could be asked"""
 
@@ -88,6 +92,21 @@ class Verdict:
     @property
     def action_right(self) -> bool:
         return self.action == self.label.action
+
+    @property
+    def action_kind_right(self) -> bool:
+        """Whether the action is of the right kind: what to fix, code or configuration, most logs do not tell."""
+        return _kind(self.action) == _kind(self.label.action)
+
+    @property
+    def guessed(self) -> bool:
+        """Whether one of the first two reasons is right."""
+        return self.label.reason in self.guesses[:2]
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether the label itself says that another would do."""
+        return "AMBIGUOUS" in self.label.note
 
 
 @dataclass(slots=True)
@@ -108,6 +127,15 @@ class Score:
     suspects_found: int = 0
     suspects_right: int = 0
     suspects_said: int = 0
+    action_kind: int = 0
+    guessed: int = 0
+    """right in the first two guesses"""
+    failures: int = 0
+    missed: int = 0
+    """failures that were called healthy"""
+    isolated_right: int = 0
+    isolated_wrong: int = 0
+    """nodes that would be isolated although the label does not name them, or nothing is to be isolated"""
 
     def add(self, verdict: Verdict) -> None:
         label = verdict.label
@@ -115,6 +143,10 @@ class Score:
         self.category += verdict.category_right
         self.reason += verdict.reason_right
         self.action += verdict.action_right
+        self.action_kind += verdict.action_kind_right
+        self.guessed += verdict.guessed
+        self.isolated_right += verdict.isolated[0]
+        self.isolated_wrong += verdict.isolated[1]
         if label.root_cause_line is not None:
             self.with_line += 1
             self.exact += verdict.exact
@@ -124,6 +156,8 @@ class Score:
             self.alarms += verdict.reason != "healthy"
         else:
             self.unknown += verdict.reason in ("unknown", "healthy")
+            self.failures += 1
+            self.missed += verdict.reason == "healthy"
         if verdict.suspects is not None:
             found, _, said = verdict.suspects
             self.with_suspects += 1
@@ -195,12 +229,42 @@ class Results:
         counts = Counter((v.label.reason, v.reason) for v in self.verdicts if not v.reason_right)
         return [(wanted, said, count) for (wanted, said), count in counts.most_common()]
 
+    def ambiguous(self) -> tuple[Score, Score]:
+        """The scores of the clear cases, and of those whose label could be another."""
+        clear = [verdict for verdict in self.verdicts if not verdict.ambiguous]
+        return _score(clear), _score([verdict for verdict in self.verdicts if verdict.ambiguous])
+
+    def sure(self) -> tuple[int, int]:
+        """(cases, right) of those that say 0.9 or more."""
+        right = [verdict.reason_right for verdict in self.verdicts if verdict.confidence >= _SURE]
+        return len(right), sum(right)
+
+    def calibration_error(self) -> float | None:
+        """How far confidence is from the share that is right: the mean over ten steps of confidence, by their cases.
+
+        Where the answer is that nothing explains the failure, no confidence is said and none is judged.
+        """
+        said = [(v.confidence, v.reason_right) for v in self.verdicts if v.reason != "unknown"]
+        if not said:
+            return None
+        steps: dict[int, list[tuple[float, bool]]] = {}
+        for confidence, right in said:
+            steps.setdefault(min(9, int(confidence * 10)), []).append((confidence, right))
+        return sum(abs(sum(c for c, _ in step) - sum(r for _, r in step)) for step in steps.values()) / len(said)
+
     def calibration(self) -> list[tuple[float, int, int]]:
         """(confidence said, cases, right) of each level of confidence."""
         levels: dict[float, list[bool]] = {}
         for verdict in self.verdicts:
             levels.setdefault(round(verdict.confidence, 2), []).append(verdict.reason_right)
         return [(level, len(right), sum(right)) for level, right in sorted(levels.items(), reverse=True)]
+
+
+_SURE = 0.9
+
+
+def _kind(action: str) -> str:
+    return "fix" if action in ("fix_code", "fix_config") else action
 
 
 def _score(verdicts: Sequence[Verdict]) -> Score:
@@ -297,7 +361,16 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
         exact=exact,
         near=near,
         suspects=_suspects(label.where, suspects.nodes, suspects.ranks, suspects.gpus),
+        guesses=(diagnosis.reason, *(one.reason for one in diagnosis.alternatives)),
+        isolated=_isolated(label, report.action.nodes),
     )
+
+
+def _isolated(label: Label, nodes: Sequence[str]) -> tuple[int, int]:
+    """How many of the nodes that would be isolated are to be, and how many are not."""
+    named = _HOST.findall(label.where) if label.action == "isolate_and_restart" else []
+    right = sum(any(_same_node(node, one) for one in named) for node in nodes)
+    return right, len(nodes) - right
 
 
 def _placed(label: Label, found: tuple[str, int] | None, sources: Sequence[Source]) -> tuple[bool, bool]:
@@ -387,6 +460,10 @@ def as_dict(results: Results) -> dict[str, Any]:
         "by_category": {category: score(one) for category, one in results.by_category().items()},
         "confusion": [{"labelled": a, "said": b, "cases": n} for a, b, n in results.confusion()],
         "asked": asdict(asked) if (asked := results.asked()) else None,
+        "clear": score(results.ambiguous()[0]),
+        "ambiguous": score(results.ambiguous()[1]),
+        "calibration_error": results.calibration_error(),
+        "sure": {"cases": results.sure()[0], "right": results.sure()[1]},
         "calibration": [{"confidence": c, "cases": n, "right": r} for c, n, r in results.calibration()],
         "cases": [
             {
@@ -399,6 +476,9 @@ def as_dict(results: Results) -> dict[str, Any]:
                 "action": v.action,
                 "labelled_action": v.label.action,
                 "confidence": v.confidence,
+                "guesses": list(v.guesses),
+                "isolated": list(v.isolated),
+                "ambiguous": v.ambiguous,
                 "exact": v.exact,
                 "near": v.near,
                 "suspects": v.suspects,

@@ -85,6 +85,34 @@ def _run(arguments: argparse.Namespace, agent: endpoint.Agent | None) -> int:
     return 0
 
 
+_FACTS = ("what", "clear", "ambiguous")
+
+
+def _facts(results: Results) -> list[tuple[str, ...]]:
+    """What the table by category does not show, for the clear cases and for those whose label could be another."""
+    clear, other = results.ambiguous()
+
+    def row(what: str, show: Callable[[Score], str]) -> tuple[str, ...]:
+        return what, show(clear) if clear.cases else "-", show(other) if other.cases else "-"
+
+    sure, right = results.sure()
+    error = results.calibration_error()
+    return [
+        row("cases", lambda one: str(one.cases)),
+        row("category", lambda one: _share(one.category, one.cases)),
+        row("reason", lambda one: _share(one.reason, one.cases)),
+        row("reason in the first two guesses", lambda one: _share(one.guessed, one.cases)),
+        row("line or traceback", lambda one: _share(one.near, one.with_line)),
+        row("action exact", lambda one: _share(one.action, one.cases)),
+        row("action by kind", lambda one: _share(one.action_kind, one.cases)),
+        row("failures called healthy", lambda one: f"{one.missed} of {one.failures}"),
+        row("nodes isolated, right", lambda one: str(one.isolated_right)),
+        row("nodes isolated, wrong", lambda one: str(one.isolated_wrong)),
+        ("confidence of 0.9 or more, right", f"{right} of {sure}", "(both)"),
+        ("expected calibration error", "-" if error is None else f"{error:.3f}", "(both)"),
+    ]
+
+
 _HEADER = ("category", "cases", "category", "reason", "line exact", "traceback", "action", "suspects", "alarms", "unknown")
 
 
@@ -117,6 +145,7 @@ def _text(results: Results, style: Style) -> str:
     whole = results.whole
     if whole.suspects_said:
         lines.append(f"\nsuspects: {_share(whole.suspects_right, whole.suspects_said)} of those said are those labelled")
+    lines += ["", table([_FACTS, *_facts(results)], style, header=True)]
     if results.confusion():
         rows = [("labelled", "said", "cases"), *((a, b, str(n)) for a, b, n in results.confusion())]
         lines += ["", table(rows, style, header=True)]
@@ -192,6 +221,7 @@ def _markdown(results: Results) -> str:
     whole = results.whole
     if whole.suspects_said:
         lines += ["", f"Of the suspects that are said, {_share(whole.suspects_right, whole.suspects_said)} are labelled."]
+    lines += ["", _markdown_table([_FACTS, *_facts(results)])]
     levels = ((f"{c:.2f}", str(n), _share(r, n)) for c, n, r in results.calibration())
     lines += ["", _markdown_table([("confidence said", "cases", "right"), *levels])]
     if results.confusion():
