@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from diagnose.compression.kept_log import Compression
 from diagnose.compression.workload import FIRST, HEAD, Fingerprint, fingerprint
+from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.evidence import Evidence, gather, normal
 from diagnose.diagnosis.explain import explain
 from diagnose.diagnosis.finding import Finding
@@ -95,12 +96,32 @@ class Job:
 
     def finding(self, evidence: Evidence, *, running: bool = False) -> Finding:
         """What the kept lines come to: compressed lines -> diagnosis."""
-        return explain(evidence, self.compression, self.known, running=running)
+        finding = explain(evidence, self.compression, self.known, running=running, failed=self._told_failed and not running)
+        if self._told_failed and not running:
+            how = f"the job ended with exit code {self.exit_code}" if self.exit_code else "the job failed"
+            finding.notes = [*finding.notes, f"The caller says that {how}."]
+        return finding
+
+    @property
+    def _told_failed(self) -> bool:
+        return self.failed or bool(self.exit_code)
 
     def report(self, *, running: bool = False) -> Report:
         """What is known by now: compressed lines -> diagnosis -> advice."""
+        from diagnose import report as r  # pydantic takes a while to import: not before it is needed
+        from diagnose.decision.advice import advise
+        from diagnose.decision.checkpoints import saved
         from diagnose.diagnosis.reporting import report_of
 
         evidence = self.evidence()
         finding = self.finding(evidence, running=running)
-        return report_of(self.id, str(self.fingerprint), finding, evidence, self.compression, running=running)
+        checkpoints = saved(self.compression.facts, self.compression.matcher.rules)
+        action = advise(finding, shipped_policy(), checkpoints)
+        identity = r.JobIdentity(
+            id=self.id,
+            sources=[source.name for source in self.sources],
+            attempt=finding.attempt,
+            fingerprint=str(self.fingerprint),
+        )
+        found = [r.SavedCheckpoint(step=one.step, path=one.path, complete=one.complete) for one in checkpoints]
+        return report_of(identity, finding, action, found, evidence, self.compression, running=running)

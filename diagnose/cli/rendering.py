@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from diagnose.cli import printable
 from diagnose.cli.terminal import Style, human_bytes, shortened, sparkline, table, wrapped
 from diagnose.diagnosis.detectors.course import duration
+from diagnose.diagnosis.doubt import NO_END
 from diagnose.diagnosis.wording import ranges
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from diagnose.report import EvidenceLine, Report
 
 _SHOWN_KINDS = 6
-_SURE = 0.9
 _SHOWN_LAST = 5
 
 
@@ -55,7 +55,7 @@ def verdict(report: Report) -> str:
     """Of a job in which no failure was found."""
     if report.outcome == "running":
         return "running"
-    return "healthy" if report.diagnosis.confidence >= _SURE else "no failure found"
+    return "no failure found" if NO_END in report.diagnosis.doubt else "healthy"
 
 
 def _headline(report: Report, style: Style) -> str:

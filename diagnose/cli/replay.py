@@ -14,6 +14,7 @@ from diagnose.cli import endpoint, printable
 from diagnose.cli.following import KeptFile, follow
 from diagnose.cli.rendering import overview, render
 from diagnose.cli.terminal import Notice, Progress, Style, wrapped
+from diagnose.cli.why import why
 from diagnose.compression.workload import HEAD, KEYS, nearest
 from diagnose.errors import DiagnoseError, SourceError, needs
 from diagnose.job import Job
@@ -44,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "apart), a pattern, .gz .zst .xz, or - for standard input",
     )
     parser.add_argument("--json", action="store_true", help="one report a line a job, as JSON")
+    parser.add_argument("--why", action="store_true", help="print what was weighed, and the signals that decided")
     grouping = parser.add_mutually_exclusive_group()
     grouping.add_argument("--each", action="store_true", help="every file its own job, also those of a folder")
     grouping.add_argument("--together", action="store_true", help="all PATHs are one job, also a folder of several")
@@ -125,6 +127,11 @@ def run(arguments: argparse.Namespace) -> int:
                 continue
             if not arguments.json:
                 print("\n" * bool(reports) + render(report, job, Style(sys.stdout)), flush=True)
+                if arguments.why:
+                    print(
+                        "\n" + why(job.finding(job.evidence(), running=not finished), job.sources, Style(sys.stdout)),
+                        flush=True,
+                    )
             if agent is not None:
                 before, report = report, _asked(agent, report, job)
                 if not arguments.json and report is not before:

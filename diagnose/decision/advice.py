@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 
 from diagnose.decision.checkpoints import newest, stretch
 from diagnose.decision.history import Checkpoint
 from diagnose.decision.policy import Policy
-from diagnose.diagnosis.detectors.course import Anomaly
+from diagnose.diagnosis.detectors.course import steps_of
 from diagnose.diagnosis.finding import Finding
+from diagnose.diagnosis.hypotheses import captures
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Action, RestartFrom
 
 _OWN_NAME = re.compile(
@@ -18,24 +19,21 @@ _OWN_NAME = re.compile(
 )
 
 
+_LOOP_BACK = re.compile(r"\b127\.0\.\d+\.\d+\b|\blocalhost\b")
+_IN_USE = re.compile(r"(?i)already in use|EADDRINUSE|errno: 98")
+_BUS = re.compile(r"\bBus error\b|\bSIGBUS\b|shared memory \(shm\)")
+_INTERRUPTS = {"2", "SIGINT"}
+
+
 def advise(finding: Finding, policy: Policy, checkpoints: Sequence[Checkpoint] = ()) -> Action:
     """What to do about a finding, with the sentence that says why."""
-    remedy = policy.actions[finding.reason]
-    rule = (finding.root.graver or finding.root).rule if finding.root else None
-    kind, why = remedy.kind, remedy.why
-    if rule is not None and rule.action is not None and rule.action != kind:
-        kind = rule.action
-        why = rule.title.rstrip(".") + "." if rule.title else why
-    if finding.reason == "import_error" and finding.root is not None and _OWN_NAME.search(finding.root.event.body):
-        kind, why = "fix_code", "The name is missing in the job's own code."
-    frames = finding.root.traceback.frames if finding.root and finding.root.traceback else []
-    if finding.reason == "value_error" and kind == "fix_code" and finding.step is None and frames and frames[-1].library:
-        kind, why = "fix_config", "A library refused a value before the first step: the configuration must be put right first."
-    if finding.reason == "nccl_timeout" and len(finding.nodes) == 1:
+    kind, why = _usual(finding, policy)
+    kind, why = _from_the_line(finding, kind, why)
+    if finding.root is not None and shipped_taxonomy().has(finding.reason, "witness") and len(finding.nodes) == 1:
         why += f" If it stalls again, look at {finding.nodes[0]} first."
-    nodes = finding.nodes if kind == "isolate_and_restart" else []
-    if kind == "isolate_and_restart" and not nodes:
-        why += " The log does not name the node: run the node check before the restart."
+    nodes: list[str] = []
+    if kind == "isolate_and_restart":
+        kind, why, nodes = _isolation(finding, why)
     skip = None
     start = None
     affected = steps_of(finding.root.detector if finding.root else None)
@@ -46,9 +44,57 @@ def advise(finding: Finding, policy: Policy, checkpoints: Sequence[Checkpoint] =
     return Action(kind=kind, nodes=nodes, restart_from=start, skip_batches=skip, why=why)
 
 
-def steps_of(anomaly: Anomaly | None) -> tuple[float, float | None] | None:
-    """From which step to which one an anomaly lasted."""
-    if anomaly is None or anomaly.step is None or not math.isfinite(anomaly.step):
-        return None
-    last = anomaly.last_step
-    return anomaly.step, last if last is not None and math.isfinite(last) else None
+def _usual(finding: Finding, policy: Policy) -> tuple[str, str]:
+    """The policy's remedy for the reason, or the rule's own action."""
+    remedy = policy.actions[finding.reason]
+    rule = (finding.root.graver or finding.root).rule if finding.root else None
+    kind, why = remedy.kind, remedy.why
+    if rule is not None and rule.action is not None and rule.action != kind:
+        kind = rule.action
+        why = rule.title.rstrip(".") + "." if rule.title else why
+    return kind, why
+
+
+def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
+    """What the line itself says decides: a signal, an address, a phase, whose code raised."""
+    root = finding.root
+    if root is None:
+        return kind, why
+    body = root.event.body
+    frames = root.traceback.frames if root.traceback else []
+    if finding.reason == "import_error" and _OWN_NAME.search(body):
+        return "fix_code", "The name is missing in the job's own code."
+    if finding.reason == "value_error" and kind == "fix_code" and finding.step is None and frames and frames[-1].library:
+        return (
+            "fix_config",
+            "A library refused a value before the first step: the configuration must be put right first.",
+        )
+    if finding.reason == "dataloader_killed" and kind == "restart" and _BUS.search(body):
+        return "fix_config", "A bus error in a worker is shared memory that ran out: give the container a larger /dev/shm."
+    starting = finding.step is None and finding.attempt == 1
+    if finding.reason == "connection_error" and starting and _LOOP_BACK.search(body) and not _IN_USE.search(body):
+        return "fix_config", "The job cannot reach itself at a loop-back address: the address or the launch is wrong."
+    if shipped_taxonomy().has(finding.reason, "stop") and captures(root.rule, body).get("signal") in _INTERRUPTS:
+        return "none", "A person interrupted the job."
+    return kind, why
+
+
+def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
+    """Which nodes to take out: only where a machine's fault names them itself. Else what is to be done instead.
+
+    A line about a connection has two ends. The peer that it names may be the innocent one, and before the first step of
+    the first
+    attempt neither need be at fault.
+    """
+    root = finding.root
+    assert root is not None
+    of_network = root.layer == shipped_taxonomy().depth("network")
+    said = captures(root.rule, root.event.body)
+    two_ended = of_network and (any(said.get(name) for name in ("peer", "host")) or len(finding.own_nodes) > 1)
+    if two_ended and finding.step is None and finding.attempt == 1:
+        return "fix_config", "Two nodes did not reach each other before the first step: check how they are connected first.", []
+    if two_ended or (of_network and root.symptom):
+        return "restart", "The line does not say which end of the connection is at fault: no node is taken out for it.", []
+    if not finding.own_nodes:
+        return "isolate_and_restart", why + " The log does not name the node: run the node check before the restart.", []
+    return "isolate_and_restart", why, finding.own_nodes

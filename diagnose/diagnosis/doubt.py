@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from diagnose.diagnosis.finding import Finding
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.signals import BY_NAME
 
+NO_END: Final = "No line says that the job ended well: the log may have been copied, or cut, before the end."
 _RIVAL = 0.15
 _MOST = 6
 _OWN_WORDS = {"logged", "stop", "echo", "nothing_failed", "no_progress"}
@@ -52,7 +55,7 @@ def _unseen(best: Hypothesis) -> list[str]:
     """What a healthy verdict has not seen."""
     found = []
     if "ended_well" not in best.signals:
-        found.append("No line says that the job ended well: the log may have been copied, or cut, before the end.")
+        found.append(NO_END)
     if "no_progress" in best.signals:
         found.append("The log shows no step, no loss and no progress bar.")
     return found

@@ -36,10 +36,15 @@ def explain(
     known: Collection[str] = (),
     *,
     running: bool = False,
+    failed: bool = False,
     weights: Weights | None = None,
 ) -> Finding:
-    """Why the job failed, or that it did not. ``known``: lines (as ``normal`` gives them) of runs that went well."""
-    return _Case(evidence, log, known, running, weights or shipped_weights()).explain()
+    """Why the job failed, or that it did not.
+
+    ``known``: lines (as ``normal`` gives them) of runs that went well. ``failed``: the caller knows that the job failed, so that
+    nothing did is no answer.
+    """
+    return _Case(evidence, log, known, running, weights or shipped_weights()).explain(failed=failed)
 
 
 def answer_kind(one: Hypothesis) -> str:
@@ -79,14 +84,18 @@ class _Case:
         self.found: Candidates = candidates(evidence, log, running=running)
         self.weighing = Weighing(self.found, evidence, log, known)
 
-    def explain(self) -> Finding:
+    def explain(self, *, failed: bool = False) -> Finding:
         weighed = self.weighing.weigh()
+        if failed and any(not one.recovered for one in weighed if one.kind != "healthy"):
+            weighed = [one for one in weighed if one.kind != "healthy"]
         spread(weighed, self.weights)
         weighed.sort(key=lambda one: -one.probability)
         best = weighed[0]
-        finding = self._healthy(best) if best.kind == "healthy" else self._failed(best)
+        finding = self._healthy(best, failed=failed) if best.kind == "healthy" else self._failed(best)
         finding.weighed = weighed
         answers = by_reason(weighed)
+        if failed and finding.root is None:
+            answers = {}
         finding.confidence = self._confidence(answers, finding.reason, best)
         finding.alternatives = self._alternatives(answers, finding)
         finding.recovered = self._folded([one for one in self.weighing.all if one.recovered])
@@ -119,7 +128,9 @@ class _Case:
 
     # --- the answer --------------------------------------------------------------------------------------------------------
 
-    def _healthy(self, best: Hypothesis) -> Finding:
+    def _healthy(self, best: Hypothesis, *, failed: bool) -> Finding:
+        if failed:
+            return Finding(True, "unknown", 0.0, "none")
         return Finding(False, "healthy", 0.0, "none", "none", ended_well="ended_well" in best.signals)
 
     def _failed(self, root: Hypothesis) -> Finding:
@@ -143,6 +154,7 @@ class _Case:
         finding.phase = phase_of(root, finding.step)
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
+        finding.own_nodes = who.own
         finding.group = group_of(reason, root)
         return finding
 

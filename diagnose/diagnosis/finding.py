@@ -47,6 +47,8 @@ class Finding:
     """independent failures, in order"""
     recovered: list[Many] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
+    own_nodes: list[str] = field(default_factory=list)
+    """those of the nodes that the fault's own lines name"""
     ranks: list[int] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     phase: str | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from diagnose.compression.kept_log import Compression, points
-from diagnose.decision.policy import shipped_policy
 from diagnose.diagnosis import wording
+from diagnose.diagnosis.detectors.course import steps_of
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.finding import Finding, Many, Role
 from diagnose.diagnosis.hypotheses import Hypothesis
@@ -15,40 +16,52 @@ from diagnose.knowledge.rules import Rule
 from diagnose.matching.series import Series
 
 if TYPE_CHECKING:
-    from diagnose.report import Alternative, Diagnosis, EvidenceLine, MetricFigures, Report
+    from diagnose.report import (
+        Action,
+        Alternative,
+        Diagnosis,
+        EvidenceLine,
+        JobIdentity,
+        MetricFigures,
+        Report,
+        SavedCheckpoint,
+    )
 
 _MOST_EVIDENCE = 20
 _NEIGHBOURS, _NEAR_LINES = 2, 50
 
 
-def report_of(job: str, fingerprint: str, finding: Finding, evidence: Evidence, log: Compression, *, running: bool) -> Report:
+def report_of(
+    job: JobIdentity,
+    finding: Finding,
+    action: Action,
+    checkpoints: Sequence[SavedCheckpoint],
+    evidence: Evidence,
+    log: Compression,
+    *,
+    running: bool,
+) -> Report:
     """The report on a job: its diagnosis, the usual action for it, and its figures."""
-    return _Reporting(evidence, log).report(job, fingerprint, finding, running=running)
+    return _Reporting(evidence, log).report(job, finding, action, checkpoints, running=running)
 
 
 class _Reporting:
     def __init__(self, evidence: Evidence, log: Compression) -> None:
         self.evidence, self.log, self.sources = evidence, log, evidence.sources
 
-    def report(self, job: str, fingerprint: str, finding: Finding, *, running: bool) -> Report:
+    def report(
+        self, job: JobIdentity, finding: Finding, action: Action, checkpoints: Sequence[SavedCheckpoint], *, running: bool
+    ) -> Report:
         from diagnose import report as r  # pydantic takes a while to import: not before it is needed
-        from diagnose.decision.advice import advise
-        from diagnose.decision.checkpoints import saved
 
         outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
         counts = self.log.counts
-        checkpoints = saved(self.log.facts, self.log.matcher.rules)
         return r.Report(
             schema=r.SCHEMA,
-            job=r.JobIdentity(
-                id=job,
-                sources=[source.name for source in self.sources],
-                attempt=finding.attempt,
-                fingerprint=fingerprint,
-            ),
+            job=job,
             outcome=outcome,
             diagnosis=self._diagnosis(finding, running=running),
-            action=advise(finding, shipped_policy(), checkpoints),
+            action=action,
             compression=r.CompressionFigures(
                 lines_in=counts.lines_in,
                 bytes_in=counts.bytes_in,
@@ -58,19 +71,18 @@ class _Reporting:
                 dropped_by_kind=self.log.dropped_by_kind(),
             ),
             metrics={name: self._metric(name) for name in self.log.series_names},
-            checkpoints=[r.SavedCheckpoint(step=one.step, path=one.path, complete=one.complete) for one in checkpoints],
+            checkpoints=list(checkpoints),
             problems=[r.Problem(source=s.name, what=s.problem) for s in self.sources if s.problem],
         )
 
     def _diagnosis(self, finding: Finding, *, running: bool) -> Diagnosis:
         from diagnose import report as r
-        from diagnose.decision.advice import steps_of
 
         if finding.root is None:
             summary = "The job is running." if running else wording.summary(finding)
             return r.Diagnosis(
-                category="unknown" if running else "none",
-                reason="unknown" if running else "healthy",
+                category="unknown" if running or finding.failed else "none",
+                reason="unknown" if running or finding.failed else "healthy",
                 confidence=0.0 if running else finding.confidence,
                 summary=summary,
                 recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],

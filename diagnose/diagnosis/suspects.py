@@ -25,6 +25,8 @@ _GPU = re.compile(r"\b(?:GPU|gpu|device|Device|NPU)[ #:_]?(\d{1,3}|node-\d+)\b")
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
 _NODE_SAID = re.compile(r"\bnode/([A-Za-z0-9][\w.-]*)|\bnode \(IP: ([\w.:-]+)|\bnode with (?:IP|ip) ([\w.:-]+)")
 _TASK_SAID = re.compile(r"/task:(\d+)")
+_LOOP_BACK = re.compile(r"127\.\d+\.\d+\.\d+|::1$|localhost\b|0\.0\.0\.0")
+"""it is whoever speaks, not a node that others know"""
 _PORT = re.compile(r"[<:]\d+>?$")
 
 
@@ -35,6 +37,8 @@ class Suspects:
     nodes: list[str] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
+    """nodes that the fault's own lines name, or on which they were printed: no neighbour's word is among them"""
 
     def fill(self, other: Suspects) -> None:
         """Take from ``other`` what is not known yet."""
@@ -57,6 +61,9 @@ def suspects(
     depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
     alike = [fault for fault in faults if fault.reason == root.reason and not fault.recovered]
     found = named(same, evidence, depth)
+    if not found.nodes:
+        found.nodes = _said_to_be([root, *same])
+    found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
     found.fill(named(alike, evidence, depth))
     if not found.ranks:
         ended = _ended(root, topology)
@@ -65,14 +72,25 @@ def suspects(
     found.sort()
     if taxonomy.category_of.get(root.reason) == "infrastructure":
         _mapped(found, topology)
-    if root.reason in ("preempted", "loss_anomaly"):
+    if taxonomy.has(root.reason, "course"):
         found.ranks = []  # whoever told of it is not the cause
-    elif root.symptom and root.reason in ("nccl_timeout", "nccl_remote_error"):
+    elif root.symptom and taxonomy.has(root.reason, "witness"):
         found.ranks = _lagging(faults, evidence) or _silent(found.ranks) or found.ranks
     if not found.nodes and root.layer <= depth["scheduler"] and topology.described_node:
         found.nodes = [topology.described_node]
+    own = list(found.nodes)
     _around(found, [root, *alike[:4]], evidence, root.layer, depth)
+    found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
     found.sort()
+    found.own = [node for node in found.nodes if node in own]
+    return found
+
+
+def _said_to_be(told: Sequence[Hypothesis]) -> list[str]:
+    """The nodes that these lines call a node."""
+    found: list[str] = []
+    for one in told[:_MOST_NAMED]:
+        found += [name for said in _NODE_SAID.findall(one.event.body) for name in said if name]
     return found
 
 

@@ -458,6 +458,7 @@ class Weighing:
                 relate("by_better", one, best)
         if best.symptom:
             relate("came_to", best, stops[0])
+            best.graver = stops[0]
 
     def _by_earlier(self, one: Hypothesis, ended: list[Hypothesis]) -> None:
         """An exception had ended a process before: what came later did not end it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -47,6 +48,14 @@ class Course:
     silence: Silence | None = None
     running: bool = False
     """the end is not the last word: what just rose may come down again"""
+
+
+def steps_of(anomaly: Anomaly | None) -> tuple[float, float | None] | None:
+    """From which step to which one an anomaly lasted."""
+    if anomaly is None or anomaly.step is None or not math.isfinite(anomaly.step):
+        return None
+    last = anomaly.last_step
+    return anomaly.step, last if last is not None and math.isfinite(last) else None
 
 
 def mean(bucket: Bucket) -> float:
