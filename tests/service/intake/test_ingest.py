@@ -179,7 +179,7 @@ def test_a_full_queue_is_busy(tmp_path: Path, settings: dict[str, int], job: str
     asyncio.run(run())
 
 
-@live(queue_job=10)
+@live(queue_job=10, queue_all=10)
 async def test_one_batch_may_be_larger_than_the_queue(here: Live, hands: Hands) -> None:
     assert answer(await here.send(b"x" * 1000)) == (1000, False)
 
