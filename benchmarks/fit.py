@@ -98,9 +98,10 @@ def _right(label: Label, weighed: Sequence[Hypothesis], sources: Sequence[object
             ]
         )
         if (reasons & lines).any():
-            return reasons & lines
-        if not reasons.any() and (lines & np.array([said_reason(one) == "unknown" for one in weighed])).any():
-            return lines & np.array([said_reason(one) == "unknown" for one in weighed])
+            return np.asarray(reasons & lines)
+        nameless = np.array([said_reason(one) == "unknown" for one in weighed])
+        if not reasons.any() and (lines & nameless).any():
+            return np.asarray(lines & nameless)
     if reasons.any():
         return reasons
     honest = np.array([said_reason(one) == "unknown" for one in weighed])

@@ -58,7 +58,7 @@ def same_place(attempts: Sequence[PastAttempt], policy: Policy) -> PastAttempt |
     last = attempts[-1]
     if (
         last.last_step is None
-        or shipped_taxonomy().has(last.reason, "not_the_data")
+        or (last.reason is not None and shipped_taxonomy().has(last.reason, "not_the_data"))
         or last.phase in _NOT_TRAINING
         or _at_startup(last)
     ):

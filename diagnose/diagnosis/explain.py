@@ -41,8 +41,8 @@ def explain(
 ) -> Finding:
     """Why the job failed, or that it did not.
 
-    ``known``: lines (as ``normal`` gives them) of runs that went well. ``failed``: the caller knows that the job failed, so that
-    nothing did is no answer.
+    ``known``: lines (as ``normal`` gives them) of runs that went well. ``failed``: the caller knows that the job failed, so
+    "nothing failed" is no answer.
     """
     return _Case(evidence, log, known, running, weights or shipped_weights()).explain(failed=failed)
 
