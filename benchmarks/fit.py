@@ -1,12 +1,12 @@
 """Fit the weights of the diagnosis to labelled logs, and its confidence: ``python -m benchmarks.fit CORPUS...``.
 
-Each log is one choice among its hypotheses, of which the label names the right ones (a conditional logit). The weights
-start from what
-``diagnose/diagnosis/signals.py`` gives, are pulled back to it (ridge), and keep their sign. All is deterministic.
+Each log is one choice among its hypotheses, of which the label names the right ones (a conditional logit). The
+weights start from what ``diagnose/diagnosis/signals.py`` gives, are pulled back to it (ridge), and keep their sign.
+All is deterministic.
 
 What is printed is made with weights that were fitted without the source of the log: labels whose notes name one
-repository, or whose
-files are of one family, are left out together. The confidence is fitted on those answers, not on those of the final weights.
+repository, or whose files are of one family, are left out together. The confidence is fitted on those answers, not on
+those of the final weights.
 
     python -m benchmarks.fit fixtures ../shared/corpus/cases ../shared/corpus/whole          # fit and write rules/weights.json
     python -m benchmarks.fit --check fixtures ../shared/corpus/cases                         # only print

@@ -1,10 +1,9 @@
 """Probabilities as the weights give them -> confidence that is right as often as it says.
 
-What the weights share out is too sure of itself, the more so where no rule knows the line. So the confidence is a logistic
-function of
-the log-odds that the weights give and of the kind of evidence, fitted on answers that were made with weights fitted
-without their log
-(``benchmarks.fit``). The odds count with a positive weight: a likelier answer never has the lower confidence within its kind.
+What the weights share out is too sure of itself, the more so where no rule knows the line. So the confidence is a
+logistic function of the log-odds that the weights give and of the kind of evidence, fitted on answers that were made
+with weights fitted without their log (``benchmarks.fit``). The odds count with a positive weight: a likelier answer
+never has the lower confidence within its kind.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from typing import Any, Final
 
 KINDS: Final = ("well", "quiet", "specific", "generic", "echo", "line", "detector")
 """the kinds of evidence for an answer: the log says that it ended well; it says nothing; a rule for the very message; a
-rule for a
-class, or a traceback alone; an echo; a line that no rule knows; a detector"""
+rule for a class, or a traceback alone; an echo; a line that no rule knows; a detector"""
 _FURTHEST = 7.0
 
 

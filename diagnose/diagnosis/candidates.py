@@ -1,8 +1,7 @@
 """Events -> hypotheses: everything in the log that may be why the job failed. Nothing here says which one is.
 
 Candidates are chains of tracebacks, lines that a failure rule knows, lines that sound like a failure although no rule
-knows them,
-and what detectors find in the numbers and the times.
+knows them, and what detectors find in the numbers and the times.
 """
 
 from __future__ import annotations
@@ -135,7 +134,9 @@ class _Reading:
         one.like = set_aside(likeness(event.text, event.body), transport)
         if possible:
             one.like = one.like._replace(listed=1)
-        if rule.severity == "warning" and not rule.symptom and self.taxonomy.has(reason, "nameless"):
+        if is_warning(event.body):
+            one.ignored = True  # an interpreter warns and goes on: that is never why a program ended
+        elif rule.severity == "warning" and not rule.symptom and self.taxonomy.has(reason, "nameless"):
             # The rule knows that the line sounds like a failure, not what it is.
             one.kind, one.reason, one.rule = "line", "unknown", None
         elif (
@@ -171,7 +172,10 @@ class _Reading:
     def _heard(self, event: Event, sound: Likeness) -> Hypothesis:
         """A line that sounds like a failure and that no rule knows."""
         layer = self.taxonomy.depth("user")
-        return Hypothesis(event, None, "unknown", layer, False, False, moment=moment_of(event), kind="line", like=sound)
+        ignored = is_warning(event.body)
+        return Hypothesis(
+            event, None, "unknown", layer, False, False, moment=moment_of(event), kind="line", like=sound, ignored=ignored
+        )
 
     # --- tracebacks ------------------------------------------------------------------------------------------------------
 

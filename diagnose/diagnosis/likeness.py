@@ -1,8 +1,8 @@
 """Whether a line sounds like a failure, whoever printed it and in whatever language: no rule needs to know the line.
 
-What counts is generic: a logger's level, an exception's name, an exit status, words of failure. What takes it back is generic
-too: a level that every line of the source carries, a count of zero, a list of possible causes, a hint, an interpreter's
-warning.
+What counts is generic: a logger's level, an exception's name, an exit status, words of failure. What takes it back is
+generic too: a level that every line of the source carries, a count of zero, a list of possible causes, a hint, an
+interpreter's warning.
 """
 
 from __future__ import annotations

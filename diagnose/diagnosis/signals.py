@@ -1,11 +1,9 @@
 """The names of what speaks for a hypothesis and against it, each with a sentence; and what each is worth before anything
 is fitted.
 
-The weights that count are in ``rules/weights.json``, fitted by ``python -m benchmarks.fit`` on labelled logs. They start
-from the
-numbers here, stay near them where the logs say little, and never change their sign: what speaks for a hypothesis cannot be
-fitted to
-speak against it.
+The weights that count are in ``rules/weights.json``, fitted by ``python -m benchmarks.fit`` on labelled logs. They
+start from the numbers here, stay near them where the logs say little, and never change their sign: what speaks for a
+hypothesis cannot be fitted to speak against it.
 """
 
 from __future__ import annotations

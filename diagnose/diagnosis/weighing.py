@@ -1,8 +1,8 @@
 """Hypotheses -> hypotheses with their signals: what speaks for each and against it, and what they explain of each other.
 
-The order of this module is that of an engineer's questions. Did the job go on from it? What kind of statement is it, and
-by whom? Where
-does it stand? What does another line say that explains it? And what says that nothing failed at all?
+The order of this module is that of an engineer's questions. Did the job go on from it? What kind of statement is it,
+and by whom? Where does it stand? What does another line say that explains it? And what says that nothing failed at
+all?
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MOST = 240
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
 _PATIENCE, _PATIENCE_DEEP, _PATIENCE_NUMBERS, _PATIENCE_ENDED = 2, 8, 20, 30
 """signs of progress behind a fault after which the job went on from it: of most; of machines; of odd numbers; of what
-ended a process,
-behind which other ranks may still have been on their way"""
+ended a process, behind which other ranks may still have been on their way"""
 _NEAR_S, _NEAR_LINES = 300.0, 300
 _CRASH_BACK = 100
 _MESSAGE_LINES = 12
+_THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
 _MUCH = 40
 """calm lines behind a line that make it an old story"""
@@ -543,6 +543,10 @@ class Weighing:
     def _fallout_of(self, one: Hypothesis, kinds: Sequence[Hypothesis]) -> Hypothesis | None:
         if one.reason != "native_crash" or one.recovered:
             return None
+        for other in kinds:  # a C++ program that aborts says what was thrown in the next lines
+            more = other.event.line - one.event.line
+            if other.event.source == one.event.source and 0 < more <= _THROWN_LINES and _THROWN.match(other.event.body):
+                return other if other.reason not in (one.reason, "unknown") and not other.recovered else None
         back = [f for f in kinds if not f.recovered and f.kind != "line" and "warned" not in f.signals and self.before(f, one)]
         return next((f for f in back[-_CRASH_BACK:] if f.reason != one.reason and self.near(f, one)), None)
 

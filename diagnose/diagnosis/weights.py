@@ -1,9 +1,8 @@
 """Signals -> probabilities: what each signal is worth, read from ``rules/weights.json``.
 
-The score of a hypothesis is the sum of the weights of its signals. The scores of all hypotheses of a log, with that of
-"nothing failed"
-among them, become probabilities that sum to 1 (a conditional logit). The arithmetic is all there is: a person can do it by hand
-from what ``diagnose replay --why`` prints.
+The score of a hypothesis is the sum of the weights of its signals. The scores of all hypotheses of a log, with that
+of "nothing failed" among them, become probabilities that sum to 1 (a conditional logit). The arithmetic is all there
+is: a person can do it by hand from what ``diagnose replay --why`` prints.
 """
 
 from __future__ import annotations
