@@ -2,6 +2,7 @@
 
 __all__ = [
     "detectors",
+    "doubt",
     "evidence",
     "explain",
     "finding",
@@ -10,5 +11,6 @@ __all__ = [
     "signals",
     "topology",
     "tracebacks",
+    "weights",
     "wording",
 ]
