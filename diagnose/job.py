@@ -96,15 +96,14 @@ class Job:
 
     def finding(self, evidence: Evidence, *, running: bool = False) -> Finding:
         """What the kept lines come to: compressed lines -> diagnosis."""
-        finding = explain(evidence, self.compression, self.known, running=running, failed=self._told_failed and not running)
-        if self._told_failed and not running:
-            how = f"the job ended with exit code {self.exit_code}" if self.exit_code else "the job failed"
-            finding.notes = [*finding.notes, f"The caller says that {how}."]
-        return finding
+        return explain(evidence, self.compression, self.known, running=running, told=None if running else self._told)
 
     @property
-    def _told_failed(self) -> bool:
-        return self.failed or bool(self.exit_code)
+    def _told(self) -> str | None:
+        """That the job failed, as we were told."""
+        if self.exit_code:
+            return f"The caller says that the job ended with exit code {self.exit_code}."
+        return "The caller says that the job failed." if self.failed else None
 
     def report(self, *, running: bool = False) -> Report:
         """What is known by now: compressed lines -> diagnosis -> advice."""

@@ -44,10 +44,10 @@ def _missing(finding: Finding, best: Hypothesis) -> list[str]:
     found = []
     if best.symptom:
         found.append("The line only echoes a failure elsewhere; no line of this log shows the failure itself.")
-    if finding.reason == "unknown":
-        found.append("No rule knows a line that explains the failure.")
-    elif "unfinished" in best.signals:
+    if "unfinished" in best.signals:
         found.append("The log ends within the traceback: the exception itself is missing.")
+    elif finding.reason == "unknown":
+        found.append("No rule knows a line that explains the failure.")
     return found
 
 

@@ -36,15 +36,15 @@ def explain(
     known: Collection[str] = (),
     *,
     running: bool = False,
-    failed: bool = False,
+    told: str | None = None,
     weights: Weights | None = None,
 ) -> Finding:
     """Why the job failed, or that it did not.
 
-    ``known``: lines (as ``normal`` gives them) of runs that went well. ``failed``: the caller knows that the job failed, so
-    "nothing failed" is no answer.
+    ``known``: lines (as ``normal`` gives them) of runs that went well. ``told``: the caller knows that the job failed, and
+    says so in this sentence; then "nothing failed" is no answer.
     """
-    return _Case(evidence, log, known, running, weights or shipped_weights()).explain(failed=failed)
+    return _Case(evidence, log, known, running, weights or shipped_weights()).explain(told)
 
 
 def answer_kind(one: Hypothesis) -> str:
@@ -84,23 +84,24 @@ class _Case:
         self.found: Candidates = candidates(evidence, log, running=running)
         self.weighing = Weighing(self.found, evidence, log, known)
 
-    def explain(self, *, failed: bool = False) -> Finding:
+    def explain(self, told: str | None) -> Finding:
         weighed = self.weighing.weigh()
-        if failed and any(not one.recovered for one in weighed if one.kind != "healthy"):
-            weighed = [one for one in weighed if one.kind != "healthy"]
         spread(weighed, self.weights)
         weighed.sort(key=lambda one: -one.probability)
+        corrected = told is not None and weighed[0].kind == "healthy"
+        if corrected and (standing := [one for one in weighed if one.kind != "healthy" and not one.recovered]):
+            weighed = standing
+            spread(weighed, self.weights)
+            weighed.sort(key=lambda one: -one.probability)
         best = weighed[0]
-        finding = self._healthy(best, failed=failed) if best.kind == "healthy" else self._failed(best)
+        finding = self._healthy(best, failed=corrected) if best.kind == "healthy" else self._failed(best)
         finding.weighed = weighed
-        answers = by_reason(weighed)
-        if failed and finding.root is None:
-            answers = {}
+        answers = {} if corrected and finding.root is None else by_reason(weighed)
         finding.confidence = self._confidence(answers, finding.reason, best)
         finding.alternatives = self._alternatives(answers, finding)
         finding.recovered = self._folded([one for one in self.weighing.all if one.recovered])
         finding.attempt = self._attempt()
-        finding.notes = self.found.notes
+        finding.notes = [*self.found.notes, told] if told is not None and corrected else self.found.notes
         finding.doubt = doubts(finding, best, self.evidence.skipped)
         return finding
 

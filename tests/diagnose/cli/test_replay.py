@@ -231,9 +231,9 @@ def test_a_folder_of_several_jobs_is_a_report_for_each_and_a_table(diagnose: Run
     done = diagnose("replay", "logs")
     assert done.returncode == 1
     overview = done.stdout[done.stdout.index("3 jobs, 2 failed\n") :]
-    assert [line.split() for line in overview.splitlines()[1:]] == [
+    assert [re.sub(r"\d+%", "N%", line).split() for line in overview.splitlines()[1:]] == [
         ["job", "answer", "confidence", "action", "root", "cause"],
-        ["slurm-8811", "key_error", "97%", "fix_code", "slurm-8811.out:202"],
+        ["slurm-8811", "key_error", "N%", "fix_code", "slurm-8811.out:202"],
         ["slurm-8813", "unknown", "none", "slurm-8813.out:200"],
         ["slurm-8812", "no", "failure", "found"],
     ]

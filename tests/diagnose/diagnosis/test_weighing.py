@@ -1,0 +1,251 @@
+"""What the weighing promises: healthy is a finding, what ended a process needs a new start, and every signal has a sign."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diagnose.decision.advice import advise
+from diagnose.decision.policy_file import shipped_policy
+from diagnose.decision.signals import accuses
+from diagnose.diagnosis.calibration import Calibration
+from diagnose.diagnosis.candidates import transport_level
+from diagnose.diagnosis.doubt import NO_END
+from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.likeness import likeness
+from diagnose.diagnosis.signals import BY_NAME, SIGNALS
+from diagnose.diagnosis.weights import read, shipped_weights, spread
+from diagnose.errors import RuleError
+from diagnose.knowledge import shipped
+from diagnose.knowledge.taxonomy import read as read_taxonomy
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+from tests.support.logs import job_of, report_of, said, steps
+
+RAISED = 'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n{what}\n'
+
+
+# --- healthy is a finding ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "2026-01-02 03:04:05 FATAL [scheduler] giving up on worker group 7",
+        "F0304 05:06:07.123456 4711 allreduce_engine.cc:88] ring broken",
+        "thread 'main' panicked at src/loader.rs:41:10",
+        "job 4711 ended with exit code 3",
+        "level=fatal msg=\"fleet controller lost the lease\"",
+    ],
+    ids=["logger", "glog", "rust", "exit code", "logfmt"],
+)  # fmt: skip
+def test_error_like_last_words_are_a_failure_whoever_says_them(last: str) -> None:
+    report = report_of("starting up\nloading the tokenizer\nbuilding the model\n" * 5 + last + "\n")
+    assert report.outcome == "failed"
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.line >= 15  # where a launcher only says that something ended: the line before it
+
+
+def test_a_traceback_that_the_end_of_the_log_cut_off_is_a_failure() -> None:
+    report = report_of(
+        steps(1, 30) + 'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    main()\n'
+    )
+    assert (report.outcome, report.diagnosis.reason) == ("failed", "unknown")
+    assert any("within the traceback" in sentence for sentence in report.diagnosis.doubt)
+
+
+def test_a_quiet_log_is_healthy_and_says_what_it_has_not_seen() -> None:
+    report = report_of(steps(1, 60))
+    assert (report.outcome, report.diagnosis.reason) == ("healthy", "healthy")
+    assert NO_END in report.diagnosis.doubt
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["val: 0 errors, 0 failed", "retrying in 3 s after a failed upload", "error: 0.0123 at epoch 3"],
+)
+def test_words_of_failure_that_take_themselves_back_are_none(line: str) -> None:
+    assert not likeness(line, line).words
+
+
+# --- what ended a process is overcome by a new start only -------------------------------------------------------------
+
+
+def test_two_late_iterations_do_not_overcome_a_time_limit() -> None:
+    end = "slurmstepd: error: *** JOB 881234 ON gpu001 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n"
+    assert said(steps(1, 30) + end + steps(31, 33))[0] == "preempted"
+
+
+def test_ranks_that_print_on_do_not_overcome_the_one_that_raised() -> None:
+    assert said(steps(1, 30) + RAISED.format(what="KeyError: 'x'") + steps(31, 35))[0] == "key_error"
+
+
+def test_steps_that_fall_back_are_a_new_start() -> None:
+    report = report_of(steps(1, 30) + RAISED.format(what="KeyError: 'x'") + steps(21, 60))
+    assert (report.outcome, report.job.attempt) == ("healthy", 2)
+
+
+# --- what is no evidence ----------------------------------------------------------------------------------------------
+
+
+def test_a_warning_of_the_interpreter_explains_no_exception() -> None:
+    warning = (
+        "/lib/torch/cuda/__init__.py:141: UserWarning: CUDA initialization: CUDA unknown error\n  return torch._C._cuda()\n"
+    )
+    assert said(warning + RAISED.format(what="IndexError: too many indices for tensor of dimension 2"))[0] == "index_error"
+
+
+def test_a_level_that_every_line_carries_is_the_transports() -> None:
+    job = job_of("".join(f"svc ERROR the worker says {n} of many things\n" for n in range(40)))
+    events = job.evidence().events
+    assert transport_level(events, job.compression) == "error"
+    assert transport_level(events[:5], job.compression) is None
+
+
+def test_the_errno_that_a_fabric_prints_is_the_fabrics() -> None:
+    log = "[gpu-3:4711] UCX  ERROR   ibv_create_qp(mlx5_0) failed: OSError: [Errno 5] Input/output error\n"
+    assert said(log)[0] == "network_error"
+
+
+# --- the report says what else it may be, and what is missing ---------------------------------------------------------
+
+
+def test_alternatives_stand_without_the_answer_best_first() -> None:
+    report = report_of(RAISED.format(what="KeyError: 'x'") + RAISED.format(what="ValueError: bad shard"))
+    reasons = [one.reason for one in report.diagnosis.alternatives]
+    assert report.diagnosis.reason not in reasons
+    assert "value_error" in reasons
+    told = [one.confidence for one in report.diagnosis.alternatives]
+    assert told == sorted(told, reverse=True)
+    assert sum(told) + report.diagnosis.confidence <= 1.01
+
+
+def test_told_that_the_job_failed_a_quiet_log_is_not_called_healthy() -> None:
+    job = job_of(steps(1, 30))
+    job.exit_code = 9
+    report = job.report()
+    assert (report.outcome, report.diagnosis.reason) == ("failed", "unknown")
+
+
+# --- whose fault ------------------------------------------------------------------------------------------------------
+
+
+def test_the_faults_own_line_names_the_node_before_a_neighbour_does() -> None:
+    log = (
+        "2m31s  Normal  NodeReady  node/ip-10-0-100-214.ec2.internal  Node ip-10-0-100-214 status is now: NodeReady\n"
+        "2m23s  Normal  NodeNotReady  node/ip-10-0-101-136.ec2.internal  Node ip-10-0-101-136 status is now: NodeNotReady\n"
+    )
+    report = report_of(log)
+    assert report.diagnosis.reason == "node_failure"
+    assert report.action.nodes == ["ip-10-0-101-136.ec2.internal"]
+
+
+def test_a_peer_that_a_connection_names_is_not_isolated() -> None:
+    log = (
+        "gpu-12:4103:5203 [3] NCCL WARN NET/IB : Got completion from peer 10.8.0.14<41212> with status=12 opcode=0 len=0"
+        " vendor err 129 (Recv)\n"
+    )
+    for before, kind in (("", "fix_config"), (steps(1, 30), "restart")):
+        report = report_of(before + log)
+        assert (report.diagnosis.reason, report.action.kind, report.action.nodes) == ("network_error", kind, [])
+
+
+def test_a_loop_back_address_is_no_suspect() -> None:
+    report = report_of(steps(1, 30) + "NCCL WARN Net : Connection closed by remote peer 127.0.0.1<41212>\n")
+    assert report.diagnosis.suspects.nodes == []
+
+
+# --- a site's own reason ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The shipped rules with a reason of a site's own, which is a machine's."""
+    folder = tmp_path / "rules"
+    real = shipped.folder("rules")
+    shutil.copytree(real, folder)
+    taxonomy = folder / "taxonomy.yaml"
+    text = taxonomy.read_text().replace("infrastructure: [", "infrastructure: [cooling_error, ")
+    text = text.replace("  machine: [", "  machine: [cooling_error, ")
+    taxonomy.write_text(text)
+    policy = folder / "policy.yaml"
+    policy.write_text(
+        policy.read_text().replace(
+            "\nactions:\n", "\nactions:\n  cooling_error: {kind: isolate_and_restart, why: 'The node is too hot.'}\n"
+        )
+    )
+    monkeypatch.setattr(shipped, "folder", lambda name: folder if name == "rules" else real.parent / name)
+    shipped_taxonomy.cache_clear()
+    shipped_policy.cache_clear()
+    yield folder
+    monkeypatch.undo()
+    shipped_taxonomy.cache_clear()
+    shipped_policy.cache_clear()
+
+
+def test_a_sites_own_reason_works_through_diagnosis_decision_and_isolation(own_rules: Path) -> None:
+    from diagnose.job import Job
+    from diagnose.knowledge.rules import load
+    from diagnose.matching.matcher import Matcher
+    from diagnose.reading.sources import Source
+
+    (own_rules / "failures" / "site.yaml").write_text(
+        "layer: hardware\nprinted_by: the site's chillers\nreference: https://site.example/chillers\nrules:\n"
+        "  - id: chiller\n    reason: cooling_error\n    severity: fatal\n    title: The chiller of a node failed\n"
+        "    pattern: 'CHILLER: node (?P<node>[\\w-]+) over temperature'\n    mitigation: Call the site.\n"
+        "    examples:\n      matches: ['CHILLER: node gpu-7 over temperature']\n      misses: ['CHILLER: all well']\n"
+    )
+    job = Job("job", [Source("log", None)], Matcher(load([own_rules])))
+    job.feed(0, (steps(1, 30) + "CHILLER: node gpu-7 over temperature\n" + RAISED.format(what="KeyError: 'x'")).encode())
+    job.close(0)
+    report = job.report()
+    assert (report.diagnosis.category, report.diagnosis.reason) == ("infrastructure", "cooling_error")
+    assert (report.action.kind, report.action.nodes) == ("isolate_and_restart", ["gpu-7"])
+    assert accuses("cooling_error")
+    assert advise(job.finding(job.evidence()), shipped_policy()).nodes == ["gpu-7"]
+
+
+def test_a_property_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    text = (shipped.folder("rules") / "taxonomy.yaml").read_text()
+    path = tmp_path / "taxonomy.yaml"
+    path.write_text(text.replace("properties:\n", "properties:\n  mahcine: [ecc_error]\n"))
+    with pytest.raises(RuleError, match="mahcine"):
+        read_taxonomy(path)
+
+
+# --- the weights ------------------------------------------------------------------------------------------------------
+
+
+def test_shipped_weights_name_every_signal_and_keep_their_signs() -> None:
+    data = json.loads((shipped.folder("rules") / "weights.json").read_text())
+    assert set(data["weights"]) == set(BY_NAME)
+    for signal in SIGNALS:
+        assert data["weights"][signal.name] * signal.weight >= 0
+
+
+def test_a_weight_of_the_wrong_sign_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.json"
+    path.write_text('{"weights": {"echo": 1.0}, "calibration": {"slope": 1.0, "offsets": {}, "ceiling": 0.99}}')
+    with pytest.raises(RuleError, match="echo"):
+        read(path)
+
+
+def test_probabilities_sum_to_one_and_are_the_sums_of_the_weights() -> None:
+    job = job_of(RAISED.format(what="KeyError: 'x'"))
+    weighed = job.finding(job.evidence()).weighed
+    weights = shipped_weights()
+    assert sum(one.probability for one in weighed) == pytest.approx(1.0)
+    for one in weighed:
+        assert one.score == pytest.approx(sum(weights.of[name] * value for name, value in one.signals.items()))
+    nothing: list[Hypothesis] = []
+    spread(nothing, weights)
+
+
+def test_confidence_rises_with_the_odds_within_a_kind() -> None:
+    calibration = Calibration(0.5, {"line": -1.0}, 0.98)
+    said = [calibration.confidence(p, "line") for p in (0.1, 0.5, 0.9, 1.0)]
+    assert said == sorted(said)
+    assert said[-1] <= 0.98
