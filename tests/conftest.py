@@ -180,6 +180,42 @@ def _healthy(url: str) -> bool:
         return False
 
 
+SLOW = (
+    "diagnose/agent/",
+    "diagnose/cli/",
+    "diagnose/compression/test_workload.py",
+    "diagnose/knowledge/test_shipped_rules.py",
+    "diagnose/learning/",
+    "diagnose/matching/test_core_memory.py",
+    "diagnose/matching/test_engines.py",
+    "diagnose/model/test_model.py",
+    "diagnose/nodecheck/",
+    "diagnose/reading/test_transport.py",
+    "diagnose/shipping/",
+    "diagnose/test_accuracy.py",
+    "diagnose/test_client.py",
+    "diagnose/test_corpus.py",
+    "diagnose/verification/test_proposals.py",
+    "project/test_docs.py",
+    "project/test_removable.py",
+    "project/test_simulation.py",
+    "project/test_wheel.py",
+    "service/acting/executors/",
+    "service/intake/test_encodings.py",
+    "service/intake/test_protocols.py",
+    "service/learning/",
+    "service/raw/",
+)
+"""what ./test quick leaves out: whole processes, many examples, real time-outs"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow, by where it stands."""
+    for item in items:
+        if item.path.relative_to(ROOT / "tests").as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI nothing may be missing: a test that is skipped there is a failure."""
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
