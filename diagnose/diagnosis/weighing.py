@@ -582,7 +582,12 @@ class Weighing:
         return nothing
 
     def _ended_well(self, standing: Sequence[Hypothesis]) -> bool:
-        """Whether a line says that the job ended well, and nothing after it that anything went wrong."""
+        """Whether a line says that the job ended well, and nothing after it that anything went wrong.
+
+        A program says so of its process. Where its numbers went wrong, as a loss that rose and stayed, it cannot know.
+        """
+        if any("detected" in one.signals for one in standing):
+            return False
         for well in self.found.well:
             if self._layer_of(well) != "framework":
                 continue

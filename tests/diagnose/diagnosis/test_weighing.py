@@ -57,6 +57,13 @@ def test_a_traceback_that_the_end_of_the_log_cut_off_is_a_failure() -> None:
     assert any("within the traceback" in sentence for sentence in report.diagnosis.doubt)
 
 
+def test_a_program_that_ends_well_says_nothing_of_its_numbers() -> None:
+    losses = [1 / (n + 1) + 0.1 * (n % 3) for n in range(120)] + [3000.0 * n for n in range(120, 160)]
+    spiked = "".join(f"step: {n} | loss: {loss:.6f} | lr: 0.02\n" for n, loss in enumerate(losses))
+    report = report_of(spiked + "training finished\n")
+    assert (report.outcome, report.diagnosis.reason) == ("failed", "loss_anomaly")
+
+
 def test_a_quiet_log_is_healthy_and_says_what_it_has_not_seen() -> None:
     report = report_of(steps(1, 60))
     assert (report.outcome, report.diagnosis.reason) == ("healthy", "healthy")
