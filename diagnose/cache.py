@@ -4,6 +4,8 @@ A cache can always be deleted; one that cannot be read or written is only slower
 (default ``$XDG_CACHE_HOME/diagnose`` or ``~/.cache/diagnose``); set to an empty string it switches the cache off.
 
 It is bounded: above 256 MiB what was not fetched for longest goes. Several processes may share a folder.
+
+What the shipped rules need lies ready in the package's folder ``_ready``, compressed: see ``diagnose.ready``, which makes it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ _LEFT = 0.75
 """share of it that stays when there was too much"""
 _ABANDONED_S = 3600.0
 """after which a file that nobody finished writing goes"""
+READY = Path(__file__).parent / "_ready"
+"""what came with the package; only read"""
 _OURS = re.compile(r"[a-z]+-[0-9a-f]{40}")
 _UNFINISHED = re.compile(r"\.[a-z]+-\w{8}")
 
@@ -41,22 +45,46 @@ def key_of(*parts: bytes | str) -> str:
 
 
 def fetch(kind: str, key: str) -> bytes | None:
-    """What was stored under ``key``, or None."""
+    """What was stored under ``key``, or came with the package; or None."""
+    name = f"{kind}-{key}"
     folder = _folder()
-    if folder is None:
-        return None
-    path = folder / f"{kind}-{key}"
+    if folder is not None:
+        path = folder / name
+        with contextlib.suppress(OSError):
+            body = checked(path.read_bytes())
+            if body is not None:
+                with contextlib.suppress(OSError):  # a folder that may only be read
+                    os.utime(path)
+                return body
     try:
-        data = path.read_bytes()
+        packed = (READY / name).read_bytes()
     except OSError:
         return None
-    # The checksum guards against a file cut short by a full disk: Hyperscan must never be given a damaged database.
+    return checked(unpacked(packed))
+
+
+def sealed(data: bytes) -> bytes:
+    """A file of the cache that holds ``data``: the checksum, then the content."""
+    return hashlib.blake2b(data, digest_size=20).digest() + data
+
+
+def checked(data: bytes) -> bytes | None:
+    """The content of a file of the cache.
+
+    The checksum guards against a file cut short by a full disk: Hyperscan must never be given a damaged database.
+    """
     head, body = data[:20], data[20:]
-    if hashlib.blake2b(body, digest_size=20).digest() != head:
-        return None
-    with contextlib.suppress(OSError):  # a folder that may only be read
-        os.utime(path)
-    return body
+    return body if hashlib.blake2b(body, digest_size=20).digest() == head else None
+
+
+def unpacked(data: bytes) -> bytes:
+    """A file of the cache, from how it lies ready; nothing, where it is damaged."""
+    import zstandard  # later runs often find all in the cache
+
+    try:
+        return zstandard.ZstdDecompressor().decompress(data)
+    except zstandard.ZstdError:
+        return b""
 
 
 def store(kind: str, key: str, data: bytes) -> None:
@@ -69,7 +97,7 @@ def store(kind: str, key: str, data: bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{kind}-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.blake2b(data, digest_size=20).digest() + data)
+                file.write(sealed(data))
             os.replace(temporary, folder / f"{kind}-{key}")
         except OSError:
             os.unlink(temporary)

@@ -15,7 +15,7 @@ from diagnose.cli.terminal import Notice, Progress, Style, table
 from diagnose.diagnosis.evidence import Evidence
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import load
-from diagnose.matching.matcher import Matcher
+from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.report import Report
 
 
@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace, agent: endpoint.Agent | None) -> int:
         return Second(found.report, found.asked, reason, found.line, found.replaced)
 
     with Notice("preparing the rules, which is done once"):
-        matcher = Matcher(load(arguments.rules))
+        matcher = Matcher(load(arguments.rules), reserved=EARLY)
     for number, name in enumerate(arguments.corpora):
         corpus = Path(name)
         results = Results(name)

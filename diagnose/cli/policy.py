@@ -130,13 +130,13 @@ def _looks_like_reports(path: str) -> bool:
 def _report_of(path: str) -> Report:
     from diagnose.job import Job
     from diagnose.knowledge.rules import load
-    from diagnose.matching.matcher import Matcher
+    from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.reading.sources import find
 
     found = find([path])
     if found.problems:
         raise found.problems[0]
-    job = Job(os.path.basename(os.path.normpath(path)).split(".")[0], found.sources, Matcher(load()))
+    job = Job(os.path.basename(os.path.normpath(path)).split(".")[0], found.sources, Matcher(load(), reserved=EARLY))
     for number, source in enumerate(found.sources):
         for chunk in source.chunks():
             job.feed(number, chunk)

@@ -19,7 +19,7 @@ from diagnose.compression.workload import HEAD, KEYS, nearest
 from diagnose.errors import DiagnoseError, SourceError, needs
 from diagnose.job import Job
 from diagnose.knowledge.rules import RuleSet, load
-from diagnose.matching.matcher import Matcher
+from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.grouping import Log, group, look
 from diagnose.reading.sources import EmptyLog, Found, Source, find
 
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not jobs:
         return 2
     with Notice("preparing the rules, which is done once"):
-        matcher = Matcher(_rules(arguments))
+        matcher = Matcher(_rules(arguments), reserved=EARLY)
     with KeptFile(arguments.kept) as kept_file, _agent(arguments) as agent:
         statuses = [2] if problems else []
         reports: list[Report] = []
@@ -202,8 +202,8 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
     workload = nearest(first.fingerprint, store.workloads()) if arguments.learned is not None else None
     if workload is not None:
         rules = working_rules(store, workload, load(arguments.rules))
-        if len(rules) > len(matcher.rules):
-            job = Job(name, sources, Matcher(rules))
+        if {rule.id for rule in rules} - {rule.id for rule in matcher.rules}:
+            job = Job(name, sources, Matcher(rules, reserved=EARLY))
             job.metadata = first.metadata
             job.failed, job.exit_code = arguments.failed, arguments.exit_code
     job.fingerprint = first.fingerprint

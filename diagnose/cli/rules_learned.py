@@ -48,11 +48,11 @@ def learn(arguments: argparse.Namespace) -> int:
     from diagnose.job import Job
     from diagnose.learning import lesson as lessons
     from diagnose.learning.rule_store import working_rules
-    from diagnose.matching.matcher import Matcher
+    from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.reading.sources import find
 
     store = _store(arguments)
-    matcher = Matcher(working_rules(store, None))
+    matcher = Matcher(working_rules(store, None), reserved=EARLY)
     jobs, problems = [], 0
     progress = Progress("reading", len(arguments.paths))
     for number, path in enumerate(arguments.paths):
@@ -191,13 +191,13 @@ def _confirm(arguments: argparse.Namespace) -> int:
 def _kept_lines(path: str) -> list[str]:
     """The kept lines of a run that went well."""
     from diagnose.job import Job
-    from diagnose.matching.matcher import Matcher
+    from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.reading.sources import find
 
     found = find([path])
     if found.problems:
         raise found.problems[0]
-    job = Job(path, found.sources, Matcher(load()))
+    job = Job(path, found.sources, Matcher(load(), reserved=EARLY))
     for number, source in enumerate(found.sources):
         for chunk in source.chunks():
             job.feed(number, chunk)

@@ -17,7 +17,7 @@ from diagnose.knowledge.rules import RuleSet, load
 def test(arguments: argparse.Namespace) -> int:
     from collections import Counter
 
-    from diagnose.matching.matcher import Matcher
+    from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.matching.scan import Cursor
     from diagnose.matching.shapes import shape
     from diagnose.reading import sources
@@ -25,7 +25,7 @@ def test(arguments: argparse.Namespace) -> int:
     from diagnose.verification.rules import body_of
 
     rules = load(arguments.paths or None)
-    matcher = Matcher(rules)
+    matcher = Matcher(rules, reserved=EARLY)
     hits: Counter[int] = Counter()
     unknown: Counter[bytes] = Counter()
     sample: dict[bytes, bytes] = {}
@@ -80,7 +80,7 @@ def test(arguments: argparse.Namespace) -> int:
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    from diagnose.matching.matcher import Matcher
+    from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.reading.prefixes import origin
     from diagnose.verification.rules import body_of, captures_of, how_far
 
@@ -90,7 +90,7 @@ def explain(arguments: argparse.Namespace) -> int:
         if rule is None:
             raise RuleError(f"there is no rule {arguments.rule!r}", remedy="diagnose rules list shows them all")
         rules = RuleSet((rule,))
-    matcher = Matcher(rules, "plain")
+    matcher = Matcher(rules, "plain", reserved=EARLY)
     style = Style(sys.stdout)
     for line in _lines(arguments.line):
         body = body_of(line)

@@ -73,6 +73,10 @@ static PyObject *open_libhs(PyObject *self, PyObject *args) {
     return PyUnicode_FromString(hs.version());
 }
 
+/* For any processor that libhs runs on: what is compiled here may be scanned with elsewhere. Such a database of many patterns
+   differs from one for the newest processor in its header only; libhs chooses its instructions when it scans. */
+static const struct { unsigned tune; unsigned long long features, reserved[2]; } any_processor;
+
 /* compile([(pattern, flags, id), ...]) -> serialised database */
 static PyObject *compile_database(PyObject *self, PyObject *rules) {
     if (!hs.library) { PyErr_SetString(PyExc_RuntimeError, "libhs is not open"); return NULL; }
@@ -88,7 +92,7 @@ static PyObject *compile_database(PyObject *self, PyObject *rules) {
     hs_compile_error *error = NULL;
     int status;
     Py_BEGIN_ALLOW_THREADS
-    status = hs.compile(patterns, flags, ids, (unsigned)n, 1, NULL, &database, &error);
+    status = hs.compile(patterns, flags, ids, (unsigned)n, 1, &any_processor, &database, &error);
     Py_END_ALLOW_THREADS
     if (status) {
         PyErr_Format(PyExc_ValueError, "%s (pattern %d)", error ? error->message : "does not compile",

@@ -1,12 +1,14 @@
 """Patterns -> databases: the door to Hyperscan, in the two builds that may be at hand.
 
 The native core opens the machine's own libhs; the ``hyperscan`` package brings its own. A database of one cannot be read by
-the other. Compiled databases are cached on disk under the hash of what is in them, the build and the CPU.
+the other. Compiled databases are cached on disk under the hash of what is in them and of the build; those of the shipped
+rules are made when the package is built (see ``diagnose.ready``).
 """
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple, Protocol
@@ -44,10 +46,15 @@ class Pattern(NamedTuple):
     number: int
 
 
+_SMALLEST = [Pattern("a", SINGLEMATCH, 0)]
+
+
 class Library(Protocol):
     """A build of Hyperscan: compiles patterns, and scans with what it compiled."""
 
     name: str
+    stamp: bytes
+    """what its databases begin with: see ``_stamp_of``"""
 
     def compile(self, patterns: Sequence[Pattern]) -> bytes: ...
 
@@ -57,6 +64,7 @@ class Libhs:
 
     def __init__(self) -> None:
         self.name = f"libhs {libhs()}"
+        self.stamp = _stamp_of(self.compile(_SMALLEST))
 
     def compile(self, patterns: Sequence[Pattern]) -> bytes:
         rows = [(pattern.text.encode(), pattern.flags, pattern.number) for pattern in patterns]
@@ -71,6 +79,7 @@ class Wheel:
 
         self._hyperscan = hyperscan
         self.name = "hyperscan " + metadata.version("hyperscan")
+        self.stamp = _stamp_of(self.compile(_SMALLEST))
 
     def compile(self, patterns: Sequence[Pattern]) -> bytes:
         database = self._hyperscan.Database()
@@ -102,23 +111,22 @@ def compiled(library: Library, patterns: Sequence[Pattern]) -> bytes | None:
     """A serialised database of ``patterns`` (None for none), from the cache where it was made before."""
     if not patterns:
         return None
-    key = cache.key_of(library.name, _machine(), *(f"{p.flags}:{p.number}:{p.text}" for p in patterns))
+    # The stamp knows what processors a database is for: a home folder may be shared by unlike nodes.
+    key = cache.key_of(library.name, library.stamp, platform.machine(), *(f"{p.flags}:{p.number}:{p.text}" for p in patterns))
     known = cache.fetch("database", key)
-    if known is None:
+    if known is None or _stamp_of(known) != library.stamp:
         known = library.compile(patterns)
         cache.store("database", key, known)
     return known
 
 
-def _machine() -> str:
-    """Databases are tied to what the CPU can do; a home folder may be shared by unlike nodes."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            return next((line for line in file if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        import platform
+def _stamp_of(database: bytes) -> bytes:
+    """What must be equal for a library to read a database: the first bytes of both without the length.
 
-        return platform.machine() + platform.processor()
+    In order: what it is, the version of the library, the length, and what the processor must be able to do. A damaged
+    database never comes this far: the cache checks its sum.
+    """
+    return database[:8] + database[12:20]
 
 
 class Books(NamedTuple):

@@ -24,7 +24,6 @@ import os
 import re
 import threading
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from diagnose.errors import RuleError
@@ -37,10 +36,13 @@ from diagnose.matching.series import UNITS
 from diagnose.reading.lines import Block
 
 EngineName = Literal["core", "core+wheel", "wheel", "plain"]
+EARLY = 256
+"""What is reserved wherever jobs are read with the shipped rules, whether it is used or not. A rule's number stands in the
+database, so all of them find the databases that are compiled when the package is built (see ``diagnose.ready``)."""
 CONFIRM_S = 0.05
 """How long ``regex`` may think about one line before a rule that Hyperscan cannot hold counts as undecided."""
 _DIGITS = re.compile(rb"[0-9]+")
-_NOBODY = Rule("reserved", "failures", "reserved", title="a number that is kept free for a rule")
+_RESERVED = [Rule(f"reserved-{number}", "failures", "reserved") for number in range(EARLY)]
 
 
 def best_engine() -> EngineName:
@@ -74,7 +76,7 @@ class Matcher:
         self.engine: EngineName = engine or best_engine()
         if self.engine not in ENGINES:
             raise RuleError(f"{self.engine} is not an engine", remedy=f"use one of: {', '.join(ENGINES)}")
-        self.rules: list[Rule] = [*(replace(_NOBODY, id=f"reserved-{number}") for number in range(reserved)), *rules]
+        self.rules: list[Rule] = [*_RESERVED[:reserved], *rules]
         self.series: list[str] = ["step"]
         self.actions = _actions(self.rules)
         self._lock = threading.Lock()

@@ -128,23 +128,30 @@ class Analysis(NamedTuple):
 
 
 _analyses: dict[str, Analysis] = {}
+_FEW = 4
 
 
 def analyse(patterns: Iterable[str]) -> dict[str, Analysis]:
-    """The analysis of each pattern. It takes a millisecond or so each, so a set is looked up on disk."""
-    missing = sorted({pattern for pattern in patterns if pattern not in _analyses})
-    if missing:
-        key = cache.key_of(__version__, *Analysis._fields, *missing)
+    """The analysis of each pattern. It takes milliseconds each, so a set of more than a few is looked up on disk."""
+    asked = {*patterns}
+    missing = asked - _analyses.keys()
+    if len(missing) > _FEW:
+        # By the whole set: what else the process analysed before makes no difference.
+        ordered = sorted(asked)
+        key = cache.key_of(__version__, *Analysis._fields, *ordered)
         known = cache.fetch("analysis", key)
-        if known is None:
-            rows = []
-            for pattern in missing:
-                why = sensitivity(pattern)
-                rows.append([why, needs_confirmation(pattern), relaxed(pattern) if why else None, steady(pattern)])
-            known = json.dumps(rows).encode()
-            cache.store("analysis", key, known)
-        _analyses.update({p: Analysis(*row) for p, row in zip(missing, json.loads(known), strict=True)})
+        if known is not None:
+            _analyses.update({p: Analysis(*row) for p, row in zip(ordered, json.loads(known), strict=True)})
+            return _analyses
+        _analyses.update({pattern: _analysis(pattern) for pattern in missing})
+        cache.store("analysis", key, json.dumps([_analyses[pattern] for pattern in ordered]).encode())
+    _analyses.update({pattern: _analysis(pattern) for pattern in missing if pattern not in _analyses})
     return _analyses
+
+
+def _analysis(pattern: str) -> Analysis:
+    why = sensitivity(pattern)
+    return Analysis(why, needs_confirmation(pattern), relaxed(pattern) if why else None, steady(pattern))
 
 
 def copies(pattern: str) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from diagnose.compression.workload import Fingerprint, nearest
 from diagnose.knowledge.rules import RuleSet
-from diagnose.matching.matcher import Matcher, unusable
+from diagnose.matching.matcher import EARLY, Matcher, unusable
 
 if TYPE_CHECKING:
     from diagnose.learning.learned_rule import LearnedRule
@@ -29,8 +29,6 @@ log = logging.getLogger("diagnose.matchers")
 _TOO_MANY = 200
 """learned rules in a matcher's small second database before both are made one"""
 _UNUSED_S = 600.0
-_RESERVED = 256
-"""learned failure rules that go before the shipped ones: a person or an action confirmed them where those were wrong"""
 
 
 @dataclass(slots=True)
@@ -76,7 +74,7 @@ class Matchers:
     def open(self, scanner: int) -> Matcher:
         """The matcher for any job of a scanner; compiled here."""
         with self._lock:
-            held = _ScannerMatcher(self._made(), None)
+            held = _ScannerMatcher(Matcher(self._rules, reserved=EARLY), None)
             self._catch_up(held)
             self._any[scanner] = held
             return held.matcher
@@ -163,9 +161,6 @@ class Matchers:
             held.matcher.absorb()
             held.delta = 0
 
-    def _made(self) -> Matcher:
-        return Matcher(self._rules, reserved=_RESERVED)
-
     def _make_own(self, active: Iterable[LearnedRule]) -> None:
         """Matchers for the workloads that were asked for and have rules of their own; the unused ones go."""
         special = {name for known in active if known.scope != "global" for name in known.workloads}
@@ -175,6 +170,6 @@ class Matchers:
         asked, self._asked = self._asked, set()
         for scanner, workload in sorted(asked):
             if workload in special and len(self._own) < self._most:
-                held = _ScannerMatcher(self._made(), workload)
+                held = _ScannerMatcher(Matcher(self._rules, reserved=EARLY), workload)
                 self._catch_up(held)
                 self._own[scanner, workload] = held

@@ -11,7 +11,7 @@ import pytest
 from diagnose.accuracy import Results, evaluate
 from diagnose.compression.kept_log import Compression
 from diagnose.knowledge.rules import load
-from diagnose.matching.matcher import Matcher
+from diagnose.matching.matcher import EARLY, Matcher
 from tests.conftest import ROOT
 from tests.diagnose.matching.test_engines import FAST, scan_all
 
@@ -30,7 +30,7 @@ def content(row: dict[str, str]) -> bytes:
 
 @pytest.fixture(scope="module")
 def matchers() -> dict[str, Matcher]:
-    return {engine: Matcher(load(), engine) for engine in ("plain", *FAST)}  # type: ignore[arg-type]
+    return {engine: Matcher(load(), engine, reserved=EARLY) for engine in ("plain", *FAST)}  # type: ignore[arg-type]
 
 
 if CORPUS.is_dir():

@@ -12,7 +12,7 @@ import pytest
 from diagnose.job import Job
 from diagnose.knowledge.rules import load
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.matching.matcher import Matcher
+from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.sources import find
 from tests.conftest import ROOT
 
@@ -34,7 +34,7 @@ def test_every_reason_has_a_job() -> None:
 
 @pytest.fixture(scope="module")
 def matcher() -> Matcher:
-    return Matcher(load())
+    return Matcher(load(), reserved=EARLY)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["file"] for row in ROWS])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.matching.databases import libhs
 from tests.conftest import ROOT
 
 
@@ -37,6 +38,8 @@ def test_the_wheel_holds_the_rules_and_the_native_core(wheel: Path) -> None:
     assert shipped <= {name.removeprefix("diagnose/_shipped/") for name in names if name.startswith("diagnose/_shipped/")}
     assert "diagnose/matching/_core.abi3.so" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+    ready = [name for name in names if name.startswith("diagnose/_ready/")]
+    assert len([name for name in ready if "/database-" in name]) == (3 if libhs() else 1)
 
 
 def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
@@ -45,7 +48,9 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     run(python, "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
     command = tmp_path / "empty" / "bin" / "diagnose"
     (tmp_path / "x.log").write_text("step 1 of my program\nKeyError: 'x'\n")
-    report = json.loads(run(command, "replay", "x.log", "--json", cwd=tmp_path, PYTHONPATH=""))
+    cache = tmp_path / "cache"
+    report = json.loads(run(command, "replay", "x.log", "--json", cwd=tmp_path, PYTHONPATH="", DIAGNOSE_CACHE=str(cache)))
+    assert not cache.exists(), "all that a first run needs came with the package"
     assert report["diagnosis"]["evidence"][0]["rule"] == "rules/failures/python.yaml:py-key"
     assert "py-key" in run(command, "rules", "list", cwd=tmp_path, PYTHONPATH="")
     _serves(command, tmp_path)

@@ -7,14 +7,14 @@ import textwrap
 
 from diagnose.job import Job
 from diagnose.knowledge.rules import load
-from diagnose.matching.matcher import Matcher
+from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.sources import Source
 from diagnose.report import Report
 
 
 @functools.cache
 def shipped_matcher() -> Matcher:
-    return Matcher(load())
+    return Matcher(load(), reserved=EARLY)
 
 
 def job_of(*texts: str, names: tuple[str, ...] = ()) -> Job:
