@@ -65,130 +65,130 @@ class Settings(BaseModel):
     )
 
     data: Location = Field(default_factory=default_folder)
-    """where journal and database lie"""
+    """folder of the journal and of the SQLite database"""
     database: str | None = Field(
         default=None,
         pattern=r"^(sqlite|postgres|postgresql|postgresql\+psycopg)://.+$",
         examples=["postgresql://USER@HOST/NAME or sqlite:///PATH"],
         repr=False,
     )
-    """PostgreSQL instead of SQLite in the data folder"""
+    """PostgreSQL database to use instead of SQLite in the data folder, as postgresql://USER@HOST/NAME"""
     host: str = Field(default="127.0.0.1", pattern=r"^[\w.:%-]+$", examples=["an address or a name"])
-    """address to listen on; others than this machine's own need a token first"""
+    """address to listen on; if other machines can reach it, create a token first"""
     port: int = Field(default=8321, ge=0, le=65535)
-    """port to listen on; 0: any free one"""
+    """port to listen on; 0 takes any free port"""
     tls_certificate: Location | None = None
-    """serve HTTPS with this certificate"""
+    """certificate file to serve HTTPS with"""
     tls_key: Location | None = None
-    """its private key"""
+    """file of the certificate's private key"""
     root_path: str = Field(default="", pattern=r"^(/[^\s/?#]+)*$", examples=["a path like /diagnose"])
-    """the prefix under which a proxy shows the service"""
+    """path under which a proxy in front shows the service, such as /diagnose"""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """how much its own log tells"""
+    """least severe messages that the service writes to its own log"""
 
     policy: Location | None = None
-    """what is done about failures, and on whose word (policy.md); not set: the shipped policy, which only observes"""
+    """policy file: what is done about failures, after whose approval (docs/policy.md); the shipped policy only observes"""
     executors: Location | None = None
-    """who carries approved actions out (executors.md); not set: they wait for runners that poll"""
+    """file with the executors, which carry out approved actions (docs/executors.md); without it, a runner asks for them"""
     identities: Location | None = None
-    """which labels name job, attempt, source, rank and node here; a file like rules/identity.yaml"""
+    """file that tells which labels name job, attempt, source, rank and node; it is written like rules/identity.yaml"""
 
     raw_logs: Location | None = None
-    """keep raw logs below this folder; not set: the journal forgets them once they are read"""
+    """folder in which raw logs are kept; without it, the service forgets a raw log once it has read it"""
     raw_wait_s: Seconds = Field(default=20.0, ge=0, le=3600)
-    """how long small pieces of raw logs wait for others before they are written"""
+    """how long small pieces of raw logs are collected before they are written"""
     raw_job_limit: Bytes | None = Field(default=None, ge=0, le=_EIB)
-    """what one job's raw logs may take on disk; beyond that their oldest parts go"""
+    """most disk space for the raw logs of one job; beyond it, the oldest parts are deleted"""
     raw_leave_free: Bytes = Field(default=GIB, ge=0, le=_EIB)
-    """what raw logs leave free on their disk"""
+    """disk space that raw logs leave free"""
     keep_raw_days: Days | None = Field(default=None, ge=_SECOND_DAYS, le=_CENTURY_DAYS)
-    """raw logs of an attempt are deleted so long after its end; not set: with the job"""
+    """days from the end of an attempt until its raw logs are deleted; without it, they are deleted with the job"""
     keep_lines_days: Days | None = Field(default=None, ge=_SECOND_DAYS, le=_CENTURY_DAYS)
-    """its compressed log, likewise"""
+    """days from the end of an attempt until its compressed log is deleted; without it, it is deleted with the job"""
     keep_jobs_days: Days | None = Field(default=None, ge=_SECOND_DAYS, le=_CENTURY_DAYS)
-    """a job is deleted so long after something was last heard of it; not set: never"""
+    """days from the last news of a job until all of it is deleted; without it, jobs are kept for ever"""
     raw_limit: Bytes | None = Field(default=None, ge=0, le=_EIB)
-    """what all raw logs may take on disk; beyond that those go that ended first"""
+    """most disk space for all raw logs; beyond it, the raw logs of the attempts that ended first are deleted"""
     sweep_s: Seconds = Field(default=600.0, ge=0.1, le=DAY_S)
-    """between two looks at what may be deleted"""
+    """time between two searches for data to delete"""
 
     nvrx_root: Location | None = None
-    """logs below this folder may be named by the NVIDIA resiliency extension; not set: its routes are not there"""
+    """folder whose logs the NVIDIA resiliency extension may ask about; without it, its routes do not exist"""
     nvrx_from: Networks = Field(default="127.0.0.0/8,::1/128", examples=["networks, such as 10.20.0.0/16,127.0.0.0/8"])
-    """networks whose hosts need no token on those routes: its clients have none"""
+    """networks that need no token for these routes, because the extension's clients have none"""
 
     scanners: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=256)
-    """threads that read logs"""
+    """number of threads that read logs"""
     queue_job: Bytes = Field(default=32 * MIB, ge=64 * KIB, le=TIB)
-    """accepted and not yet read, per job"""
+    """most log bytes of one job that are accepted and not read yet"""
     queue_all: Bytes = Field(default=256 * MIB, ge=64 * KIB, le=TIB)
-    """accepted and not yet read, of all jobs"""
+    """most log bytes of all jobs that are accepted and not read yet"""
     unstored_job: Bytes = Field(default=16 * MIB, ge=64 * KIB, le=TIB)
-    """kept lines that wait for the database, per job"""
+    """most bytes of kept lines of one job that wait for the database"""
     unstored_all: Bytes = Field(default=128 * MIB, ge=64 * KIB, le=TIB)
-    """kept lines that wait for the database, of all jobs"""
+    """most bytes of kept lines of all jobs that wait for the database"""
     journal_limit: Bytes = Field(default=16 * GIB, ge=MIB, le=_EIB)
-    """the journal may grow so far while the database is away"""
+    """most disk space for the journal, which grows while the database is away"""
     segment: Bytes = Field(default=64 * MIB, ge=4096, le=16 * GIB)
     """size of one file of the journal"""
     unpacked_limit: Bytes = Field(default=4 * GIB, ge=MIB, le=TIB)
-    """what one compressed body may unpack to"""
+    """most bytes that one compressed request body may unpack to"""
     body_limit: Bytes = Field(default=64 * MIB, ge=64 * KIB, le=TIB)
-    """a body that is read as a whole (OTLP, Loki)"""
+    """largest request body of the protocols that are read as a whole (OTLP, Loki)"""
     most_sources: int = Field(default=4096, ge=1, le=1_000_000)
-    """sources per attempt"""
+    """most sources per attempt"""
     most_live: int = Field(default=2000, ge=1, le=1_000_000)
-    """jobs in memory"""
+    """most attempts in memory"""
     quota: Bytes | None = Field(default=None, ge=1, le=TIB)
-    """bytes per second that one token may send, unless it has its own quota"""
+    """log bytes per second that one token may send, unless the token has a quota of its own"""
     duplicates_s: Seconds = Field(default=600.0, ge=0, le=DAY_S)
-    """how long a batch without offset is remembered"""
+    """how long a batch without an offset is remembered, so that it is recognized when it is sent again"""
     duplicates: int = Field(default=512, ge=1, le=1_000_000)
-    """how many of them, per source"""
+    """how many such batches are remembered per source"""
 
     webhooks_to: Networks = Field(default="", examples=["networks, such as 10.20.0.0/16,127.0.0.0/8"])
-    """networks beside the public ones that webhooks may reach"""
+    """private networks that webhooks may reach besides public addresses"""
     webhook_retry_s: Seconds = Field(default=5.0, ge=0.01, le=3600)
-    """before a delivery is tried again, at first; three times as long each time, up to an hour"""
+    """time until a failed delivery is tried again; each further wait is three times as long, up to one hour"""
 
     with_vllm: str | None = Field(default=None, pattern=r"^\S+$", examples=["the name of a model"])
-    """a model that a vLLM of our own serves (vllm.md)"""
+    """model for a vLLM server that the service starts and watches (docs/vllm.md)"""
     vllm_flags: str = Field(default="", repr=False)
-    """more flags for it, as a shell splits them"""
+    """more flags for that vLLM server, written as in a shell"""
 
     learn: Flag = False
-    """learn filter rules from what no rule knows in live jobs: mined templates, or a model's where there is one"""
+    """learn filter rules from lines of live jobs that no rule matches; a model writes them if one is set"""
     llm: str | None = Field(
         default=None, pattern=r"^https?://\S+$", examples=["an address like http://localhost:8000/v1"], repr=False
     )
-    """an OpenAI-compatible endpoint, asked about failures that rules explain weakly; its key is in DIAGNOSE_LLM_KEY"""
+    """OpenAI-compatible endpoint, asked about failures that rules explain weakly; its key is read from DIAGNOSE_LLM_KEY"""
     model: str | None = Field(default=None, pattern=r"^\S+$", examples=["the name of a model"])
-    """one of its models; not set: the first"""
+    """model to use at that endpoint; without it, the first that the endpoint lists"""
     agent_calls_per_job: int = Field(default=50, ge=1, le=_MOST)
-    """questions to the model, per job"""
+    """most questions to the model about one job"""
     agent_tokens_per_job: int = Field(default=200_000, ge=1, le=_MOST)
-    """tokens that asking may cost, per job"""
+    """most tokens that the questions about one job may cost"""
     agent_calls_per_hour: int = Field(default=1000, ge=1, le=_MOST)
-    """questions to the model, per hour"""
+    """most questions to the model per hour"""
     agent_tokens_per_hour: int = Field(default=4_000_000, ge=1, le=_MOST)
-    """tokens that asking may cost, per hour"""
+    """most tokens that the questions of one hour may cost"""
     agent_timeout_s: Seconds = Field(default=60.0, ge=0.1, le=DAY_S)
-    """for one request to the endpoint"""
+    """longest wait for one answer of the endpoint"""
     lesson_s: Seconds = Field(default=5.0, ge=0.1, le=DAY_S)
-    """between two lessons while lines come in"""
+    """time between two rounds of learning while lines come in"""
     workload_matchers: int = Field(default=8, ge=0, le=1000)
-    """matchers for workloads that have rules of their own, about 30 MB each; beyond that their jobs do without these rules"""
+    """most workloads whose own learned rules are in memory, about 30 MB each; jobs of other workloads do without theirs"""
 
     flush_s: Seconds = Field(default=2.0, ge=0.01, le=3600)
-    """how long what was read may wait for the database, when few jobs run"""
+    """longest wait of what was read until it is stored, when few jobs run"""
     settle_s: Seconds = Field(default=5.0, ge=0, le=3600)
-    """quiet after a message that the job was ended, before it counts as ended"""
+    """silence after a message that the job was ended, before it counts as ended"""
     hang_s: Seconds = Field(default=900.0, ge=0.1, le=_MONTH_S)
-    """no byte for so long, where there were steps before: a hang (20 steps' time if that is longer)"""
+    """silence after which a job that made steps counts as hung; the time of 20 steps, if that is longer"""
     silence_s: Seconds = Field(default=7200.0, ge=0.1, le=_MONTH_S)
-    """no byte for so long: the job has ended"""
+    """silence after which a job counts as ended"""
     redact: Flag = False
-    """take secrets out of the kept lines and reports that are stored"""
+    """remove secrets from kept lines, reports and raw logs before they are stored"""
 
     @property
     def on_loopback(self) -> bool:
