@@ -4,8 +4,8 @@ The way of the data is the list of folders. Read ``job.py`` first: it is the who
 
     reading         bytes -> lines
     matching        lines -> verdicts and numbers      (by the rules of ``knowledge``)
-    compression     verdicts -> the kept log
-    diagnosis       the kept log -> root cause
+    compression     verdicts -> kept lines
+    diagnosis       kept lines -> root cause
     decision        root cause, past, policy -> action
     job             these five, put together
 

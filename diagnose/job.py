@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """One job: its sources, its compressed log, and what there is to say about it."""
+    """One job: its sources, its kept lines, and its report."""
 
     def __init__(self, job_id: str, sources: Sequence[Source], matcher: Matcher) -> None:
         self.id = job_id

@@ -1,4 +1,4 @@
-"""What is kept for how long: raw logs, compressed logs, whole jobs; by age, by size, and because an administrator says so.
+"""What is kept for how long: raw logs, kept lines, whole jobs; by age, by size, and because an administrator says so.
 
 A sweep now and then, in transactions of a few thousand rows between which others write. What is never swept, and what stays of
 a job, is in ``store.retention``. A deletion that was begun is finished, whoever is killed: it is written down before anything

@@ -117,7 +117,7 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 def _many_files() -> None:
-    """A client is a file, and so may be the kept log of a large job."""
+    """Each client needs an open file, and so may the kept lines of a large job."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

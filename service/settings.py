@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -87,9 +87,9 @@ class Settings(BaseModel):
     """least severe messages that the service writes to its own log"""
 
     policy: Location | None = None
-    """policy file: what is done about failures, after whose approval (docs/policy.md); the shipped policy only observes"""
+    """policy file, which says what is done about failures (docs/policy.md); without it, the shipped policy only observes"""
     executors: Location | None = None
-    """file with the executors, which carry out approved actions (docs/executors.md); without it, a runner asks for them"""
+    """file of the executors that carry out approved actions (docs/executors.md); without it, actions wait for a runner"""
     identities: Location | None = None
     """file that tells which labels name job, attempt, source, rank and node; it is written like rules/identity.yaml"""
 
@@ -98,17 +98,17 @@ class Settings(BaseModel):
     raw_wait_s: Seconds = Field(default=20.0, ge=0, le=3600)
     """how long small pieces of raw logs are collected before they are written"""
     raw_job_limit: Bytes | None = Field(default=None, ge=0, le=_EIB)
-    """most disk space for the raw logs of one job; beyond it, the oldest parts are deleted"""
+    """maximum disk space for the raw logs of one job; beyond it, the oldest parts are deleted"""
     raw_leave_free: Bytes = Field(default=GIB, ge=0, le=_EIB)
     """disk space that raw logs leave free"""
     keep_raw_days: Days | None = Field(default=None, ge=_SECOND_DAYS, le=_CENTURY_DAYS)
     """days from the end of an attempt until its raw logs are deleted; without it, they are deleted with the job"""
     keep_lines_days: Days | None = Field(default=None, ge=_SECOND_DAYS, le=_CENTURY_DAYS)
-    """days from the end of an attempt until its compressed log is deleted; without it, it is deleted with the job"""
+    """days from the end of an attempt until its kept lines are deleted; without it, they are deleted with the job"""
     keep_jobs_days: Days | None = Field(default=None, ge=_SECOND_DAYS, le=_CENTURY_DAYS)
     """days from the last news of a job until all of it is deleted; without it, jobs are kept for ever"""
     raw_limit: Bytes | None = Field(default=None, ge=0, le=_EIB)
-    """most disk space for all raw logs; beyond it, the raw logs of the attempts that ended first are deleted"""
+    """maximum disk space for all raw logs; beyond it, the raw logs of the attempts that ended first are deleted"""
     sweep_s: Seconds = Field(default=600.0, ge=0.1, le=DAY_S)
     """time between two searches for data to delete"""
 
@@ -120,25 +120,25 @@ class Settings(BaseModel):
     scanners: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=256)
     """number of threads that read logs"""
     queue_job: Bytes = Field(default=32 * MIB, ge=64 * KIB, le=TIB)
-    """most log bytes of one job that are accepted and not read yet"""
+    """maximum number of log bytes of one job that are accepted and not read yet"""
     queue_all: Bytes = Field(default=256 * MIB, ge=64 * KIB, le=TIB)
-    """most log bytes of all jobs that are accepted and not read yet"""
+    """maximum number of log bytes of all jobs that are accepted and not read yet"""
     unstored_job: Bytes = Field(default=16 * MIB, ge=64 * KIB, le=TIB)
-    """most bytes of kept lines of one job that wait for the database"""
+    """maximum size of the kept lines of one job that wait for the database"""
     unstored_all: Bytes = Field(default=128 * MIB, ge=64 * KIB, le=TIB)
-    """most bytes of kept lines of all jobs that wait for the database"""
+    """maximum size of the kept lines of all jobs that wait for the database"""
     journal_limit: Bytes = Field(default=16 * GIB, ge=MIB, le=_EIB)
-    """most disk space for the journal, which grows while the database is away"""
+    """maximum disk space for the journal, which grows while the database is away"""
     segment: Bytes = Field(default=64 * MIB, ge=4096, le=16 * GIB)
     """size of one file of the journal"""
     unpacked_limit: Bytes = Field(default=4 * GIB, ge=MIB, le=TIB)
-    """most bytes that one compressed request body may unpack to"""
+    """maximum size to which one compressed request body may unpack"""
     body_limit: Bytes = Field(default=64 * MIB, ge=64 * KIB, le=TIB)
-    """largest request body of the protocols that are read as a whole (OTLP, Loki)"""
+    """maximum size of a request body that is read as a whole (OTLP, Loki)"""
     most_sources: int = Field(default=4096, ge=1, le=1_000_000)
-    """most sources per attempt"""
+    """maximum number of sources per attempt"""
     most_live: int = Field(default=2000, ge=1, le=1_000_000)
-    """most attempts in memory"""
+    """maximum number of attempts in memory"""
     quota: Bytes | None = Field(default=None, ge=1, le=TIB)
     """log bytes per second that one token may send, unless the token has a quota of its own"""
     duplicates_s: Seconds = Field(default=600.0, ge=0, le=DAY_S)
@@ -165,19 +165,19 @@ class Settings(BaseModel):
     model: str | None = Field(default=None, pattern=r"^\S+$", examples=["the name of a model"])
     """model to use at that endpoint; without it, the first that the endpoint lists"""
     agent_calls_per_job: int = Field(default=50, ge=1, le=_MOST)
-    """most questions to the model about one job"""
+    """maximum number of questions to the model about one job"""
     agent_tokens_per_job: int = Field(default=200_000, ge=1, le=_MOST)
-    """most tokens that the questions about one job may cost"""
+    """maximum number of tokens that the questions about one job may cost"""
     agent_calls_per_hour: int = Field(default=1000, ge=1, le=_MOST)
-    """most questions to the model per hour"""
+    """maximum number of questions to the model per hour"""
     agent_tokens_per_hour: int = Field(default=4_000_000, ge=1, le=_MOST)
-    """most tokens that the questions of one hour may cost"""
+    """maximum number of tokens that the questions of one hour may cost"""
     agent_timeout_s: Seconds = Field(default=60.0, ge=0.1, le=DAY_S)
     """longest wait for one answer of the endpoint"""
     lesson_s: Seconds = Field(default=5.0, ge=0.1, le=DAY_S)
     """time between two rounds of learning while lines come in"""
     workload_matchers: int = Field(default=8, ge=0, le=1000)
-    """most workloads whose own learned rules are in memory, about 30 MB each; jobs of other workloads do without theirs"""
+    """maximum number of workloads whose own learned rules are in memory, about 30 MB each; other workloads do without"""
 
     flush_s: Seconds = Field(default=2.0, ge=0.01, le=3600)
     """longest wait of what was read until it is stored, when few jobs run"""
@@ -217,3 +217,17 @@ class Apart(ValueError):
     def __init__(self, name: str, other: str, what: str, remedy: str) -> None:
         super().__init__(f"{name} {what}")
         self.name, self.other, self.what, self.remedy = name, other, what, remedy
+
+
+def described(name: str) -> str:
+    """What a setting is for, and its default, as ``--help`` says it."""
+    field = Settings.model_fields[name]
+    words = str(field.description)
+    if get_origin(field.annotation) is Literal:
+        words += f": {' or '.join(', '.join(get_args(field.annotation)).rsplit(', ', 1))}"
+    if name == "data":
+        return f"{words} (default: ~/.local/share/diagnose/service)"
+    if field.default in (None, "", False):
+        return words
+    is_large = isinstance(field.default, int) and field.default >= 10_000
+    return f"{words} (default: {field.default:,})" if is_large else f"{words} (default: {field.default})"

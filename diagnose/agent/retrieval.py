@@ -1,6 +1,6 @@
 """Which kept lines of a failed job a model is shown, and what more it may read.
 
-``Material`` is a job's kept log as a model may see it: redacted, every line with an id (``L17``: the 17th line that diagnosis
+``Material`` has a job's kept lines as a model may see them: redacted, each with an id (``L17`` is the 17th line that diagnosis
 reads), its source, rank and node. ``likely`` says how much each line looks like a cause, by many weak signs together, none of
 which needs a rule to know the line; ``choose`` takes the best within a budget and gives them in the order of the log.
 
@@ -56,7 +56,7 @@ _STOPPED_EARLIER_S = 1.0
 
 
 class Material:
-    """The kept log of one job, as a model may see it."""
+    """The kept lines of one job, as a model may see them."""
 
     def __init__(self, evidence: Evidence, *, hosts: bool = False) -> None:
         self.evidence = evidence

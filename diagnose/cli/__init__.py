@@ -10,34 +10,34 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
 
 COMMANDS = {
-    "replay": "read the logs of a job and say what happened",
-    "serve": "run the service: take the logs of many jobs over HTTP, diagnose them live, and act",
+    "replay": "read the logs of jobs, and report what failed, where, and what to do",
+    "serve": "run the service, which receives the logs of many jobs over HTTP and diagnoses them as they run",
     "demo": "start a temporary service with a week of sample jobs, and open its dashboard",
-    "tokens": "create, list and revoke the tokens of a service",
-    "webhooks": "say who is told of failures and actions, by Slack or signed CloudEvents",
-    "rules": "list, check, test, explain and learn rules",
-    "policy": "check the policy, and explain what it decides about a job",
-    "executors": "check the file that says who carries actions out, and whether each of them can",
-    "eval": "measure how often the diagnosis is right, on labelled cases",
-    "send": "send whole logs to a service; what it already has is not sent again",
-    "runner": "ship growing logs, or what a command prints, to a service; or carry out its orders",
-    "nodes": "find the bad node: pairs of nodes run a matrix product and an all-gather",
+    "send": "send whole log files to a service",
+    "runner": "send logs to a service as they grow, or carry out its approved actions",
+    "nodes": "find a bad node, by tests that pairs of nodes run together",
+    "rules": "list, check, test and learn the rules that recognize log lines",
+    "policy": "check a policy, and explain what it decides about a job",
+    "executors": "check the executors, which carry out approved actions",
+    "tokens": "create, list and revoke the tokens that give access to a service",
+    "webhooks": "choose the addresses that a service notifies of failures and actions",
     "llm": "check what the endpoint of a language model can do",
+    "eval": "measure how often the diagnosis is right, on labelled cases",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
 WRAPPING = ("runner",)
-"""those that take another command behind ``--``, as ``arguments.command_to_run``"""
+"""the commands that take another command behind ``--``, as ``arguments.command_to_run``"""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line and the remedy, instead of the whole usage."""
+        """One line with the remedy, instead of the whole usage."""
         sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
         sys.exit(2)
 
@@ -55,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _Parser(
         prog="diagnose",
-        description="Why did the training job die? Reads its logs and says what failed, where, and what to do.",
+        description="Why did the training job fail? diagnose reads its logs, and says what failed, where, and what to do.",
+        epilog="Begin with: diagnose replay LOG. The options of a command are shown by: diagnose COMMAND --help",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the regex engine in use")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         words, behind = words[:at], words[at + 1 :]
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        command = action(commands, name, text)
         if name == asked:
             importlib.import_module(f"diagnose.cli.{name}").configure(command)
     try:
@@ -87,6 +88,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return 130
+
+
+def action(actions: argparse._SubParsersAction[Any], name: str, text: str) -> argparse.ArgumentParser:
+    """A command, or what a command can do: ``text`` says it in the list of all, and at the top of its own help."""
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    return parser
 
 
 def printable(text: str) -> str:

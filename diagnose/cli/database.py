@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", type=Path, help="the configuration file of the service")
-    parser.add_argument("--data", metavar="DIR", help="the data folder of the service")
-    parser.add_argument("--database", metavar="URL", help="the database of the service, if it is not in the data folder")
+    """Where the service is that a command changes: what was given to ``diagnose serve``."""
+    group = parser.add_argument_group("which service", "Give the same values as to diagnose serve.")
+    group.add_argument(
+        "--config", metavar="FILE", type=Path, help="configuration file of the service (default: $DIAGNOSE_SERVE_CONFIG)"
+    )
+    group.add_argument("--data", metavar="DIR", help="data folder of the service (default: ~/.local/share/diagnose/service)")
+    group.add_argument("--database", metavar="URL", help="database of the service, if it is not in the data folder")
 
 
 @contextlib.contextmanager

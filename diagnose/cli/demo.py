@@ -28,13 +28,20 @@ _STORED_S = 60.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=150, metavar="N", help="how many jobs the week has (default: 150)")
-    parser.add_argument("--seed", type=int, metavar="N", default=7, help="another seed makes another week (default: 7)")
-    parser.add_argument("--port", type=int, metavar="N", default=0, help="port to listen on (default: any free one)")
+    parser.add_argument("--jobs", type=int, default=150, metavar="N", help="number of jobs in the week (default: 150)")
     parser.add_argument(
-        "--data", metavar="DIR", type=Path, help="keep the data here (default: a folder that is removed at the end)"
+        "--seed", type=int, metavar="N", default=7, help="seed of the random week; another seed makes another week (default: 7)"
     )
-    parser.add_argument("--no-browser", action="store_true", help="only print the address, and open no browser")
+    parser.add_argument("--port", type=int, metavar="N", default=0, help="port to listen on (default: any free port)")
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help="empty folder in which the data is kept (default: a folder that is deleted at the end)",
+    )
+    parser.add_argument(
+        "--no-browser", action="store_true", help="print the address of the dashboard, and do not open a browser"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,9 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
     # Told to end, it takes its service with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if arguments.jobs < 10:
-        raise DiagnoseError(f"{arguments.jobs} jobs are no week", remedy="give --jobs 10 or more")
+        raise DiagnoseError(f"{arguments.jobs} jobs are too few for a week", remedy="give --jobs 10 or more")
     if arguments.data is not None and any(arguments.data.glob("*")):
-        raise DiagnoseError("the folder is not empty", where=str(arguments.data), remedy="give another one for --data")
+        raise DiagnoseError(
+            "the folder is not empty", where=str(arguments.data), remedy="give an empty or a new folder with --data"
+        )
     with contextlib.ExitStack() as stack:
         data = arguments.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="diagnose-demo-")))
         data.mkdir(parents=True, exist_ok=True)
@@ -89,7 +98,7 @@ def _serving(data: Path, port: int, log: IO[str]) -> Iterator[str]:
             assert process.stdout is not None
             said = process.stdout.readline()
             if " on http" not in said:
-                raise DiagnoseError("the service did not start", where=log.name, remedy="see this file")
+                raise DiagnoseError("the service did not start", where=log.name, remedy="read this file for the reason")
             yield said.split()[-1]
         finally:
             process.terminate()
@@ -106,13 +115,21 @@ def _age(data: Path, plans: list[Planned]) -> None:
         deadline = time.monotonic() + _STORED_S
         while not store.read(lambda connection: demo.stored(connection, plans)):
             if time.monotonic() > deadline:
-                raise DiagnoseError("the service does not store what it was sent", where=str(data), remedy="see service.log")
+                raise DiagnoseError(
+                    f"the service did not store the jobs within {_STORED_S:.0f} s",
+                    where=str(data),
+                    remedy="read service.log in this folder",
+                )
             time.sleep(0.3)
         store.write(lambda connection: demo.age(connection, plans))
         store.write(demo.forget_decisions)
         while store.read(undecided):
             if time.monotonic() > deadline:
-                raise DiagnoseError("the service does not decide", where=str(data), remedy="see service.log")
+                raise DiagnoseError(
+                    f"the service did not decide about the jobs within {_STORED_S:.0f} s",
+                    where=str(data),
+                    remedy="read service.log in this folder",
+                )
             time.sleep(0.3)
         store.write(lambda connection: demo.age_decisions(connection, plans))
     finally:

@@ -10,24 +10,27 @@ from diagnose.errors import DiagnoseError
 from diagnose.shipping.destination import Destination
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_service(parser, "the address of the service, for example http://diagnose.example:8321 (or DIAGNOSE_URL)")
-    parser.add_argument(
-        "--attempt", type=count, metavar="N", help="the number of the run of the job, from 1 (default: the latest)"
-    )
-    parser.add_argument(
-        "--label", action="append", type=label, metavar="NAME=VALUE", default=[], help="a label of the job; may be repeated"
+def add_job(group: argparse._ArgumentGroup) -> None:
+    """What belongs to the job, and to no single log of it."""
+    group.add_argument("--attempt", type=count, metavar="N", help="number of the job's run, from 1 (default: the latest)")
+    group.add_argument(
+        "--label", action="append", type=label, metavar="NAME=VALUE", default=[], help="label of the job; may be repeated"
     )
 
 
-def add_service(parser: argparse.ArgumentParser, what: str) -> None:
+def add_service(
+    parser: argparse.ArgumentParser,
+    title: str = "the service",
+    what: str = "address of the service, for example http://diagnose.example:8321 (default: $DIAGNOSE_URL)",
+) -> None:
     """Where it is, and who asks."""
-    parser.add_argument("--to", metavar="URL", help=what)
-    parser.add_argument(
-        "--token", metavar="TEXT", help="the token; ps shows it to others, so prefer DIAGNOSE_TOKEN or --token-file"
+    group = parser.add_argument_group(title)
+    group.add_argument("--to", metavar="URL", help=what)
+    group.add_argument(
+        "--token-file", metavar="FILE", type=Path, help="file that has the token (default: the token in $DIAGNOSE_TOKEN)"
     )
-    parser.add_argument("--token-file", metavar="FILE", type=Path, help="a file that holds the token")
-    parser.add_argument("--ca", metavar="FILE", help="certificates to trust for https (default: the system's)")
+    group.add_argument("--token", metavar="TEXT", help="the token itself, which other users of this machine can see with ps")
+    group.add_argument("--ca", metavar="FILE", help="file of certificates to trust for https (default: those of the system)")
 
 
 def destination(arguments: argparse.Namespace) -> Destination:
@@ -37,7 +40,7 @@ def destination(arguments: argparse.Namespace) -> Destination:
 def address(arguments: argparse.Namespace) -> str:
     url: str | None = arguments.to or os.environ.get("DIAGNOSE_URL")
     if not url:
-        raise DiagnoseError("where to?", remedy="give the address of the service with --to or DIAGNOSE_URL")
+        raise DiagnoseError("the address of the service is missing", remedy="give it with --to URL, or set DIAGNOSE_URL")
     return url
 
 
@@ -54,13 +57,17 @@ def token(arguments: argparse.Namespace) -> str | None:
     else:
         found = arguments.token or os.environ.get("DIAGNOSE_TOKEN") or ""
     if not found.isprintable() or " " in found:
-        raise DiagnoseError("not a token", remedy="give one word, as `diagnose serve` printed it")
+        raise DiagnoseError(
+            "this is not a token",
+            where=str(arguments.token_file) if arguments.token_file else None,
+            remedy="give the one word that `diagnose tokens create` printed",
+        )
     return found or None
 
 
 def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 

@@ -22,17 +22,21 @@ _NOWHERE = "http://127.0.0.1:9/v1"
 """where nothing is: with --replay alone nothing is sent"""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("asking a model (docs/agent.md)")
-    group.add_argument("--llm", metavar="URL", help="an OpenAI-compatible endpoint, for example http://localhost:8000/v1")
-    group.add_argument("--model", metavar="NAME", help="the model to use (default: the first that the endpoint lists)")
-    group.add_argument("--record", metavar="DIR", help="write each question with its answers to this folder")
-    group.add_argument("--replay", metavar="DIR", help="take answers from this folder and send nothing")
+def configure(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds the options, and returns their group for a command that has more."""
+    group = parser.add_argument_group(
+        "asking a language model", "A model is asked only with --llm or --replay (docs/agent.md)."
+    )
+    group.add_argument("--llm", metavar="URL", help="OpenAI-compatible endpoint, for example http://localhost:8000/v1")
+    group.add_argument("--model", metavar="NAME", help="model to use (default: the first that the endpoint lists)")
+    group.add_argument("--record", metavar="DIR", help="folder to which each question is written with its answers")
+    group.add_argument("--replay", metavar="DIR", help="folder from which recorded answers are taken; nothing is sent")
     group.add_argument(
         "--incidents",
         metavar="FILE",
-        help="database of past incidents (default: DIAGNOSE_INCIDENTS, or the one in your data folder, if it exists)",
+        help="database of past incidents (default: $DIAGNOSE_INCIDENTS, or ~/.local/share/diagnose/incidents.db)",
     )
+    return group
 
 
 def wanted(arguments: argparse.Namespace) -> bool:
@@ -40,7 +44,9 @@ def wanted(arguments: argparse.Namespace) -> bool:
     asked = arguments.llm is not None or arguments.replay is not None
     for name in ("model", "record"):
         if getattr(arguments, name) is not None and not asked:
-            raise DiagnoseError(f"--{name} is of no use without a model", remedy="name an endpoint with --llm URL")
+            raise DiagnoseError(
+                f"--{name} has no effect without a model", remedy="name an endpoint with --llm URL, or leave it out"
+            )
     if asked:
         needs("diagnose.agent", "diagnose.model")
     return asked

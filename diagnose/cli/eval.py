@@ -20,20 +20,28 @@ from diagnose.report import Report
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("corpora", nargs="+", metavar="CORPUS", help="a folder with labels.tsv and the logs that it names")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object per corpus, one per line")
-    form.add_argument("--markdown", action="store_true", help="print the tables as Markdown, for docs/accuracy.md")
-    parser.add_argument("--wrong", action="store_true", help="list the cases whose diagnosis is wrong")
-    parser.add_argument("--only", metavar="TEXT", default="", help="only the cases whose file name contains TEXT")
-    parser.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones")
-    endpoint.configure(parser)
     parser.add_argument(
+        "corpora", nargs="+", metavar="CORPUS", help="folder with the file labels.tsv and the logs that it names"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object per corpus, each on a line")
+    form.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    parser.add_argument("--wrong", action="store_true", help="also list the cases whose diagnosis is wrong")
+    parser.add_argument(
+        "--only", metavar="TEXT", default="", help="use only the cases whose file name contains TEXT (default: all cases)"
+    )
+    parser.add_argument(
+        "--rules",
+        metavar="PATH",
+        action="append",
+        help="rule file or folder to use instead of the shipped rules; may be repeated",
+    )
+    model = endpoint.configure(parser)
+    model.add_argument(
         "--ask",
         choices=tuple(_ASKED),
-        help="which cases the model is asked about: needed (default): those that rules explain weakly or not at all;"
-        " failed: all failures that rules see; all."
-        " Where rules are sure, their answer stays, and the model's answer is only counted",
+        help="cases to ask about: those that the rules explain weakly (needed), all failures, or all; an answer about a "
+        "case that the rules explain well is counted, and does not replace theirs (default: needed)",
     )
 
 
@@ -48,7 +56,9 @@ _ASKED: dict[str, Callable[[Report], bool]] = {
 def run(arguments: argparse.Namespace) -> int:
     if not endpoint.wanted(arguments):
         if arguments.ask is not None:
-            raise DiagnoseError("--ask is of no use without a model", remedy="name an endpoint with --llm URL")
+            raise DiagnoseError(
+                "--ask has no effect without a model", remedy="name an endpoint with --llm URL, or leave it out"
+            )
         return _run(arguments, None)
     with endpoint.Agent(arguments) as agent:
         return _run(arguments, agent)

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnose.cli import printable
+from diagnose.cli import action, printable
 from diagnose.errors import DiagnoseError
 
 if TYPE_CHECKING:
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser(
-        "check", help="read the file, and ask each executor what it lacks; exit status 1 if something is wrong"
-    )
-    add.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the file with the executors (or DIAGNOSE_EXECUTORS)")
-    add.add_argument("--offline", action="store_true", help="only read the file, and contact nothing")
+    add = action(actions, "check", "check the file of executors, and ask each executor whether it can act")
+    add.epilog = "Exit status: 0 if all is well, 1 if something is wrong."
+    add.add_argument("file", nargs="?", type=Path, metavar="FILE", help="file of the executors (default: $DIAGNOSE_EXECUTORS)")
+    add.add_argument("--offline", action="store_true", help="check the file only, and contact nothing")
     add.add_argument(
-        "--webhooks-to", metavar="NETWORKS", default="", help="private networks that may be reached, as for diagnose serve"
+        "--webhooks-to",
+        metavar="NETWORKS",
+        default="",
+        help="private networks that webhooks may reach, for example 10.20.0.0/16 (default: none)",
     )
 
 
@@ -35,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         Path(os.environ["DIAGNOSE_EXECUTORS"]) if "DIAGNOSE_EXECUTORS" in os.environ else None
     )
     if path is None:
-        raise DiagnoseError("which file?", remedy="give the executors' file, or set DIAGNOSE_EXECUTORS")
+        raise DiagnoseError("the file of executors is missing", remedy="give its path, or set DIAGNOSE_EXECUTORS")
     private = networks(arguments.webhooks_to)
     wrong = configuration.objections(path, private)
     for one in wrong:

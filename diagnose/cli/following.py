@@ -24,7 +24,7 @@ _POLL_S = 0.2
 
 
 class KeptFile:
-    """The compressed log as text, like ``grep -n`` prints it: line:text, or source:line:text."""
+    """The kept lines as text, as ``grep -n`` prints them: line:text, or source:line:text."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path

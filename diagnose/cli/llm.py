@@ -9,7 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from diagnose.cli import printable
+from diagnose.cli import action, printable
 from diagnose.cli.terminal import Style, table
 from diagnose.errors import DiagnoseError, needs
 
@@ -23,15 +23,16 @@ _NAMES_SHOWN = 3
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser("check", help="try what an endpoint can do; exit status 0: it can be used, 2: it cannot")
+    add = action(actions, "check", "try what an endpoint can do")
+    add.epilog = "Exit status: 0 if the endpoint can be used, 2 if not."
     add.add_argument(
-        "--llm", metavar="URL", required=True, help="an OpenAI-compatible endpoint, for example http://localhost:8000/v1"
+        "--llm", metavar="URL", required=True, help="OpenAI-compatible endpoint, for example http://localhost:8000/v1"
     )
-    add.add_argument("--model", metavar="NAME", help="the model to use (default: the first that the endpoint lists)")
+    add.add_argument("--model", metavar="NAME", help="model to use (default: the first that the endpoint lists)")
     add.add_argument(
-        "--timeout", metavar="TIME", default="60", help="how long one request may take, such as 90s or 2m (default: 60s)"
+        "--timeout", metavar="TIME", default="60", help="longest wait for one answer, such as 90s or 2m (default: 60s)"
     )
-    add.add_argument("--json", action="store_true", help="print one JSON object")
+    add.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from diagnose.cli import printable
+from diagnose.cli import action, printable
 from diagnose.cli.destination import add_service, destination
 from diagnose.cli.terminal import Style, table
 from diagnose.errors import DiagnoseError
@@ -27,71 +27,94 @@ SCHEMA: Final = "diagnose.nodecheck/1"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser(
-        "check",
-        help="test the nodes against each other; exit status 0: all are good, 1: some are faulty or slow, "
-        "2: the check could not run, 3: it cannot be told which node is bad",
+    parser.description = (
+        "Find bad nodes: pairs of nodes run a matrix product and an all-gather together, each node with several partners."
     )
-    _names(add)
-    add.add_argument(
-        "--launcher", choices=(*LAUNCHERS, "command"), default="local", help="how a probe is started (default: local)"
+    _check_options(action(actions, "check", "test the nodes against each other"))
+    _manifest_options(action(actions, "manifest", "print Kubernetes Jobs that reserve the nodes for a check"))
+
+
+def _check_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "diagnose nodes check [--nodes LIST | --hostfile FILE] [options]"
+    parser.epilog = (
+        "Exit status: 0 if all nodes are good, 1 if some are faulty or slow, 2 if the check could not run, "
+        "3 if it cannot be told which node is bad."
     )
-    add.add_argument(
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per test when it ends, and one for the verdict at the end"
+    )
+    _names(parser)
+    start = parser.add_argument_group("starting the tests on the nodes")
+    start.add_argument(
+        "--launcher",
+        choices=(*LAUNCHERS, "command"),
+        default="local",
+        help="how a test is started on a node: on this machine, by srun, by ssh, or by --command (default: local)",
+    )
+    start.add_argument(
         "--command",
         dest="template",
         metavar="WORDS",
-        help="the command for --launcher command, for example 'kubectl exec job/check-{node} -- {probe}'",
+        help="with --launcher command: for example 'kubectl exec job/check-{node} -- {probe}'",
     )
-    add.add_argument("--python", metavar="PATH", help="the Python interpreter on the nodes (default: this one)")
-    add.add_argument(
-        "--timeout", type=_positive, metavar="SECONDS", default=60.0, help="how long one test may take (default: 60)"
+    start.add_argument("--python", metavar="PATH", help="Python interpreter on the nodes (default: the path of this one)")
+    start.add_argument("--port", type=int, metavar="N", default=29400, help="first port to use (default: 29400)")
+    test = parser.add_argument_group("the tests")
+    test.add_argument(
+        "--timeout", type=_positive, metavar="SECONDS", default=60.0, help="longest time for one test (default: 60)"
     )
-    add.add_argument("--rounds", type=int, metavar="N", default=8, help="run at most N rounds (default: 8)")
-    add.add_argument(
+    test.add_argument("--rounds", type=int, metavar="N", default=8, help="maximum number of rounds (default: 8)")
+    test.add_argument(
         "--slow",
         type=_positive,
         metavar="FACTOR",
         default=SLOW_FACTOR,
-        help="a node is slow beyond FACTOR times the median (default: 1.5)",
+        help="a node that takes more than FACTOR times the median is slow (default: 1.5)",
     )
-    add.add_argument("--port", type=int, default=29400, help="the first port to use (default: 29400)")
-    add.add_argument("--per-node", type=int, metavar="N", default=0, help="processes per node (default: one per GPU)")
-    add.add_argument(
+    test.add_argument("--per-node", type=int, metavar="N", default=0, help="processes per node (default: one per GPU)")
+    test.add_argument(
         "--backend",
         choices=("auto", "nccl", "gloo"),
         default="auto",
-        help="backend of the process group (default: nccl on GPUs, gloo otherwise)",
+        help="backend of torch.distributed (default: auto, which is nccl on GPUs and gloo otherwise)",
     )
-    add.add_argument(
-        "--matrix", type=int, metavar="ROWS", default=0, help="size of the matrices (default: 4096 on a GPU, 512 otherwise)"
+    test.add_argument(
+        "--matrix", type=int, metavar="ROWS", default=0, help="rows of the matrices (default: 4096 on a GPU, 512 otherwise)"
     )
-    add.add_argument(
+    test.add_argument(
         "--mib",
         type=int,
         metavar="N",
         default=0,
-        help="MiB that each process gives to the all-gather (default: 64 on a GPU, 4 otherwise)",
+        help="MiB that each process sends in an all-gather (default: 64 on a GPU, 4 otherwise)",
     )
-    add.add_argument("--json", action="store_true", help="print one JSON object per test when it ends, and the verdict last")
     add_service(
-        add, "send the verdict to this service, for example http://diagnose.example:8321; the token needs the role operate"
+        parser,
+        "telling a service the result",
+        "address of the service that stores the verdict (default: it is not stored); the token needs the role operate",
     )
-    add = actions.add_parser("manifest", help="print Kubernetes Jobs that hold the nodes for a check")
-    _names(add)
-    add.add_argument("--image", required=True, help="a container image with diagnose and torch")
-    add.add_argument("--gpus", type=int, default=8, metavar="N", help="GPUs per node (default: 8)")
-    add.add_argument("--namespace", metavar="NAME", default="default", help="the namespace of the Jobs (default: default)")
-    add.add_argument(
-        "--minutes", type=_positive, metavar="N", default=30.0, help="the Jobs end by themselves after N minutes (default: 30)"
+
+
+def _manifest_options(parser: argparse.ArgumentParser) -> None:
+    _names(parser)
+    job = parser.add_argument_group("the Jobs")
+    job.add_argument("--image", metavar="IMAGE", required=True, help="container image that has diagnose and torch")
+    job.add_argument("--gpus", type=int, default=8, metavar="N", help="GPUs per node (default: 8)")
+    job.add_argument("--namespace", metavar="NAME", default="default", help="namespace of the Jobs (default: default)")
+    job.add_argument(
+        "--minutes", type=_positive, metavar="N", default=30.0, help="minutes after which the Jobs end (default: 30)"
     )
 
 
 def _names(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--nodes", metavar="a,b,c", help="names, ranges as gpu-[01-16], or name=address (default: the nodes of this Slurm job)"
+    group = parser.add_argument_group("the nodes")
+    group.add_argument(
+        "--nodes",
+        metavar="LIST",
+        help="names, ranges such as gpu-[01-16], or name=address, separated by commas (default: the nodes of this Slurm job)",
     )
-    parser.add_argument(
-        "--hostfile", metavar="FILE", type=Path, help="a file with one node per line, and its address if that is not its name"
+    group.add_argument(
+        "--hostfile", metavar="FILE", type=Path, help="file with one node per line, with its address if the name is not enough"
     )
 
 
@@ -101,7 +124,7 @@ def _positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 86400")
     return value
 
 
@@ -120,16 +143,20 @@ def _nodes(arguments: argparse.Namespace) -> list[tuple[str, str | None]]:
         try:
             return hostfile(arguments.hostfile.read_text("utf-8"), str(arguments.hostfile))
         except (OSError, UnicodeDecodeError) as error:
-            raise DiagnoseError(f"cannot be read: {error}", where=str(arguments.hostfile), remedy="give a text file") from None
+            raise DiagnoseError(
+                f"cannot be read: {error}", where=str(arguments.hostfile), remedy="check the path, and give a text file"
+            ) from None
     listed = arguments.nodes or os.environ.get("SLURM_JOB_NODELIST")
     if not listed:
-        raise DiagnoseError("no nodes are named", where="diagnose nodes", remedy="give --nodes a,b,c or --hostfile FILE")
+        raise DiagnoseError("the nodes are missing", where="diagnose nodes", remedy="give --nodes a,b,c or --hostfile FILE")
     return node_list(listed)
 
 
 def _check(found: list[tuple[str, str | None]], arguments: argparse.Namespace) -> int:
     if (arguments.launcher == "command") != (arguments.template is not None):
-        raise DiagnoseError("--launcher command and --command go together", where="diagnose nodes check", remedy="give both")
+        raise DiagnoseError(
+            "--launcher command and --command belong together", where="diagnose nodes check", remedy="give both or neither"
+        )
     addresses = {name: address for name, address in found if address is not None}
     if arguments.launcher == "local":
         if importlib.util.find_spec("torch") is None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnose.cli import printable
+from diagnose.cli import action, printable
 from diagnose.cli.terminal import Style, table, wrapped
 from diagnose.errors import DiagnoseError
 
@@ -24,20 +24,32 @@ _MOST_BYTES = 256 << 20
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser("check", help="read a policy and say what is wrong with it; exit status 1 if something is wrong")
+    add = action(actions, "check", "check a policy, and say what is wrong in it")
+    add.epilog = "Exit status: 0 if all is well, 1 if something is wrong."
     add.add_argument(
-        "file", nargs="?", metavar="FILE", help="a site's policy, laid over the shipped one (default: the shipped one)"
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="your policy, which replaces parts of the shipped policy (default: the shipped policy alone)",
     )
-    add.add_argument("--json", action="store_true", help="print one JSON object per objection, one per line")
-    add = actions.add_parser(
-        "explain", help="what would be decided about a job, which clause decides, and what would change it"
+    add.add_argument("--json", action="store_true", help="print one JSON object per objection, each on a line")
+    add = action(
+        actions, "explain", "say what a policy decides about a job, by which clause, and what would change the decision"
     )
-    add.add_argument("job", metavar="REPORT.json|JOB", help="a report that diagnose replay --json wrote, or the logs of a job")
     add.add_argument(
-        "--history", metavar="FILE", help="JSON file that says what happened before: now, history, cluster (docs/policy.md)"
+        "job", metavar="PATH", help="logs of a job, or reports of diagnose replay --json (- reads reports from standard input)"
     )
-    add.add_argument("--policy", metavar="FILE", help="a site's policy, laid over the shipped one")
-    add.add_argument("--json", action="store_true", help="print one JSON object per decision, one per line")
+    add.add_argument(
+        "--history",
+        metavar="FILE",
+        help="JSON file with the time, what happened before and the state of the cluster (docs/policy.md)",
+    )
+    add.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="your policy, which replaces parts of the shipped policy (default: the shipped policy alone)",
+    )
+    add.add_argument("--json", action="store_true", help="print one JSON object per decision, each on a line")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,11 +97,11 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _read(path: str) -> str:
     try:
         if os.path.getsize(path) > _MOST_BYTES:
-            raise DiagnoseError("too large", where=path, remedy="give a file of less than 256 MiB")
+            raise DiagnoseError("the file is larger than 256 MiB", where=path, remedy="give a smaller file")
         return Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise DiagnoseError(f"cannot be read: {reason}", where=path, remedy="check the path") from None
+        raise DiagnoseError(f"cannot be read: {reason}", where=path, remedy="check the path and its permissions") from None
 
 
 def _reports(path: str) -> list[Report]:
@@ -110,9 +122,9 @@ def _reports(path: str) -> list[Report]:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"])
             raise DiagnoseError(
-                f"no report: {place}: {first['msg']}",
+                f"this is not a report: {place}: {first['msg']}",
                 where=f"{path}:{number}",
-                remedy="give what diagnose replay --json prints, one report a line",
+                remedy="give what diagnose replay --json prints, one report per line",
             ) from None
     return found
 

@@ -28,71 +28,90 @@ if TYPE_CHECKING:
 
 
 _MOST_NAMED = 5
-_REST = "what could be read is reported; fetch the file again for the rest"
+_REST = "the report has only what could be read; copy the file again to have the rest"
 _WORST_FIRST = (1, 3, 2, 0)
 _STATUS = (
-    "Exit status, the worst of all jobs: 1 a failure was diagnosed; else 3 a job failed and nothing explains it; else 2 "
-    "something could not be read, is no log, or the call was wrong; else 0 no failure was found."
+    "Exit status: 1 if a failure was diagnosed, 3 if a job failed and nothing explains it, 2 if something could not be read "
+    "or an option is wrong, 0 if no failure was found. Of several jobs the worst counts, in this order."
 )
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "diagnose replay [options] PATH..."
+    parser.epilog = _STATUS
     parser.add_argument(
         "paths",
         nargs="+",
         metavar="PATH",
-        help="a log file, a folder (of one job with many files, or of several jobs, which names, job numbers and times tell "
-        "apart), a pattern, .gz .zst .xz, or - for standard input",
+        help="log file (also .gz, .zst or .xz), folder of logs, file name pattern, or - for standard input",
     )
-    parser.add_argument("--json", action="store_true", help="one report a line a job, as JSON")
-    parser.add_argument("--why", action="store_true", help="print what was weighed, and the signals that decided")
-    grouping = parser.add_mutually_exclusive_group()
-    grouping.add_argument("--each", action="store_true", help="every file its own job, also those of a folder")
-    grouping.add_argument("--together", action="store_true", help="all PATHs are one job, also a folder of several")
-    parser.add_argument("--kept", metavar="FILE", help="write the compressed log here, as line:text (or source:line:text)")
-    parser.add_argument(
-        "--follow", action="store_true", help="go on reading as the files grow, until interrupted; a folder is one job then"
+    shown = parser.add_argument_group("what is printed")
+    shown.add_argument("--json", action="store_true", help="print one JSON report per job, each on a line")
+    shown.add_argument("--why", action="store_true", help="also print the likeliest explanations, and what speaks for each")
+    shown.add_argument(
+        "--kept", metavar="FILE", help="write the kept lines to this file, as line:text, or file:line:text of several files"
     )
-    parser.add_argument(
-        "--idle", type=float, metavar="SECONDS", help="with --follow: stop when nothing was written for so long"
+    jobs = parser.add_argument_group(
+        "which files make a job",
+        "Without these options, the files are grouped into jobs by their names, and by job numbers and times in them.",
     )
-    parser.add_argument(
+    grouping = jobs.add_mutually_exclusive_group()
+    grouping.add_argument("--each", action="store_true", help="take every file as a job of its own")
+    grouping.add_argument("--together", action="store_true", help="take all files as one job")
+    jobs.add_argument(
+        "--job", metavar="ID", help="name of the job in the report; each folder is then one job (default: from the path)"
+    )
+    known = parser.add_argument_group("what you know about the job")
+    known.add_argument("--failed", action="store_true", help="the job failed, even if its log looks healthy")
+    known.add_argument(
+        "--exit-code", type=int, metavar="N", help="the job ended with this exit code; any other than 0 means that it failed"
+    )
+    known.add_argument(
         "--healthy",
         metavar="PATH",
         action="append",
         default=[],
-        help="a run of this kind that went well: what it says is no cause",
+        help="logs of a similar run that went well; lines that are also in them explain no failure; may be repeated",
     )
-    parser.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders instead of the shipped ones")
-    parser.add_argument(
+    known.add_argument(
+        "--meta",
+        metavar="KEY=VALUE",
+        type=_metadata,
+        action="append",
+        default=[],
+        help=f"what kind of job it is, to find the rules learned for it; the keys are {', '.join(KEYS)}; may be repeated",
+    )
+    growing = parser.add_argument_group("a job that still runs")
+    growing.add_argument(
+        "--follow", action="store_true", help="read on as the files grow, until Ctrl-C; each folder is then one job"
+    )
+    growing.add_argument(
+        "--idle", type=float, metavar="SECONDS", help="with --follow: stop when nothing was written for this long"
+    )
+    growing.add_argument("--learn", action="store_true", help="with --follow: learn filter rules from the job")
+    rules = parser.add_argument_group("the rules")
+    rules.add_argument(
+        "--rules",
+        metavar="PATH",
+        action="append",
+        help="rule file or folder to use instead of the shipped rules; may be repeated",
+    )
+    rules.add_argument(
         "--learned",
         metavar="FILE",
         nargs="?",
         const="",
-        help="also use the active learned rules (see diagnose rules learn)",
+        help="also use the active learned rules, from FILE (default: $DIAGNOSE_RULE_STORE, or "
+        "~/.local/share/diagnose/learned.db)",
     )
-    parser.add_argument("--learn", action="store_true", help="with --follow: learn filter rules from the job as it runs")
-    parser.add_argument(
-        "--meta", metavar="KEY=VALUE", type=_metadata, action="append", default=[], help=f"of the job: {', '.join(KEYS)}"
-    )
-    parser.add_argument(
-        "--job", metavar="ID", help="the job's name in the report (default: from the path); a folder is one job then"
-    )
-    parser.add_argument(
-        "--failed", action="store_true", help="the job failed: then healthy is no answer, whatever the log says"
-    )
-    parser.add_argument(
-        "--exit-code", type=int, metavar="N", help="the job ended with exit code N: other than 0 says that it failed"
-    )
-    parser.epilog = _STATUS
     endpoint.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.learn and not arguments.follow:
         raise DiagnoseError(
-            "learning while reading needs --follow",
-            remedy="diagnose rules learn PATH learns from logs that have ended",
+            "--learn needs --follow",
+            remedy="add --follow, or learn from finished logs with diagnose rules learn PATH",
         )
     jobs, problems, passed_over = _jobs(arguments)
     for problem in problems:
@@ -100,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     for problem in passed_over[:_MOST_NAMED]:
         _warn(problem)
     if len(passed_over) > _MOST_NAMED:
-        sys.stderr.write(f"diagnose replay: {len(passed_over) - _MOST_NAMED:,} more files of the folder are no logs\n")
+        sys.stderr.write(f"diagnose replay: {len(passed_over) - _MOST_NAMED:,} more files of the folder are not logs\n")
     if not jobs:
         return 2
     with Notice("preparing the rules, which is done once"):
@@ -117,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
             finished = follow(job, kept_file, arguments) if arguments.follow else _read(job, kept_file)
             report = job.report(running=not finished)
             for unread in report.problems:
-                remedy = _REST if report.compression.bytes_in else "nothing of it is reported"
+                remedy = _REST if report.compression.bytes_in else "the report has nothing of this file; check it"
                 _warn(SourceError(unread.what, where=unread.source, remedy=remedy))
                 statuses.append(2)
             if report.compression.bytes_in == 0 and not arguments.follow:
@@ -245,7 +264,7 @@ Jobs = list[tuple[str, list[Source]]]
 def _jobs(arguments: argparse.Namespace) -> tuple[Jobs, list[SourceError], list[SourceError]]:
     """(name, sources) of each job; what could not be read; what lies beside the logs."""
     if "-" in arguments.paths and arguments.follow:
-        raise DiagnoseError("standard input is followed anyway", remedy="leave --follow out")
+        raise DiagnoseError("standard input is always read to its end", remedy="leave --follow out")
     each: list[tuple[str, Found]] = [(path, find([path])) for path in arguments.paths]
     problems = [problem for _, found in each for problem in found.problems]
     passed_over = [problem for _, found in each for problem in found.passed_over]
@@ -281,7 +300,9 @@ def _of_folder(path: str, sources: list[Source], passed_over: list[SourceError])
     groups = group([_looked_at(source, os.path.relpath(source.name, path)) for source in sources])
     grouped = {number for one in groups for number in one.logs}
     passed_over += [
-        SourceError("this belongs to none of the jobs beside it", where=source.name, remedy="give it alone if it is a log")
+        SourceError(
+            "this file belongs to none of the jobs in the folder", where=source.name, remedy="if it is a log, give its own path"
+        )
         for number, source in enumerate(sources)
         if number not in grouped
     ]

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from diagnose.cli import endpoint, printable, rules_learned, rules_test
+from diagnose.cli import action, endpoint, printable, rules_learned, rules_test
 from diagnose.cli.printed_rule import as_dict
 from diagnose.cli.terminal import Progress, Style, table
 from diagnose.errors import DiagnoseError, RuleError
@@ -15,49 +15,64 @@ from diagnose.knowledge.rules import Rule, RuleSet, load
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser("list", help="the rules in order of precedence")
-    add.add_argument("paths", nargs="*", metavar="PATH", help="rule files or folders (default: the shipped rules)")
-    add.add_argument("--json", action="store_true", help="one object a line")
-    add = actions.add_parser("check", help="run every example and look for conflicts; exit 1 if there are objections")
-    add.add_argument("paths", nargs="*", metavar="PATH", help="rule files or folders (default: the shipped rules)")
-    add.add_argument("--advice", action="store_true", help="also say which rules cost more than they need")
-    add.add_argument("--json", action="store_true", help="one objection a line")
-    add = actions.add_parser("test", help="which lines of LOG the rules match, and which they leave")
-    add.add_argument("log", metavar="LOG", help="a log file, or - for standard input")
-    add.add_argument("paths", nargs="*", metavar="PATH", help="rule files or folders (default: the shipped rules)")
-    add.add_argument("--unknown", action="store_true", help="show the shapes of lines that no rule knows, most bytes first")
-    add.add_argument("--json", action="store_true")
-    add = actions.add_parser("explain", help="what happens to LINE, and why")
-    add.add_argument("line", metavar="LINE", help="a line of a log, or - to read lines from standard input")
-    add.add_argument("--rule", metavar="ID", help="explain this rule only")
-    add.add_argument("--rules", metavar="PATH", action="append", help="rule files or folders (default: the shipped rules)")
-    add.add_argument("--json", action="store_true")
-    add = actions.add_parser(
-        "learn", help="write rules: filters for what no rule knows in logs, failure rules from confirmed reports"
-    )
-    add.add_argument("paths", nargs="*", metavar="PATH", help="logs of jobs, as for diagnose replay")
+    add = action(actions, "list", "list the rules, those that are tried first at the top")
+    add.add_argument("paths", nargs="*", metavar="PATH", help="rule file or folder (default: the shipped rules)")
+    add.add_argument("--json", action="store_true", help="print one JSON object per rule, each on a line")
+    add = action(actions, "check", "check every rule against its examples, and against the other rules")
+    add.epilog = "Exit status: 0 if all is well, 1 if something is wrong."
+    add.add_argument("paths", nargs="*", metavar="PATH", help="rule file or folder (default: the shipped rules)")
+    add.add_argument("--advice", action="store_true", help="also say which rules take longer to match than they need")
+    add.add_argument("--json", action="store_true", help="print one JSON object per objection, each on a line")
+    add = action(actions, "test", "count the lines of a log that each rule matches")
+    add.add_argument("log", metavar="LOG", help="log file, or - for standard input")
+    add.add_argument("paths", nargs="*", metavar="PATH", help="rule file or folder (default: the shipped rules)")
     add.add_argument(
-        "--confirm", metavar="REPORT", help="a report of diagnose replay --json that is right (- for standard input)"
+        "--unknown", action="store_true", help="show the kinds of lines that no rule matches, those with most bytes first"
     )
-    add.add_argument("--reason", metavar="NAME", help="with --confirm: the right reason, where the report has another")
+    add.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    add = action(actions, "explain", "say whether a line is kept or dropped, and which rules match it")
+    add.add_argument("line", metavar="LINE", help="a line of a log, or - for lines from standard input")
+    add.add_argument("--rule", metavar="ID", help="use this rule only, and show how much of it matches")
     add.add_argument(
-        "--healthy", metavar="PATH", action="append", default=[], help="with --confirm: a run that went well; repeat it"
+        "--rules", metavar="PATH", action="append", help="rule file or folder, may be repeated (default: the shipped rules)"
     )
-    add.add_argument("--json", action="store_true")
+    add.add_argument("--json", action="store_true", help="print one JSON object per line of the log")
+    add = action(actions, "learn", "learn filter rules from logs, or a failure rule from a report that is right")
+    add.usage = "diagnose rules learn [options] PATH...\n       diagnose rules learn [options] --confirm REPORT"
+    add.add_argument("paths", nargs="*", metavar="PATH", help="logs of jobs to learn filter rules from, as for diagnose replay")
+    add.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    failures = add.add_argument_group("learning a failure rule")
+    failures.add_argument(
+        "--confirm", metavar="REPORT", help="report of diagnose replay --json that is right (- for standard input)"
+    )
+    failures.add_argument("--reason", metavar="NAME", help="the right reason, if the report has another one")
+    failures.add_argument(
+        "--healthy",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="logs of a run that went well, which the new rule must not match; may be repeated",
+    )
     endpoint.configure(add)
-    learned = actions.add_parser("learned", help="the learned rules and their states")
-    learned.add_argument("--state", choices=("proposed", "shadow", "active", "retired"), help="only those in this state")
-    learned.add_argument("--json", action="store_true", help="one object a line")
-    promote = actions.add_parser("promote", help="let a learned rule act")
-    promote.add_argument("id", metavar="ID")
-    retire = actions.add_parser("retire", help="take a learned rule out of use")
-    retire.add_argument("id", metavar="ID")
-    retire.add_argument("--why", default="by hand", help="the reason, which is kept with the rule")
-    export = actions.add_parser("export", help="the active learned rules as a rule file, for review and merging")
-    export.add_argument("--failures", action="store_true", help="the failure rules instead of the filters")
+    learned = action(actions, "learned", "list the learned rules and their states")
+    learned.add_argument(
+        "--state", choices=("proposed", "shadow", "active", "retired"), help="list only the rules in this state"
+    )
+    learned.add_argument("--json", action="store_true", help="print one JSON object per rule, each on a line")
+    promote = action(actions, "promote", "make a learned rule active, for every job")
+    promote.add_argument("id", metavar="ID", help="the rule, as diagnose rules learned shows it")
+    retire = action(actions, "retire", "take a learned rule out of use")
+    retire.add_argument("id", metavar="ID", help="the rule, as diagnose rules learned shows it")
+    retire.add_argument(
+        "--why", metavar="TEXT", default="by hand", help="reason that is stored with the rule (default: by hand)"
+    )
+    export = action(actions, "export", "print the active learned rules as a rule file")
+    export.add_argument("--failures", action="store_true", help="print the failure rules instead of the filter rules")
     for part in (add, learned, promote, retire, export):
         part.add_argument(
-            "--store", metavar="FILE", help="where they are kept (default: DIAGNOSE_RULE_STORE, or your data folder)"
+            "--store",
+            metavar="FILE",
+            help="file of the learned rules (default: $DIAGNOSE_RULE_STORE, or ~/.local/share/diagnose/learned.db)",
         )
 
 

@@ -38,11 +38,11 @@ def learn(arguments: argparse.Namespace) -> int:
     if arguments.confirm is not None:
         if arguments.paths:
             raise DiagnoseError(
-                "--confirm learns from a report, not from logs", remedy="give runs that went well with --healthy"
+                "--confirm learns from a report and takes no logs", remedy="give the logs of runs that went well with --healthy"
             )
         return _confirm(arguments)
     if not arguments.paths or arguments.reason or arguments.healthy:
-        remedy = "name logs, or a report that is right: --confirm REPORT [--reason NAME] [--healthy PATH]"
+        remedy = "give logs, or a report that is right with --confirm REPORT; --reason and --healthy belong to --confirm"
         raise DiagnoseError("there is nothing to learn from", remedy=remedy)
     endpoint.wanted(arguments)
     from diagnose.job import Job
@@ -142,11 +142,13 @@ def _confirm(arguments: argparse.Namespace) -> int:
         text = sys.stdin.read() if arguments.confirm == "-" else Path(arguments.confirm).read_text("utf-8")
         report = Report.model_validate_json(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise DiagnoseError(f"cannot be read: {error}", where=arguments.confirm, remedy="name a readable file") from None
+        raise DiagnoseError(
+            f"cannot be read: {error}", where=arguments.confirm, remedy="check the path and its permissions"
+        ) from None
     except ValidationError as error:
         what = error.errors()[0]["msg"]
         remedy = "give one report, as diagnose replay --json prints it"
-        raise DiagnoseError(f"this is no report: {what}", where=arguments.confirm, remedy=remedy) from None
+        raise DiagnoseError(f"this is not a report: {what}", where=arguments.confirm, remedy=remedy) from None
     store = _store(arguments)
     incidents = SqliteIncidents(endpoint.incidents_file(arguments.incidents))
     healthy = [line for path in arguments.healthy for line in _kept_lines(path)]

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from diagnose.cli import printable
-from diagnose.cli.destination import add_options, address, count, destination, token
+from diagnose.cli.destination import add_job, add_service, address, count, destination, token
 from diagnose.errors import DiagnoseError
 from diagnose.shipping.destination import Owner
 from diagnose.shipping.patterns import Pattern
@@ -34,60 +34,78 @@ _PACKED = (".gz", ".zst", ".xz", ".bz2")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "diagnose runner --to URL [options] PATH... | diagnose runner --to URL [options] -- COMMAND... | "
-        "diagnose runner --to URL --act [--executors FILE | -- COMMAND...]"
+        "diagnose runner --to URL [options] PATH...\n"
+        "       diagnose runner --to URL [options] -- COMMAND...\n"
+        "       diagnose runner --to URL --act [--executors FILE | -- COMMAND...]"
+    )
+    parser.description = (
+        "Send logs to a service as they grow: files (PATH), or what a command prints (-- COMMAND). "
+        "Or carry out the service's approved actions (--act). Log bytes that the service cannot take now wait on disk."
     )
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files, globs, or Slurm's output patterns, for example /logs/%%x-%%j.out"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="log file, file name pattern, or output pattern of Slurm, for example /logs/%%x-%%j.out",
     )
-    parser.add_argument("--job", metavar="ID", help="the job (default: taken from the pattern, or SLURM_JOB_ID)")
-    add_options(parser)
-    parser.add_argument(
-        "--node", metavar="NAME", help="the node that writes the files, if they are not on a shared file system"
+    add_service(parser)
+    job = parser.add_argument_group("the job")
+    job.add_argument(
+        "--job", metavar="ID", help="the job that the logs belong to (default: from the pattern, or $SLURM_JOB_ID)"
     )
-    parser.add_argument(
-        "--rank",
+    add_job(job)
+    job.add_argument("--node", metavar="NAME", help="node that writes the files, if each node has files of its own")
+    job.add_argument(
+        "--rank", type=count, metavar="N", help="rank of the process that prints (default: from file names, or $SLURM_PROCID)"
+    )
+    job.add_argument(
+        "--report-end",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="whether the command's exit code is sent as the end of the job (default: auto, if it is the job's only task)",
+    )
+    sending = parser.add_argument_group("sending")
+    sending.add_argument(
+        "--since",
         type=count,
-        metavar="N",
-        help="the rank of the process that prints (default: taken from names or SLURM_PROCID)",
+        metavar="SECONDS",
+        default=3600,
+        help="skip files of a pattern that were not written for this long (default: 3600; 0 takes all files)",
     )
-    parser.add_argument(
+    sending.add_argument(
+        "--once", action="store_true", help="send what is there now, and exit with status 0 if the service has all of it"
+    )
+    sending.add_argument(
+        "--flush", type=count, metavar="SECONDS", default=20, help="how long to go on sending before the exit (default: 20)"
+    )
+    sending.add_argument(
         "--state",
         type=Path,
-        metavar="FOLDER",
-        help="folder for offsets and unsent logs (default: ~/.local/state/diagnose/runner)",
+        metavar="DIR",
+        help="folder for log bytes that wait and for how far each file was sent (default: ~/.local/state/diagnose/runner)",
     )
-    parser.add_argument(
+    sending.add_argument(
         "--spool-limit",
         type=count,
-        metavar="MB",
+        metavar="MIB",
         default=1024,
-        help="keep at most this much of unsent logs, compressed (default: 1024)",
+        help="maximum MiB of log bytes that wait on disk, compressed (default: 1024)",
     )
-    parser.add_argument("--since", type=count, metavar="SECONDS", default=3600,
-                        help="take only files of a pattern that were written to lately (default: 3600; 0: all)")  # fmt: skip
-    parser.add_argument(
-        "--once", action="store_true", help="ship what there is, then exit; exit status 0: the service has all of it"
-    )
-    parser.add_argument(
-        "--flush", type=count, metavar="SECONDS", default=20, help="how long to go on sending at the end (default: 20)"
-    )
-    parser.add_argument("--report-end", choices=("auto", "always", "never"), default="auto",
-                        help="send the command's exit code as the job's end (auto: if it is the job's only task)")  # fmt: skip
-
-    acting = parser.add_argument_group("acting", "take approved orders and carry them out from here (docs/executors.md)")
-    acting.add_argument(
-        "--act", action="store_true", help="carry out orders and ship no logs; the token needs the role operate"
+    acting = parser.add_argument_group(
+        "carrying out actions", "The runner takes approved actions from the service, and carries them out (docs/executors.md)."
     )
     acting.add_argument(
-        "--executors", metavar="FILE", type=Path, help="the file that says who carries them out (or DIAGNOSE_EXECUTORS)"
+        "--act", action="store_true", help="carry out actions, and send no logs; the token needs the role operate"
+    )
+    acting.add_argument(
+        "--executors", metavar="FILE", type=Path, help="file of the executors that do it (default: $DIAGNOSE_EXECUTORS)"
     )
     acting.add_argument(
         "--repeatable",
         action="store_true",
-        help="the command after -- looks before it acts, so it may get the same order again",
+        help="say that COMMAND may be started again for the same action, because it checks first what is already done",
     )
-    acting.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    acting.add_argument("--dry-run", action="store_true", help="only print what would be done")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,7 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _act(arguments, command)
     if command:
         if arguments.paths:
-            raise DiagnoseError("either files or a command", remedy="start two runners, each with its own --state")
+            raise DiagnoseError(
+                "a runner takes files or a command, and not both", remedy="start two runners, each with its own --state"
+            )
         return _Wrapping(arguments, command).run()
     return _Tailing(arguments).run()
 
@@ -120,7 +140,10 @@ def _act(arguments: argparse.Namespace, command: list[str]) -> int:
     if file is None and not command and os.environ.get("DIAGNOSE_EXECUTORS"):
         file = Path(os.environ["DIAGNOSE_EXECUTORS"])
     if arguments.paths or (file is None) == (not command):
-        raise DiagnoseError("who acts?", remedy="give --executors FILE, or a command behind --, and no logs")
+        raise DiagnoseError(
+            "--act needs exactly one way to carry out actions, and no logs",
+            remedy="give --executors FILE, or a command behind --",
+        )
     executors = configuration.load(file) if file else (configuration.of_command(command, arguments.repeatable),)
     executors = tuple(replace(one, dry_run=one.dry_run or arguments.dry_run) for one in executors)
     url = address(arguments)
@@ -148,12 +171,14 @@ class _Tailing:
         self._arguments = arguments
         self._patterns = [Pattern(os.path.abspath(path)) for path in arguments.paths]
         if not self._patterns and not arguments.once:
-            raise DiagnoseError("nothing to ship", remedy="give files or patterns, or a command behind --")
+            raise DiagnoseError("there is nothing to send", remedy="give files or patterns, or a command behind --")
         self._job = arguments.job or os.environ.get("SLURM_JOB_ID")
         for pattern in self._patterns:
             if not pattern.names_jobs and not self._job:
                 raise DiagnoseError(
-                    "does not tell the job", where=pattern.text, remedy="give --job, or a pattern with %j (or %A and %a) in it"
+                    "this pattern does not tell which job a file belongs to",
+                    where=pattern.text,
+                    remedy="give --job, or a pattern with %j (or %A and %a) in it",
                 )
         self._stop = threading.Event()
         self._known: set[str] = set()
@@ -172,7 +197,7 @@ class _Tailing:
                     self._stop.wait(_INTERVAL_S)
             done = runner.flush(time.monotonic() + arguments.flush)
             if not done:
-                _say(f"the service has not had all of it: {spool.bytes:,} bytes wait in {arguments.state or default_folder()}")
+                _say(f"the service did not get everything: {spool.bytes:,} bytes wait in {arguments.state or default_folder()}")
             return 0 if done or not arguments.once else 1
 
     def _stopped(self, number: int, frame: FrameType | None) -> None:
@@ -212,7 +237,7 @@ class _Wrapping:
         environment = os.environ
         self._job = arguments.job or environment.get("SLURM_JOB_ID")
         if not self._job:
-            raise DiagnoseError("which job?", remedy="give --job, or run it in a Slurm job")
+            raise DiagnoseError("the job is missing", remedy="give --job ID, or start the runner in a Slurm job")
         self._rank = arguments.rank if arguments.rank is not None else _number(environment, "SLURM_PROCID", "RANK")
         restarts = _number(environment, "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")
         self._attempt = arguments.attempt
@@ -245,7 +270,7 @@ class _Wrapping:
             raise DiagnoseError(
                 f"cannot be run: {error.strerror}",
                 where=self._command[0],
-                remedy="give the command behind --, as on a shell's line",
+                remedy="check the command behind --; it is started without a shell",
             ) from None
         stdout, stderr = self._process.stdout, self._process.stderr
         assert stdout is not None

@@ -9,7 +9,7 @@ import sys
 import time
 
 from diagnose.cli import printable
-from diagnose.cli.destination import add_options, count, destination
+from diagnose.cli.destination import add_job, add_service, count, destination
 from diagnose.errors import DiagnoseError
 from diagnose.reading.sources import Source, find
 from diagnose.shipping.destination import Owner
@@ -20,48 +20,57 @@ _REDRAW_S = 0.2
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="a file (.gz .zst .xz too), a folder, a pattern, or - for standard input"
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="log file (also .gz, .zst or .xz), folder of logs, file name pattern, or - for standard input",
     )
-    parser.add_argument("--job", required=True, metavar="ID", help="the job whose logs these are")
-    add_options(parser)
-    parser.add_argument(
-        "--source",
-        metavar="NAME",
-        help="the name of the source, if there is only one (default: the path as given; in a folder, the rest of the path)",
-    )
-    parser.add_argument(
-        "--rank", type=count, metavar="N", help="the rank of the process that wrote it (default: taken from the names of files)"
-    )
-    parser.add_argument("--node", metavar="NAME", help="the node that wrote it (default: taken from the names of files)")
-    parser.add_argument(
-        "--exit-code", type=_exit_code, metavar="N", help="the exit code of the job, which has ended; it is sent after the logs"
-    )
+    parser.description = "Send whole log files to a service. What the service already has is not sent again."
+    add_service(parser)
     parser.add_argument(
         "--patience",
         type=count,
         metavar="SECONDS",
         default=300,
-        help="how long to try again while the service is away (default: 300)",
+        help="how long to try again while the service does not answer (default: 300)",
     )
+    job = parser.add_argument_group("the job")
+    job.add_argument("--job", required=True, metavar="ID", help="the job that the logs belong to")
+    add_job(job)
+    job.add_argument(
+        "--exit-code", type=_exit_code, metavar="N", help="exit code with which the job has ended; it is sent after the logs"
+    )
+    log = parser.add_argument_group("the logs")
+    log.add_argument(
+        "--source",
+        metavar="NAME",
+        help="name of the log, if there is only one (default: the path as given; in a folder, the path below it)",
+    )
+    log.add_argument(
+        "--rank", type=count, metavar="N", help="rank of the process that wrote the logs (default: taken from file names)"
+    )
+    log.add_argument("--node", metavar="NAME", help="node that wrote the logs (default: taken from file names)")
 
 
 def _exit_code(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no exit code") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, as an exit code is") from None
 
 
 def run(arguments: argparse.Namespace) -> int:
     named = [(source, _name(source, path)) for path in arguments.paths for source in _found(path)]
     if arguments.source is not None:
         if len(named) > 1:
-            raise DiagnoseError(f"one name for {len(named)} sources", where=arguments.source, remedy="leave --source out")
+            raise DiagnoseError(
+                f"one name was given for {len(named)} logs", where=arguments.source, remedy="leave --source out"
+            )
         named = [(named[0][0], arguments.source)]
     names = [name for _, name in named]
     if len(set(names)) < len(names):
         double = next(name for name in names if names.count(name) > 1)
-        raise DiagnoseError("two sources have this name", where=double, remedy="send the folder above both")
+        raise DiagnoseError("two logs have this name", where=double, remedy="send the folder that contains both")
     service = destination(arguments)
     progress = _Progress(sum(source.size or 0 for source, _ in named))
     sending = Sending(service, patience_s=arguments.patience, progress=progress.read, say=progress.say)

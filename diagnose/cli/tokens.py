@@ -6,24 +6,30 @@ import argparse
 import time
 from datetime import UTC, datetime
 
-from diagnose.cli import database, printable
+from diagnose.cli import action, database, printable
 from diagnose.cli.serve import settings_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="create a token and show it, this once")
-    create.add_argument("name", help="a name that says whose token it is, or what it is for")
+    create = action(actions, "create", "create a token and print it; it is never shown again")
+    create.add_argument("name", metavar="NAME", help="name that says whose token it is, or what it is for")
     create.add_argument(
-        "--role", required=True, help="ingest (send logs), read (look), operate (also change), or admin (everything)"
+        "--role",
+        metavar="ROLE",
+        required=True,
+        help="what the token allows: ingest (send logs), read (look at everything), operate (also decide), admin (all)",
     )
-    create.add_argument("--days", type=float, metavar="N", help="the token expires after N days (default: never)")
+    create.add_argument("--days", type=float, metavar="N", help="days until the token expires (default: never)")
     create.add_argument(
-        "--quota", type=int, metavar="BYTES", help="log bytes per second that it may send (default: the service's quota)"
+        "--quota",
+        type=int,
+        metavar="BYTES",
+        help="log bytes per second that the token may send (default: the quota of the service)",
     )
-    listing = actions.add_parser("list", help="show the tokens, without their secrets")
-    revoke = actions.add_parser("revoke", help="make a token invalid")
-    revoke.add_argument("name", help="the name of the token")
+    listing = action(actions, "list", "list the tokens, without their secrets")
+    revoke = action(actions, "revoke", "make a token invalid")
+    revoke.add_argument("name", metavar="NAME", help="name of the token")
     for one in (create, listing, revoke):
         database.options(one)
 

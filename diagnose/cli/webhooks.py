@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnose.cli import database, printable
+from diagnose.cli import action, database, printable
 from diagnose.cli.destination import count
 from diagnose.cli.serve import settings_of
 from diagnose.errors import DiagnoseError
@@ -21,26 +21,33 @@ _EVENTS = ("failures", "alarms", "regressions", "actions")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add = actions.add_parser("add", help="add a webhook; the secret that signs its messages is shown, this once")
-    add.add_argument("url", help="where messages are sent: https://HOST/PATH")
+    add = action(actions, "add", "add a webhook, and print the secret that signs its messages; it is never shown again")
+    add.add_argument("url", metavar="URL", help="address to which messages are sent, as https://HOST/PATH")
     add.add_argument(
         "--format",
         choices=("cloudevents", "slack"),
         default="cloudevents",
-        help="the form of the messages (default: cloudevents)",
+        help="format of the messages (default: cloudevents)",
     )
     add.add_argument(
-        "--events", metavar="LIST", default=",".join(_EVENTS), help=f"events to send, of {','.join(_EVENTS)} (default: all)"
+        "--events",
+        metavar="LIST",
+        default=",".join(_EVENTS),
+        help=f"events to send, separated by commas (default: {','.join(_EVENTS)})",
     )
-    add.add_argument("--secret-file", metavar="FILE", type=Path, help="a file with the secret, whsec_… (default: a new secret)")
-    listing = actions.add_parser("list", help="list the webhooks, and whether messages arrive")
-    remove = actions.add_parser("remove", help="remove a webhook")
-    test = actions.add_parser("test", help="send a test message now")
+    add.add_argument(
+        "--secret-file", metavar="FILE", type=Path, help="file that has the secret, whsec_… (default: a new secret)"
+    )
+    listing = action(actions, "list", "list the webhooks, and whether their messages arrive")
+    remove = action(actions, "remove", "remove a webhook")
+    test = action(actions, "test", "send a test message to a webhook now")
     for one in (remove, test):
-        one.add_argument("id", type=count, help="the number of the webhook, as list shows it")
+        one.add_argument("id", metavar="ID", type=count, help="number of the webhook, as diagnose webhooks list shows it")
     for one in (add, test):
         one.add_argument(
-            "--webhooks-to", metavar="NETWORKS", help="private networks that may be reached, as for diagnose serve"
+            "--webhooks-to",
+            metavar="NETWORKS",
+            help="private networks that webhooks may reach, for example 10.20.0.0/16 (default: as the service is configured)",
         )
     for one in (add, listing, remove, test):
         database.options(one)
@@ -61,7 +68,8 @@ async def _add(arguments: argparse.Namespace, store: Store, private: str) -> int
     unknown = [event for event in events if event not in _EVENTS]
     if unknown or not events:
         raise DiagnoseError(
-            f"{', '.join(unknown) or 'nothing'!r} cannot be asked for", remedy=f"use some of {','.join(_EVENTS)}"
+            f"unknown events: {', '.join(unknown)}" if unknown else "no event is named",
+            remedy=f"give --events with some of {','.join(_EVENTS)}",
         )
     Outgoing(networks(private)).check(arguments.url)
     given = None

@@ -1,4 +1,4 @@
-"""Secrets out of raw log text, line by line as in the kept log, so that a line keeps its number."""
+"""Secrets out of raw log text, line by line as in the kept lines, so that a line keeps its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: what runs, what failed, why, and the compressed log."""
+"""Jobs: what runs, what failed, why, and the kept lines."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def report(
     return whole
 
 
-@router.get("/v1/jobs/{job}/lines", response_model=bodies.LinePage, summary="The compressed log")
+@router.get("/v1/jobs/{job}/lines", response_model=bodies.LinePage, summary="The kept lines")
 async def lines(
     job: JobName,
     service: Here,

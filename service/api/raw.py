@@ -42,7 +42,7 @@ async def raw(
     offset: Annotated[int | None, Query(ge=0, lt=1 << 62, description="Instead: from the line on that holds this byte")] = None,
     limit: Limit = 200,
 ) -> dict[str, Any]:
-    """Where lines of the compressed log are missing, these are they: lines a to b of a source."""
+    """The lines of a source from one number to another, as they came: also those that were not kept."""
     if from_line is not None and offset is not None:
         raise Refused("a line and a byte were given", remedy="give from_line or offset")
     number, name = await place(service, job, attempt, source)

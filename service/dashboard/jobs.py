@@ -1,4 +1,4 @@
-"""Jobs: the list, one of them, its compressed log."""
+"""Jobs: the list, one of them, its kept lines."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def one(request: Request) -> Response:
 
 
 async def log(request: Request) -> Response:
-    """The compressed log, with search."""
+    """The kept lines, with search."""
     page = Page.of(request)
     name = _name(request)
     job, attempt = await _attempt(page, name)
@@ -156,7 +156,7 @@ async def log(request: Request) -> Response:
 
 
 async def raw(request: Request) -> Response:
-    """Lines as they came: what stands where the compressed log folds, or the whole, page by page."""
+    """Lines as they came: those that a fold of the kept lines leaves out, or all of them, page by page."""
     page = Page.of(request)
     name = _name(request)
     _, attempt = await _attempt(page, name)
@@ -210,7 +210,7 @@ def _raw_below(page: Page, name: str, number: int) -> str | None:
 
 
 async def download(request: Request) -> Response:
-    """The compressed log as text, like ``grep -n`` over several files prints it."""
+    """The kept lines as text, as ``grep -n`` over several files prints them."""
     page = Page.of(request)
     name = _name(request)
     _, attempt = await _attempt(page, name)

@@ -187,7 +187,7 @@ class ServiceWorker(Worker):
         row = self.database.read(lambda connection: kept_lines.line(connection, attempt_id, source, number))
         if row is None:
             raise DiagnoseError(
-                "that line was not kept", where=f"{source or 'any source'}:{number}", remedy="name a line of the compressed log"
+                "that line was not kept", where=f"{source or 'any source'}:{number}", remedy="name one of the kept lines"
             )
         root = EvidenceLine(source=row.name, line=row.line, text=row.text, role="root_cause", rank=row.rank, node=row.node)
         diagnosis = report.diagnosis.model_copy(update={"root_cause": root})

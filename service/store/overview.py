@@ -362,7 +362,7 @@ def kept(
     node: str | None = None,
     failures: bool = False,
 ) -> list[dict[str, Any]]:
-    """A part of the compressed log."""
+    """Some of the kept lines."""
     k = kept_lines.c
     query = _lines(attempt_id).where(k.ord > after).order_by(k.ord).limit(limit)
     if search:

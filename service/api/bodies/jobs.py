@@ -69,7 +69,7 @@ class AttemptRow(BaseModel):
     summary: str | None
     final: bool | None
     lines_deleted: float | None
-    """when the compressed log was deleted, its time being over"""
+    """when the kept lines were deleted because of their age"""
     raw_deleted: float | None
 
 

@@ -70,7 +70,7 @@ document.addEventListener("submit", (event) => {
 });
 window.addEventListener("pageshow", () => $$("form.filters [disabled]").forEach((field) => (field.disabled = false)));
 
-// --- folds of the compressed log open in place, where the raw log is kept; without this they are links to a page
+// --- folds of the kept lines open in place, where the raw log is kept; without this they are links to a page
 const unfolded = new WeakMap();
 document.addEventListener("click", async (event) => {
   const fold = event.target.closest("a[data-fold]");

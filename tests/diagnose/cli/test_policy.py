@@ -38,7 +38,7 @@ def test_what_cannot_be_read(diagnose: Run, tmp_path: Path) -> None:
     for words, said in (
         (["check", "none.yaml"], "none.yaml: cannot be read"),
         (["explain", "none.json"], "none.json: no such file"),
-        (["explain", "report.json"], "report.json:1: no report: "),
+        (["explain", "report.json"], "report.json:1: this is not a report: "),
         (["explain", "good.json", "--history", "none.json"], "none.json: cannot be read: No such file"),
         (["explain", "good.json", "--history", "history.json"], "history.json: history.atempts: unexpected keyword"),
         (["explain", "good.json", "--history", "bad.json"], "bad.json: invalid JSON"),

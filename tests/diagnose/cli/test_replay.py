@@ -239,7 +239,7 @@ def test_a_folder_of_several_jobs_is_a_report_for_each_and_a_table(diagnose: Run
     ]
     assert done.stdout.count("lines, 2") == 3  # a whole report of each
     assert "logs/core.4711: this is no log, but a program" in done.stderr
-    assert "logs/train.sbatch: this belongs to none of the jobs" in done.stderr
+    assert "logs/train.sbatch: this file belongs to none of the jobs" in done.stderr
 
 
 def test_a_folder_of_several_jobs_is_a_line_of_json_for_each(diagnose: Run, tmp_path: Path) -> None:

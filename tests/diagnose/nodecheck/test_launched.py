@@ -175,8 +175,8 @@ def test_what_no_node_can_do_is_an_error_and_no_verdict(diagnose: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--nodes", "a,b", "--launcher", "command"], "--launcher command and --command go together"),
-        (["--nodes", "a,b", "--command", "x {probe}"], "--launcher command and --command go together"),
+        (["--nodes", "a,b", "--launcher", "command"], "--launcher command and --command belong together"),
+        (["--nodes", "a,b", "--command", "x {probe}"], "--launcher command and --command belong together"),
         (["--nodes", "a,b", "--launcher", "command", "--command", "ssh {node} hostname"], "does not run the probe"),
         (
             ["--nodes", "a,b", "--launcher", "command", "--command", "no-such-launcher {node} {probe}"],
@@ -186,7 +186,7 @@ def test_what_no_node_can_do_is_an_error_and_no_verdict(diagnose: Run) -> None:
         (["--nodes", "a,a", "--launcher", "ssh"], "a: the node is named twice"),
         (["--nodes=-oProxyCommand=x,b", "--launcher", "ssh"], "is not the name of a node"),
         (["--hostfile", "nowhere"], "nowhere: cannot be read"),
-        ([], "no nodes are named"),
+        ([], "the nodes are missing"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

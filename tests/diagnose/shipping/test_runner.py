@@ -500,12 +500,12 @@ def test_send_waits_for_a_busy_service(box: Box, diagnose: Run, tmp_path: Path) 
     ("words", "error"),
     [
         (["none.log", "--job", "j"], "no such file"),
-        (["a.log", "--job", "j", "--to", ""], "where to?"),
-        (["a.log", "b.log", "--job", "j", "--source", "x"], "one name for 2 sources"),
-        (["a.log", "a.log", "--job", "j"], "two sources have this name"),
+        (["a.log", "--job", "j", "--to", ""], "the address of the service is missing"),
+        (["a.log", "b.log", "--job", "j", "--source", "x"], "one name was given for 2 logs"),
+        (["a.log", "a.log", "--job", "j"], "two logs have this name"),
         (["a.log"], "--job"),
         (["a.log", "--job", "j", "--token-file", "none"], "none: cannot be read"),
-        (["a.log", "--job", "j", "--token", "a\x1bb"], "not a token"),
+        (["a.log", "--job", "j", "--token", "a\x1bb"], "this is not a token"),
         (["a.log", "--job", "j", "--label", "x"], "NAME=VALUE"),
     ],
 )
@@ -668,11 +668,11 @@ def test_runner_a_command_never_waits_for_the_service(box: Box, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ([], b"nothing to ship"),
-        (["/l/a.out"], b"does not tell the job"),
-        (["/l/%j.out", "--", "true"], b"either files or a command"),
+        ([], b"there is nothing to send"),
+        (["/l/a.out"], b"does not tell which job"),
+        (["/l/%j.out", "--", "true"], b"a runner takes files or a command, and not both"),
         (["--job", "j", "--", "/none/such"], b"cannot be run"),
-        (["--", "true"], b"which job?"),
+        (["--", "true"], b"the job is missing"),
     ],
 )
 def test_runner_bad_usage(box: Box, tmp_path: Path, words: list[str], error: bytes) -> None:

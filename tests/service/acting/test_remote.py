@@ -158,9 +158,9 @@ def test_the_service_is_away_while_it_acts_and_hears_of_it_later(server: Server,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param([], "who acts?", id="nobody"),
-        pytest.param(["x.log", "--", "/bin/true"], "who acts?", id="logs-too"),
-        pytest.param(["--executors", "x.yaml", "--", "/bin/true"], "who acts?", id="both"),
+        pytest.param([], "exactly one way to carry out actions", id="nobody"),
+        pytest.param(["x.log", "--", "/bin/true"], "exactly one way to carry out actions", id="logs-too"),
+        pytest.param(["--executors", "x.yaml", "--", "/bin/true"], "exactly one way to carry out actions", id="both"),
         pytest.param(["--executors", "none.yaml"], "none.yaml: cannot be read", id="no-file"),
     ],
 )
