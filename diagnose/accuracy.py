@@ -284,7 +284,9 @@ def labels(corpus: Path) -> list[Label]:
         raise SourceError(f"cannot be read: {getattr(error, 'strerror', error)}", where=str(path), remedy=remedy) from None
     rows = list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
     if not rows or tuple(rows[0]) != COLUMNS:
-        raise SourceError("the header is not that of labels.tsv", where=f"{path}:1", remedy=f"use: {' <tab> '.join(COLUMNS)}")
+        raise SourceError(
+            "the first line is not the header of labels.tsv", where=f"{path}:1", remedy=f"use: {' <tab> '.join(COLUMNS)}"
+        )
     found = []
     for number, row in enumerate(rows[1:], 2):
         if not row:
@@ -303,7 +305,7 @@ def _line(text: str, where: str) -> tuple[str | None, int] | None:
         return None
     source, _, number = text.rpartition(":")
     if not number.isdigit():
-        raise SourceError(f"{text!r} is not a line", where=where, remedy="write a number, FILE:NUMBER, or -")
+        raise SourceError(f"{text!r} is not a line number", where=where, remedy="write a number, FILE:NUMBER, or -")
     return source or None, int(number)
 
 
@@ -331,7 +333,9 @@ def job_of(corpus: Path, label: Label, matcher: Matcher) -> Job:
     found = find([str(corpus / label.file)])
     if not found.sources:
         problem = found.problems[0] if found.problems else None
-        raise problem or SourceError("no such log", where=str(corpus / label.file), remedy="mend labels.tsv")
+        raise problem or SourceError(
+            "no such log", where=str(corpus / label.file), remedy="correct the file name in labels.tsv"
+        )
     job = Job(label.file, found.sources, matcher)
     for number, source in enumerate(found.sources):
         for chunk in source.chunks():

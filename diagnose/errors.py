@@ -54,4 +54,7 @@ def needs(*parts: str) -> None:
     """Raises where one of such packages is not here."""
     for part in parts:
         if not installed(part):
-            raise DiagnoseError(f"this needs the package {part}, which is not installed", remedy="install diagnose whole")
+            raise DiagnoseError(
+                f"this needs the package {part}, which is not installed",
+                remedy="install the complete package: pip install --force-reinstall diagnose-train",
+            )

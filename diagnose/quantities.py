@@ -48,7 +48,7 @@ class Unit:
         match = _NUMBER.fullmatch(value.strip())
         factor = self.factors.get(match[2] or self.own) if match else None
         if match is None or factor is None:
-            raise ValueError("no number in a unit that is known here")
+            raise ValueError("not a number with a known unit")
         number = float(match[1]) * factor
         return int(number) if math.isfinite(number) and number.is_integer() else number
 

@@ -105,7 +105,7 @@ def check_exposure(store: Store, settings: Settings, clock: Clock = SYSTEM) -> N
         return
     if not any(token.valid(clock.now()) for token in store.read(stored.listed)):
         raise DiagnoseError(
-            "others could reach the service, and there is no token",
+            "other machines could reach the service, and it has no token yet",
             where=f"--host {settings.host}",
             remedy="create one first: diagnose tokens create NAME --role admin",
         )

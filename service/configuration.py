@@ -130,7 +130,9 @@ def _of_file(path: Path) -> _Layer:
         raise DiagnoseError(f"cannot be read: {what}", where=str(path), remedy="give a readable YAML file") from None
     table = document.value or {}
     if not isinstance(table, dict):
-        raise DiagnoseError("is no table of settings", where=str(path), remedy="write   NAME: VALUE   lines")
+        raise DiagnoseError(
+            "is not a mapping of settings", where=str(path), remedy="write one setting per line, as NAME: VALUE"
+        )
     values, places = {}, {}
     for name, value in table.items():
         place = f"{path}:{document.line(name)}"

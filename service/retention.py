@@ -90,7 +90,7 @@ class Retention:
             try:
                 await self.sweep(time.time())
             except Exception as error:
-                log.error("what is too old was not deleted: %s", error)
+                log.error("old data could not be deleted, and will be tried again: %s", error)
 
     async def sweep(self, now: float) -> None:
         """Delete what is over its time or size at ``now``."""

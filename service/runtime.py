@@ -140,4 +140,4 @@ class Service:
             try:
                 await self.tokens.refresh()
             except Exception as error:
-                log.warning("tokens were not read anew: %s", error)
+                log.warning("the tokens could not be read again: %s", error)

@@ -32,7 +32,7 @@ def default_folder() -> Path:
 def _path(value: object) -> object:
     """``~`` stands for the home folder, also where no shell has seen it."""
     if isinstance(value, str) and (not value or not value.isprintable()):
-        raise ValueError("no path")
+        raise ValueError("not a path")
     return os.path.expanduser(value) if isinstance(value, str) else value
 
 

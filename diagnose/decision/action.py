@@ -106,7 +106,7 @@ def approve(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
         raise Refused(
             "the policy only observes",
             where=record.key,
-            remedy="set the mode to approve or auto in the policy, then decide anew",
+            remedy="set the mode to approve or auto in the policy, and wait for the next decision",
         )
     return _next(record, now, state="approved", decided_by=who, expires=max(now, record.not_before) + spans.start_within_s)
 
@@ -127,7 +127,7 @@ def claim(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
     if record.state != "approved":
         raise _refused(record, "claimed", "ask for other work")
     if _floor(record, now) < record.not_before:
-        raise Refused("it is to be done later", where=record.key, remedy=f"ask again in {record.not_before - now:.0f} s")
+        raise Refused("it must not be done yet", where=record.key, remedy=f"ask again in {record.not_before - now:.0f} s")
     until = _floor(record, now) + spans.lease_s
     return _next(
         record, now, state="dispatched", claimed_by=who, fence=record.fence + 1, claims=record.claims + 1, lease_until=until
@@ -160,7 +160,11 @@ def resume(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
     if record.state not in ("dispatched", "running") or record.claimed_by != who or record.lease_until is None:
         raise _refused(record, f"resumed by {who}", "leave it: it is over, or in other hands")
     if _floor(record, now) >= record.lease_until + spans.start_within_s:
-        raise Refused("was left for too long", where=record.key, remedy="a person looks what was done, and decides anew")
+        raise Refused(
+            "was under way for too long without news",
+            where=record.key,
+            remedy="let a person check what was done, and decide again",
+        )
     return _next(record, now, fence=record.fence + 1, lease_until=_floor(record, now) + spans.lease_s)
 
 

@@ -176,5 +176,5 @@ def situation(text: str, where: str) -> Situation:
         raise DiagnoseError(
             f"{place + ': ' if place else ''}{first['msg'][0].lower()}{first['msg'][1:]}",
             where=where,
-            remedy="its fields are now, history and cluster: see docs/policy.md",
+            remedy="use the fields now, history and cluster, as docs/policy.md describes",
         ) from None

@@ -82,7 +82,7 @@ def _clauses(path: Path) -> Clauses:
         cache.store("policy", key, known)
     value, lines = json.loads(known)
     if not isinstance(value, dict):
-        raise RuleError("a policy is a mapping with actions", where=str(path), remedy="see docs/policy.md")
+        raise RuleError("a policy must be a mapping that has the key actions", where=str(path), remedy="see docs/policy.md")
     return Clauses(value, {place: f"{path}:{line}" for place, line in lines.items()}, str(path))
 
 
@@ -105,7 +105,7 @@ _CLASS = ("name", "match", "mode", "modes", "actions", "budgets", "approvers", "
 def _filled(c: Clauses, taxonomy: Taxonomy) -> Policy | None:
     """The policy that the clauses make; what is wrong with them is in ``c.errors``."""
     if not isinstance(c.value.get("actions"), dict):
-        c.wrong("actions", "a policy is a mapping with actions", "see docs/policy.md")
+        c.wrong("actions", "a policy must be a mapping that has the key actions", "see docs/policy.md")
         return None
     kinds = (*taxonomy.actions, ISOLATE, RELEASE)
     c.only("", _SECTIONS)

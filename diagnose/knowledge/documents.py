@@ -61,7 +61,7 @@ def _plain(node: yaml.Node, path: tuple[Any, ...], document: Document, where: st
             raise RuleError("a key must be a plain word", where=f"{where}:{key_node.start_mark.line + 1}")
         if key in result:
             raise RuleError(
-                f"the key {key!r} stands here twice",
+                f"the key {key!r} is there twice",
                 where=f"{where}:{key_node.start_mark.line + 1}",
                 remedy="keep one of the two",
             )

@@ -145,7 +145,7 @@ def rule_files(paths: Sequence[str | Path] | None = None) -> list[Path]:
             files = files or sorted(path.glob("*.yaml"))
             if not files:
                 raise RuleError(
-                    "no rule files here", where=str(path), remedy="rules stand in filters/*.yaml and failures/*.yaml"
+                    "the folder has no rule files", where=str(path), remedy="put rules into filters/*.yaml and failures/*.yaml"
                 )
             found += files
         elif path.is_file():
@@ -184,7 +184,7 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
     document = documents.parse(text, where)
     data = document.value
     if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
-        raise RuleError("a rule file is a mapping with a list called rules", where=where, remedy="see docs/rules.md")
+        raise RuleError("a rule file must be a mapping that has a list called rules", where=where, remedy="see docs/rules.md")
     _known_keys(data, _FILE_KEYS, f"{where}:1")
     taxonomy = taxonomy or shipped_taxonomy()
     rules = []
@@ -192,7 +192,7 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
         at = document.line("rules", number)
         place = f"{where}:{at}"
         if not isinstance(entry, dict):
-            raise RuleError("a rule is a mapping with id, pattern, …", where=place, remedy="see docs/rules.md")
+            raise RuleError("a rule must be a mapping with id, pattern and more", where=place, remedy="see docs/rules.md")
         reader = _Entry(entry, data, place)
         own = family or ("failures" if "reason" in entry else "filters")
         _known_keys(entry, _FAILURE_KEYS if own == "failures" else _FILTER_KEYS, place)
@@ -282,7 +282,7 @@ def _example(example: Any, at: int, where: str) -> Example:
         captures = example.get("captures") or {}
         if isinstance(captures, dict) and all(isinstance(value, str) for value in captures.values()):
             return Example(example["line"], at, tuple(captures.items()))
-    raise RuleError("an example is a line, or {line: …, captures: {…}}", where=f"{where}:{at}", remedy="quote it")
+    raise RuleError("an example must be a line, or {line: …, captures: {…}}", where=f"{where}:{at}", remedy="quote it")
 
 
 def _known_keys(data: dict[str, Any], allowed: set[str], place: str) -> None:

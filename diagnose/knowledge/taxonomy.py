@@ -90,7 +90,7 @@ def _properties(data: dict[str, Any], path: Path) -> dict[str, frozenset[str]]:
             )
         if strange := [reason for reason in reasons if reason not in known]:
             raise RuleError(
-                f"the property {name} names {strange[0]!r}, which is no reason",
+                f"the property {name} names {strange[0]!r}, which is not a reason",
                 where=str(path),
                 remedy="enter it under a category",
             )

@@ -145,7 +145,7 @@ class RuleFile:
         if version == _FORMAT:
             return
         if inspect(connection).get_table_names():
-            raise RuleError("it holds something else than learned rules", where=str(self.path), remedy="give another file")
+            raise RuleError("this is not a file of learned rules", where=str(self.path), remedy="give another file")
         metadata.create_all(connection, checkfirst=False)
         connection.exec_driver_sql(f"pragma user_version = {_FORMAT}")
 
@@ -263,10 +263,12 @@ def move(
         raise RuleError(
             f"it may not act: {refusal.name}: {refusal.what}",
             where=rule_id,
-            remedy="mend it in a rule file; docs/learning.md says what a rule must pass",
+            remedy="correct it in a rule file; docs/learning.md says what a rule must pass",
         )
     if not store.write(after, known.state):
-        raise RuleError("it has just changed its state", where=rule_id, remedy="look at it again: diagnose rules learned")
+        raise RuleError(
+            "another command has just changed its state", where=rule_id, remedy="look at it again: diagnose rules learned"
+        )
     return after
 
 
@@ -285,7 +287,7 @@ def usable(known: Sequence[LearnedRule]) -> list[LearnedRule]:
     """Those that compile here: another build of Hyperscan may have learned them. What does not is said, and does nothing."""
     broken = unusable([one.rule for one in known], "plain")
     for name, why in broken.items():
-        log.warning("the learned rule %s does nothing here: %s", name, why)
+        log.warning("the learned rule %s cannot be used here, and is left out: %s", name, why)
     return [one for one in known if one.rule.id not in broken]
 
 

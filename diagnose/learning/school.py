@@ -50,7 +50,11 @@ class Workable:
             self._tried |= {rule.id for rule in fresh}
             if bad := unusable(fresh, "plain"):
                 self._bad |= bad.keys()
-                emit(problems=[f"the learned rule {name} does nothing here: {why}" for name, why in bad.items()])
+                emit(
+                    problems=[
+                        f"the learned rule {name} cannot be used here, and is left out: {why}" for name, why in bad.items()
+                    ]
+                )
             return [one for one in known if one.rule.id not in self._bad]
 
 

@@ -81,7 +81,7 @@ async def confirm(
     taxonomy = shipped_taxonomy()
     where = f"the report of {report.job.id}"
     if report.outcome != "failed" or diagnosis.root_cause is None:
-        raise DiagnoseError("there is no failure in it to learn from", where=where, remedy="give a report with a root cause")
+        raise DiagnoseError("the report has no failure to learn from", where=where, remedy="give a report with a root cause")
     if reason not in taxonomy.category_of or reason in ("unknown", "healthy"):
         remedy = "say the right one with --reason; diagnose rules list shows them"
         raise DiagnoseError(f"the reason {reason!r} explains nothing", where=where, remedy=remedy)

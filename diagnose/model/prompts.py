@@ -138,7 +138,9 @@ def parse(text: str, where: str) -> Prompt:
             "the YAML has name, purpose, answer and examples, and may have defaults", where=where, remedy="see docs/prompts.md"
         )
     if data["name"] != Path(where).stem:
-        raise PromptError(f"it is called {data['name']!r}", where=where, remedy="a prompt has the name of its file")
+        raise PromptError(
+            f"the prompt in this file is called {data['name']!r}", where=where, remedy="give the prompt the name of its file"
+        )
     pieces = _PART.split(front[2])
     parts = tuple(zip(pieces[1::2], pieces[2::2], strict=True))
     roles = [role for role, _ in parts]

@@ -79,7 +79,7 @@ def base_url(url: str) -> str:
         usable = False
     if not usable:
         raise DiagnoseError(
-            f"{url!r} is no address of an endpoint", remedy="give one like http://localhost:8000/v1, with http or https"
+            f"{url!r} is not the address of an endpoint", remedy="give one like http://localhost:8000/v1, with http or https"
         )
     path = parts.path.rstrip("/")
     for tail in ("/chat/completions", "/models"):
@@ -98,5 +98,7 @@ def endpoint_key(key: str | None) -> str:
     found = key or os.environ.get("DIAGNOSE_LLM_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
     found = found.strip()
     if not found.isascii() or not found.isprintable():
-        raise DiagnoseError("the endpoint's key has characters that no key has", remedy="set DIAGNOSE_LLM_KEY anew")
+        raise DiagnoseError(
+            "the key of the endpoint has characters that cannot be in a key", remedy="set DIAGNOSE_LLM_KEY to the key alone"
+        )
     return found

@@ -93,7 +93,7 @@ def verdict(nodes: Sequence[str], rounds: Rounds, *, factor: float = SLOW_FACTOR
 
 def _check(nodes: Sequence[str]) -> None:
     if len(nodes) < 2:
-        raise DiagnoseError(f"{len(nodes)} node cannot be tested against another", remedy="name two nodes or more")
+        raise DiagnoseError(f"{len(nodes)} node is too few, because nodes are tested in pairs", remedy="name two nodes or more")
     if len(set(nodes)) < len(nodes):
         twice = next(node for node in nodes if nodes.count(node) > 1)
         raise DiagnoseError("the node is named twice", where=twice, remedy="name each node once")

@@ -38,7 +38,7 @@ def from_template(template: str) -> Callable[[str, Words], list[str]]:
     try:
         parts = shlex.split(template)
     except ValueError as error:
-        raise DiagnoseError(f"cannot be split into words: {error}", where="--command", remedy="balance the quotes") from None
+        raise DiagnoseError(f"cannot be split into words: {error}", where="--command", remedy="close every quote") from None
     if not any("{probe}" in part for part in parts) or not parts or "{probe}" in parts[0]:
         raise DiagnoseError(
             "the command does not run the probe", where="--command", remedy="write it as   'pdsh -N -w {node} {probe}'"
@@ -66,7 +66,11 @@ def hostfile(text: str, where: str) -> list[tuple[str, str | None]]:
     for number, line in enumerate(text.splitlines(), 1):
         words = [word for word in line.split("#")[0].split() if not re.match(r"(?:slots|max[-_]slots)=", word)]
         if len(words) > 2:
-            raise DiagnoseError(f"{words[2]!r} is too much", where=f"{where}:{number}", remedy="write a node and its address")
+            raise DiagnoseError(
+                f"{words[2]!r} is more than a node and its address",
+                where=f"{where}:{number}",
+                remedy="write one node per line, and its address behind it if it needs one",
+            )
         if words:
             nodes.append(_checked(words[0], words[1] if len(words) == 2 else None, f"{where}:{number}"))
     return nodes
@@ -83,7 +87,7 @@ def _expanded(part: str) -> list[tuple[str, str | None]]:
     for span in ranges.split(","):
         first, _, last = span.partition("-")
         if not first.isdigit() or not (last or first).isdigit() or int(last or first) - int(first) >= _MOST:
-            raise DiagnoseError(f"{span!r} is no range of numbers", where=part, remedy="write gpu-[01-16]")
+            raise DiagnoseError(f"{span!r} is not a range of numbers", where=part, remedy="write gpu-[01-16]")
         found += [
             _checked(f"{before}{number:0{len(first)}}{after}", None, "--nodes")
             for number in range(int(first), int(last or first) + 1)

@@ -73,9 +73,9 @@ def _refuse_what_no_node_can(trials: Sequence[Trial]) -> None:
     said = {what for trial in trials for what in trial.seen.values()}
     if len(said) == 1 and all(len(trial.seen) == len(trial.members) for trial in trials) and _LATE not in next(iter(said)):
         raise DiagnoseError(
-            f"every node says: {said.pop()}",
+            f"no node can run the test: {said.pop()}",
             where="node check",
-            remedy="mend this on the nodes, or start the probe otherwise (--python, --launcher)",
+            remedy="repair this on the nodes, or start the test in another way (--python, --launcher)",
         )
 
 

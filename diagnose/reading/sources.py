@@ -73,7 +73,7 @@ class Source:
         """The content, decompressed; nothing where the first of it shows that this is no log."""
         for number, chunk in enumerate(self._content()):
             if number == 0 and (found := no_log(chunk[:LOOK], chunk[-LOOK:])) is not None:
-                self.problem = f"this is no log, but {found.what}"
+                self.problem = f"this is not a log, but {found.what}"
                 return
             yield chunk
 
@@ -251,7 +251,7 @@ def _no_log(source: Source) -> SourceError | None:
     if found is None:
         return None
     remedy = found.remedy.replace("FILE", shlex.quote(source.name))
-    return SourceError(f"this is no log, but {found.what}", where=source.name, remedy=remedy)
+    return SourceError(f"this is not a log, but {found.what}", where=source.name, remedy=remedy)
 
 
 def _meant(path: str) -> str:
@@ -277,9 +277,7 @@ def _folder(path: str, passed_over: list[SourceError]) -> list[Source]:
             if not name.startswith(".") and _is_log(name) and os.path.isfile(full) and os.path.getsize(full):
                 names.append(full)
     if not names:
-        raise SourceError(
-            "the folder holds no logs", where=path, remedy="point at the folder that has the .log, .out or .err files"
-        )
+        raise SourceError("the folder has no logs", where=path, remedy="give the folder that has the .log, .out or .err files")
     sources = [Source(name, Path(name)) for name in sorted(names, key=_natural)]
     problems = [_no_log(source) for source in sources]
     logs = [source for source, problem in zip(sources, problems, strict=True) if problem is None]

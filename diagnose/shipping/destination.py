@@ -159,7 +159,7 @@ class Destination:
         if response.status in (401, 403):
             # A token can be mended while we wait; the logs cannot.
             raise Away(
-                what, where=where, retry_after_s=30.0, remedy=remedy or "give a token that may ingest, with --token-file"
+                what, where=where, retry_after_s=30.0, remedy=remedy or "give a token with the role ingest, with --token-file"
             )
         if response.status == 409:
             expected = answer.get("expected_offset")

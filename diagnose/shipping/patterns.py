@@ -53,7 +53,7 @@ class Pattern:
                 continue
             if symbol not in _SYMBOLS:
                 raise DiagnoseError(
-                    f"Slurm knows no %{symbol}", where=text, remedy=f"use some of {', '.join('%' + s for s in _SYMBOLS)}"
+                    f"Slurm has no pattern %{symbol}", where=text, remedy=f"use some of {', '.join('%' + s for s in _SYMBOLS)}"
                 )
             name, shape = _SYMBOLS[symbol]
             globbed += "*"

@@ -63,7 +63,7 @@ class Sending:
             if received > position + len(held):
                 raise _longer(source, owner, received, position + len(held))
         if source.problem is not None:
-            raise DiagnoseError(source.problem, where=source.name, remedy="what could be read was sent")
+            raise DiagnoseError(source.problem, where=source.name, remedy="check the file; what could be read was sent")
 
     def end(self, job: str, exit_code: int, attempt: int | None) -> None:
         self._patiently(lambda: self._destination.end(job, exit_code, attempt))
@@ -101,7 +101,7 @@ class Sending:
 
 def _longer(source: Source, owner: Owner, received: int, size: int) -> DiagnoseError:
     return DiagnoseError(
-        f"the service has {received:,} bytes of {owner.source}, and this has {size:,}: another file, or one that was cut back",
+        f"the service has {received:,} bytes of {owner.source}, and this file has {size:,}: another or a shortened file",
         where=source.name,
         remedy="give it another name with --source, or another attempt with --attempt",
     )

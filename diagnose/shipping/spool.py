@@ -85,7 +85,7 @@ class Spool:
         except sqlite3.Error as error:
             raise DiagnoseError(
                 f"the runner's state is damaged ({error})", where=str(folder / "runner.db"),
-                remedy="remove it: files that are still there are sent again, and the service knows what it has",
+                remedy="delete it; logs that still exist are sent again, and the service skips what it has",
             ) from None  # fmt: skip
         self._compressor = zstandard.ZstdCompressor(level=3)
 

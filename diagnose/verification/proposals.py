@@ -131,7 +131,7 @@ def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: 
             return Refusal("misses-its-lines", "it does not match all lines that it was written for", line)
     if rule.family == "filters":
         if len(set(bodies)) < FEWEST_LINES and len(bodies) < FEWEST_LINES:
-            return Refusal("overfitted", f"it was seen on {len(bodies)} lines only")
+            return Refusal("overfitted", f"it was written for only {len(bodies)} lines")
         for line, body in zip(lines, bodies, strict=True):
             known = [matcher.rules[number] for matcher in alarms for number in matcher.matches(body)]
             if any(other.family == "failures" and other.reason != "healthy" for other in known):

@@ -242,7 +242,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
             yield Objection(
                 "unknown-name",
                 rule,
-                f"the group {name!r} is not one of our words",
+                f"the group {name!r} is not one of the words that docs/rules.md lists",
                 rule.place,
                 help=f"use one of: {' '.join(CAPTURES)}",
             )

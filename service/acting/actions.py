@@ -174,7 +174,7 @@ class Actions:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise Refused(
-                f"no verdict: {place}: {first['msg']}", remedy="let the program print that of diagnose nodes check"
+                f"this is not a verdict: {place}: {first['msg']}", remedy="send the last line of diagnose nodes check --json"
             ) from None
         await self.take_check(check_of(told, self._clock()), who)
 

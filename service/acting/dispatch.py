@@ -106,7 +106,7 @@ class Dispatch:
         for found in await self._desk.in_hand(f"{self._name}."):
             by = next((one for who, one in known.items() if found.claimed_by.endswith(who)), None)
             if by is None:
-                log.warning("action %d: its executor %s is not configured any more", found.id, found.claimed_by)
+                log.warning("action %d: its executor %s is no longer configured", found.id, found.claimed_by)
                 continue
             with contextlib.suppress(*_GONE):
                 self._left.append((await self._desk.resume(found.id, self._who(by)), by, found.begun))
@@ -164,7 +164,7 @@ class Dispatch:
                 said = ""
             except DiagnoseError as away:
                 if str(away) != said:  # once, not at each look
-                    log.warning("orders are not to be had: %s", away)
+                    log.warning("the orders cannot be read: %s", away)
                 said = str(away)
             except Exception:
                 log.exception("dispatch")
@@ -331,7 +331,7 @@ class Dispatch:
             try:
                 await self._desk.renew(taken.id, self._who(by), taken.fence)
             except _GONE as refused:
-                log.warning("action %d is not ours any more: %s", taken.id, refused)
+                log.warning("action %d now belongs to another executor: %s", taken.id, refused)
                 lost.set()
                 return
             except DiagnoseError as away:

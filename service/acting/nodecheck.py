@@ -51,14 +51,18 @@ def check_of(verdict: CheckVerdict, now: float) -> Check:
         for node in nodes:
             storable(node, "node")
             if node in found:
-                raise Refused("it is named twice", where=node, remedy="send the verdict as `diagnose nodes check` prints it")
+                raise Refused("the node is named twice", where=node, remedy="send the last line of diagnose nodes check --json")
             why = verdict.why.get(node)
             if why is None and node in links:
                 others = ", ".join(sorted(set(links[node]))[:8])
                 why = f"passed, but not together with {others}: look at the way between"
             found[node] = Checked(node, result, _storable_words(why))
     if not found:
-        raise Refused("no node was tested", where="verdict", remedy="send the line whose kind is verdict")
+        raise Refused(
+            "no node was tested",
+            where="verdict",
+            remedy="send the last line of diagnose nodes check --json, whose kind is verdict",
+        )
     return Check(min(verdict.time if verdict.time is not None else now, now), tuple(found.values()), verdict.rounds)
 
 

@@ -74,7 +74,7 @@ async def change(group: GroupId, service: Here, who: Operator, change: Annotated
     """A resolved group that occurs again is open again, and marked as regressed."""
     changes = change.model_dump(exclude_unset=True)
     if not changes or changes.get("state", "open") is None:
-        raise Refused("nothing is to be changed", remedy="give state (open, resolved, ignored) or note")
+        raise Refused("the request changes nothing", remedy="give state (open, resolved, ignored) or note")
     storable(changes.get("note"), "note")
     now = time.time()
     if not await service.store.awrite(lambda connection: reading.change_group(connection, group, changes, who.name, now)):

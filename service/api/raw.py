@@ -44,7 +44,7 @@ async def raw(
 ) -> dict[str, Any]:
     """The lines of a source from one number to another, as they came: also those that were not kept."""
     if from_line is not None and offset is not None:
-        raise Refused("a line and a byte were given", remedy="give from_line or offset")
+        raise Refused("from_line and offset were both given", remedy="give one of them")
     number, name = await place(service, job, attempt, source)
     assert service.archive is not None
     folder = service.archive.source(job, number, name)

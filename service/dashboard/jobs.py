@@ -240,7 +240,7 @@ async def correct(request: Request) -> Response:
         given = {key: str(form.get(key, "")).strip() for key in ("attempt", "reason", "source", "line", "note")}
     category = shipped_taxonomy().category_of.get(given["reason"])
     if category is None:
-        raise Refused("that is no reason", where=given["reason"][:60], remedy="choose one of the list")
+        raise Refused("this is not a known reason", where=given["reason"][:60], remedy="choose one from the list")
     if not given["attempt"].isdecimal() or (given["line"] and not given["line"].isdecimal()):
         raise BadName("a number was expected", remedy="give the attempt and the line as numbers")
     values = {

@@ -119,7 +119,10 @@ class Learning:
         try:
             await self._store.awrite(partial(tasks.put_back, ids=list(self._in_hand)))
         except Exception as error:
-            log.warning("tasks of the worker are taken for cut off at the next start: %s", error)
+            log.warning(
+                "tasks of the learning process could not be handed back, and count as cut off at the next start: %s",
+                error,
+            )
 
     # --- for scanners --------------------------------------------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ class Learning:
             try:
                 await self._dispatch(process)
             except Exception as error:
-                log.warning("tasks of the worker cannot be read: %s", error)
+                log.warning("the tasks of the learning process cannot be read: %s", error)
                 await asyncio.sleep(_LOOK_S)
 
     async def _dispatch(self, process: WorkerProcess) -> None:
@@ -209,7 +212,7 @@ class Learning:
                 flush = await self._store.awrite(work)
                 break
             except Exception as error:
-                log.warning("an answer of the worker waits for the database: %s", error)
+                log.warning("an answer of the learning process waits for the database: %s", error)
                 await asyncio.sleep(_LOOK_S)
         self._in_hand.pop(task.id, None)
         self._news.set()
@@ -251,7 +254,7 @@ class Learning:
                     self._news.set()
                 await self._store.awrite(tasks.prune)
             except Exception as error:
-                log.warning("sweeping: %s", error)
+                log.warning("actions that helped could not be looked for: %s", error)
 
     # --- hot swap ------------------------------------------------------------------------------------------------------------
 
@@ -264,7 +267,7 @@ class Learning:
             try:
                 swap = await asyncio.to_thread(self._matchers.refresh)
             except Exception as error:
-                log.warning("the learned rules were not read anew: %s", error)
+                log.warning("the learned rules could not be read again: %s", error)
                 continue
             for rule in swap.active:
                 self._events.publish("rule.active", rule=rule)
@@ -328,7 +331,7 @@ class Learning:
 
     async def _put_off(self, task: Task, said: dict[str, Any]) -> None:
         """The worker could not do it now."""
-        log.warning("a task of the worker is put off: %s", said["why"])
+        log.warning("a task of the learning process is postponed: %s", said["why"])
         await asyncio.sleep(_LOOK_S)
         self._in_hand.pop(task.id, None)
         await self._begin_again((), [task.id])
@@ -343,7 +346,7 @@ class Learning:
                 await self._store.awrite(work)
                 break
             except Exception as error:
-                log.warning("tasks of the worker: %s", error)
+                log.warning("the tasks of the learning process cannot be stored: %s", error)
                 await asyncio.sleep(_LOOK_S)
         self._news.set()
 

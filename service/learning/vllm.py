@@ -284,7 +284,7 @@ def beside(settings: Settings) -> VLLM | None:
     try:
         flags = shlex.split(settings.vllm_flags)
     except ValueError as error:
-        raise DiagnoseError(f"{error}", where="--vllm-flags", remedy="close what was opened") from None
+        raise DiagnoseError(f"{error}", where="--vllm-flags", remedy="close every quote") from None
     return VLLM(settings.with_vllm, settings.data / "vllm.log", flags=flags, gpus=visible_gpus(os.environ))
 
 

@@ -359,7 +359,7 @@ class LiveAttempt:
             try:
                 job.restore(snapshot, kept)
             except DiagnoseError as error:
-                log.error("job %s attempt %d begins anew: %s", self.job, self.number, error)
+                log.error("job %s attempt %d starts again from the beginning of its logs: %s", self.job, self.number, error)
                 job = Job(self.job, job.sources, matcher)
                 self._anew = True
         self._analysis = job

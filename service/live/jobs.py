@@ -463,7 +463,7 @@ class Jobs:
             try:
                 await self._sweep()
             except Exception as error:
-                log.error("sweeping: %s", error)
+                log.error("the regular look after live jobs failed, and is repeated: %s", error)
 
     async def _sweep(self) -> None:
         self.evict()

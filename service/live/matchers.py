@@ -139,7 +139,7 @@ class Matchers:
     def _compiled(self, added: list[LearnedRule]) -> list[LearnedRule]:
         bad = unusable([known.rule for known in added])
         for name, why in bad.items():
-            log.error("the learned rule %s is left out: %s", name, why)
+            log.error("the learned rule %s cannot be used, and is left out: %s", name, why)
         self._bad |= bad.keys()
         return [known for known in added if known.rule.id not in bad]
 

@@ -80,11 +80,11 @@ class Outgoing:
             raise DiagnoseError("not a URL", where=shown(url), remedy=remedy) from None
         bad = len(url) > 2000 or not url.isascii() or not url.isprintable() or " " in url or "\\" in url
         if bad or not host or not url.startswith(("https://", "http://")) or parts.fragment:
-            raise DiagnoseError("not a URL that can be sent to", where=shown(url), remedy=remedy)
+            raise DiagnoseError("nothing can be sent to this URL", where=shown(url), remedy=remedy)
         if parts.username is not None or parts.password is not None:
-            raise DiagnoseError("names and passwords do not belong in it", where=shown(url), remedy=remedy)
+            raise DiagnoseError("the URL has a name or a password in it", where=shown(url), remedy=remedy)
         if parts.scheme == "http" and not self._private:
-            raise DiagnoseError("what is sent could be read on its way", where=shown(url), remedy=remedy)
+            raise DiagnoseError("over plain http, others could read what is sent", where=shown(url), remedy=remedy)
         address = _literal(host)
         if address is not None and not self.may_reach(address):
             raise DiagnoseError("the address is not public", where=shown(url), remedy=remedy)

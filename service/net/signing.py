@@ -33,8 +33,8 @@ def key_of(secret: str) -> bytes:
         key = b""
     if not secret.startswith(_PREFIX) or not _SHORTEST <= len(key) <= _LONGEST:
         raise DiagnoseError(
-            "not a secret to sign with",
-            remedy=f"give {_PREFIX} and the base64 of {_SHORTEST} to {_LONGEST} random bytes, or none: one is made",
+            "this secret cannot be used to sign",
+            remedy=f"give {_PREFIX} and the base64 of {_SHORTEST} to {_LONGEST} random bytes, or none to have one made",
         )
     return key
 

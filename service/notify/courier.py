@@ -149,7 +149,7 @@ class Courier:
             rests, wait = answer.status == 429 or answer.status >= 500, answer.retry_after_s
             if answer.status == 410:
                 await self._store.awrite(lambda connection: stored.switch_off(connection, webhook.id, "HTTP 410: gone", now))
-                log.warning("webhook %d is gone (HTTP 410): switched off", webhook.id)
+                log.warning("webhook %d answered HTTP 410 (gone) and was switched off", webhook.id)
                 return False
         self._telemetry.deliveries.labels("delivered" if arrived else "failed").inc()
         if arrived:

@@ -259,7 +259,7 @@ class Archive:
                     return True
             if not grows:
                 if self._reader.end < size:
-                    log.error("%s cannot be archived from byte %d on", path.name, self._reader.end)
+                    log.error("the raw logs in %s cannot be stored from byte %d on", path.name, self._reader.end)
                     self._journal.unreadable(path)
                 self._reader.close()
                 self._reader, self._read = None, path.name
@@ -441,7 +441,7 @@ class Archive:
             attempt.sources.clear()
         self._size = 0
         if lost:
-            log.error("gave up %d bytes of raw logs: %s", lost, self.problem or "they come quicker than they can be written")
+            log.error("gave up %d bytes of raw logs: %s", lost, self.problem or "they arrive faster than they can be written")
             self._telemetry.raw_lost_bytes.inc(lost)
         self._tell()
         return True

@@ -48,11 +48,13 @@ class Store:
             self.engine: Engine = create_engine(parsed, **options)
         except (ArgumentError, NoSuchModuleError):
             raise DiagnoseError(
-                "not the URL of a database", where=_shown(url), remedy="give sqlite:///PATH or postgresql://USER@HOST/NAME"
+                "this is not the URL of a database",
+                where=_shown(url),
+                remedy="give sqlite:///PATH or postgresql://USER@HOST/NAME",
             ) from None
         except ImportError:
             raise DiagnoseError(
-                "PostgreSQL needs its driver", where=_shown(url), remedy="pip install 'diagnose-train[postgres]'"
+                "the driver of PostgreSQL is not installed", where=_shown(url), remedy="pip install 'diagnose-train[postgres]'"
             ) from None
         if self.is_sqlite:
             event.listen(self.engine, "connect", _for_sqlite)

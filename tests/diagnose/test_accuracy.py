@@ -88,9 +88,9 @@ def test_suspects_are_read_out_of_the_label(tmp_path: Path, where: str, found: t
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("file\treason\n", "the header is not that of labels.tsv"),
+        ("file\treason\n", "the first line is not the header of labels.tsv"),
         (HEADER + "a.log\tscript\n", "2 fields where 7 are wanted"),
-        (HEADER + "a.log\tscript\tkey_error\tsoon\t-\tfix_code\t\n", "'soon' is not a line"),
+        (HEADER + "a.log\tscript\tkey_error\tsoon\t-\tfix_code\t\n", "'soon' is not a line number"),
     ],
 )
 def test_bad_labels_name_the_line(tmp_path: Path, text: str, said: str) -> None:

@@ -104,7 +104,9 @@ def _read(path: Path, private: tuple[Network, ...]) -> tuple[Clauses, tuple[Conf
         what = getattr(error, "strerror", None) or error
         raise RuleError(f"cannot be read: {what}", where=str(path), remedy="give a readable YAML file") from None
     if not isinstance(document.value, dict):
-        raise RuleError("there are no executors in it", where=str(path), remedy="begin with   executors:   and a list")
+        raise RuleError(
+            "the file names no executors", where=str(path), remedy="write executors: and below it a list (docs/executors.md)"
+        )
     lines = {".".join(map(str, place)): f"{path}:{line}" for place, line in document.lines.items()}
     clauses = Clauses(document.value, lines, str(path))
     clauses.only("", ("executors",))

@@ -52,7 +52,7 @@ class Settings:
         host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
             raise DiagnoseError(
-                "this is no pod of a cluster",
+                "diagnose does not run in a pod, so the cluster must be named",
                 where="KUBERNETES_SERVICE_HOST is not set",
                 remedy="give the url, ca and token_file of the API server",
             )
@@ -230,7 +230,12 @@ class Api:
                 unknown=unknown,
             )
         if code < 300:
-            raise Refusal(f"{what}no JSON object in its answer: is it an API server?", code, reason, unknown=method != "GET")
+            raise Refusal(
+                f"{what}the answer has no JSON object; check that the url is that of an API server",
+                code,
+                reason,
+                unknown=method != "GET",
+            )
         later = answer.may_go_better or code == 403 or code >= 500
         raise Refusal(f"{what}{why} ({code})", code, reason, may_retry=later, unknown=unknown)
 

@@ -185,7 +185,9 @@ def _document(path: Path) -> Document:
     except (OSError, UnicodeDecodeError) as error:
         raise DiagnoseError(f"cannot be read: {error}", where=str(path), remedy="check the path and its permissions") from None
     if not isinstance(document.value, dict) or not document.value:
-        raise DiagnoseError("not a mapping of identities", where=str(path), remedy=f"give some of {', '.join(sorted(_KEYS))}")
+        raise DiagnoseError(
+            "this is not a mapping of identities", where=str(path), remedy=f"give some of {', '.join(sorted(_KEYS))}"
+        )
     for key, value in document.value.items():
         if key not in _KEYS:
             raise DiagnoseError(
@@ -196,7 +198,7 @@ def _document(path: Path) -> Document:
             raise DiagnoseError(
                 f"{key} must be a {'mapping' if shape is dict else 'list'}",
                 where=f"{path}:{document.line(key)}",
-                remedy="see identity.yaml",
+                remedy="rules/identity.yaml is an example",
             )
     return document
 
@@ -230,5 +232,5 @@ def _template(text: str, name: str, where: str, aliases: Mapping[str, str]) -> _
 
 def _words(words: Any, name: str, where: str) -> list[str]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise DiagnoseError(f"{name} must be a list of texts", where=where, remedy="see identity.yaml")
+        raise DiagnoseError(f"{name} must be a list of texts", where=where, remedy="rules/identity.yaml is an example")
     return words

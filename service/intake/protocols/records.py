@@ -45,7 +45,7 @@ class Records:
         if self._array:
             if len(self._held) > LARGEST_ARRAY:
                 raise TooLarge(
-                    f"an array of more than {LARGEST_ARRAY:,} bytes", remedy="send smaller ones, or one record a line"
+                    f"an array of more than {LARGEST_ARRAY:,} bytes", remedy="send smaller arrays, or one record per line"
                 )
             return
         yield from self._lines()

@@ -126,7 +126,7 @@ def test_a_folder_is_one_job_and_each_makes_it_many(diagnose: Run, tmp_path: Pat
         (["replay", "none.log"], "none.log: no such file or folder; check the path"),
         (["replay", "empty.log"], "empty.log: the file is empty"),
         (["replay", "god.log"], "god.log: no such file or folder; did you mean good.log?"),
-        (["replay", "folder"], "folder: the folder holds no logs"),
+        (["replay", "folder"], "folder: the folder has no logs"),
         (["replay", "--frobnicate", "x"], "unrecognized arguments: --frobnicate; see diagnose"),
         (["replay"], "the following arguments are required: PATH"),
         (["frobnicate"], "invalid choice: 'frobnicate'"),
@@ -136,7 +136,7 @@ def test_a_folder_is_one_job_and_each_makes_it_many(diagnose: Run, tmp_path: Pat
         (["replay", "good.log", "--healthy", "none.log"], "none.log: no such file or folder; check the path"),
         (["eval", "none"], "none/labels.tsv: cannot be read: No such file or directory; a corpus is a folder with labels.tsv"),
         (["eval", "folder"], "folder/labels.tsv: cannot be read"),
-        (["eval", "corpus"], "corpus/labels.tsv:1: the header is not that of labels.tsv; use: file <tab> category"),
+        (["eval", "corpus"], "corpus/labels.tsv:1: the first line is not the header of labels.tsv; use: file <tab> category"),
         (["rules", "explain", "x", "--rule", "none"], "there is no rule 'none'; diagnose rules list"),
     ],
 )
@@ -201,11 +201,11 @@ def test_what_is_no_log_is_said_to_be_none(diagnose: Run, tmp_path: Path, foreig
     (tmp_path / "good.log").write_bytes(HEALTHY)
     alone = diagnose("replay", "x.log")
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert alone.stderr.startswith("diagnose replay: x.log: this is no log, but ")
+    assert alone.stderr.startswith("diagnose replay: x.log: this is not a log, but ")
     assert len(alone.stderr.splitlines()) == 1
     piped = diagnose("replay", "-", stdin=foreign)
     assert (piped.returncode, piped.stdout) == (2, "")
-    assert "<stdin>: this is no log, but " in piped.stderr
+    assert "<stdin>: this is not a log, but " in piped.stderr
     beside = diagnose("replay", "x.log", "good.log", "--json")
     assert beside.returncode == 2
     assert [json.loads(line)["job"]["id"] for line in beside.stdout.splitlines()] == ["good"]
@@ -238,7 +238,7 @@ def test_a_folder_of_several_jobs_is_a_report_for_each_and_a_table(diagnose: Run
         ["slurm-8812", "no", "failure", "found"],
     ]
     assert done.stdout.count("lines, 2") == 3  # a whole report of each
-    assert "logs/core.4711: this is no log, but a program" in done.stderr
+    assert "logs/core.4711: this is not a log, but a program" in done.stderr
     assert "logs/train.sbatch: this file belongs to none of the jobs" in done.stderr
 
 

@@ -16,7 +16,7 @@ SHIPPED = ROOT / "rules" / "policy.yaml"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("actions: 3", "a policy is a mapping with actions"),
+        ("actions: 3", "a policy must be a mapping that has the key actions"),
         ("actions: {hang: {kind: restart, why: x}}", "no action for the reason"),
     ],
 )
@@ -140,7 +140,7 @@ classes:
         pytest.param("limits: [1, 2]", 1, "is no table", id="a-list-for-a-table"),
         pytest.param("classes: {a: b}", 1, "is no list", id="a-table-for-a-list"),
         pytest.param("limits: {nodes_at_once: [1]}", 1, "['1'] is no whole number", id="a-list-for-a-number"),
-        pytest.param("mode: auto\nmode: observe", 2, "the key 'mode' stands here twice", id="twice"),
+        pytest.param("mode: auto\nmode: observe", 2, "the key 'mode' is there twice", id="twice"),
         pytest.param("[]", None, "a policy is a mapping", id="no-mapping"),
     ],
 )

@@ -40,7 +40,7 @@ def test_yaml_words_stay_words() -> None:
         ("rules:\n  - id: a\n    reason: sadness\n    pattern: x\n", "f.yaml:2", "'sadness' is not known", "key_error"),
         ("rules:\n  - id: a\n    pattern: 'x\n", "f.yaml:3", "not valid YAML", "single quotes"),
         ("rules: 3\n", "f.yaml", "a list called rules", "docs/rules.md"),
-        ("rules:\n  - id: a\n    id: b\n", "f.yaml:3", "'id' stands here twice", "keep one"),
+        ("rules:\n  - id: a\n    id: b\n", "f.yaml:3", "'id' is there twice", "keep one"),
         ("rules:\n  - id: a\n    kind: debug\n    pattern: x\n    examples:\n      matches:\n        - [1]\n", "f.yaml:7",
          "an example is a line", "quote it"),
         ("rules:\n  - id: \"a\\0\x07\"\n", "f.yaml", "not valid YAML", "UTF-8"),
@@ -72,7 +72,7 @@ def test_failures_come_before_filters_and_keep_their_order() -> None:
 def test_a_missing_path_and_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(RuleError, match="no such rule file"):
         load([tmp_path / "none.yaml"])
-    with pytest.raises(RuleError, match="no rule files here"):
+    with pytest.raises(RuleError, match="the folder has no rule files"):
         load([tmp_path])
 
 

@@ -91,7 +91,7 @@ def test_a_rule_that_does_not_compile_here_does_nothing_and_is_said(tmp_path: Pa
         store.add(LearnedRule(proposal("^lane (keeper$", *LANES, name="unclosed"), state, scope="global"))
         shadow(store, LANES, [], NOW)
         assert "unclosed" not in {rule.id for rule in working_rules(store, None)}
-        assert "the learned rule unclosed does nothing here" in caplog.text
+        assert "the learned rule unclosed cannot be used here" in caplog.text
         caplog.clear()
     assert "p" in {rule.id for rule in working_rules(store, None)}
 

@@ -65,7 +65,7 @@ def test_a_rule_that_does_not_compile_here_is_said_once_and_the_others_are_count
     assert found(store, "lanes").state == "active"
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     (problem,) = [problem for one in said for problem in one.get("problems", [])]
-    assert problem.startswith(f"the learned rule {bad.id} does nothing here: ")
+    assert problem.startswith(f"the learned rule {bad.id} cannot be used here, and is left out: ")
 
 
 def test_a_rule_that_meets_evidence_is_retired_while_a_lesson_goes_on(store: RuleStore) -> None:

@@ -1097,7 +1097,7 @@ def test_an_address_is_completed(given: str, root: str) -> None:
     "given", ["", "localhost:8000", "ftp://h", "http://a..b", "http://", "http://h:99999", "http://[::1", "http://h?a=1"]
 )
 def test_what_is_no_address(given: str) -> None:
-    with pytest.raises(DiagnoseError, match="is no address of an endpoint"):
+    with pytest.raises(DiagnoseError, match="is not the address of an endpoint"):
         base_url(given)
 
 

@@ -284,7 +284,7 @@ Say it.
         (("purpose: A test.", "purpose: ["), "not valid YAML"),
         (("purpose: A test.\n", ""), "has name, purpose, answer and examples"),
         (("purpose:", "more: 1\npurpose:"), "has name, purpose, answer and examples"),
-        (("name: x", "name: y"), "it is called 'y'"),
+        (("name: x", "name: y"), "the prompt in this file is called 'y'"),
         (("--- system\n", "--- wizard\n"), "'--- system' and '--- user'"),
         (("--- system\n", "Hello\n--- system\n"), "'--- system' and '--- user'"),
         (("--- user\n", "--- system\n"), "'--- system' and '--- user'"),

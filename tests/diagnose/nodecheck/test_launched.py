@@ -169,7 +169,7 @@ def test_probe_ends_what_does_not_answer(tmp_path: Path) -> None:
 def test_what_no_node_can_do_is_an_error_and_no_verdict(diagnose: Run) -> None:
     done = diagnose("nodes", "check", "--nodes", "a,b,c,d", "--launcher", "command", "--command", "false {node} {probe}")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].startswith("diagnose: node check: every node says: no answer, exit status 1; ")
+    assert done.stderr.splitlines()[-1].startswith("diagnose: node check: no node can run the test: no answer, exit status 1; ")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_an_archive_that_is_damaged_gives_what_it_has_and_says_so(tmp_path: Path
 def test_an_archive_of_another_kind_is_no_log_and_the_remedy_unpacks_it(tmp_path: Path) -> None:
     path = tmp_path / "a log.bz2"
     path.write_bytes(bz2.compress(TEXT))
-    assert read(path) == (b"", "this is no log, but a bzip2 archive")
+    assert read(path) == (b"", "this is not a log, but a bzip2 archive")
     (problem,) = find([str(path)]).problems
     assert problem.remedy == f"bzip2 -dc '{path}' | diagnose replay - reads it"
 
@@ -69,7 +69,7 @@ def test_a_packed_folder_is_no_log(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "logs.tgz", "w:gz") as archive:
         archive.add(tmp_path / "x.log")
     (problem,) = find([str(tmp_path / "logs.tgz")]).problems
-    assert problem.what == "this is no log, but a tar archive"
+    assert problem.what == "this is not a log, but a tar archive"
 
 
 def test_what_is_no_log_in_a_folder_is_passed_over_and_named(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_folder_without_a_log_says_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "core.4711").write_bytes(b"\x7fELF\2\1\1" + bytes(100))
     (problem,) = find([str(tmp_path)]).problems
     assert problem.where == str(tmp_path / "core.4711")
-    assert problem.what == "this is no log, but a program, a library or a memory dump"
+    assert problem.what == "this is not a log, but a program, a library or a memory dump"
 
 
 def test_a_name_that_is_almost_right_is_answered_with_the_right_one(tmp_path: Path) -> None:

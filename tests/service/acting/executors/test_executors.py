@@ -97,7 +97,7 @@ NAMED = "executors:\n  - name: a\n    "
 @pytest.mark.parametrize(
     ("text", "line", "what"),
     [
-        pytest.param("", None, "there are no executors in it", id="empty"),
+        pytest.param("", None, "the file names no executors", id="empty"),
         pytest.param("executors: []\n", 1, "there are none", id="none"),
         pytest.param("executors: 3\n", 1, "is no list", id="no-list"),
         pytest.param("executor:\n  - {name: a}\n", 2, "there is no such clause", id="misspelt"),
