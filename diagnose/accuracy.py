@@ -44,15 +44,15 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """A report after somebody else was asked about it, or was not."""
+    """What a model made of a report, if it was asked."""
 
     report: Report
     asked: bool
     reason: str | None = None
-    """what was answered, whether the report follows it or not; None: no usable answer"""
+    """the reason that the model gave, whether the report follows it or not; None: no usable answer"""
     line: tuple[str, int] | None = None
     followed: bool = False
-    """the report is the answer's"""
+    """the report follows the model's answer"""
     before: Verdict | None = None
     """the verdict on the report without it"""
     line_near: bool = False
@@ -61,7 +61,7 @@ class Second:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one case came out."""
+    """A report compared with the label of its case."""
 
     label: Label
     category: str
@@ -71,7 +71,7 @@ class Verdict:
     confidence: float
     exact: bool
     near: bool
-    """the line or another of the same traceback"""
+    """the right line, or another line of the same traceback"""
     suspects: tuple[int, int, int] | None
     """(found, named by the label, named by the report); None where the label names none"""
     guesses: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Verdict:
     isolated: tuple[int, int] = (0, 0)
     """nodes that the report would isolate: those that the label names, and others"""
     second: Second | None = None
-    """what a model came to, where one could be asked"""
+    """what a model answered, where one could be asked"""
 
     @property
     def category_right(self) -> bool:
@@ -105,7 +105,7 @@ class Verdict:
 
     @property
     def ambiguous(self) -> bool:
-        """Whether the label itself says that another would do."""
+        """Whether the label says that another answer would be right too."""
         return "AMBIGUOUS" in self.label.note
 
 
@@ -168,16 +168,16 @@ class Score:
 
 @dataclass(slots=True)
 class Asked:
-    """Counts over the cases that somebody else was asked about."""
+    """Counts over the cases that a model was asked about."""
 
     asked: int = 0
     answered: int = 0
-    """with something usable, which may be unknown"""
+    """those with a usable answer, which may be unknown"""
     followed: int = 0
     improved: int = 0
     worse: int = 0
     reason: int = 0
-    """of the answers, whether followed or not"""
+    """share of all answers, whether the report follows them or not"""
     with_line: int = 0
     line: int = 0
 
@@ -199,7 +199,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Results:
-    """How a corpus came out."""
+    """The results of one corpus."""
 
     corpus: str
     verdicts: list[Verdict] = field(default_factory=list)
@@ -209,7 +209,7 @@ class Results:
         return _score(self.verdicts)
 
     def asked(self) -> Asked | None:
-        """What asking came to; None where nobody could be asked."""
+        """What asking a model changed; None where no model could be asked."""
         if all(verdict.second is None for verdict in self.verdicts):
             return None
         counts = Asked()
@@ -350,7 +350,7 @@ def placed(label: Label, line: tuple[str, int], sources: Sequence[Source]) -> bo
 
 
 def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
-    """A report against its label."""
+    """A report compared with its label."""
     diagnosis = report.diagnosis
     root = diagnosis.root_cause
     exact, near = _placed(label, (root.source, root.line) if root else None, sources)
@@ -420,7 +420,7 @@ _HOST = re.compile(r"\b(?:[a-z][\w-]*\d[\w.-]*|\d+(?:\.\d+){3})\b")
 
 
 def _suspects(where: str, nodes: Sequence[str], ranks: Sequence[int], gpus: Sequence[str]) -> tuple[int, int, int] | None:
-    """How many of those that a label names the report suspects too."""
+    """How many of the suspects that a label names are also in the report."""
     if where in ("-", ""):
         return None
     named_ranks: set[int] = set()
@@ -453,7 +453,7 @@ def _same_gpu(one: str, other: str) -> bool:
 
 
 def as_dict(results: Results) -> dict[str, Any]:
-    """For machines."""
+    """The results as JSON has them."""
 
     def score(one: Score) -> dict[str, Any]:
         return {name: getattr(one, name) for name in Score.__dataclass_fields__}

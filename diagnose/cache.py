@@ -25,9 +25,9 @@ _BLOCK = 4096
 _LOOKS = 16
 """times that the folder is looked through while as much comes in as it may hold"""
 _LEFT = 0.75
-"""share of it that stays when there was too much"""
+"""share of the limit that stays after old files were removed"""
 _ABANDONED_S = 3600.0
-"""after which a file that nobody finished writing goes"""
+"""age at which a file that was never finished is removed"""
 READY = Path(__file__).parent / "_ready"
 """what came with the package; only read"""
 _OURS = re.compile(r"[a-z]+-[0-9a-f]{40}")

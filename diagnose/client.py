@@ -44,7 +44,7 @@ _MOST_RANGES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to start. ``Resume()`` says nothing: start as you would without a service."""
+    """Where to start. An empty ``Resume()`` means: start as you would without a service."""
 
     step: int | None = None
     """steps done in the checkpoint; the next batch has this number"""
@@ -62,7 +62,7 @@ class Resume:
 
 
 class Run:
-    """One job's line to the service. Without a URL or a job's name it does nothing, and says so once."""
+    """The connection of one job to the service. Without a URL or a job's name it does nothing, and warns once."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A folder that one process has: whoever comes second is told so, and a process that dies lets go."""
+"""A lock on a folder for one process. A second process gets an error, and a process that dies releases the lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service: many jobs, kept, acted upon; a thin shell over ``diagnose``.
+"""The service diagnoses many jobs at once, stores what it finds, and acts. It is a thin shell over ``diagnose``.
 
 The way of a push, from request to action:
 

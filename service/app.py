@@ -1,4 +1,4 @@
-"""The HTTP face of a service: routes, refusals as JSON, headers. Wiring and nothing else."""
+"""The HTTP side of a service: routes, errors as JSON, and headers."""
 
 from __future__ import annotations
 

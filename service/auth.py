@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: bearer tokens with roles, and how many bytes a second each may send.
+"""Authentication: bearer tokens with roles, and how many bytes per second each may send.
 
 With no token at all the service is open, and then it must be bound to loopback: ``check_exposure`` refuses anything else.
 """
@@ -19,12 +19,12 @@ from service.store import tokens as stored
 from service.store.tokens import ROLES, Token, hash_of
 
 _BURST_S = 2.0
-"""seconds' worth of a quota that may come at once"""
+"""seconds of a quota that may be used at once"""
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The one who asks."""
+    """The sender of a request."""
 
     name: str
     may: frozenset[str]
@@ -35,7 +35,7 @@ LOCAL = Who("local", ROLES["admin"])
 
 
 class Tokens:
-    """The valid tokens, in memory; read anew now and then, so that what another process creates counts soon."""
+    """The valid tokens, in memory. They are read again regularly, so that tokens that another process created count soon."""
 
     def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
         self._store, self._settings, self._clock = store, settings, clock
@@ -50,11 +50,11 @@ class Tokens:
 
     @property
     def open(self) -> bool:
-        """No token exists: whoever reaches us is on this machine."""
+        """Whether no token exists. Then the service is open to everybody on this machine, and only to them."""
         return not self._any and self._settings.on_loopback
 
     def who(self, authorization: str | None) -> Who:
-        """The one who holds this token."""
+        """The holder of a token."""
         if self.open:
             return LOCAL
         scheme, _, secret = (authorization or "").partition(" ")
@@ -83,7 +83,7 @@ class Tokens:
 
 
 def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
-    """A dependency of a route: only who holds ``right`` comes in."""
+    """A dependency of a route that needs the right ``right``."""
 
     async def check(request: Request) -> Who:
         return holder(request, right)
@@ -92,7 +92,7 @@ def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
 
 
 def holder(request: Request, right: str) -> Who:
-    """Who asks, if they hold ``right``."""
+    """The sender of a request, if it has the right ``right``; else a refusal."""
     who: Who = request.app.state.service.tokens.who(request.headers.get("authorization"))
     if right not in who.may:
         raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")
@@ -100,7 +100,7 @@ def holder(request: Request, right: str) -> Who:
 
 
 def check_exposure(store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
-    """Refuse to be reachable by others with no token."""
+    """Refuse to start if other machines can reach the service and it has no token."""
     if settings.on_loopback:
         return
     if not any(token.valid(clock.now()) for token in store.read(stored.listed)):

@@ -1,4 +1,4 @@
-"""What time it is: passed in, so that a test can say it."""
+"""The time, which is passed in, so that a test can set it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _FILES = ("tls_certificate", "tls_key", "policy", "executors", "identities")
 
 
 class _Layer(PydanticBaseSettingsSource):
-    """What one place says: a value for some settings, and where each of them stands."""
+    """One layer of settings: the values that one place gives, and where each of them is."""
 
     def __init__(self, values: Mapping[str, Any], places: Mapping[str, str]) -> None:
         super().__init__(_Layered)

@@ -1,4 +1,4 @@
-"""What happens, as it happens: numbered events for whoever listens (SSE, the dashboard, webhooks).
+"""Numbered events for all that listen: SSE, the dashboard, webhooks.
 
 Numbers grow over restarts too, since they begin at the clock. The last events are kept in memory: a listener that was away
 goes on behind its last number, and is told to load anew (``reset``) where that is no longer here.
@@ -18,7 +18,7 @@ KINDS = tuple(
     " diagnosis.corrected diagnosis.learned action.proposed action.changed nodes.checked rule.active rule.promoted rule.retired"
     " reset".split()
 )
-"""all that can happen: a browser hears only the kinds that it names"""
+"""all kinds of event; a browser receives only the kinds that it names"""
 _KEPT = 10_000
 _MOST_WAITING = 1_000
 _BEAT_S = 15.0

@@ -46,7 +46,7 @@ Owner = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Whose bytes these are. ``source`` is empty for what is about the attempt itself."""
+    """What the bytes belong to. ``source`` is empty for what is about the attempt itself."""
 
     job: str
     attempt: int

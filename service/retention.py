@@ -1,4 +1,4 @@
-"""What is kept for how long: raw logs, kept lines, whole jobs; by age, by size, and because an administrator says so.
+"""Deletes raw logs, kept lines and whole jobs: by age, by size, and on request of an administrator.
 
 A sweep now and then, in transactions of a few thousand rows between which others write. What is never swept, and what stays of
 a job, is in ``store.retention``. A deletion that was begun is finished, whoever is killed: it is written down before anything
@@ -232,7 +232,7 @@ class Retention:
     # --- one job -------------------------------------------------------------------------------------------------------------
 
     async def delete(self, job: str, who: str, *, labels: bool = False) -> dict[str, Any]:
-        """Because somebody says so. ``labels``: also if it was corrected."""
+        """Delete a job on request. ``labels``: also if a person corrected it."""
 
         def may(connection: Connection, job: str) -> stored.Doomed:
             found = _there(connection, job)

@@ -1,4 +1,4 @@
-"""The parts of a running service, put together; ``app`` gives it its HTTP face."""
+"""Puts the parts of a running service together; ``app`` adds HTTP."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class _Lines(logging.Formatter):
 
 
 def serve(settings: Settings) -> None:
-    """Until a signal ends it."""
+    """Serve until a signal ends it."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)

@@ -24,7 +24,7 @@ _MOST = 1_000_000_000
 
 
 def default_folder() -> Path:
-    """Where the service keeps what it knows unless told otherwise."""
+    """The default data folder of the service."""
     base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     return Path(base) / "diagnose" / "service"
 
@@ -197,7 +197,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _nothing(cls, value: object, info: Any) -> object:
-        """An empty text is nothing, where nothing may be."""
+        """An empty text counts as not set, if a setting may be not set."""
         return None if value == "" and is_optional(cls.model_fields[info.field_name]) else value
 
     @model_validator(mode="after")

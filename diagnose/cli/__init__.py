@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"diagnose: {printable(str(error))}\n")
         return 2
     except BrokenPipeError:
-        # The reader went away (head, less): nothing more to say, and nothing to say it to.
+        # The reader has gone (head, less): print nothing more, not even an error at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
@@ -97,7 +97,7 @@ def action(actions: argparse._SubParsersAction[Any], name: str, text: str) -> ar
 
 
 def printable(text: str) -> str:
-    """``text`` with what a terminal would act upon made visible."""
+    """``text`` with control characters shown as escapes, so that a terminal does not act on them."""
     return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
 
 

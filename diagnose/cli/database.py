@@ -25,7 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def opened(settings: Settings) -> Iterator[Store]:
-    """Brought to this version's tables; made where there is none yet."""
+    """The database with this version's tables. It is created if it is missing."""
     from service.store import Store
 
     if settings.database is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from service.demo import Planned
 
 _SHARE = 0.55
-"""of the log of a job that still runs: so much is there, the rest comes while one looks"""
+"""share of the log of a running job that is there at the start; the rest comes in later"""
 _EVERY_S = 1.0
 _STORED_S = 60.0
 
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from service import demo
 
-    # Told to end, it takes its service with it.
+    # When the demo is told to end, it ends its service too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if arguments.jobs < 10:
         raise DiagnoseError(f"{arguments.jobs} jobs are too few for a week", remedy="give --jobs 10 or more")
@@ -105,7 +105,7 @@ def _serving(data: Path, port: int, log: IO[str]) -> Iterator[str]:
 
 
 def _age(data: Path, plans: list[Planned]) -> None:
-    """Once all of it is stored."""
+    """Move the jobs into the past week, once all of them are stored."""
     from service import demo
     from service.store import Store
     from service.store.actions import undecided
@@ -137,6 +137,6 @@ def _age(data: Path, plans: list[Planned]) -> None:
 
 
 def _quietly(work: Callable[..., None], *arguments: object) -> None:
-    """A job that ends with the service is no news."""
+    """Run ``work``. An error because the service has ended is not reported."""
     with contextlib.suppress(OSError, DiagnoseError):
         work(*arguments)

@@ -11,7 +11,7 @@ from diagnose.shipping.destination import Destination
 
 
 def add_job(group: argparse._ArgumentGroup) -> None:
-    """What belongs to the job, and to no single log of it."""
+    """The options that describe the job, and not one of its logs."""
     group.add_argument("--attempt", type=count, metavar="N", help="number of the job's run, from 1 (default: the latest)")
     group.add_argument(
         "--label", action="append", type=label, metavar="NAME=VALUE", default=[], help="label of the job; may be repeated"
@@ -23,7 +23,7 @@ def add_service(
     title: str = "the service",
     what: str = "address of the service, for example http://diagnose.example:8321 (default: $DIAGNOSE_URL)",
 ) -> None:
-    """Where it is, and who asks."""
+    """Where the service is, and with which token it is used."""
     group = parser.add_argument_group(title)
     group.add_argument("--to", metavar="URL", help=what)
     group.add_argument(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diagnose.report import Report
 
 _NOWHERE = "http://127.0.0.1:9/v1"
-"""where nothing is: with --replay alone nothing is sent"""
+"""an address that nothing listens on: with --replay alone, nothing is sent"""
 
 
 def configure(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def wanted(arguments: argparse.Namespace) -> bool:
-    """Whether a model is to be asked; an error where half of it was said."""
+    """Whether a model is to be asked. An option that needs a model is an error without one."""
     asked = arguments.llm is not None or arguments.replay is not None
     for name in ("model", "record"):
         if getattr(arguments, name) is not None and not asked:
@@ -53,7 +53,7 @@ def wanted(arguments: argparse.Namespace) -> bool:
 
 
 def data_file(given: str | None, variable: str, name: str) -> Path:
-    """A file of the program's: as asked, else by the environment, else in the person's data folder."""
+    """A data file: the given one, else the one that the environment names, else one in the user's data folder."""
     if given or (given := os.environ.get(variable)):
         return Path(given)
     data = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
@@ -70,7 +70,7 @@ def rule_file(given: str | None) -> Path:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings | None:
-    """Where the model is that the options name; None where none is wanted."""
+    """The settings of the model that the options name; None if no model is wanted."""
     from diagnose.model.settings import Settings, base_url
 
     if not wanted(arguments):
@@ -125,6 +125,6 @@ class Agent:
 
 
 def say_asking(report: Report) -> None:
-    """On a terminal, what is waited for."""
+    """Say on a terminal that a model is being asked."""
     if sys.stderr.isatty():
         sys.stderr.write(f"asking the model about {report.job.id} …\n")

@@ -99,7 +99,7 @@ _FACTS = ("what", "clear", "ambiguous")
 
 
 def _facts(results: Results) -> list[tuple[str, ...]]:
-    """What the table by category does not show, for the clear cases and for those whose label could be another."""
+    """Figures for the clear cases, and for those whose label could be another, which the table by category does not show."""
     clear, other = results.ambiguous()
 
     def row(what: str, show: Callable[[Score], str]) -> tuple[str, ...]:

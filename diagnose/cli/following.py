@@ -63,7 +63,7 @@ class KeptFile:
 
 
 def follow(job: Job, kept_file: KeptFile, arguments: argparse.Namespace) -> bool:
-    """Until interrupted, or idle for as long as was asked. True if the job can be taken to have ended."""
+    """Read until Ctrl-C, or until nothing came for as long as ``--idle`` says. True if the job counts as ended then."""
     followers = [Follower(source) for source in job.sources]
     learner = _learner(job, arguments)
     folders = [path for path in arguments.paths if Path(path).is_dir()]

@@ -185,9 +185,9 @@ def _check(found: list[tuple[str, str | None]], arguments: argparse.Namespace) -
 
 
 def _tell(service: Destination, verdict: dict[str, Any]) -> None:
-    """The verdict stands on the terminal already: what is tried here is worth some seconds and no more."""
+    """Send the verdict to the service. It is already on the terminal, so only a few seconds are spent on retries."""
     text = {node: words.encode("utf-8", "replace").decode() for node, words in verdict["why"].items()}
-    verdict = {**verdict, "why": text}  # a broken node may have said bytes that are no text
+    verdict = {**verdict, "why": text}  # a broken node may have printed bytes that are not text
     for pause_s in (1.0, 4.0, None):
         try:
             service.node_check(verdict)

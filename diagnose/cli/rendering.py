@@ -21,7 +21,7 @@ _SHOWN_LAST = 5
 
 
 def render(report: Report, job: Job, style: Style) -> str:
-    """The report for people, like a good compiler's: what, where, what followed, what to do. At most 100 columns."""
+    """The report in the order of a compiler's message: what, where, what followed, what to do. At most 100 columns wide."""
     parts = [_headline(report, style)]
     if report.diagnosis.root_cause is not None:
         parts += [_cause(report, style), _followed(report, style), _advice(report, style), _others(report, style)]
@@ -108,7 +108,7 @@ def _cause(report: Report, style: Style) -> str:
 
 
 def _followed(report: Report, style: Style) -> str:
-    """What came of it, folded: a line for each kind."""
+    """What followed from the root cause, one line per kind."""
     items = [item for item in report.diagnosis.evidence if item.role == "consequence"]
     if not items:
         return ""

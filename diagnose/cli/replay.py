@@ -166,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _small(report: Report) -> Report:
-    """What the overview needs: the reports of thousands of jobs would take much memory."""
+    """The parts of a report that the overview needs, because whole reports of thousands of jobs take much memory."""
     return report.model_copy(update={"metrics": {}, "diagnosis": report.diagnosis.model_copy(update={"evidence": []})})
 
 
@@ -183,7 +183,7 @@ def _asked(agent: endpoint.Agent, report: Report, job: Job) -> Report:
 
 
 def _second(before: Report, report: Report, job: Job, style: Style) -> str:
-    """What the model came to: the whole report anew where it follows the model, else a few lines."""
+    """What the model answered: the whole report again if it follows the model, else a few lines."""
     if report.diagnosis.by == "agent":
         return f"{style.bold('The model was asked:')}\n\n{render(report, job, style)}"
     notes = report.diagnosis.notes[len(before.diagnosis.notes) :]
@@ -262,7 +262,7 @@ Jobs = list[tuple[str, list[Source]]]
 
 
 def _jobs(arguments: argparse.Namespace) -> tuple[Jobs, list[SourceError], list[SourceError]]:
-    """(name, sources) of each job; what could not be read; what lies beside the logs."""
+    """(name, sources) of each job; what could not be read; files beside the logs that are not logs."""
     if "-" in arguments.paths and arguments.follow:
         raise DiagnoseError("standard input is always read to its end", remedy="leave --follow out")
     each: list[tuple[str, Found]] = [(path, find([path])) for path in arguments.paths]

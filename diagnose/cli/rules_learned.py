@@ -118,7 +118,7 @@ def _past(incidents: str | None) -> list[str]:
 
 
 def _watched(jobs: Sequence[Job], store: RuleStore) -> list[LearnedRule]:
-    """Hold the learned failure rules against these jobs; those that became active or were retired."""
+    """Compare the learned failure rules with these jobs. Returns those that became active or were retired."""
     from diagnose.learning.write_failures import watch
 
     changed = []

@@ -1,4 +1,4 @@
-"""``diagnose rules test | explain``: what rules make of a log, and of one line."""
+"""``diagnose rules test | explain``: which rules match a log, or one line."""
 
 from __future__ import annotations
 

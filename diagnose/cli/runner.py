@@ -1,4 +1,4 @@
-"""``diagnose runner``: growing logs, or what a command prints, to a service; what it cannot have now waits on disk.
+"""``diagnose runner``: sends growing logs, or what a command prints, to a service. What cannot be sent now waits on disk.
 
 With ``--act`` it goes the other way: it takes approved orders from the service and carries them out here.
 """
@@ -165,7 +165,7 @@ def _act(arguments: argparse.Namespace, command: list[str]) -> int:
 
 
 class _Tailing:
-    """Files, until SIGTERM."""
+    """Sends files as they grow, until SIGTERM."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -230,7 +230,7 @@ class _Tailing:
 
 
 class _Wrapping:
-    """A command; its exit status is ours."""
+    """Runs a command, sends what it prints, and exits with its exit status."""
 
     def __init__(self, arguments: argparse.Namespace, command: list[str]) -> None:
         self._arguments, self._command = arguments, command
@@ -245,7 +245,7 @@ class _Wrapping:
             self._attempt = restarts + 1
         node = arguments.node or environment.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
         name = node if self._rank is None else f"{node}/rank{self._rank}"
-        # Without an attempt a second run would begin the same source anew.
+        # If the attempt is not known, a second run needs a source name of its own.
         run = "" if self._attempt is not None else time.strftime("@%Y%m%dT%H%M%S", time.gmtime()) + f".{os.getpid()}"
         self._owner = Owner(self._job, name + run, self._attempt, self._rank, node, dict(arguments.label))
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,4 +1,4 @@
-"""``diagnose send``: logs to a service, from where it has them to their end."""
+"""``diagnose send``: sends whole logs to a service, from the byte up to which it has them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _found(path: str) -> list[Source]:
 
 
 def _name(source: Source, path: str) -> str:
-    """A file goes by its path as given, one below a folder by the rest of its path: the same wherever the folder stands."""
+    """A file is named by its path as given. A file in a folder is named by its path below the folder, wherever that is."""
     if source.path is None:
         return "stdin"
     return os.path.relpath(source.path, path) if os.path.isdir(path) else str(source.path)

@@ -1,4 +1,4 @@
-"""What a person sees: colours where they are wanted, aligned columns, a progress bar on a terminal and nowhere else."""
+"""Output for people: colours where they are wanted, aligned columns, and a progress bar on terminals only."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def sparkline(values: Sequence[float | None], width: int = 60) -> str:
 
 
 class Progress:
-    """A bar on stderr while something long goes on; silent unless stderr is a terminal."""
+    """A progress bar on stderr for long work. It prints nothing if stderr is not a terminal."""
 
     def __init__(self, what: str, total: int | None, unit: str = "") -> None:
         self.what, self.total, self.unit = what, total, unit
@@ -150,7 +150,7 @@ class Progress:
 
 
 class Notice:
-    """Says on a terminal what is being waited for, if it takes long; silent elsewhere."""
+    """Says on a terminal what is being waited for, if it takes long. It prints nothing elsewhere."""
 
     def __init__(self, text: str, after_s: float = 0.7) -> None:
         self._text = text

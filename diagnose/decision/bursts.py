@@ -15,7 +15,7 @@ from diagnose.decision.history import Failure, History
 from diagnose.decision.policy import Bursts, Policy
 
 ORDINARY = frozenset({"preempted", "healthy"})
-"""many at once are no incident: somebody made room"""
+"""failures that are many at once without being an incident: somebody made room for other jobs"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class Case:
         self.job, self.attempt, self.diagnosis = report.job.id, report.job.attempt, report.diagnosis
         self.job_class: JobClass | None = policy.class_of(self.job, history.labels, history.gpus)
         self.own = tuple(one for one in history.actions if one.job == self.job)
-        """the actions on this job: of a busy cluster's many, so that each is looked at once"""
+        """the actions on this job, picked out of all actions in the cluster, so that each is looked at once"""
         self.attempts = attempts_of(self.attempt, report.diagnosis, history, self.own, now)
         self.kind, self.why, self.wanted = "none", "", "none"
         self.nodes: list[str] = []

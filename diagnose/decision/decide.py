@@ -71,7 +71,7 @@ def _usual(case: Case) -> None:
 
 
 def _acted_already(case: Case) -> None:
-    """Was this attempt answered before?"""
+    """Was an action for this attempt decided before?"""
     mine = [one for one in case.own if one.attempt == case.attempt and one.kind in RESTARTS]
     begun = [one for one in mine if one.state in _UNDER_WAY]
     if begun:
@@ -116,7 +116,7 @@ def _burst(case: Case) -> None:
         case.choose("burst", "retry_later", why, where)
         change = f"fewer than {case.policy.bursts.jobs} jobs in {span(case.policy.bursts.within_s)}, or bursts in the policy"
         case.hold("circuit-breaker", f"incident {found.key}", change, where)
-    # One cause, one message: the first decision in the incident's name carries it, whatever comes after.
+    # One incident, one message: only its first decision tells people.
     if case.kind not in _OF_THE_JOB:
         case.tell = "operator" if found.first else "nobody"
 

@@ -19,7 +19,7 @@ CheckResult = Literal["good", "slow", "suspect", "faulty"]
 class _Value:
     __slots__ = ()
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    """a misspelt field in a file is a mistake, not a nothing"""
+    """a misspelt field in a file is an error, and is not ignored"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class PastAction(_Value):
     restart_step: int | None = None
     skip: tuple[int, int] | None = None
     taken: bool = False
-    """an executor had it: where it expired all the same, nobody knows what was done"""
+    """an executor had the action: if it expired then, nobody knows what was done"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def latest_check(cluster: Cluster, node: str, after: float, now: float) -> NodeC
 
 @dataclass(frozen=True, slots=True)
 class Situation(_Value):
-    """All that a decision needs beside the report and the policy, as a file has it."""
+    """All that a decision needs besides the report and the policy, as one file."""
 
     now: float | None = None
     history: History = field(default_factory=History)

@@ -182,7 +182,7 @@ class Policy:
         return next((table[name] for table in tables for name in (reason, "default") if name in table), self.budgets["default"])
 
     def mode_for(self, reason: str, kind: str, job_class: JobClass | None = None) -> Chosen:
-        """Who says yes: the class before the whole, a reason before an action."""
+        """Who must approve: the mode of the job's class comes before that of the policy, and a reason's before an action's."""
         if job_class is not None:
             for name in (reason, kind):
                 if name in job_class.modes:
@@ -204,7 +204,7 @@ class Policy:
     def may_approve(
         self, kind: str, who: str, roles: Collection[str], *, owner: bool = False, job_class: JobClass | None = None
     ) -> bool:
-        """Whether ``who`` may say yes to an action of this kind."""
+        """Whether ``who`` may approve an action of this kind."""
         tables = [job_class.approvers, self.approvers] if job_class else [self.approvers]
         names = next((table[name] for table in tables for name in (kind, "default") if name in table), ())
         return f"user:{who}" in names or any(f"role:{role}" in names for role in roles) or (owner and "owner" in names)

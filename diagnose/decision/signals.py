@@ -66,7 +66,7 @@ def against(
 
 
 def points(signals: Sequence[Signal], node: str) -> int:
-    """How much speaks against a node. A check that it passed takes away what is weak, not what a kernel said."""
+    """The points against a node. A check that it passed removes weak signals, but not those of a kernel log."""
     own = [signal for signal in signals if signal.node == node]
     if any(signal.name == "check-passed" for signal in own):
         own = [signal for signal in own if signal.name == "xid"]

@@ -1,4 +1,4 @@
-"""Where the data that ships with the program lies: ``rules/`` and ``prompts/``.
+"""Where the data is that ships with the program: ``rules/`` and ``prompts/``.
 
 In a wheel they are inside the package (``diagnose/_shipped``); in a checkout they stand beside it.
 """

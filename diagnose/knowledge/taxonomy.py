@@ -36,7 +36,7 @@ class Taxonomy:
         return reason in self.properties[name]
 
     def depth(self, layer: str | None) -> int:
-        """How far from the metal a layer is; what has none is the user's."""
+        """The position of a layer, counted from the hardware. A reason without a layer belongs to the user's code."""
         return self.layers.index(layer) if layer in self.layers else len(self.layers) - 1
 
 

@@ -40,10 +40,10 @@ AskForRules = Callable[[Sequence[Template], str, int], Written]
 
 @dataclass(slots=True)
 class Lesson:
-    """What one pass of learning came to."""
+    """The result of one pass of learning."""
 
     lines: int = 0
-    """that no rule knew"""
+    """lines that no rule knew"""
     proposed: int = 0
     refused: list[tuple[Rule, Refusal]] = field(default_factory=list)
     shadow: list[LearnedRule] = field(default_factory=list)

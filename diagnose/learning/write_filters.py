@@ -41,7 +41,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Written:
-    """What asking about groups came to."""
+    """The result of asking about groups of lines."""
 
     proposals: list[Proposal] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)

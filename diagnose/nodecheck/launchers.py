@@ -1,4 +1,4 @@
-"""How a probe is started on a node: words to run here, that run words there. A table; add a launcher by a line."""
+"""How a test is started on a node: for each launcher, the command to run here that runs a command on the node."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def node_list(text: str) -> list[tuple[str, str | None]]:
 
 
 def hostfile(text: str, where: str) -> list[tuple[str, str | None]]:
-    """A node a line, and its address after it if it is not the name; ``slots=8`` and the like are passed over."""
+    """One node per line, with its address behind it if the name is not enough. ``slots=8`` and the like are ignored."""
     nodes = []
     for number, line in enumerate(text.splitlines(), 1):
         words = [word for word in line.split("#")[0].split() if not re.match(r"(?:slots|max[-_]slots)=", word)]

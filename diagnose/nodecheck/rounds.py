@@ -21,7 +21,7 @@ from diagnose.nodecheck.accuse import SILENT, SLOW_FACTOR, Group, Trial, Verdict
 from diagnose.nodecheck.launchers import LAUNCHERS, Words
 
 _LATE_S = 10.0
-"""a probe ends itself; after so much more its launcher is ended here"""
+"""extra time after which the launcher of a probe that did not end is killed"""
 _GRACE_S = 5.0
 """when one of a group has failed, the others have so long to say what they saw"""
 _LINE_LIMIT = 1 << 16

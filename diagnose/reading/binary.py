@@ -1,4 +1,4 @@
-"""What is no log: programs, archives, images, data in numbers, text in an encoding that is not known.
+"""Recognizes files that are not logs: programs, archives, images, data in numbers, text in an encoding that is not known.
 
 The beginning and the end of a file decide. In doubt it is a log: text with some damage, with zeros where a disk was full
 or a file was cut back while it was written, in UTF-16 or UTF-32, or in an encoding that has ASCII at its heart.

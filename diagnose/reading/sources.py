@@ -208,7 +208,7 @@ class Found:
     sources: list[Source] = field(default_factory=list)
     problems: list[SourceError] = field(default_factory=list)
     passed_over: list[SourceError] = field(default_factory=list)
-    """what lies in a folder beside the logs, and is none"""
+    """files in the folder that are not logs"""
 
 
 def find(paths: Sequence[str]) -> Found:
@@ -255,7 +255,7 @@ def _no_log(source: Source) -> SourceError | None:
 
 
 def _meant(path: str) -> str:
-    """What to do about a path that does not exist."""
+    """A remedy for a path that does not exist."""
     folder, name = os.path.split(path)
     with contextlib.suppress(OSError):
         near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.8)

@@ -166,7 +166,7 @@ _LOOPBACK = frozenset(["localhost", "127.0.0.1", "0.0.0.0", "255.255.255.255", "
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """A text that may leave, and how much was taken out, by kind."""
+    """A redacted text, and how many things of each kind were taken out."""
 
     text: str
     counts: Counter[str] = field(default_factory=Counter)

@@ -27,7 +27,7 @@ _LARGEST_ANSWER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose bytes these are."""
+    """What the bytes belong to: job, attempt, source and more."""
 
     job: str
     source: str
@@ -64,7 +64,7 @@ class Refusal(DiagnoseError):
 
 
 class Destination:
-    """A connection that is kept, and made anew where it broke."""
+    """A connection that is kept open, and opened again when it broke."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 30.0, ca: str | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")

@@ -43,13 +43,13 @@ _TAKES_OUT = frozenset({"isolate_and_restart", ISOLATE})
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An action in an executor's hands."""
+    """An action that an executor has claimed."""
 
     id: int
     fence: int
     lease_until: float
     lease_s: float
-    """for how long its executor may be silent"""
+    """how long the executor may go without renewing its lease"""
     order: dict[str, Any]
 
 
@@ -84,7 +84,7 @@ class Actions:
     # --- deciding -------------------------------------------------------------------------------------------------------------
 
     async def decide_all(self) -> int:
-        """Decide about every diagnosis that is newer than its decision. How many there were."""
+        """Decide about every diagnosis that is newer than its decision. Returns how many there were."""
         waiting = await self._store.aread(stored.undecided)
         for attempt_id in waiting:
             await self._decide(attempt_id)
@@ -167,7 +167,7 @@ class Actions:
         self._events.publish("nodes.checked", who=who, tested=len(check.nodes), **named)
 
     async def checked(self, verdict: dict[str, Any], who: str) -> None:
-        """What a node check said that an executor had made."""
+        """Enter the result of a node check that an executor ran."""
         try:
             told = CheckVerdict.model_validate(verdict)
         except ValidationError as error:
@@ -179,7 +179,7 @@ class Actions:
         await self.take_check(check_of(told, self._clock()), who)
 
     async def decide_nodes(self) -> None:
-        """Nodes that passed a check and were not due to come back yet: their time may have come."""
+        """Look again at nodes that passed a check, but were not to come back yet at that time."""
         now = self._clock()
         since = now - self.policy.signals.check_within_s
         due = await self._store.aread(lambda connection: nodechecks.passed_while_isolated(connection, since))
@@ -210,7 +210,7 @@ class Actions:
     # --- what people say ----------------------------------------------------------------------------------------------------
 
     async def approve(self, action_id: int, who: str, roles: Collection[str]) -> Record:
-        """Somebody says yes."""
+        """A person approves an action."""
 
         def step(record: Record, now: float) -> Record:
             if not self.policy.may_approve(record.kind, who, roles):
@@ -222,7 +222,7 @@ class Actions:
         return await self._step(action_id, who, step)
 
     async def reject(self, action_id: int, who: str, roles: Collection[str], why: str) -> Record:
-        """Somebody says no."""
+        """A person rejects an action."""
 
         def step(record: Record, now: float) -> Record:
             if not self.policy.may_approve(record.kind, who, roles):
@@ -232,7 +232,7 @@ class Actions:
         return await self._step(action_id, who, step)
 
     async def ask_for_node(self, kind: str, node: str, who: str, why: str) -> int:
-        """A person wants a node taken out of service, or given back: that is the yes as well."""
+        """A person asks to isolate a node, or to give it back. The request is also the approval."""
         now = self._clock()
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
@@ -274,7 +274,7 @@ class Actions:
             found = await self._store.aread(lambda connection, this=action_id: stored.find(connection, this))  # type: ignore[misc]
             if found is None or found.kind not in kinds:
                 continue
-            with contextlib.suppress(Refused):  # another was quicker
+            with contextlib.suppress(Refused):  # another executor was quicker
                 return await self.claim(action_id, who)
         return None
 
@@ -289,7 +289,7 @@ class Actions:
         return await self._store.aread(lambda connection: stored.orders(connection, now))
 
     async def in_hand(self, whose: str) -> list[InHand]:
-        """What executors whose names begin so have taken and not finished."""
+        """Actions that executors whose names begin with this have claimed and not finished."""
         rows = await self._store.aread(lambda connection: stored.in_hand(connection, whose))
         return [InHand(*row) for row in rows]
 
@@ -373,7 +373,7 @@ class Actions:
             stored.set_node(connection, node, state, after.decided_by or who, order["why"], after.key, now)
 
     async def tick_all(self) -> None:
-        """What time alone does to actions."""
+        """Let actions expire whose time is over."""
         now, spans = self._clock(), self.policy.life
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
@@ -402,7 +402,7 @@ class Actions:
                 self._awake.set()
 
     async def _run(self) -> None:
-        """At once when something was diagnosed, and now and then in any case: a crash may have cut off what was begun."""
+        """Decide as soon as something was diagnosed. Look regularly in any case, because a crash may have cut one off."""
         nodes_at = 0.0
         while True:
             try:

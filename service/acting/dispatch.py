@@ -41,10 +41,10 @@ class Desk(Protocol):
     """Where orders come from, and results go to: ``Actions`` is one. Refusals are those of ``service.errors``."""
 
     async def orders(self) -> list[dict[str, Any]]:
-        """What may be taken now."""
+        """The orders that may be claimed now."""
 
     async def in_hand(self, whose: str) -> list[InHand]:
-        """What executors whose names begin so have taken and not finished."""
+        """Orders that executors whose names begin with this have claimed and not finished."""
 
     async def claim(self, action_id: int, who: str) -> Taken: ...
 
@@ -65,13 +65,13 @@ class Desk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often it looks, and how long it waits."""
+    """How often the dispatcher looks for orders, and how long it waits."""
 
     sweep_s: float = 2.0
     first_pause_s: float = 1.0
     most_pause_s: float = 30.0
     leave_s: float = 5.0
-    """at the end, for what is under way"""
+    """how long the shutdown waits for orders that are under way"""
 
 
 class Dispatch:
@@ -98,7 +98,7 @@ class Dispatch:
     # --- coming and going
 
     async def recover(self) -> None:
-        """Take up again what was in our hands when we ended. Before time may pass for it."""
+        """Continue the orders that were under way when the process ended. Must run before orders may expire."""
         if not self._executors:
             return
         self._left.clear()
@@ -121,7 +121,7 @@ class Dispatch:
             self._loops.append(asyncio.create_task(self._listen(self._events)))
 
     async def once(self) -> None:
-        """In the place of ``start``: what is there now, to its end."""
+        """Used instead of ``start``: carry out the orders that are there now, and return."""
         self._take_up_what_was_left()
         await self.round()
         while self._under_way:
@@ -134,7 +134,7 @@ class Dispatch:
         self._left.clear()
 
     async def stop(self) -> None:
-        """Take nothing more; what does not end soon is gone on with at the next start."""
+        """Take no further order. An order that does not end soon is continued at the next start."""
         for task in self._loops:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -174,12 +174,12 @@ class Dispatch:
             self._awake.clear()
 
     async def round(self) -> None:
-        """Take what is ours."""
+        """Claim the orders that these executors are for."""
         for order in await self._desk.orders():
             by = choose(self._executors, Order.of(order))
             if by is None or order["id"] in self._under_way or self._busy.get(by.name, 0) >= by.at_once:
                 continue
-            with contextlib.suppress(*_GONE):  # another was quicker
+            with contextlib.suppress(*_GONE):  # another dispatcher was quicker
                 taken = await self._desk.claim(order["id"], self._who(by))
                 self._take_up(taken.id, by, self._carry_out(taken, by))
 
@@ -298,7 +298,7 @@ class Dispatch:
             self._ended(by.name, result)
 
     async def _told(self, tell: Callable[[], Any], taken: Taken, what: str) -> bool:
-        """Until the desk has heard it. False: it does not want to."""
+        """Repeat until the desk has accepted the result. False: the desk refuses it."""
         pause = self._pace.first_pause_s
         while True:
             try:

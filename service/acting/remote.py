@@ -1,4 +1,4 @@
-"""A desk far away: a runner takes orders from a service over HTTP, and carries them out where the cluster is.
+"""The desk of a runner, which takes orders from a service over HTTP, and carries them out where the cluster is.
 
 It needs a way out to the service and none in. Its name is kept in its state folder, which one process holds at a time: after a
 crash it goes on with what was in its hands, and nobody else does.
@@ -118,7 +118,7 @@ async def act(
     once: bool = False,
     pace: Pace | None = None,
 ) -> None:
-    """Carry orders out until ``stop``; ``once``: those that are there."""
+    """Carry out orders until ``stop`` is set. With ``once``, carry out the orders that are there, and return."""
     dispatch = Dispatch(desk, executors, name, pace=pace)
     if once:
         await dispatch.recover()

@@ -1,4 +1,4 @@
-"""Actions: what was decided, who says yes, and who carries it out."""
+"""Actions: what was decided, who approves it, and who carries it out."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated
 
 @router.post("/v1/actions/{action}/resume", response_model=bodies.InHand, summary="Go on with what one has, after a crash")
 async def resume(action: ActionId, service: Here, who: Operator, claim: Annotated[bodies.Claim, Body()]) -> dict[str, Any]:
-    """Under a new fence. Look at the cluster before anything is done: it may be done."""
+    """Continue an action under a new fence. Look at the cluster first, because the action may already be done."""
     return asdict(await service.actions.resume(action, _name(who.name, claim)))
 
 
@@ -126,7 +126,7 @@ async def result(action: ActionId, service: Here, who: Operator, result: Annotat
 
 
 def _name(token: str, claim: bodies.Claim) -> str:
-    """Who acts: the token, and what it calls itself."""
+    """The name of the executor: that of its token, and the one that it gives itself."""
     return f"{token}/{claim.executor}"
 
 

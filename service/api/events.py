@@ -1,4 +1,4 @@
-"""What happens, as it happens: Server-Sent Events."""
+"""Server-Sent Events: what happens, at the moment it happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the service lives, whether it is ready, and its numbers."""
+"""Whether the service is alive, whether it is ready, and its metrics."""
 
 from __future__ import annotations
 

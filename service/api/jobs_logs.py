@@ -1,4 +1,4 @@
-"""Logs come in: plain bytes or one JSON record a line, as they are written or in pieces; and the end of a job."""
+"""Receives logs, as plain bytes or as one JSON record per line, whole or in pieces, and the end of a job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IN_FLIGHT = 16
 _WAIT_S = 30.0
 _QUIET_S = 0.05
 _PLAIN = ("", "text/plain", "application/octet-stream", "application/x-www-form-urlencoded")
-"""the last is what curl --data-binary says unless told otherwise"""
+"""the last one is what curl --data-binary sends by default"""
 _RECORDS = ("application/x-ndjson", "application/jsonl", "application/json-lines", "application/jsonlines", "application/json")
 
 _parameters: list[dict[str, Any]] = [
@@ -147,7 +147,7 @@ class _Plain:
 
 
 class _Records:
-    """One JSON record a line, or an array of them."""
+    """One JSON record per line, or an array of them."""
 
     def __init__(self, job: str, head: Head, service: Service) -> None:
         self._records = Records(head, service.identities, job)
@@ -221,7 +221,7 @@ class _Pushing:
             self.duplicates += self.last.duplicate
 
     async def settle_quietly(self) -> None:
-        """After a refusal: what had been begun still counts."""
+        """After a refusal: what was on its way to disk before it still counts."""
         while self._begun:
             try:
                 await self.settle(0)

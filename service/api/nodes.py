@@ -63,7 +63,7 @@ async def node(node: Annotated[str, Path(max_length=200)], service: Here, who: R
 async def isolate(
     node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
 ) -> Any:
-    """An action that is approved by whoever asks: an executor carries it out."""
+    """Isolate a node, or give it back. The request approves the action, and an executor carries it out."""
     return await _asked(service, ISOLATE, node, who.name, request.why)
 
 

@@ -64,7 +64,7 @@ async def retire(rule: RuleId, service: Here, who: Admin, change: Annotated[bodi
 
 
 async def moved(service: Service, rule: str, state: Literal["active", "retired"], who: Who, why: str | None) -> LearnedRule:
-    """Put into a state by a person, with an entry in the audit trail; at work in all scanners before the answer."""
+    """Put a rule into another state. This is entered in the audit trail, and all scanners use it before the answer."""
     storable(rule, "rule")
     try:
         needs("diagnose.agent", "diagnose.learning")

@@ -316,7 +316,7 @@ class _Storing:
                 await self._settle_first()
 
     async def settle(self) -> None:
-        """Until all is on disk, or has been refused."""
+        """Wait until everything is on disk or was refused."""
         later: Refused | None = None
         while self._begun:
             try:

@@ -20,7 +20,7 @@ _DECIDED = ("approved", "dispatched", "running", "succeeded")
 
 @router.post("/v1/jobs/{job}/checkpoints", response_model=bodies.Reported, summary="A checkpoint was saved")
 async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[bodies.Saved, Body()]) -> dict[str, Any]:
-    """Told again for the same step and attempt, the last word counts."""
+    """If a checkpoint is reported again for the same step and attempt, the last report counts."""
     storable(saved.path, "path")
     attempt = await service.jobs.open(job, saved.attempt)
     at = saved.time if saved.time is not None else time.time()
@@ -34,7 +34,7 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
 
 @router.post("/v1/jobs/{job}/progress", response_model=bodies.Reported, summary="A step is done")
 async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bodies.Progress, Body()]) -> dict[str, Any]:
-    """The latest is kept."""
+    """Only the latest report is kept."""
     attempt = await service.jobs.open(job, done.attempt)
     at = done.time if done.time is not None else time.time()
     await service.store.awrite(

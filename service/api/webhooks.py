@@ -1,4 +1,4 @@
-"""Webhooks: who is told of what happens."""
+"""Webhooks: the addresses that are told of failures and actions."""
 
 from __future__ import annotations
 

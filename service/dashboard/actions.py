@@ -66,7 +66,7 @@ def _about_node(connection: Any, action: dict[str, Any]) -> dict[str, Any] | Non
 
 
 async def decide(request: Request) -> Response:
-    """Yes or no, from the form."""
+    """Approve or reject, from the form."""
     page = Page.of(request)
     action_id = _id(request)
     if "operate" not in page.who.may:

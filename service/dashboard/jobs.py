@@ -230,7 +230,7 @@ async def _part(page: Page, attempt: int, after: int) -> list[dict[str, Any]]:
 
 
 async def correct(request: Request) -> Response:
-    """A person's word on what failed."""
+    """Store the right diagnosis that a person gave."""
     page = Page.of(request)
     name = _name(request)
     if "operate" not in page.who.may:

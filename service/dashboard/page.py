@@ -1,4 +1,4 @@
-"""What all pages need: who looks, what is asked in the address, and the frame around the content."""
+"""What all pages need: the viewer, the parameters of the address, and the frame around the content."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ _SAID = {
     "return": ("good", "Asked for: the node will be returned to service."),
     "late": ("warn", "It had been decided already."),
 }
-"""what a form came to; the address names it, so that nobody can put words into a page"""
+"""result of a form; the address has only its name, so that nobody can put text into a page"""
 
 
 def _said(request: Request) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""Who looks at the pages: a token in a cookie that scripts cannot read, and forms that only our own pages can send."""
+"""The viewer of the pages: a token in a cookie that scripts cannot read, and forms that only our own pages can send."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _DAYS = 30
 
 
 class SignInFirst(Exception):
-    """This page is for people who are known."""
+    """This page needs a signed-in viewer."""
 
 
 def viewer(request: Request) -> Who:
-    """The one who looks; SignInFirst if that is not known."""
+    """The viewer; SignInFirst if nobody is signed in."""
     service: Service = request.app.state.service
     try:
         who = service.tokens.who(_header(request))

@@ -1,3 +1,3 @@
-"""A request of any protocol in; batches that are on disk before the answer, out."""
+"""Requests of all protocols in; batches, which are on disk before the answer, out."""
 
 __all__ = ["batch", "ingest", "protocols"]

@@ -41,7 +41,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """It is on disk."""
+    """The answer when a batch is on disk."""
 
     next_offset: int
     """how many bytes of this source were received; what to send next"""

@@ -1,4 +1,4 @@
-"""The one door for logs: a batch is checked, put in its place, made durable, and only then answered.
+"""All logs come in here: a batch is checked, put in its place, made durable, and only then answered.
 
 Per source the *received* offset only grows. A batch with an offset is taken exactly once: what overlaps is skipped, a gap is
 refused with the offset that is wanted. A batch without one is taken at least once, and once only within the window in which
@@ -35,7 +35,7 @@ class Ingest:
         jobs.end_attempt = self._end_from_within
 
     def close(self) -> None:
-        """Nothing more is accepted."""
+        """Accept nothing more from now on."""
         self._closing = True
 
     async def accept(self, batch: Batch, *, wait_s: float = 0.0) -> Accepted:

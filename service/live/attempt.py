@@ -82,7 +82,7 @@ class AttemptHost(Protocol):
 
 
 class Waiter(NamedTuple):
-    """Who waits until all up to a record of the journal is stored."""
+    """Somebody who waits until everything up to a record of the journal is stored."""
 
     lsn: int
     report: bool
@@ -91,7 +91,7 @@ class Waiter(NamedTuple):
 
 
 class Received:
-    """What came of an attempt, and who waits for it. The event loop's."""
+    """What was received of an attempt, and who waits for it. Owned by the event loop."""
 
     def __init__(self, job: str, opened: Opened, now: float) -> None:
         self.streams: list[Stream] = [Stream.of(state, job, opened.number) for state in opened.sources]
@@ -114,7 +114,7 @@ class Received:
         self.judged_lsn = max(self.judged_lsn, flush.judged_lsn)
 
     def answer(self) -> None:
-        """Tell those whose waiting is over."""
+        """Notify those who wait for nothing more."""
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if self.stored_lsn >= waiter.lsn and (not waiter.report or self.judged_lsn >= waiter.lsn):
@@ -124,7 +124,7 @@ class Received:
 
 
 class Seen(NamedTuple):
-    """What the scanner lets others see; a new one for each change."""
+    """What the scanner shows to other threads. Each change makes a new one."""
 
     end: End | None
     last_seen: float

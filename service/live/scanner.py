@@ -34,7 +34,7 @@ class Turn:
 
 
 class Readable(Protocol):
-    """What is worked on: an attempt."""
+    """What a scanner works on: an attempt."""
 
     @property
     def owner(self) -> tuple[str, int]: ...
@@ -44,7 +44,7 @@ class Readable(Protocol):
     def workload(self) -> str | None: ...
     @property
     def waits(self) -> bool:
-        """There is something to read."""
+        """Whether there is something to read."""
 
     @property
     def idle(self) -> bool: ...
@@ -80,7 +80,7 @@ class Scanner:
 
     @property
     def attempts(self) -> int:
-        """How many are its."""
+        """How many attempts the scanner has."""
         return self._attempts
 
     def adopt(self, attempt: Readable) -> None:

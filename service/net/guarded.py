@@ -1,4 +1,4 @@
-"""Requests to addresses that somebody typed in: only to where the operator lets them go.
+"""Requests to addresses that a person typed in. They go only to networks that the operator allows.
 
 A name is looked up once, and what it stands for is checked and then connected to, so it cannot mean another machine a moment
 later. Redirects are not followed, proxies of the environment not used.
@@ -53,7 +53,7 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 class Outgoing:
-    """The one way out. ``private``: networks that are not public and may be reached all the same."""
+    """Sends all such requests. ``private``: networks that are not public and may be reached all the same."""
 
     def __init__(self, private: Iterable[Network] = ()) -> None:
         self._private = tuple(private)

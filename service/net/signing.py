@@ -1,4 +1,4 @@
-"""What we send is signed, so that the receiver knows that it is ours: HMAC-SHA256, as https://www.standardwebhooks.com says.
+"""Signs outgoing messages, so that the receiver knows who sent them: HMAC-SHA256, as https://www.standardwebhooks.com says.
 
 The signature covers id, time and body. Receivers check it with a library of their language, refuse what is older than a few
 minutes, and know a repeated delivery by its id.

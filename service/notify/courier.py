@@ -1,4 +1,4 @@
-"""Webhooks out: what happened is told to those who asked, signed, again and again until it arrives or a day has gone by.
+"""Sends signed webhooks. A delivery is repeated until it arrives or one day has passed.
 
 Nothing waits for a delivery: what is to be told follows from the audit trail, and one task a receiver sends it. A receiver that
 does not answer rests, for longer each time; the others do not notice. What was begun when the service was killed is sent again,

@@ -1,3 +1,3 @@
-"""The journal's batches in; raw logs on disk, for as long as they are wanted, out."""
+"""The journal's batches in; raw logs on disk, for as long as the settings say, out."""
 
 __all__ = ["archive", "parts"]

@@ -1,4 +1,4 @@
-"""Raw logs, where the operator wants them: what the journal has goes to disk for good, one log a source (``rawlog``).
+"""Raw logs, if the operator wants them: what the journal has is written to disk for good, one log per source (``parts``).
 
 One thread reads the journal behind those who write it, so nothing waits for it; a segment of the journal stays until all that
 stands in it is archived. What it promises:
@@ -9,7 +9,7 @@ stands in it is archived. What it promises:
   journal; once that is half full, or half of ``leave_free`` is gone too, it is given up, counted, and a gap in the log says so.
 
 A folder's name is a digest, so no byte of a request is part of a path. Only disks are spoken to; something else, such as an
-object store, would take the place of ``rawlog``'s functions on files.
+object store, would replace ``parts``' functions on files.
 """
 
 from __future__ import annotations

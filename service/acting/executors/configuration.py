@@ -34,14 +34,14 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """The orders that are meant; what is not said does not matter."""
+    """Which orders an executor is for. A condition that is not given is always met."""
 
     job: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
 
     def fits(self, order: Order) -> bool:
-        """Whether it is one of them."""
+        """Whether the order meets all conditions."""
         if self.nodes and not all(any(fnmatch.fnmatchcase(node, one) for one in self.nodes) for node in order.nodes):
             return False
         if order.job is None:
@@ -64,23 +64,23 @@ class Configured:
     repeatable: bool = True
     """an order that may have been done is given to it again: it looks first"""
     patience_s: float = _PATIENCE_S
-    """for so long it is tried again"""
+    """how long a failed order is tried again"""
     at_once: int = _AT_ONCE
     check: NodeCheck | None = None
     """how nodes are tested before a restart, where the policy wants it"""
 
     def is_for(self, order: Order) -> bool:
-        """Whether it takes this order."""
+        """Whether this executor is for the order."""
         return order.kind in self.kinds and self.which.fits(order)
 
 
 def choose(executors: Iterable[Configured], order: Order) -> Configured | None:
-    """The first that takes it."""
+    """The first executor that is for the order."""
     return next((one for one in executors if one.is_for(order)), None)
 
 
 def of_command(words: Sequence[str], repeatable: bool) -> Configured:
-    """A program that takes every order."""
+    """An executor for every order: a program."""
     return Configured("command", "command", Command(words), Command.kinds, repeatable=repeatable)
 
 

@@ -30,7 +30,7 @@ _REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be done. The training side asks for ``restart_from`` and ``skip_batches`` itself when it starts."""
+    """An order: what is to be done. The training side asks for ``restart_from`` and ``skip_batches`` itself when it starts."""
 
     key: str
     kind: str
@@ -93,7 +93,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an order."""
+    """The result of an order."""
 
     state: State
     what: str
@@ -114,10 +114,10 @@ class Executor(Protocol):
         """The orders that it takes."""
 
     async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
-        """Do it, or say what would be done. Never raises for what a cluster may do."""
+        """Carry the order out, or in a dry run say what would be done. Nothing that a cluster does raises an exception."""
 
     async def check(self) -> list[str]:
-        """What is missing before it can act; nothing if it can."""
+        """What this executor needs before it can act; empty if it can act."""
 
 
 class Problem(Exception):
@@ -128,7 +128,7 @@ class Problem(Exception):
         self.what, self.state, self.may_retry = what, state, may_retry
 
     def outcome(self, done: list[str], isolated: Sequence[str] | None = None) -> Outcome:
-        """With what had been done before it: half done is said."""
+        """The outcome, which also names the nodes that were already taken out."""
         before = f"; done before that: {', '.join(done)}" if done else ""
         out = None if isolated is None else tuple(isolated)
         return Outcome(self.state, self.what + before, self.may_retry, {"done": done} if done else {}, out)

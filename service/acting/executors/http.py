@@ -28,7 +28,7 @@ _LATER = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said."""
+    """The answer of a server."""
 
     status: int
     body: bytes
@@ -160,7 +160,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def secret(path: Path | None, environment: str | None, what: str, read: Mapping[str, str]) -> str:
-    """A credential, read anew at each use, for it may be renewed: from a file, or from the environment."""
+    """A credential from a file or from the environment. It is read again at each use, because it may be renewed."""
     if path is not None:
         try:
             text = path.read_text("ascii").strip()

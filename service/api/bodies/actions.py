@@ -82,7 +82,7 @@ class Order(BaseModel):
 
     id: int
     key: str
-    """do nothing that was done under this key before"""
+    """do nothing that was already done under this key"""
     kind: str
     job: str | None
     attempt: int | None
@@ -105,7 +105,7 @@ class InHand(BaseModel):
     fence: int
     lease_until: float
     lease_s: float
-    """for how long its executor may be silent"""
+    """seconds that the executor may go without renewing its lease"""
     order: Order
 
 

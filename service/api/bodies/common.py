@@ -1,4 +1,4 @@
-"""What every route may answer: a refusal."""
+"""The body of an error, which is the same for every route."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class GroupChange(BaseModel):
 
 
 class Correct(BaseModel):
-    """A person's word on what failed."""
+    """The right diagnosis, as a person gives it."""
 
     model_config = ConfigDict(extra="forbid")
     category: str = Field(max_length=100, examples=["infrastructure"])
@@ -93,7 +93,7 @@ class Correction(BaseModel):
     note: str | None
     was: dict[str, Any]
     lesson: dict[str, Any] | None = None
-    """what was learned from it: rule (in shadow from now on), known (the rule that knew it), refused, problem; null: not yet"""
+    """what was learned from it: rule (new, in shadow), known (a rule knew it), refused, or problem; null: nothing yet"""
 
 
 class CorrectionList(BaseModel):

@@ -1,4 +1,4 @@
-"""Logs in: what was taken, how a job ended, which sources there are."""
+"""What was received of logs, how a job ended, and which sources there are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Taken(BaseModel):
-    """A body is on disk."""
+    """The answer when a body is on disk."""
 
     job: str
     attempt: int

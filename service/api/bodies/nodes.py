@@ -39,7 +39,7 @@ class NodeCheck(BaseModel):
     result: Literal["good", "slow", "suspect", "faulty"]
     why: str | None
     who: str
-    """the token that told of it"""
+    """name of the token that reported it"""
     tested: int
     """nodes in that check"""
     rounds: int

@@ -14,7 +14,7 @@ class RawLine(BaseModel):
     cut: int
     """bytes of it beyond those"""
     torn: bool
-    """a part of it is not kept"""
+    """a part of the line is not kept"""
 
 
 class RawGap(BaseModel):

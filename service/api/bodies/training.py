@@ -1,4 +1,4 @@
-"""What training scripts tell and ask."""
+"""What training scripts report, and what they ask."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ class Resume(BaseModel):
     actions: list[int]
     """the roll-backs that this follows"""
     proposed: list[int]
-    """roll-backs that wait for a yes and are not followed here"""
+    """roll-backs that wait for approval and are not followed here"""
     progress: LatestProgress | None

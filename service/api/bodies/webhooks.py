@@ -10,7 +10,7 @@ Told = Literal["failures", "alarms", "regressions", "actions"]
 
 
 class WebhookWanted(BaseModel):
-    """Who is to be told."""
+    """A new webhook: the address, and what it is told."""
 
     model_config = ConfigDict(extra="forbid")
     url: str = Field(max_length=2000, examples=["https://hooks.slack.com/services/T0/B0/secret"])

@@ -21,7 +21,7 @@ _MOST_OWNERS = 10_000
 
 
 class Place(NamedTuple):
-    """Whose lines they are."""
+    """The owner of the lines."""
 
     job: str
     attempt: int | None
