@@ -1,4 +1,4 @@
-"""What the outside sees: one JSON object a job, schema ``diagnose.report/1``. Unknown is null, never "" or 0."""
+"""What the outside sees: one JSON object per job, schema ``diagnose.report/1``. Unknown is null, never "" or 0."""
 
 from __future__ import annotations
 

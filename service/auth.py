@@ -62,7 +62,7 @@ class Tokens:
             raise Unauthorised("a token is needed", remedy="send Authorization: Bearer TOKEN; diagnose tokens create makes one")
         token = self._by_hash.get(hash_of(secret.strip()))
         if token is None or not token.valid(self._clock.now()):
-            raise Unauthorised("the token is not valid (any more)", remedy="ask an administrator for a new one")
+            raise Unauthorised("the token is not valid, or not valid any more", remedy="ask an administrator for a new one")
         return Who(token.name, ROLES[token.role], token.quota)
 
     def spend(self, who: Who, size: int) -> None:
@@ -75,7 +75,7 @@ class Tokens:
         left = min(quota * _BURST_S, left + (now - at) * quota)
         if left <= 0:
             raise Busy(
-                f"the token {who.name!r} has used up its {quota:,} bytes a second",
+                f"the token {who.name!r} has used up its {quota:,} bytes per second",
                 remedy="send more slowly, or ask for a larger quota",
                 retry_after_s=max(1.0, -left / quota),
             )

@@ -15,7 +15,7 @@ def check_job(job: str) -> str:
     """``job`` if it can be the name of a job."""
     if not (0 < len(job) <= LONGEST_NAME) or not _NAME.fullmatch(job):
         raise BadName(
-            "not the name of a job",
+            "this is not the name of a job",
             where=job[:80],
             remedy=f"use up to {LONGEST_NAME} letters, digits and _ . : @ + = , [ ] -, beginning with a letter, a digit or _",
         )
@@ -25,7 +25,7 @@ def check_job(job: str) -> str:
 def check_source(source: str) -> str:
     """``source`` if it can name a source. It may look like a path: it is a label, and never opened."""
     if not (0 < len(source) <= LONGEST_NAME * 5) or not source.isprintable():
-        raise BadName("not the name of a source", where=source[:80], remedy="use up to 1,000 printable characters")
+        raise BadName("this is not the name of a source", where=source[:80], remedy="use up to 1,000 printable characters")
     return source
 
 

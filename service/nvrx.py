@@ -348,7 +348,7 @@ class Attributions:
             book.write(json.dumps(asdict(submission)) + "\n")
 
     def _write_all(self) -> None:
-        """One line a submission, in the place of all its states."""
+        """One line per submission, instead of all its states."""
         fresh = self._book.with_suffix(".new")
         fresh.write_text("".join(json.dumps(asdict(one)) + "\n" for one in list(self._submissions.values())[-_MOST:]), "utf-8")
         fresh.replace(self._book)

@@ -112,7 +112,7 @@ class Retention:
         def may(connection: Connection, job: str) -> stored.Doomed:
             found = _there(connection, job)
             if not stored.old_jobs(connection, before, 1, job):
-                raise Conflict("something came to it, or holds it by now", where=job)
+                raise Conflict("the job received something, or an action holds it", where=job)
             return found
 
         busy: set[str] = set()
@@ -237,14 +237,14 @@ class Retention:
         def may(connection: Connection, job: str) -> stored.Doomed:
             found = _there(connection, job)
             if found.state == "running":
-                raise Conflict("the job runs", where=job, remedy=f"end it first: POST /v1/jobs/{job}/end")
+                raise Conflict("the job still runs", where=job, remedy=f"end it first: POST /v1/jobs/{job}/end")
             if found.actions:
-                raise Conflict("an action about it is under way", where=job, remedy="wait for its result: GET /v1/actions")
+                raise Conflict("an action about the job is under way", where=job, remedy="wait for its result: GET /v1/actions")
             if found.corrections and not labels:
                 raise Conflict(
-                    f"it was corrected by a person {found.corrections} times, and is a label",
+                    f"a person corrected the job {found.corrections} times, which makes it a label",
                     where=job,
-                    remedy="labels=delete deletes it with them",
+                    remedy="add labels=delete to delete the corrections too",
                 )
             return found
 

@@ -27,7 +27,7 @@ _NEWCOMERS = 10_000, 20, 20
 
 
 class _Lines(logging.Formatter):
-    """Our own log: one JSON object a line."""
+    """Our own log: one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {

@@ -9,7 +9,7 @@ _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 
 
 class Telemetry:
-    """One registry a service, so that tests can have many."""
+    """One registry per service, so that tests can have many."""
 
     def __init__(self) -> None:
         self.registry = r = CollectorRegistry()

@@ -4,7 +4,7 @@
         \\-> rejected   \\-> expired, from any state before the end
 
 - **Idempotent.** ``key_of`` names an action by job, attempt, group, kind and nodes; whoever decides the same proposes the
-  same key, and a store holds one record a key. ``admit`` answers two deciders that come to different actions for one attempt.
+  same key, and a store holds one record per key. ``admit`` answers two deciders that come to different actions for one attempt.
 - **One acts.** A claim hands out a lease and a fence, a number that only grows. An executor must ``start`` with its fence
   before it touches anything; an older fence is refused. A lease that lapses *before* the start is handed out anew, a few times.
   One that lapses *after* it is not: what was done nobody knows, so the action expires and a person looks. At most once, not at

@@ -80,7 +80,7 @@ class Spending:
 
 
 class Budget:
-    """Calls and tokens a job and a rolling hour. A request reserves what it may cost, and settles when that is known."""
+    """Calls and tokens per job and per rolling hour. A request reserves what it may cost, and settles when that is known."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -103,9 +103,9 @@ class Budget:
         if spent[1] + tokens > limits.tokens_per_job:
             return f"about {tokens} tokens are needed, {max(0, limits.tokens_per_job - spent[1])} are left of the job's budget"
         if self._calls >= limits.calls_per_hour:
-            return f"the budget of {limits.calls_per_hour} calls an hour is spent{self._again(now)}"
+            return f"the budget of {limits.calls_per_hour} calls per hour is spent{self._again(now)}"
         if self._tokens + tokens > limits.tokens_per_hour:
-            return f"the budget of {limits.tokens_per_hour} tokens an hour is spent{self._again(now)}"
+            return f"the budget of {limits.tokens_per_hour} tokens per hour is spent{self._again(now)}"
         spending = Spending(now, job, tokens)
         self._hour.append(spending)
         self._add(spending, 1, tokens)

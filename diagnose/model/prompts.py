@@ -235,7 +235,7 @@ def _finalized(value: Any) -> Any:
 
 
 def _rows(rows: Iterable[Mapping[str, Any]], *keys: str) -> list[str]:
-    """The filter ``rows('kind', 'pattern')``: one line a mapping, its values behind each other."""
+    """The filter ``rows('kind', 'pattern')``: one line per mapping, with its values behind each other."""
     lines = []
     for row in rows:
         for key in keys:

@@ -187,7 +187,7 @@ class Actions:
             self._tell(await self._store.awrite(lambda connection: self._decide_nodes(connection, due, now)))
 
     def _decide_nodes(self, connection: Connection, nodes: Sequence[str], now: float) -> list[tuple[int, Record]]:
-        """One decision a node and check; each looks back on those before it, so that together they keep to the limits."""
+        """One decision per node and check; each looks back on those before it, so that together they keep to the limits."""
         changed: list[tuple[int, Record]] = []
         past, whole = lately(connection, now), cluster(connection, now)
         for node in nodes[:_NODES_AT_ONCE]:
@@ -215,7 +215,9 @@ class Actions:
         def step(record: Record, now: float) -> Record:
             if not self.policy.may_approve(record.kind, who, roles):
                 raise Forbidden(
-                    f"{who!r} may not say yes to {record.kind}", where=str(action_id), remedy="see approvers in the policy"
+                    f"{who!r} may not approve {record.kind}",
+                    where=str(action_id),
+                    remedy="ask somebody whom approvers in the policy names",
                 )
             return life.approve(record, who, now, self.policy.life)
 
@@ -226,7 +228,11 @@ class Actions:
 
         def step(record: Record, now: float) -> Record:
             if not self.policy.may_approve(record.kind, who, roles):
-                raise Forbidden(f"{who!r} may not decide about {record.kind}", where=str(action_id), remedy="see approvers")
+                raise Forbidden(
+                    f"{who!r} may not decide about {record.kind}",
+                    where=str(action_id),
+                    remedy="ask somebody whom approvers in the policy names",
+                )
             return life.reject(record, who, why, now, self.policy.life)
 
         return await self._step(action_id, who, step)
@@ -237,13 +243,17 @@ class Actions:
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
             if reading.node(connection, node) is None:
-                raise Unknown("there is no such node", where=node[:80], remedy="see the nodes")
+                raise Unknown("there is no such node", where=node[:80], remedy="GET /v1/nodes lists them")
             return self._enter_node(connection, kind, node, who, why, "auto", now)
 
         changed = await self._store.awrite(work)
         self._tell(changed)
         if not changed:
-            raise Conflict(f"{kind} is under way for this node", where=node[:80], remedy="see the actions")
+            raise Conflict(
+                f"{kind} is already under way for this node",
+                where=node[:80],
+                remedy="wait for its result; GET /v1/actions lists it",
+            )
         return changed[-1][0]
 
     def _enter_node(

@@ -96,7 +96,7 @@ def _taken(said: dict[str, Any]) -> Taken:
     try:
         return Taken(said["id"], said["fence"], said["lease_until"], float(said["lease_s"]), dict(said["order"]))
     except (KeyError, TypeError, ValueError):
-        raise Unavailable("the service's answer is none that is known here: is it older?") from None
+        raise Unavailable("the answer of the service is not understood; its version may be older than this runner's") from None
 
 
 @contextlib.contextmanager

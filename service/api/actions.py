@@ -68,7 +68,7 @@ async def decision(job: JobName, service: Here, who: Reader, attempt: Number = N
 
     found = await service.store.aread(work)
     if found is None:
-        raise Unknown("nothing was decided about it", where=job, remedy="a decision is made when an attempt has failed")
+        raise Unknown("nothing was decided about this job", where=job, remedy="a decision is made when an attempt has failed")
     return found
 
 

@@ -105,5 +105,5 @@ def place(text: str | None) -> tuple[float, int] | None:
     except ValueError:
         found = float("nan"), 0
     if not 0 <= found[0] < 1e12 or not 0 <= found[1] < 1 << 62:
-        raise BadName("not a place in this list", where=text[:60], remedy="give `next` of the page before, unchanged")
+        raise BadName("this is not a place in the list", where=text[:60], remedy="give `next` of the page before, unchanged")
     return found

@@ -49,7 +49,7 @@ async def events(
 def stream(service: Service, start: int | None, job: str | None) -> StreamingResponse:
     """The events behind number ``start``, of one job or all."""
     if service.events.listeners >= _MOST:
-        raise Busy("too many listen already", remedy="try again later", retry_after_s=10)
+        raise Busy("too many clients listen for events already", remedy="try again later", retry_after_s=10)
     return StreamingResponse(_stream(service, start, job), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 

@@ -164,7 +164,7 @@ class _Records:
 
     def nothing(self) -> Iterator[Batch]:
         if self._records.total.rejected:
-            raise BadBody(f"no record could be read: {self._records.total.why}", remedy="send one JSON object a line")
+            raise BadBody(f"no record could be read: {self._records.total.why}", remedy="send one JSON object per line")
         yield self._plain.empty()
 
     @property
@@ -178,9 +178,9 @@ def _body_of(job: str, head: Head, service: Service) -> _Plain | _Records:
     if head.media_type in _RECORDS:
         return _Records(job, head, service)
     raise Unsupported(
-        f"logs do not come as {head.media_type[:60]!r} here",
+        f"logs cannot be sent as {head.media_type[:60]!r}",
         where="Content-Type",
-        remedy="send text/plain, or application/x-ndjson with one JSON object a line",
+        remedy="send text/plain, or application/x-ndjson with one JSON object per line",
     )
 
 

@@ -168,7 +168,7 @@ def page(
         raise Conflict(
             "it is not known which lines these are: the raw log begins in the middle of the source",
             where=folder.name,
-            remedy="ask by offset",
+            remedy="give offset instead of from_line",
         )
     return {
         "redacted": redact or any(line["offset"] is None for line in lines),
@@ -234,7 +234,9 @@ def _is_redacted(folder: Path, offset: int) -> bool:
 
 
 def _redacted(folder: Path, remedy: str) -> Conflict:
-    return Conflict("secrets were taken out of this log: its bytes are not where they were", where=folder.name, remedy=remedy)
+    return Conflict(
+        "secrets were removed from this log, so its bytes cannot be found by their offset", where=folder.name, remedy=remedy
+    )
 
 
 def _told(folder: Path) -> dict[str, Any] | None:

@@ -184,7 +184,7 @@ async def loki_push(request: Request, service: Here, who: Sender) -> Response:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "One JSON object a line, or an array of them. Content-Encoding may be gzip, zstd or deflate.",
+            "description": "One JSON object per line, or an array of them. Content-Encoding may be gzip, zstd or deflate.",
             "content": {
                 "application/x-ndjson": {
                     "schema": {"type": "string"},
@@ -203,7 +203,7 @@ async def records(request: Request, service: Here, who: Sender) -> Response:
     head = _head(request)
     if head.media_type not in _RECORDS:
         raise Unsupported(
-            f"records do not come as {head.media_type[:60]!r}",
+            f"records cannot be sent as {head.media_type[:60]!r}",
             where="Content-Type",
             remedy="use application/json or application/x-ndjson",
         )

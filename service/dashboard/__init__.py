@@ -2,7 +2,7 @@
 
 words charts frame          numbers and times; pictures; the template engine
 session page                who looks; what all pages need
-overview failures jobs nodes actions rules      one module a page and its details
+overview failures jobs nodes actions rules      one module per page and its details
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Page:
         """A parameter of the address as it stands; an empty one is none. Cut short it would be another, so it is refused."""
         value = self.request.query_params.get(name, "")
         if len(value) > longest:
-            raise TooLarge(f"{len(value):,} characters were given", where=name, remedy=f"Give {longest:,} at most")
+            raise TooLarge(f"{len(value):,} characters were given", where=name, remedy=f"give at most {longest:,}")
         return storable(value, name) or None
 
     def asked(self, name: str) -> str | None:

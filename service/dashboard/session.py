@@ -104,4 +104,6 @@ def check_form(request: Request, given: object) -> None:
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("the form was sent from another site", remedy="use the page itself")
     if not isinstance(given, str) or not hmac.compare_digest(given.encode(), form_word(request).encode()):
-        raise Forbidden("the form is not (any more) valid", remedy="go back, load the page again, and send it once more")
+        raise Forbidden(
+            "the form is not valid, or not valid any more", remedy="go back, load the page again, and send it once more"
+        )

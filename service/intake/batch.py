@@ -60,19 +60,21 @@ def checked(batch: Batch) -> Batch:
         raise BadName(f"{batch.rank} is not a rank", remedy="ranks count from 0")
     if batch.node is not None and not (0 < len(batch.node) <= LONGEST_NAME and batch.node.isprintable()):
         raise BadName(
-            "not the name of a node", where=batch.node[:80], remedy=f"use at most {LONGEST_NAME} printable characters"
+            "this is not the name of a node", where=batch.node[:80], remedy=f"use at most {LONGEST_NAME} printable characters"
         )
     if batch.offset is not None and not 0 <= batch.offset < 1 << 62:
         raise BadName(f"{batch.offset} is not an offset", remedy="count bytes from 0")
     if batch.key is not None and len(batch.key) > LONGEST_LABEL:
         raise BadName("the key is too long", remedy=f"use at most {LONGEST_LABEL} characters")
     if len(batch.data) > LARGEST:
-        raise TooLarge(f"a batch of {len(batch.data):,} bytes", remedy=f"send at most {LARGEST:,} bytes at once")
+        raise TooLarge(f"the batch has {len(batch.data):,} bytes", remedy=f"send at most {LARGEST:,} bytes at once")
     if len(batch.labels) > MOST_LABELS:
-        raise TooLarge(f"{len(batch.labels)} labels", where=batch.job, remedy=f"send at most {MOST_LABELS}")
+        raise TooLarge(f"the batch has {len(batch.labels)} labels", where=batch.job, remedy=f"send at most {MOST_LABELS}")
     for name, value in batch.labels.items():
         if len(name) > LONGEST_LABEL or len(value) > LONGEST_LABEL:
             raise TooLarge("a label is too long", where=name[:80], remedy=f"use at most {LONGEST_LABEL} characters")
         if not _LABEL.fullmatch(name) or not value.isprintable():
-            raise BadName("not a label", where=name, remedy="use letters, digits and _.:/- in names, printable text in values")
+            raise BadName(
+                "this is not a label", where=name, remedy="use letters, digits and _.:/- in names, printable text in values"
+            )
     return batch

@@ -102,7 +102,11 @@ class Ingest:
                 retry_after_s=_RETRY_S,
             )  # fmt: skip
         if self._jobs.queued and self._jobs.queued + size > self._settings.queue_all:
-            return Busy("the service has as much as it can hold", remedy="send again a little later", retry_after_s=_RETRY_S)
+            return Busy(
+                "the service holds as much unread log data as it may",
+                remedy="send again a little later",
+                retry_after_s=_RETRY_S,
+            )
         return None
 
     def _enter(self, attempt: LiveAttempt, batch: Batch) -> tuple[asyncio.Future[int] | None, Stream]:
@@ -112,7 +116,7 @@ class Ingest:
             raise TooLarge(
                 f"the attempt has {len(attempt.received.streams):,} sources already",
                 where=batch.source,
-                remedy="send several ranks as one source, or name sources without numbers that always grow",
+                remedy="send several ranks as one source, or give sources names without numbers that keep growing",
             )
         received = known.received if known is not None else 0
         data, offset, key = batch.data, batch.offset, 0

@@ -1,6 +1,6 @@
 """Corrections -> a labelled corpus that ``diagnose eval`` reads, as a tar file.
 
-The logs in it are the kept lines, which is what is stored: a case is a folder with one file a source, and the label's line
+The logs in it are the kept lines, which is what is stored: a case is a folder with one file per source, and the label's line
 counts in that file. Of several corrections of one attempt the last word counts.
 """
 

@@ -1,6 +1,6 @@
 """Past incidents in the service's database: an ``agent.incidents.Incidents``, by one way on both databases.
 
-Words are looked up in a table of our own, one row a word and incident: plain SQL, where SQLite and PostgreSQL have full-text
+Words are looked up in a table of our own, one row per word and incident: plain SQL, where SQLite and PostgreSQL have full-text
 indexes that rank in ways of their own. What is found is scored here anyway. Vectors are compared in NumPy, as in a file's
 store and for the same reason: a cluster has thousands of incidents, which takes milliseconds, and pgvector is not everywhere.
 """

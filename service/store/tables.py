@@ -422,7 +422,7 @@ tokens = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("hash", Text, nullable=False, unique=True),
     Column("role", Text, nullable=False),  # ingest, read, operate, admin
-    Column("quota", BigInteger),  # bytes a second; null: the service's own
+    Column("quota", BigInteger),  # bytes per second; null: the service's own
     Column("created", Double, nullable=False),
     Column("expires", Double),
     Column("revoked", Double),

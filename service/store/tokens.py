@@ -46,7 +46,7 @@ def hash_of(secret: str) -> str:
 def create(connection: Connection, name: str, role: str, *, expires: float | None = None, quota: int | None = None) -> str:
     """A new token; its secret is returned here and never again."""
     if not name or len(name) > 100 or not name.isprintable():
-        raise BadName("not a name for a token", where=name[:80], remedy="use up to 100 printable characters")
+        raise BadName("this cannot be the name of a token", where=name[:80], remedy="use up to 100 printable characters")
     if role not in ROLES:
         raise BadName(f"{role!r} is not a role", remedy=f"use one of: {', '.join(ROLES)}")
     if connection.execute(select(t.tokens.c.id).where(t.tokens.c.name == name)).first() is not None:
@@ -73,4 +73,4 @@ def revoke(connection: Connection, name: str) -> None:
         update(t.tokens).where(t.tokens.c.name == name, t.tokens.c.revoked.is_(None)).values(revoked=time.time())
     )
     if not done.rowcount:
-        raise Unknown("there is no such valid token", where=name, remedy="diagnose tokens list")
+        raise Unknown("there is no such valid token", where=name, remedy="diagnose tokens list shows them")

@@ -184,7 +184,7 @@ def test_two_seconds_worth_may_come_at_once_and_one_batch_into_debt(database: St
     known, who = loaded(database, hands), Who("kim", frozenset(), 100)
     known.spend(who, 199)
     known.spend(who, 150)  # one byte was left
-    with pytest.raises(Busy, match="100 bytes a second") as refused:
+    with pytest.raises(Busy, match="100 bytes per second") as refused:
         known.spend(who, 1)
     assert refused.value.retry_after_s == pytest.approx(1.49)
     hands.passed = 1.49

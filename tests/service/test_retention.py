@@ -443,7 +443,7 @@ def test_what_holds_a_job_since_the_sweep_found_it_holds_it(tmp_path: Path, held
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-@pytest.mark.parametrize(("held", "what"), [("correction", "is a label"), ("action", "under way")])
+@pytest.mark.parametrize(("held", "what"), [("correction", "makes it a label"), ("action", "under way")])
 def test_what_holds_a_job_since_somebody_asked_holds_it(tmp_path: Path, held: str, what: str) -> None:
     async def run() -> None:
         async with InProcess(tmp_path) as here:

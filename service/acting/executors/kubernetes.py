@@ -90,7 +90,7 @@ class Kubernetes:
         dry_run = dry_run or self._settings.dry_run
         try:
             if order.kind not in KINDS:
-                raise Problem(f"Kubernetes is not asked to {order.kind[:40]!r}")
+                raise Problem(f"the Kubernetes executor cannot carry out {order.kind[:40]!r}")
             for name in node_names(order.nodes):
                 if annotation(await self._known_node(name), ISOLATED_BY) == order.key:
                     out.append(name)
@@ -98,7 +98,7 @@ class Kubernetes:
             hosts = [await self._host(name) for name in node_names(order.avoid, MOST_AVOIDED)] if job is not None else []
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not order.nodes:
-                    raise Problem(f"{order.kind} without a node")
+                    raise Problem(f"the order {order.kind} names no node")
                 for name in node_names(order.nodes):
                     if await self._turn(order, name, done, dry_run) and name not in out:
                         out.append(name)
@@ -190,7 +190,7 @@ class Kubernetes:
         different = {uid(job.seen): job for job in top if job.seen is not None}
         if len(different) > 1:
             several = " and ".join(job.shown for job in different.values())
-            raise Problem(f"{several} go by one name: say which with the label kind")
+            raise Problem(f"{several} have the same name; say which one is meant with the label kind")
         job = next(iter(different.values()))
         children = tuple(
             str(at(one, "name"))
@@ -211,7 +211,7 @@ class Kubernetes:
         if not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
             raise Problem(f"{(order.job or '')[:80]!r} is not the name of a job in a namespace, as ml.llama-7b is")
         if self._settings.namespaces and namespace not in self._settings.namespaces:
-            raise Problem(f"jobs of namespace {namespace} are not ours to restart: see namespaces")
+            raise Problem(f"jobs of namespace {namespace} may not be restarted; the option namespaces does not list it")
         return namespace, name
 
     async def _topmost(self, job: _Job, served: dict[str, list[str]]) -> _Job:
@@ -257,7 +257,7 @@ class Kubernetes:
             return
         begun = suspended is not None and off  # by this order, or by one that was cut off; what was let go is nobody's
         if at(seen, "metadata", "deletionTimestamp") is not None:
-            raise Problem(f"{job.shown} is being deleted by somebody: not started again")
+            raise Problem(f"{job.shown} is being deleted by somebody else, and was not started again")
         since = None if begun or order.attempt is None else _since(seen, order.attempt)
         if since is not None:
             done.append(f"{job.shown} was restarted since: {since}")
@@ -351,7 +351,7 @@ class Kubernetes:
         if seen is None or uid(seen) != uid(job.seen or {}) or at(seen, "metadata", "deletionTimestamp") is not None:
             if noted is not None:  # ours, not that of another executor
                 await self._drop_note(order)
-            raise Problem(f"{job.shown} was deleted by somebody: not started again")
+            raise Problem(f"{job.shown} was deleted by somebody else, and was not started again")
         return seen
 
     async def _accepted(self, order: Order, job: _Job, seen: Object, hosts: Sequence[str]) -> Object:
@@ -416,7 +416,7 @@ class Kubernetes:
 
     def _same(self, job: _Job, seen: Object, mine: str) -> None:
         if uid(seen) != mine:
-            raise Problem(f"{job.shown} was made anew by somebody")
+            raise Problem(f"{job.shown} was created again by somebody else")
 
     # --- the note about a restart under way
 
@@ -554,5 +554,5 @@ def _noted(note: Object) -> _Job:
         data = {**data, "is": json.loads(data.get("manifest", ""))}
     kind = next((one for one in jobs.KINDS if (one.name, one.group) == (data.get("kind"), data.get("group"))), None)
     if kind is None or not {"version", "namespace", "name", "uid", "is"} <= data.keys():
-        raise Problem(f"the note {at(note, 'metadata', 'name')} about a restart is spoilt: look at it, and delete it")
+        raise Problem(f"the note {at(note, 'metadata', 'name')} about a restart cannot be read; look at it, and delete it")
     return _Job(kind, kind.place(data["version"], data["namespace"], data["name"]), None, note)

@@ -158,7 +158,7 @@ class Slurm:
         out: list[str] = []
         try:
             if order.kind not in KINDS:
-                raise Problem(f"Slurm is not asked to {order.kind[:40]!r}")
+                raise Problem(f"the Slurm executor cannot carry out {order.kind[:40]!r}")
             nodes = [await self._known_node(name) for name in node_names(order.nodes)]
             if order.kind in TAKES_OUT:
                 out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
@@ -166,7 +166,7 @@ class Slurm:
             avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not nodes:
-                    raise Problem(f"{order.kind} without a node")
+                    raise Problem(f"the order {order.kind} names no node")
                 for node in nodes:
                     await self._turn(order, node, done, dry_run)
                     if order.kind in TAKES_OUT and not node.drained and not dry_run:
@@ -218,7 +218,7 @@ class Slurm:
         if job is None:
             raise Problem(f"Slurm knows no job {name} any more: submit it again, and see MinJobAge in slurm.conf")
         if "CANCELLED" in job.states:
-            raise Problem(f"job {name} was cancelled by somebody: not started again")
+            raise Problem(f"job {name} was cancelled by somebody else, and was not started again")
         return job
 
     async def _restart_as_it_is(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:

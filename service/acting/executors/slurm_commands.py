@@ -1,6 +1,6 @@
 """Slurm by its command line: ``scontrol`` and ``scancel``, started directly, bounded in time and output.
 
-Each argument is a value of ours or a name that was checked; there is no shell. A job's fields are read a line each, because a
+Each argument is a value of ours or a name that was checked; there is no shell. A job's fields are read one per line, because a
 job's name may hold anything that looks like a field.
 """
 

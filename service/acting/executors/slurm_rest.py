@@ -133,7 +133,8 @@ class Rest:
         paths = document.get("paths") if isinstance(document, dict) else None
         if not isinstance(paths, dict):
             raise Problem(
-                f"{self._server.shown}/openapi/v3 is no API document ({answer.status}): is it slurmrestd?", may_retry=True
+                f"{self._server.shown}/openapi/v3 is not an API document ({answer.status}); check that it is slurmrestd",
+                may_retry=True,
             )
         for version in VERSIONS:
             if any(str(path).startswith(f"/slurm/{version}/job/") for path in paths):

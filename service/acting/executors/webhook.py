@@ -66,7 +66,7 @@ class Webhook:
     async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
         try:
             if order.kind not in KINDS:
-                raise Problem(f"a webhook is not asked to {order.kind[:40]!r}")
+                raise Problem(f"a webhook cannot carry out {order.kind[:40]!r}")
             if dry_run:  # nobody knows whether the other side would look at a word that says so
                 return Outcome("succeeded", f"would have: posted {order.kind} to {shown(self._url)}")
             return self._outcome(await self._post(order))

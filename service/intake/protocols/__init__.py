@@ -1,4 +1,4 @@
-"""The ways logs arrive: one module a protocol, pure functions from a request to batches.
+"""The ways logs arrive: one module per protocol, pure functions from a request to batches.
 
     requests encodings          what a request says of itself; bodies unpacked, within bounds
     identity gathering          whose line is it (rules/identity.yaml); lines of one owner become one batch

@@ -134,7 +134,7 @@ def unpacker(content_encoding: str) -> Unpacker:
             return _Zstd()
         case other:
             raise Unsupported(
-                f"bodies cannot be unpacked from {other[:40]!r}",
+                f"bodies cannot be decompressed from {other[:40]!r}",
                 where="Content-Encoding",
                 remedy="use gzip, zstd, deflate or none",
             )

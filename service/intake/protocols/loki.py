@@ -35,7 +35,7 @@ def decode(head: Head, body: bytes, identities: Identities) -> Decoded:
             _decode_json(body, gathering, identities)
         case other:
             raise Unsupported(
-                f"pushes do not come as {other[:60]!r}",
+                f"pushes cannot be sent as {other[:60]!r}",
                 where="Content-Type",
                 remedy="use application/x-protobuf or application/json",
             )
@@ -184,5 +184,6 @@ def _json_entry(value: Any) -> tuple[str, dict[str, Any]]:
 
 def _not_it(what: str) -> BadBody:
     return BadBody(
-        f"{what} is not what a push has there", remedy='send {"streams": [{"stream": {...}, "values": [["ns", "line"]]}]}'
+        f"{what} does not have the form that a push needs",
+        remedy='send {"streams": [{"stream": {...}, "values": [["ns", "line"]]}]}',
     )

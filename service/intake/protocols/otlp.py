@@ -33,7 +33,9 @@ def decode(head: Head, body: bytes, identities: Identities) -> Decoded:
         case "application/json":
             _decode_json(body, gathering, identities)
         case other:
-            raise Unsupported(f"logs do not come as {other[:60]!r}", where="Content-Type", remedy=f"use {PROTOBUF} or {JSON}")
+            raise Unsupported(
+                f"logs cannot be sent as {other[:60]!r}", where="Content-Type", remedy=f"use {PROTOBUF} or {JSON}"
+            )
     return gathering.end(digest(body))
 
 
@@ -224,4 +226,6 @@ def _whole(value: str | int) -> int:
 
 
 def _not_it(what: str) -> BadBody:
-    return BadBody(f"{what} is not what an ExportLogsServiceRequest has there", remedy="send OTLP/HTTP logs, version 1")
+    return BadBody(
+        f"{what} does not have the form that an ExportLogsServiceRequest needs", remedy="send OTLP/HTTP logs, version 1"
+    )

@@ -1,4 +1,4 @@
-"""JSON records: what the HTTP outputs of Fluent Bit, Vector, syslog-ng and rsyslog send. One object a line, or an array.
+"""JSON records: what the HTTP outputs of Fluent Bit, Vector, syslog-ng and rsyslog send. One object per line, or an array.
 
 The line is one of the fields that ``rules/identity.yaml`` lists under ``text``; a record without any is kept as JSON. The
 other fields tell whose it is.
@@ -122,7 +122,7 @@ def parsed(body: bytes) -> Any:
     except RecursionError:
         raise BadBody("the JSON is nested too deeply", remedy="send flat records") from None
     except ValueError as error:
-        raise BadBody(f"not JSON: {error}", remedy="send one JSON object a line, or an array of them") from None
+        raise BadBody(f"not JSON: {error}", remedy="send one JSON object per line, or an array of them") from None
 
 
 def line_of(record: Mapping[str, Any], identities: Identities) -> tuple[bytes, bool]:

@@ -639,8 +639,8 @@ def test_tokens_of_a_job_are_bounded_by_what_an_answer_may_cost(endpoint: Endpoi
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ({"calls_per_hour": 2}, "the budget of 2 calls an hour is spent; some is free again in 3600 s"),
-        ({"tokens_per_hour": 1100}, "the budget of 1100 tokens an hour is spent; some is free again in 3600 s"),
+        ({"calls_per_hour": 2}, "the budget of 2 calls per hour is spent; some is free again in 3600 s"),
+        ({"tokens_per_hour": 1100}, "the budget of 1100 tokens per hour is spent; some is free again in 3600 s"),
     ],
     ids=["calls", "tokens"],
 )

@@ -652,7 +652,7 @@ def test_two_jobs_of_one_name_are_told_apart_by_the_label(cluster: Cluster) -> N
     told = cluster.carry_out(restart(labels={"kind": "pytorchjob-controller"}))
 
     assert (outcome.state, outcome.may_retry) == ("failed", False)
-    assert "PyTorchJob ml/llama and Job ml/llama go by one name" in outcome.what
+    assert "PyTorchJob ml/llama and Job ml/llama have the same name" in outcome.what
     assert told.what == "deleted PyTorchJob ml/llama and made it anew"
     assert uid(cluster.there(f"{JOBS}/llama")) == uid(plain)
     assert uid(cluster.there(f"{PYTORCH}/llama")) != uid(torch)
@@ -715,8 +715,8 @@ def test_a_jobset_that_restarted_itself_is_left_alone(cluster: Cluster) -> None:
     [
         ("ml.gone", {}, "knows no job gone in namespace ml any more"),
         ("llama", {}, "is not the name of a job in a namespace"),
-        ("other.llama", {}, "jobs of namespace other are not ours"),
-        ("llama", {"namespace": "other"}, "jobs of namespace other are not ours"),
+        ("other.llama", {}, "jobs of namespace other may not be restarted"),
+        ("llama", {"namespace": "other"}, "jobs of namespace other may not be restarted"),
         ("ml.../../nodes/gpu-1", {}, "is not the name of a job"),
         ("ml.llama?x=1", {}, "is not the name of a job"),
         ("ML.llama", {}, "is not the name of a job"),
@@ -1185,7 +1185,7 @@ def test_a_note_that_was_spoilt_is_said(fake: tuple[Cluster, Fake]) -> None:
     outcome = cluster.carry_out(restart())
 
     assert (outcome.state, outcome.may_retry) == ("failed", False)
-    assert f"the note {name} about a restart is spoilt" in outcome.what
+    assert f"the note {name} about a restart cannot be read" in outcome.what
 
 
 def test_two_executors_at_once_make_one_job(fake: tuple[Cluster, Fake]) -> None:
