@@ -1,8 +1,8 @@
 """Sends signed webhooks. A delivery is repeated until it arrives or one day has passed.
 
-Nothing waits for a delivery. What is to be told follows from the audit trail, and one task per receiver sends it. A receiver that
-does not answer is left alone for longer each time; the others do not notice. A delivery that was under way when the service was
-killed is sent again, under the same id: at least once.
+Nothing waits for a delivery. What is to be told follows from the audit trail, and one task per receiver sends it. If a receiver
+does not answer, it is left alone for longer each time, and the others do not notice. A delivery that was under way when the
+service was killed is sent again, under the same id: at least once.
 """
 
 from __future__ import annotations
