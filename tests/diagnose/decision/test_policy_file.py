@@ -141,7 +141,7 @@ classes:
         pytest.param("classes: {a: b}", 1, "is no list", id="a-table-for-a-list"),
         pytest.param("limits: {nodes_at_once: [1]}", 1, "['1'] is no whole number", id="a-list-for-a-number"),
         pytest.param("mode: auto\nmode: observe", 2, "the key 'mode' is there twice", id="twice"),
-        pytest.param("[]", None, "a policy is a mapping", id="no-mapping"),
+        pytest.param("[]", None, "a policy must be a mapping", id="no-mapping"),
     ],
 )
 def test_what_is_wrong_with_a_site_file_is_said_with_its_line(tmp_path: Path, text: str, line: int | None, said: str) -> None:

@@ -42,7 +42,7 @@ def test_yaml_words_stay_words() -> None:
         ("rules: 3\n", "f.yaml", "a list called rules", "docs/rules.md"),
         ("rules:\n  - id: a\n    id: b\n", "f.yaml:3", "'id' is there twice", "keep one"),
         ("rules:\n  - id: a\n    kind: debug\n    pattern: x\n    examples:\n      matches:\n        - [1]\n", "f.yaml:7",
-         "an example is a line", "quote it"),
+         "an example must be a line", "quote it"),
         ("rules:\n  - id: \"a\\0\x07\"\n", "f.yaml", "not valid YAML", "UTF-8"),
     ],
 )  # fmt: skip

@@ -116,7 +116,7 @@ def test_a_folder_gives_its_logs_in_the_order_of_their_numbers(tmp_path: Path) -
     [
         (lambda path: None, "no such file or folder"),
         (lambda path: path.write_bytes(b""), "the file is empty"),
-        (lambda path: path.mkdir(), "holds no logs"),
+        (lambda path: path.mkdir(), "has no logs"),
     ],
 )
 def test_a_path_without_a_log_says_why(tmp_path: Path, make: object, what: str) -> None:

@@ -1284,7 +1284,7 @@ def test_the_file_of_executors_names_a_cluster(fake: tuple[Cluster, Fake], tmp_p
         (", url: 'https://kubernetes.example'", "token_file"),
         (", url: 'http://kubernetes.example', token_file: t", "plain HTTP"),
         (", url: 'https://kubernetes.example', token: abc", "secrets do not stand in this file"),
-        (", namespaces: [ml]", "no pod of a cluster"),
+        (", namespaces: [ml]", "does not run in a pod"),
     ],
 )
 def test_a_mistake_in_the_file_is_said_with_its_line(
