@@ -372,9 +372,16 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
 
 def _isolated(label: Label, nodes: Sequence[str]) -> tuple[int, int]:
     """How many of the nodes that would be isolated are to be, and how many are not."""
-    named = _HOST.findall(label.where) if label.action == "isolate_and_restart" else []
+    if label.action != "isolate_and_restart":
+        return 0, len(nodes)
+    named = [word for word in re.split(r"[\s,]+", _GPU.sub(" ", _RANKS.sub(" ", label.where))) if word not in _NO_NAMES]
+    if not named:
+        return len(nodes), 0  # the label names a GPU or a rank: its node is not known to it
     right = sum(any(_same_node(node, one) for one in named) for node in nodes)
     return right, len(nodes) - right
+
+
+_NO_NAMES = {"", "-", "and", "GPU", "GPUs", "rank", "ranks", "local", "node", "nodes", "all"}
 
 
 def _placed(label: Label, found: tuple[str, int] | None, sources: Sequence[Source]) -> tuple[bool, bool]:

@@ -90,7 +90,8 @@ def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
     assert root is not None
     of_network = root.layer == shipped_taxonomy().depth("network")
     said = captures(root.rule, root.event.body)
-    two_ended = of_network and (any(said.get(name) for name in ("peer", "host")) or len(finding.own_nodes) > 1)
+    other_end = any(said.get(name) for name in ("peer", "host")) or len(finding.nodes) > len(finding.own_nodes)
+    two_ended = of_network and (other_end or len(finding.own_nodes) > 1)
     if two_ended and finding.step is None and finding.attempt == 1:
         return "fix_config", "Two nodes did not reach each other before the first step: check how they are connected first.", []
     if two_ended or (of_network and root.symptom):

@@ -20,7 +20,7 @@ from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis
-from diagnose.diagnosis.likeness import CALM, Likeness, bullet, is_warning, level, likeness, listed, takes_back
+from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, likeness, listed, set_aside, takes_back
 from diagnose.diagnosis.tracebacks import Traceback, assemble
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import Taxonomy, shipped_taxonomy
@@ -55,6 +55,7 @@ _CUT_LINES = 4
 _LINE_CANDIDATES = 64
 """of lines that no rule knows, so many at each end"""
 _TRANSPORT_LEAST, _TRANSPORT_SHARE = 10, 0.95
+_TRANSPORT_SAMPLE, _TRANSPORT_SAMPLED = 50, 0.8
 
 
 @dataclass(slots=True)
@@ -98,14 +99,11 @@ class _Reading:
         # The message of an exception goes on for a few lines.
         explained = {(one.event.line + more, one.reason) for one in raised for more in (1, 2, 3)}
         heard = []
-        listing = -_LIST_LINES
-        for event in events:
+        for number, event in enumerate(events):
             if event.order in claimed or event.rule == NOTABLE:
                 continue
             body = event.body
-            if listed(body):
-                listing = event.line
-            possible = event.line - listing < _LIST_LINES and event.line != listing and bullet(body)
+            possible = bullet(body) and self._in_a_list(events, number)
             rule = self.evidence.rule(event)
             if rule is not None and rule.reason == "healthy":
                 self.found.well.append(event)
@@ -121,6 +119,12 @@ class _Reading:
             heard if len(heard) <= 2 * _LINE_CANDIDATES else heard[:_LINE_CANDIDATES] + heard[-_LINE_CANDIDATES:]
         )
 
+    def _in_a_list(self, events: Sequence[Event], number: int) -> bool:
+        """Whether a line shortly before says that possibilities follow."""
+        line = events[number].line
+        back = events[max(0, number - _LIST_LINES) : number]
+        return any(line - event.line < _LIST_LINES and listed(event.body) for event in back)
+
     def _judged(self, event: Event) -> bool:
         rule = self.evidence.rule(event)
         return rule is not None and rule.severity != "warning"
@@ -131,9 +135,7 @@ class _Reading:
         """What a rule knows the line as."""
         reason = rule.reason or "unknown"
         one = self._of_rule(event, rule)
-        one.like = set_aside(likeness(event.text, event.body), transport)
-        if possible:
-            one.like = one.like._replace(listed=1)
+        one.transport, one.possible = transport, possible
         if is_warning(event.body):
             one.ignored = True  # an interpreter warns and goes on: that is never why a program ended
         elif rule.severity == "warning" and not rule.symptom and self.taxonomy.has(reason, "nameless"):
@@ -146,17 +148,15 @@ class _Reading:
         ):
             # A logger that merely warns of an exception has caught it; as the last word it may be all that is left.
             one.handled, one.ignored = True, takes_back(event.body)
-        elif self._of_fabric(rule, one.like, event):
+        elif self._of_fabric(rule, one):
             # The words of one layer in the mouth of another.
             one.reason, one.layer, one.rule = "network_error", self.taxonomy.depth("network"), None
             one.fatal = False
         return one
 
-    def _of_fabric(self, rule: Rule, like: Likeness, event: Event) -> bool:
-        known = (
-            rule.layer in _ABOVE_FABRIC and not rule.symptom and rule.severity != "warning" and not like.soft and not like.info
-        )
-        return known and _FABRIC.search(event.body[:200]) is not None
+    def _of_fabric(self, rule: Rule, one: Hypothesis) -> bool:
+        above = rule.layer in _ABOVE_FABRIC and not rule.symptom and rule.severity != "warning"
+        return above and _FABRIC.search(one.event.body[:200]) is not None and not one.like.soft and not one.like.info
 
     def _of_rule(self, event: Event, rule: Rule) -> Hypothesis:
         return Hypothesis(
@@ -174,7 +174,7 @@ class _Reading:
         layer = self.taxonomy.depth("user")
         ignored = is_warning(event.body)
         return Hypothesis(
-            event, None, "unknown", layer, False, False, moment=moment_of(event), kind="line", like=sound, ignored=ignored
+            event, None, "unknown", layer, False, False, moment=moment_of(event), kind="line", sound=sound, ignored=ignored
         )
 
     # --- tracebacks ------------------------------------------------------------------------------------------------------
@@ -300,6 +300,9 @@ def transport_level(events: Sequence[Event], log: Compression) -> str | None:
     """The level that every line of a source carries: it is that of what passed the lines on, and says nothing of any."""
     if len(events) < _TRANSPORT_LEAST:
         return None
+    some = events[:: max(1, len(events) // _TRANSPORT_SAMPLE)]
+    if Counter(level(event.text) for event in some).most_common(1)[0][1] < _TRANSPORT_SAMPLED * len(some):
+        return None  # most sources are told so at once
     counts = Counter(level(event.text) for event in events)
     most, count = counts.most_common(1)[0]
     if most is None or count < _TRANSPORT_SHARE * len(events):
@@ -309,14 +312,6 @@ def transport_level(events: Sequence[Event], log: Compression) -> str | None:
     if progress.first:  # what was dropped as regular carries it too
         return most if level(progress.first.decode("utf-8", "replace")) == most else None
     return most if 2 * count >= log.lines_of(source) else None
-
-
-def set_aside(sound: Likeness, transport: str | None) -> Likeness:
-    """How a line sounds without the level that all its source's lines carry."""
-    if transport is None:
-        return sound
-    rest = sound._replace(**{transport: 0})
-    return rest if rest.sounds else CALM
 
 
 @functools.lru_cache(4096)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from diagnose.diagnosis.detectors.course import Anomaly
 from diagnose.diagnosis.evidence import Event, normal
-from diagnose.diagnosis.likeness import CALM, Likeness
+from diagnose.diagnosis.likeness import CALM, Likeness, leaves, likeness, set_aside
 from diagnose.diagnosis.tracebacks import Traceback
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
@@ -48,7 +48,12 @@ class Hypothesis:
     graver: Hypothesis | None = None
     """what it came to; its action counts"""
     kind: Kind = "rule"
-    like: Likeness = CALM
+    transport: str | None = None
+    """the level that every line of its source carries"""
+    possible: bool = False
+    """it stands in a list of possibilities"""
+    sound: Likeness | None = None
+    """how its line sounds, once that was asked"""
     signals: dict[str, float] = field(default_factory=dict)
     """what speaks for it and against it, each from 0 to 1"""
     relations: list[Relation] = field(default_factory=list)
@@ -64,12 +69,22 @@ class Hypothesis:
         return own or shipped_taxonomy().category_of[self.reason]
 
     @property
+    def like(self) -> Likeness:
+        """How its line sounds. (It takes long to say, and most lines are never asked.)"""
+        if self.sound is None:
+            line = self.kind in ("rule", "line")
+            self.sound = set_aside(likeness(self.event.text, self.event.body), self.transport) if line else CALM
+            if self.possible:
+                self.sound = self.sound._replace(listed=1)
+        return self.sound
+
+    @property
     def ends_process(self) -> bool:
         """Whether it says that a process, or the job, came to its end."""
         if self.traceback is not None:
             return not self.handled and not self.ignored and self.traceback.from_top
         if self.kind == "line":
-            return bool(self.like.exit)
+            return leaves(self.event.body)
         taxonomy = shipped_taxonomy()
         by_scheduler = self.rule is not None and self.rule.layer == "scheduler" and not self.handled
         return by_scheduler or taxonomy.has(self.reason, "kills") or (self.symptom and taxonomy.has(self.reason, "nameless"))

@@ -136,9 +136,9 @@ def likeness(text: str, body: str) -> Likeness:
     fatal = _FATAL_LEVEL.search(head) is not None
     error = not fatal and _ERROR_LEVEL.search(head) is not None
     exception = _EXCEPTION.search(body) is not None
-    leaves = _leaves(body)
+    exit_ = leaves(body)
     words = _WORDS.search(body) is not None
-    if not (fatal or error or exception or leaves or words):
+    if not (fatal or error or exception or exit_ or words):
         return CALM
     soft = not fatal and not error and _WARN_LEVEL.search(head) is not None
     info = not fatal and not error and not soft and _INFO_LEVEL.search(head) is not None
@@ -151,7 +151,7 @@ def likeness(text: str, body: str) -> Likeness:
         int(soft),
         int(info),
         int(exception),
-        int(leaves),
+        int(exit_),
         int(words),
         int(grave),
         int(listed(body)),
@@ -159,6 +159,14 @@ def likeness(text: str, body: str) -> Likeness:
         int(is_warning(body)),
         int(_QUOTED.match(body) is not None),
     )
+
+
+def set_aside(sound: Likeness, transport: str | None) -> Likeness:
+    """How a line sounds without the level that all its source's lines carry."""
+    if transport is None:
+        return sound
+    rest = sound._replace(**{transport: 0})
+    return rest if rest.sounds else CALM
 
 
 def level(text: str) -> str | None:
@@ -193,7 +201,8 @@ def bullet(body: str) -> bool:
     return _BULLET.match(body) is not None
 
 
-def _leaves(body: str) -> bool:
+def leaves(body: str) -> bool:
+    """Whether the line tells of an exit status other than 0, or of a signal."""
     found = _EXIT.search(body)
     while found is not None:
         code = found["code"]

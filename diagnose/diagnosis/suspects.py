@@ -78,7 +78,7 @@ def suspects(
         found.ranks = _lagging(faults, evidence) or _silent(found.ranks) or found.ranks
     if not found.nodes and root.layer <= depth["scheduler"] and topology.described_node:
         found.nodes = [topology.described_node]
-    own = list(found.nodes)
+    own = [node for node in found.nodes if not _ADDRESS.fullmatch(node) or root.layer != depth["network"]]
     _around(found, [root, *alike[:4]], evidence, root.layer, depth)
     found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
     found.sort()

@@ -17,7 +17,6 @@ from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, sort_of
-from diagnose.diagnosis.likeness import CALM
 from diagnose.diagnosis.topology import numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import clock, origin
@@ -561,7 +560,6 @@ class Weighing:
             False,
             False,
             kind="healthy",
-            like=CALM,
         )
         signals = nothing.signals
         signals["nothing_failed"] = 1.0
