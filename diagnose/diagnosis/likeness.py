@@ -41,13 +41,12 @@ _EXCEPTION = re.compile(
     r"|\bUnhandled (?:exception|rejection)|Uncaught "
 )
 _EXIT = re.compile(
-    r"(?i)\b(?:exit(?:ed|ing|s)?|exit[ _-]?(?:code|status|value)|return(?:ed)?[ _-]?(?:code|status|value)"
-    r"|failed|ended"
-    r"|terminated|finished)\b(?:[ _](?:with|on|by|code|status|is|was|value|non-zero|error|return|exit|abnormally|due to))*"
+    r"(?i)\b(?:exit(?:ed|ing|s)?|(?:exit|return(?:ed)?)[ _-]?(?:code|status|value)"
+    r"|(?:failed|ended|terminated|finished)(?:[ _](?:with|on|by|non-zero|error|return|exit|abnormally|due to))*"
+    r"[ _](?:code|status|value|signal))\b(?:[ _](?:with|on|by|code|status|is|was|value|non-zero|error|return|exit))*"
     r"[ :=('\"]{1,4}(?P<code>-?\d{1,3})(?![\d.%/:x-])"
-    r"|\b(?:killed|terminated|died|crashed|exited|ended|caught|received) (?:by|with|on|due to"
-    r"|from)? ?(?:<?Signals?\.?|signal|SIG)"
-    r"[ :=#]?(?P<signal>\w+)|\bnon-?zero exit\b|\bexited abnormally\b"
+    r"|\b(?:killed|terminated|died|crashed|exited|ended|caught|received) (?:by|with|on|due to|from)? ?"
+    r"(?:<?Signals?\.?|signal|SIG)[ :=#]?(?P<signal>\w+)|\bnon-?zero exit\b|\bexited abnormally\b"
 )
 _WORDS = re.compile(
     r"(?i)\b(?:error|errors|fail(?:s|ed|ure|ures|ing)?|fatal(?:ly)?|abort(?:s|ed|ing)?|kill(?:ed|ing)|crash(?:ed|es|ing)?|cannot|can't"

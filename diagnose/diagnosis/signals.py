@@ -27,7 +27,7 @@ SIGNALS: Final = (
     # What kind of statement it is.
     Signal("raised", 5.0, "an exception ended the process: nobody caught it"),
     Signal("shown", 3.0, "a traceback shows where it was raised"),
-    Signal("unfinished", 1.5, "the log ends in the middle of a traceback"),
+    Signal("unfinished", 3.5, "the log ends in the middle of a traceback"),
     Signal("fatal", 5.0, "a rule knows the line as the end of a process"),
     Signal("noted", 3.0, "a rule knows the line as an error"),
     Signal("warned", -1.0, "a rule knows the line as a warning, which mostly does no harm"),
@@ -83,7 +83,7 @@ SIGNALS: Final = (
     Signal("by_silence", -4.0, "the job had stood still before it was ended"),
     Signal("by_better", -2.0, "another line says the same better"),
     Signal("again", -2.5, "an earlier line says as much"),
-    Signal("by_known", -1.5, "a line that rules know stands beside it"),
+    Signal("by_known", -3.0, "a line that rules know stands beside it"),
     Signal("by_killed", -2.0, "a process had been killed: its peers notice it sooner than its launcher"),
     # That nothing failed.
     Signal("nothing_failed", 1.0, "most logs that show no failure are of jobs that have none"),

@@ -256,3 +256,19 @@ def test_confidence_rises_with_the_odds_within_a_kind() -> None:
     said = [calibration.confidence(p, "line") for p in (0.1, 0.5, 0.9, 1.0)]
     assert said == sorted(said)
     assert said[-1] <= 0.98
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        ("job ended with exit code 3", True),
+        ("worker 7 exited with status 137", True),
+        ("main: return code = 2", True),
+        ("process 4711 was killed by signal 9", True),
+        ("exited with code 0", False),
+        ("They ended with 90 - 27 = 63 muffins", False),
+        ("finished 45 of 90 files", False),
+    ],
+)
+def test_an_exit_status_is_one_that_a_program_gave(line: str, ends: bool) -> None:
+    assert likeness(line, line).exit == int(ends)
