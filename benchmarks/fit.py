@@ -8,6 +8,10 @@ What is printed is made with weights that were fitted without the source of the 
 repository, or whose files are of one family, are left out together. The confidence is fitted on those answers, not on
 those of the final weights.
 
+Each log counts twice: as it is, and (for less) with the failure rules switched off that match in it, as a log of software
+that nobody wrote rules for. Without that, the weights would not learn what generic words are worth, and confidence not how
+often they are right.
+
     python -m benchmarks.fit fixtures ../shared/corpus/cases ../shared/corpus/whole          # fit and write rules/weights.json
     python -m benchmarks.fit --check fixtures ../shared/corpus/cases                         # only print
 """
@@ -27,14 +31,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.measure import ROOT
+from benchmarks.unknown import without_rules
 from diagnose.accuracy import Label, job_of, labels, placed
 from diagnose.diagnosis.calibration import KINDS, Calibration, log_odds
 from diagnose.diagnosis.candidates import candidates
+from diagnose.diagnosis.evidence import Evidence
 from diagnose.diagnosis.explain import answer_kind, by_reason, said_reason
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.signals import SIGNALS
 from diagnose.diagnosis.weighing import Weighing
 from diagnose.diagnosis.weights import Weights, spread
+from diagnose.job import Job
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import Matcher
 
@@ -49,6 +56,8 @@ _ROUNDS = 1500
 _RATE = 0.15
 _FIXTURES = 0.3
 """what a log of our own making counts: it shows what rules were written for"""
+_UNKNOWN = 0.25
+"""what a log counts whose rules are switched off: most software that is met is known"""
 _CALIBRATION_RIDGE = 0.5
 _REPOSITORY = re.compile(r"\b([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?=[\s:,;@]|$)")
 _INDEX = re.compile(r"(?:index|file) id (\d+)")
@@ -64,6 +73,8 @@ class Choice:
     weighed: list[Hypothesis]
     signals: Numbers
     right: npt.NDArray[np.bool_]
+    known: bool = True
+    """its rules are switched on"""
 
 
 def group_of(label: Label) -> str:
@@ -78,13 +89,18 @@ def choices(corpus: Path, matcher: Matcher) -> Iterator[Choice]:
         if "AMBIGUOUS" in label.note:
             continue
         job = job_of(corpus, label, matcher)
-        evidence = job.evidence()
-        weighed = Weighing(candidates(evidence, job.compression), evidence, job.compression).weigh()
-        signals = np.array([[one.signals.get(name, 0.0) for name in NAMES] for one in weighed])
-        right = _right(label, weighed, job.sources)
         weight = _FIXTURES if "fixtures" in str(corpus) else 1.0
-        yield Choice(label, group_of(label), weight, weighed, signals, right)
+        yield _choice(label, job, job.evidence(), weight, known=True)
+        evidence = job.evidence()
+        if without_rules(evidence):
+            yield _choice(label, job, evidence, _UNKNOWN * weight, known=False)
         job.compression.kept.close()
+
+
+def _choice(label: Label, job: Job, evidence: Evidence, weight: float, *, known: bool) -> Choice:
+    weighed = Weighing(candidates(evidence, job.compression), evidence, job.compression).weigh()
+    signals = np.array([[one.signals.get(name, 0.0) for name in NAMES] for one in weighed])
+    return Choice(label, group_of(label), weight, weighed, signals, _right(label, weighed, job.sources), known)
 
 
 def _right(label: Label, weighed: Sequence[Hypothesis], sources: Sequence[object]) -> npt.NDArray[np.bool_]:
@@ -197,11 +213,16 @@ def calibrate(found: Sequence[Answer]) -> Calibration:
 
 def told(found: Sequence[Answer], calibration: Calibration) -> str:
     """How the answers came out, as text."""
-    real = [one for one in found if one.choice.weight == 1.0]
-    rows = [(calibration.confidence(one.probability, one.kind), one.right) for one in real if one.reason != "unknown"]
-    lined = [one for one in real if one.line is not None]
-    failed = [one for one in real if one.choice.label.reason != "healthy"]
-    well = [one for one in real if one.choice.label.reason == "healthy"]
+    real = [one for one in found if one.choice.known and one.choice.weight == 1.0]
+    unknown = [one for one in found if not one.choice.known]
+    return _told("without the log's source", real, calibration) + "\n" + _told("and without its rules", unknown, calibration)
+
+
+def _told(what: str, found: Sequence[Answer], calibration: Calibration) -> str:
+    rows = [(calibration.confidence(one.probability, one.kind), one.right) for one in found if one.reason != "unknown"]
+    lined = [one for one in found if one.line is not None]
+    failed = [one for one in found if one.choice.label.reason != "healthy"]
+    well = [one for one in found if one.choice.label.reason == "healthy"]
     sure = [right for confidence, right in rows if confidence >= 0.9]
     error = 0.0
     bins = []
@@ -213,8 +234,8 @@ def told(found: Sequence[Answer], calibration: Calibration) -> str:
             bins.append(f"  {low:.1f} to {low + 0.1:.1f}: {len(inside):4} logs, said {said:.2f}, right {was:.2f}")
     return "\n".join(
         [
-            f"without the log's source: {len(real)} logs of {len({one.choice.group for one in real})} sources",
-            f"  reason right {_share(real, 'right')}, in the first two {_share(real, 'second')}, line {_share(lined, 'line')}",
+            f"{what}: {len(found)} logs of {len({one.choice.group for one in found})} sources",
+            f"  reason right {_share(found, 'right')}, in the first two {_share(found, 'second')}, line {_share(lined, 'line')}",
             f"  failures called healthy {sum(one.missed for one in failed)} of {len(failed)},"
             f" alarms {sum(not one.right for one in well)} of {len(well)}",
             f"  said 0.9 or more: {len(sure)}, right {100 * sum(sure) / max(1, len(sure)):.1f} %;"

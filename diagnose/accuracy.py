@@ -374,7 +374,7 @@ def _isolated(label: Label, nodes: Sequence[str]) -> tuple[int, int]:
     """How many of the nodes that would be isolated are to be, and how many are not."""
     if label.action != "isolate_and_restart":
         return 0, len(nodes)
-    named = [word for word in re.split(r"[\s,]+", _GPU.sub(" ", _RANKS.sub(" ", label.where))) if word not in _NO_NAMES]
+    named = [word for word in re.split(r"[\s,;]+", _GPU.sub(" ", _RANKS.sub(" ", label.where))) if word not in _NO_NAMES]
     if not named:
         return len(nodes), 0  # the label names a GPU or a rank: its node is not known to it
     right = sum(any(_same_node(node, one) for one in named) for node in nodes)

@@ -96,6 +96,8 @@ def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
         return "fix_config", "Two nodes did not reach each other before the first step: check how they are connected first.", []
     if two_ended or (of_network and root.symptom):
         return "restart", "The line does not say which end of the connection is at fault: no node is taken out for it.", []
+    if root.words is not None:
+        return "isolate_and_restart", why + " No rule knows the line, so no node is named: run the node check first.", []
     if not finding.own_nodes:
         return "isolate_and_restart", why + " The log does not name the node: run the node check before the restart.", []
     return "isolate_and_restart", why, finding.own_nodes

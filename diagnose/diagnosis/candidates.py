@@ -21,6 +21,7 @@ from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, likeness, listed, set_aside, takes_back
+from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.tracebacks import Traceback, assemble
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import Taxonomy, shipped_taxonomy
@@ -115,9 +116,12 @@ class _Reading:
                 sound = set_aside(likeness(event.text, body), transport)
                 if sound.sounds:
                     heard.append(self._heard(event, sound._replace(listed=1) if possible else sound))
-        self.found.hypotheses += raised + (
-            heard if len(heard) <= 2 * _LINE_CANDIDATES else heard[:_LINE_CANDIDATES] + heard[-_LINE_CANDIDATES:]
-        )
+        if len(heard) > 2 * _LINE_CANDIDATES:
+            heard = heard[:_LINE_CANDIDATES] + heard[-_LINE_CANDIDATES:]
+        for one in (*raised, *heard):
+            if one.kind == "line":
+                _by_its_words(one, one.event.body)
+        self.found.hypotheses += raised + heard
 
     def _in_a_list(self, events: Sequence[Event], number: int) -> bool:
         """Whether a line shortly before says that possibilities follow."""
@@ -217,6 +221,10 @@ class _Reading:
             symptom = rule is not None and rule.symptom
             one = Hypothesis(event, None, "runtime_error", self.taxonomy.depth("user"), False, symptom, moment=moment_of(event))
         one.kind, one.traceback = "traceback", chosen
+        if one.rule is None or (is_generic(one.rule) and self.taxonomy.has(one.reason, "nameless")):
+            message = f"{chosen.type}: {chosen.message}"
+            if (told := about(message)) is not None and told.plain:
+                _by_its_words(one, message)
         # An exception that nobody caught ends its process.
         one.handled = bool(_LOGGER.search(chosen.lead))
         if one.handled:
@@ -280,6 +288,13 @@ class _Reading:
                 self.found.notes.append(anomaly.sentence)
             else:
                 self.found.hypotheses.append(detected(anomaly, self.evidence))
+
+
+def _by_its_words(one: Hypothesis, text: str) -> None:
+    """The reason that the words of a line tell, where no rule knows it."""
+    one.words = about(text)
+    if one.words is not None:
+        one.reason, one.rule = one.words.reason, None
 
 
 def detected(anomaly: Anomaly, evidence: Evidence) -> Hypothesis:

@@ -51,6 +51,8 @@ def answer_kind(one: Hypothesis) -> str:
     """The kind of evidence that an answer rests on, for its calibration."""
     if one.kind == "healthy":
         return "well" if "ended_well" in one.signals else "quiet"
+    if one.words is not None and one.kind != "healthy":
+        return "plain" if one.words.plain else "vague"
     if one.kind == "line" or one.reason == "unknown" or "warned" in one.signals:
         return "line"
     if one.detector is not None:
@@ -142,7 +144,7 @@ class _Case:
         rest = [one for one in standing if id(one) not in mine and self._tells(one)]
         if reason == "unknown" and root.kind == "rule":
             root = self._last_words(root)
-        by = "none" if reason == "unknown" else "detector" if root.detector else "rule"
+        by = "none" if reason == "unknown" or root.words is not None else "detector" if root.detector else "rule"
         category = root.category if reason == root.reason else "unknown"
         finding = Finding(True, reason, 0.0, by, category, root)  # type: ignore[arg-type]
         follows: list[Hypothesis] = []

@@ -8,6 +8,7 @@ from typing import Literal
 from diagnose.diagnosis.detectors.course import Anomaly
 from diagnose.diagnosis.evidence import Event, normal
 from diagnose.diagnosis.likeness import CALM, Likeness, leaves, likeness, set_aside
+from diagnose.diagnosis.subjects import About
 from diagnose.diagnosis.tracebacks import Traceback
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
@@ -54,6 +55,8 @@ class Hypothesis:
     """it stands in a list of possibilities"""
     sound: Likeness | None = None
     """how its line sounds, once that was asked"""
+    words: About | None = None
+    """what its words tell of, where no rule says its reason"""
     signals: dict[str, float] = field(default_factory=dict)
     """what speaks for it and against it, each from 0 to 1"""
     relations: list[Relation] = field(default_factory=list)
@@ -106,6 +109,14 @@ def captures(rule: Rule | None, body: str) -> dict[str, str]:
 def sort_of(one: Hypothesis) -> tuple[str, str]:
     """What it is of, in short."""
     return one.reason, one.rule.id if one.rule else ""
+
+
+def raised_by(one: Hypothesis) -> tuple[str, ...]:
+    """What it is of, where it was raised: the same place raises the same for other data, in other words."""
+    if one.traceback is None or not one.traceback.frames:
+        return kind_of(one)
+    frame = one.traceback.frames[-1]
+    return (*sort_of(one), one.traceback.type, frame.path, frame.function)
 
 
 def kind_of(one: Hypothesis) -> tuple[str, str, str]:

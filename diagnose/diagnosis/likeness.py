@@ -56,14 +56,16 @@ _WORDS = re.compile(
     r"|out of memory|oom|exceeded|insufficient|exhausted|disconnected|unavailable|unhealthy|evicted|preempt(?:ed|ion|ing)?"
     r"|cancell?ed|interrupted|undefined|unexpected(?:ly)?|illegal|unsupported|not supported|does not exist"
     r"|doesn't exist|hung|hang"
-    r"|stuck|stalled|deadlock|fault|revoked|expired|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
+    r"|stuck|stalled|deadlock|dead|missing|abnormal(?:ly)?|fallen off|no route to|retry count|oom[-_ ]?kill(?:er|ed)?|blocked for more than|fault|revoked|expired|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
+    r"|\b(?:[A-Z]\w*)?(?:[a-z]Failed|[a-z]NotReady|OOMKilled|[a-z]Evicted|BackOff|[a-z]Lost|[a-z]Unreachable|[a-z]Deleted)\b"
 )
 _NOTHING = re.compile(
     r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?)\b|\b(?:errors?"
     r"|failures?|failed|fails?|errs|lost|"
     r"skipped|timeouts?|retries)\b\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\})(?![\w.])|\b\w*(?:error|err|loss)\w*\W{1,3}\d+\.\d+"
     r"|\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?(?:errors?|failures?)\b[ =:_]"
-    r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry|\bretry(?:ing)?\b"
+    r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry|\bretry(?:ing)?\b(?!.{0,30}(?:exceed|exhaust|fail))"
+    r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
 )

@@ -39,6 +39,8 @@ SIGNALS: Final = (
     Signal("exit_status", 1.5, "it tells of an exit status or a signal"),
     Signal("failure_words", 0.5, "it has words of failure"),
     Signal("grave_words", 1.5, "it has words of an end: killed, aborted, fatal"),
+    Signal("plain_words", 1.0, "no rule knows it, but its words say plainly what failed"),
+    Signal("vague_words", 0.3, "no rule knows it, but its words tell of what failed"),
     # Who says it, and how exactly.
     Signal("machine", 4.0, "a machine failed, which explains what programs say of it"),
     Signal("named_machine", 1.0, "it names what failed in the machine, where others only say that a device did"),
@@ -58,6 +60,7 @@ SIGNALS: Final = (
     Signal("well_again", -10.0, "a later line says that all is well again"),
     Signal("known_good", -12.0, "runs that went well print it too"),
     Signal("ignored", -6.0, "it was caught, or ignored, by who printed it"),
+    Signal("softened", -3.0, "the next line says that it goes on in another way"),
     Signal("logged", -0.5, "a logger printed it: the program was still in control"),
     Signal("soft_level", -1.5, "its logger calls it a warning"),
     Signal("info_level", -3.0, "its logger calls it information"),

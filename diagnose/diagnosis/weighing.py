@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 from diagnose.compression.kept_log import Compression
 from diagnose.diagnosis.candidates import Candidates, detected, interpreter_warns, is_generic
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
-from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, sort_of
+from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
 from diagnose.diagnosis.topology import numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import clock, origin
@@ -32,13 +33,29 @@ _CRASH_BACK = 100
 _MESSAGE_LINES = 12
 _THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
-_MUCH = 40
+_SOFTLY = 0.4
+"""what being the first counts for a line that merely has words of failure"""
+_MUCH = 20
 """calm lines behind a line that make it an old story"""
 _OFTEN = 4
 _SCRAP_LINES = 2
 _KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
 _TALKS = 2
+_HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
+"""a log begins with so many lines; so long is a line that can be told again; so many of them repeated are a new start, if none
+was for so many lines; so many lines behind it are a run"""
+_BACK = re.compile(
+    r"(?i)\b(?:restored|re-?established|reconnected|recovered|is back|back online|came back|link (?:is |becomes )?(?:up|ready|active)"
+    r"|(?:reachable|available|responding) again|again (?:reachable|available))\b|\bserver \S+ OK$"
+)
+_NAMED = re.compile(r"\b(?=[\w.:/@-]*\d)(?=[\w.:/@-]*[A-Za-z])[\w.:/@-]{5,}\b")
+"""names of machines, devices and services: letters and digits"""
+_NEXT = 2
+_OTHERWISE = re.compile(
+    r"(?i)\b(?:fall(?:ing|s)? ?back|using (?:the )?(?:default|cached|cpu|slow|random)|continu(?:e|es|ing) (?:without|with|anyway)"
+    r"|skipp(?:ed|ing)|ignor(?:ed|ing)|retry(?:ing)?|will (?:be )?(?:retry|use|try)|trying again|instead\b)"
+)
 _BARE = re.compile(r"\W*\w*(?:Error|Exception): *$")
 _CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
 _SAVES = re.compile(r"(?i)sav(?:e|ing)|checkpoint|evaluat|validat")
@@ -61,6 +78,12 @@ class Weighing:
         self.courses = [log.course(source) for source in range(len(evidence.sources))]
         self.ends = [log.lines_of(source) for source in range(len(evidence.sources))]
         self.last_step_at = [self._moment_of_progress(source) for source in range(len(evidence.sources))]
+        self._back: dict[int, list[Event]] = {}
+        """source -> lines that say of something that it is back"""
+        for event in evidence.events:
+            if _BACK.search(event.body):
+                self._back.setdefault(event.source, []).append(event)
+        self._starts: dict[int, list[int]] = {}
         self._talks: dict[int, tuple[list[int], int]] = {}
         self._heard: dict[int, list[int]] = {}
         self.all: list[Hypothesis] = []
@@ -86,11 +109,11 @@ class Weighing:
     def _overcome(self, one: Hypothesis) -> None:
         if one.detector is not None:
             return
-        if self._went_on(one):
+        if self._went_on(one) or self._started_anew(one):
             one.signals["survived"] = 1.0
         elif one.traceback is not None and self._talks_on(one):
             one.signals["talked_on"] = 1.0
-        elif self._well_again(one):
+        elif self._well_again(one) or self._restored(one):
             one.signals["well_again"] = 1.0
         if self.known and one.traceback is None and normal(one.event.body) in self.known:
             one.signals["known_good"] = 1.0
@@ -123,6 +146,34 @@ class Weighing:
         last = self.log.progress(source).last
         time = origin(last).time if last else None
         return clock(time) if time else None
+
+    def _started_anew(self, one: Hypothesis) -> bool:
+        """Whether the lines with which the log begins stand again behind it, and a run behind them: somebody started it anew."""
+        source, line = one.event.source, one.event.line
+        if line < _HEAD_LINES + _BETWEEN or self.ends[source] - line < _RUN_LINES:
+            return False
+        if source not in self._starts:
+            self._starts[source] = self._new_starts(source)
+        at = next((start for start in self._starts[source] if start > line), None)
+        return at is not None and self.ends[source] - at >= _RUN_LINES
+
+    def _new_starts(self, source: int) -> list[int]:
+        """The lines where the beginning of a source is repeated."""
+        head: set[str] = set()
+        seen: dict[str, int] = {}
+        starts = []
+        for event in self.evidence.events:
+            if event.source != source or event.rule >= 0 or len(event.body) < _TELLING:
+                continue
+            text = normal(event.body)
+            if event.line <= _HEAD_LINES:
+                head.add(text)
+            elif text in head:
+                seen[text] = event.line
+                if sum(event.line - at <= _HEAD_LINES for at in seen.values()) == _REPEATED:
+                    starts.append(event.line)
+        quiet = (now for last, now in pairwise([_HEAD_LINES, *starts]) if now - last >= _BETWEEN)
+        return list(quiet)
 
     def _talks_on(self, one: Hypothesis) -> bool:
         """Whether a traceback that does not begin at the program's top was printed by a handler, and the program talks on."""
@@ -158,6 +209,30 @@ class Weighing:
                 return True
         return False
 
+    def _restored(self, one: Hypothesis) -> bool:
+        """Whether a later line says of the very thing that the line names that it is back."""
+        if one.fatal or one.traceback is not None:
+            return False
+        later = self._back.get(one.event.source, ())
+        if not later or later[-1].line <= one.event.line:
+            return False
+        named = set(_NAMED.findall(one.event.body))
+        last = max((event.line for event in later if named & set(_NAMED.findall(event.body))), default=0)
+        return last > one.event.line
+
+    def _softened(self, one: Hypothesis) -> bool:
+        """Whether the next line of who printed it says that it goes on in another way."""
+        speaker = _speaker(one.event)
+        for event in self.evidence.events[one.event.order + 1 : one.event.order + 1 + _NEXT]:
+            if (
+                event.source == one.event.source
+                and event.rule < 0
+                and _speaker(event) == speaker
+                and _OTHERWISE.search(event.body)
+            ):
+                return True
+        return False
+
     def _layer_of(self, well: Event) -> str:
         return self.evidence.rules[well.rule].layer or "framework"
 
@@ -166,14 +241,14 @@ class Weighing:
         first.)"""
         every = self.found.hypotheses
         open_ = {sort_of(one) for one in every if not one.recovered and not one.fatal and not one.ends_process}
-        survived = {kind_of(one) for one in every if "survived" in one.signals and sort_of(one) in open_}
+        survived = {raised_by(one) for one in every if "survived" in one.signals and sort_of(one) in open_}
         for one in every:
             if (
                 not one.recovered
                 and not one.fatal
                 and not one.ends_process
                 and sort_of(one) in open_
-                and kind_of(one) in survived
+                and raised_by(one) in survived
             ):
                 one.signals["survived_like"] = 1.0
                 one.recovered = True
@@ -200,7 +275,11 @@ class Weighing:
 
     def _silences(self, kinds: list[Hypothesis]) -> None:
         """Whether the job had stood still for long when it was ended."""
-        stops = [one for one in kinds if self.taxonomy.has(one.reason, "stop") and not one.recovered and one.moment is not None]
+        stops = [
+            one
+            for one in kinds
+            if self.taxonomy.has(one.reason, "stop") and one.kind != "line" and not one.recovered and one.moment is not None
+        ]
         if stops and (hang := self._silence_before(stops[0])) is not None:
             kinds.append(hang)
             self.all.append(hang)
@@ -250,6 +329,8 @@ class Weighing:
             signals["info_level" if like.info else "soft_level"] = 1.0
         if one.kind == "rule" and like.exit and one.symptom:
             signals["exit_status"] = 1.0
+        if one.words is not None:
+            signals["plain_words" if one.words.plain else "vague_words"] = 1.0
         self._taken_back(one)
         if one.handled and traceback is not None:
             signals["logged"] = 1.0
@@ -293,6 +374,8 @@ class Weighing:
             signals["listed"] = 1.0
         if like.hint:
             signals["hint"] = 1.0
+        if (one.kind == "line" or "warned" in signals) and self._softened(one):
+            signals["softened"] = 1.0
         if like.quoted:
             signals["quoted"] = 1.0
 
@@ -316,7 +399,7 @@ class Weighing:
                 one.signals["last_words"] = 1.0
             if one.kind == "line" and one.like.loud:
                 one.signals["loud_end"] = 1.0
-        elif one.kind == "line" or "warned" in one.signals:
+        elif one.kind == "line" or "warned" in one.signals or "shown" in one.signals:
             calm = behind - self._heard_after(one.event.source, last)
             one.signals["followed"] = min(1.0, max(0, calm) / _MUCH)
         if one.kind == "line" and len(one.same) >= _OFTEN:
@@ -360,7 +443,8 @@ class Weighing:
         for one in kinds:
             if not one.recovered and not self._is_fallout(one, kinds) and (weight := self._weight(one)) not in seen:
                 seen.add(weight)
-                one.signals["first_heard" if weight == "heard" else "first"] = 1.0
+                soft = one.kind == "line" and not one.like.loud and (one.words is None or not one.words.plain)
+                one.signals["first_heard" if weight == "heard" else "first"] = _SOFTLY if soft else 1.0
 
     def _weight(self, one: Hypothesis) -> str:
         if one.kind == "line" or "warned" in one.signals or "unfinished" in one.signals:
@@ -401,7 +485,7 @@ class Weighing:
                 relate("by_crash", one, self._fallout_of(one, kinds))
             if one.symptom and causes:
                 relate("by_cause", one, causes[0])
-            if one.reason == "unknown" and told:
+            if (one.kind == "line" or one.reason == "unknown") and told:
                 relate("by_known", one, told[0])
         self._by_who_stopped(told, stops)
         self._again(told)
