@@ -292,7 +292,7 @@ class _Reading:
 
 def _by_its_words(one: Hypothesis, text: str) -> None:
     """The reason that the words of a line tell, where no rule knows it."""
-    one.words = about(text)
+    one.words = about(text) if not takes_back(text) else None
     if one.words is not None:
         one.reason, one.rule = one.words.reason, None
 

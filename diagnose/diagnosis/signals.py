@@ -71,7 +71,7 @@ SIGNALS: Final = (
     Signal("echo", -3.5, "lines of its kind tell of a failure elsewhere"),
     Signal("nameless", -1.5, "it says that something ended, not why"),
     Signal("stop", -1.0, "somebody ended the job, which may be what another failure came to"),
-    Signal("followed", -1.5, "much of the log comes after it"),
+    Signal("followed", -3.0, "much of the log comes after it"),
     Signal("repeated", -1.5, "the log says it often"),
     Signal("torn", -3.0, "other lines were written into it, or its message is missing"),
     # What others explain.

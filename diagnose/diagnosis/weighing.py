@@ -45,6 +45,10 @@ _TALKS = 2
 _HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
 """a log begins with so many lines; so long is a line that can be told again; so many of them repeated are a new start, if none
 was for so many lines; so many lines behind it are a run"""
+_STACK = re.compile(
+    r"\s|#\d|frame #|\d+:? +(?:0x|/|\S+\()|0x[0-9a-f]{6}|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x|[-=*_#~]{5}|\S*$|[\w./-]+\.(?:go|cc|cpp|c|h):\d"
+)
+"""a line of a stack, of a table, or of a frame around a message; or one word"""
 _BACK = re.compile(
     r"(?i)\b(?:restored|re-?established|reconnected|recovered|is back|back online|came back|link (?:is |becomes )?(?:up|ready|active)"
     r"|(?:reachable|available|responding) again|again (?:reachable|available))\b|\bserver \S+ OK$"
@@ -86,6 +90,7 @@ class Weighing:
         self._starts: dict[int, list[int]] = {}
         self._talks: dict[int, tuple[list[int], int]] = {}
         self._heard: dict[int, list[int]] = {}
+        self._stacked: dict[int, list[int]] = {}
         self.all: list[Hypothesis] = []
         """every hypothesis, in order of place"""
 
@@ -400,7 +405,7 @@ class Weighing:
             if one.kind == "line" and one.like.loud:
                 one.signals["loud_end"] = 1.0
         elif one.kind == "line" or "warned" in one.signals or "shown" in one.signals:
-            calm = behind - self._heard_after(one.event.source, last)
+            calm = behind - self._heard_after(one.event.source, last) - self._stacked_after(one.event.source, last)
             one.signals["followed"] = min(1.0, max(0, calm) / _MUCH)
         if one.kind == "line" and len(one.same) >= _OFTEN:
             one.signals["repeated"] = 1.0
@@ -412,6 +417,12 @@ class Weighing:
         if source not in self._heard:
             self._heard[source] = sorted(one.event.line for one in self.all if one.event.source == source)
         return len(self._heard[source]) - bisect_right(self._heard[source], line)
+
+    def _stacked_after(self, source: int, line: int) -> int:
+        """How many lines behind ``line`` are of a stack, a table or a frame: they belong to what stands above them."""
+        if source not in self._stacked:
+            self._stacked[source] = [e.line for e in self.evidence.events if e.source == source and _STACK.match(e.body)]
+        return len(self._stacked[source]) - bisect_right(self._stacked[source], line)
 
     def _scrap(self, one: Hypothesis, behind: int) -> bool:
         """Whether the log is an excerpt with little else in it: no step, no end, no recovery."""
