@@ -107,15 +107,17 @@ def _right(label: Label, weighed: Sequence[Hypothesis], sources: Sequence[object
     """The hypotheses that the label names: by reason and line; by reason; where no one has the reason, what is honest."""
     reasons = np.array([said_reason(one) == label.reason for one in weighed])
     if label.root_cause_line is not None:
+        nameless = np.array([said_reason(one) == "unknown" for one in weighed])
         lines = np.array(
             [
-                one.kind != "healthy" and placed(label, (sources[one.event.source].name, one.event.line), sources)  # type: ignore[attr-defined,arg-type]
-                for one in weighed
+                one.kind != "healthy"
+                and asked  # to place a line takes long
+                and placed(label, (sources[one.event.source].name, one.event.line), sources)  # type: ignore[attr-defined,arg-type]
+                for one, asked in zip(weighed, reasons | nameless, strict=True)
             ]
         )
         if (reasons & lines).any():
             return np.asarray(reasons & lines)
-        nameless = np.array([said_reason(one) == "unknown" for one in weighed])
         if not reasons.any() and (lines & nameless).any():
             return np.asarray(lines & nameless)
     if reasons.any():
@@ -127,16 +129,18 @@ def _right(label: Label, weighed: Sequence[Hypothesis], sources: Sequence[object
 def fit(data: Sequence[Choice], ridge: float = _RIDGE) -> Numbers:
     """The weights: gradient steps (Adam) on the likelihood of the right choices, held to their signs."""
     data = [one for one in data if one.right.any() and not one.right.all()]
-    sizes = [len(one.right) for one in data]
-    x = np.concatenate([one.signals for one in data])
-    right = np.concatenate([one.right for one in data])
+    rows = [np.unique(np.column_stack([one.signals, one.right]), axis=0, return_counts=True) for one in data]
+    sizes = [len(found) for found, _ in rows]
+    x = np.concatenate([found[:, :-1] for found, _ in rows])
+    right = np.concatenate([found[:, -1] for found, _ in rows]) > 0
+    often = np.log(np.concatenate([times for _, times in rows]))
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     of = np.repeat(np.arange(len(data)), sizes)
     counts = np.array([one.weight for one in data])
     w = PRIOR.copy()
     first, second = np.zeros_like(w), np.zeros_like(w)
     for step in range(1, _ROUNDS + 1):
-        score = x @ w
+        score = x @ w + often
         score -= np.maximum.reduceat(score, starts)[of]
         p = np.exp(score)
         p /= np.add.reduceat(p, starts)[of]

@@ -91,6 +91,9 @@ class _Reading:
         for events in self.evidence.by_source():
             self._source(events)
         self._course()
+        for events in self.evidence.by_source():
+            if (run := overflows(events, self.log)) is not None:
+                self.found.hypotheses.append(detected(run, self.evidence))
         return self.found
 
     def _source(self, events: list[Event]) -> None:
@@ -193,9 +196,11 @@ class _Reading:
 
     def _unfinished(self, tracebacks: Sequence[Traceback], events: Sequence[Event]) -> list[Hypothesis]:
         """A traceback that the end of the log cut off: what was raised is not known, that something was is."""
-        if not tracebacks or tracebacks[-1].exception is not None or not tracebacks[-1].frames:
+        if not tracebacks or tracebacks[-1].exception is not None:
             return []
         last = tracebacks[-1]
+        if not last.frames and last.headless:
+            return []
         if self.log.lines_of(last.source) - last.end > _CUT_LINES:
             return []
         event = next((event for event in reversed(events) if event.line <= last.end), None)
@@ -309,6 +314,27 @@ def detected(anomaly: Anomaly, evidence: Evidence) -> Hypothesis:
     return Hypothesis(
         event, None, anomaly.reason or "unknown", layer, False, False, detector=anomaly, kind="detector", moment=moment
     )
+
+
+_OVERFLOW = re.compile(
+    r"(?i)\boverflow\b.{0,120}?\b(?:loss scale(?: to)?|reducing to)[ :=]+(?P<scale>[\d.]+(?:e[-+]?\d+)?)\s*$"
+)
+_RUN = 5
+
+
+def overflows(events: Sequence[Event], log: Compression) -> Anomaly | None:
+    """One overflow after the other to the end, until the loss scale is at its floor: no step is made any more."""
+    told = [(event, float(found["scale"])) for event in events if (found := _OVERFLOW.search(event.body)) is not None]
+    run = told[-1:]
+    for event, scale in reversed(told[:-1]):
+        if run[-1][0].line - event.line > 1 or scale < run[-1][1]:
+            break
+        run.append((event, scale))
+    if len(run) < _RUN or run[0][1] > 1 or log.course(run[0][0].source).signs_after(run[0][0].line):
+        return None
+    first, last = run[-1], run[0]
+    sentence = f"Every step overflows: the loss scale fell from {first[1]:g} to {last[1]:g}."
+    return Anomaly("loss", "loss_anomaly", first[0].source, first[0].line, sentence)
 
 
 def transport_level(events: Sequence[Event], log: Compression) -> str | None:

@@ -111,10 +111,14 @@ def sort_of(one: Hypothesis) -> tuple[str, str]:
     return one.reason, one.rule.id if one.rule else ""
 
 
+_BEGINNING = 48
+"""so much of a message says what it is of; behind it stand the data"""
+
+
 def raised_by(one: Hypothesis) -> tuple[str, ...]:
     """What it is of, where it was raised: the same place raises the same for other data, in other words."""
     if one.traceback is None or not one.traceback.frames:
-        return kind_of(one)
+        return *sort_of(one), normal(one.event.body)[:_BEGINNING]
     frame = one.traceback.frames[-1]
     return (*sort_of(one), one.traceback.type, frame.path, frame.function)
 

@@ -20,7 +20,7 @@ _FATAL_LEVEL = re.compile(
 _ERROR_LEVEL = re.compile(
     r"\bERR(?:OR)?\b|^\W{0,3}E\d{3,4} \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
     r"|^(?:[\w./-]+: ){0,2}(?:error|Error): "
-    r"|(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
+    r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
 )
 _WARN_LEVEL = re.compile(
     r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W\d{3,4} \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)|[\[<]warn(?:ing)?[\]>]"
@@ -56,8 +56,9 @@ _WORDS = re.compile(
     r"|out of memory|oom|exceeded|insufficient|exhausted|disconnected|unavailable|unhealthy|evicted|preempt(?:ed|ion|ing)?"
     r"|cancell?ed|interrupted|undefined|unexpected(?:ly)?|illegal|unsupported|not supported|does not exist"
     r"|doesn't exist|hung|hang"
-    r"|stuck|stalled|deadlock|dead|missing|abnormal(?:ly)?|fallen off|no route to|retry count|oom[-_ ]?kill(?:er|ed)?|blocked for more than|fault|revoked|expired|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
-    r"|\b(?:[A-Z]\w*)?(?:[a-z]Failed|[a-z]NotReady|OOMKilled|[a-z]Evicted|BackOff|[a-z]Lost|[a-z]Unreachable|[a-z]Deleted)\b"
+    r"|stuck|stalled|deadlock|dead|missing|abnormal(?:ly)?|fallen off|no route to|retry count|oom[-_ ]?kill(?:er|ed)?"
+    r"|blocked for more than|unresponsive|assertion|fault|revoked|expired|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
+    r"|(?-i:[a-z](?:Failed|NotReady|Evicted|Lost|Unreachable|Deleted)|OOMKilled|BackOff)\b"
 )
 _NOTHING = re.compile(
     r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?)\b|\b(?:errors?"

@@ -383,6 +383,7 @@ SUBJECTS: Final = (
         "index_error",
         plain=(
             r"\b(?:index|idx\w*|srcindex|subscript)\b.{0,80}\b(?:out of (?:range|bounds)|failed)",
+            r"\bassertion .{0,4}\w*(?:index|idx)",
             r"\bindex ?out ?of ?(?:range|bounds)",
             r"\bindexoutofbounds",
             r"\bboundserror\b",

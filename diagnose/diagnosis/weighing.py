@@ -229,12 +229,9 @@ class Weighing:
         """Whether the next line of who printed it says that it goes on in another way."""
         speaker = _speaker(one.event)
         for event in self.evidence.events[one.event.order + 1 : one.event.order + 1 + _NEXT]:
-            if (
-                event.source == one.event.source
-                and event.rule < 0
-                and _speaker(event) == speaker
-                and _OTHERWISE.search(event.body)
-            ):
+            rule = self.evidence.rule(event)
+            gentle = event.source == one.event.source and (rule is None or rule.severity == "warning")
+            if gentle and _speaker(event) == speaker and _OTHERWISE.search(event.body):
                 return True
         return False
 
@@ -330,7 +327,12 @@ class Weighing:
                 signals["level_fatal"] = 1.0
             elif like.error:
                 signals["level_error"] = 1.0
-        if one.kind == "rule" and (like.soft or like.info or one.handled) and not self.taxonomy.has(one.reason, "stated"):
+        if (
+            one.kind == "rule"
+            and not by_kernel(one)
+            and (like.soft or like.info or one.handled)
+            and not self.taxonomy.has(one.reason, "stated")
+        ):
             signals["info_level" if like.info else "soft_level"] = 1.0
         if one.kind == "rule" and like.exit and one.symptom:
             signals["exit_status"] = 1.0
@@ -404,7 +406,7 @@ class Weighing:
                 one.signals["last_words"] = 1.0
             if one.kind == "line" and one.like.loud:
                 one.signals["loud_end"] = 1.0
-        elif one.kind == "line" or "warned" in one.signals or "shown" in one.signals:
+        elif one.kind == "line" or "warned" in one.signals or ("shown" in one.signals and one.handled):
             calm = behind - self._heard_after(one.event.source, last) - self._stacked_after(one.event.source, last)
             one.signals["followed"] = min(1.0, max(0, calm) / _MUCH)
         if one.kind == "line" and len(one.same) >= _OFTEN:
@@ -670,7 +672,8 @@ class Weighing:
                 signals["progress"] = 1.0
         if any(_reached_end(self.log.progress(source).last) for source in moving):
             signals["reached_end"] = 1.0
-        if not any("last_words" in one.signals for one in standing):
+        # An excerpt of a few lines has no end of its own.
+        if max(self.ends, default=0) >= 2 * _LAST_LINES and not any("last_words" in one.signals for one in standing):
             signals["calm_end"] = 1.0
         return nothing
 

@@ -45,6 +45,11 @@ def find(course: Course) -> Iterator[Anomaly]:
         if found is not None and course.series["loss"][1].last == 0.0:  # trainers print 0.0 for a loss that is not a number
             yield found
             return
+    elif "grad_norm" in course.series and "val_loss" not in course.series:  # an excerpt that shows no loss at all
+        found = _not_a_number(*course.series["grad_norm"], "gradient norm")
+        if found is not None:
+            yield found
+            return
     if "loss_scale" in course.series:
         source, series = course.series["loss_scale"]
         if (found := _floor(source, series)) is not None:
@@ -86,7 +91,7 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
         base = median(before)
         spread = median([abs(value - last) for last, value in pairwise(before)])  # blind to the trend
         rise = max(_JUMP * abs(base), _SPREADS * spread)
-        if base > 0 and values[at] > base + rise and values[at + 1] > base + rise:
+        if base > 0 and values[at] > base + rise and max(values[at + 1 : at + 3]) > base + rise:
             level = base + max(_STAYS * abs(base), _SPREADS / 2 * spread)
             end = at
             while end < len(values) and values[end] > level:
