@@ -18,16 +18,16 @@ _FATAL_LEVEL = re.compile(
     r"|(?m:^)(?:fatal|Fatal)(?: error)?: "
 )
 _ERROR_LEVEL = re.compile(
-    r"\bERR(?:OR)?\b|^\W{0,3}E\d{3,4} \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
+    r"\bERR(?:OR)?\b|^\W{0,3}E(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
     r"|^(?:[\w./-]+: ){0,2}(?:error|Error): "
     r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
 )
 _WARN_LEVEL = re.compile(
-    r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W\d{3,4} \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)|[\[<]warn(?:ing)?[\]>]"
+    r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)|[\[<]warn(?:ing)?[\]>]"
     r"|^(?:[\w./-]+: )?warning: "
 )
 _INFO_LEVEL = re.compile(
-    r"\b(?:INFO|NOTICE|DEBUG|TRACE|Normal)\b|^\W{0,3}[ID]\d{3,4} \d\d:|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
+    r"\b(?:INFO|NOTICE|DEBUG|TRACE|Normal)\b|^\W{0,3}[ID](?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
     r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): "
 )
 _GRAVE = re.compile(
@@ -63,7 +63,7 @@ _WORDS = re.compile(
 _NOTHING = re.compile(
     r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?)\b|\b(?:errors?"
     r"|failures?|failed|fails?|errs|lost|"
-    r"skipped|timeouts?|retries)\b\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\})(?![\w.])|\b\w*(?:error|err|loss)\w*\W{1,3}\d+\.\d+"
+    r"skipped|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\})(?![\w.])|\b\w*(?:error|err|loss)\w*\W{1,3}\d+\.\d+"
     r"|\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?(?:errors?|failures?)\b[ =:_]"
     r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry|\bretry(?:ing)?\b(?!.{0,30}(?:exceed|exhaust|fail))"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"

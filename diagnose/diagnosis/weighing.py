@@ -221,6 +221,8 @@ class Weighing:
         later = self._back.get(one.event.source, ())
         if not later or later[-1].line <= one.event.line:
             return False
+        if later[-1].line >= self.ends[one.event.source] and one.kind == "line":
+            return True  # it is the last word of the log
         named = set(_NAMED.findall(one.event.body))
         last = max((event.line for event in later if named & set(_NAMED.findall(event.body))), default=0)
         return last > one.event.line
@@ -231,6 +233,7 @@ class Weighing:
         for event in self.evidence.events[one.event.order + 1 : one.event.order + 1 + _NEXT]:
             rule = self.evidence.rule(event)
             gentle = event.source == one.event.source and (rule is None or rule.severity == "warning")
+            gentle = gentle and event.line < self.ends[event.source]  # as the last word of all it came to nothing
             if gentle and _speaker(event) == speaker and _OTHERWISE.search(event.body):
                 return True
         return False
@@ -381,7 +384,8 @@ class Weighing:
             signals["listed"] = 1.0
         if like.hint:
             signals["hint"] = 1.0
-        if (one.kind == "line" or "warned" in signals) and self._softened(one):
+        ends = one.ends_process or self.taxonomy.has(one.reason, "stop")
+        if (one.kind == "line" or "warned" in signals) and not ends and self._softened(one):
             signals["softened"] = 1.0
         if like.quoted:
             signals["quoted"] = 1.0
@@ -673,7 +677,8 @@ class Weighing:
         if any(_reached_end(self.log.progress(source).last) for source in moving):
             signals["reached_end"] = 1.0
         # An excerpt of a few lines has no end of its own.
-        if max(self.ends, default=0) >= 2 * _LAST_LINES and not any("last_words" in one.signals for one in standing):
+        regular = max(self.ends, default=0) >= 2 * _LAST_LINES or 3 * len(self.evidence.events) <= 2 * sum(self.ends)
+        if regular and not any("last_words" in one.signals for one in standing):
             signals["calm_end"] = 1.0
         return nothing
 

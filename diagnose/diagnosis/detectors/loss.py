@@ -94,7 +94,7 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
         if base > 0 and values[at] > base + rise and max(values[at + 1 : at + 3]) > base + rise:
             level = base + max(_STAYS * abs(base), _SPREADS / 2 * spread)
             end = at
-            while end < len(values) and values[end] > level:
+            while end < len(values) and (values[end] > level or max(values[end + 1 : end + 2], default=0.0) > base + rise):
                 end += 1
             buckets = series.buckets
             first, last = buckets[places[at]], buckets[places[end - 1]]
