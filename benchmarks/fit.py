@@ -239,7 +239,8 @@ def _told(what: str, found: Sequence[Answer], calibration: Calibration) -> str:
     return "\n".join(
         [
             f"{what}: {len(found)} logs of {len({one.choice.group for one in found})} sources",
-            f"  reason right {_share(found, 'right')}, in the first two {_share(found, 'second')}, line {_share(lined, 'line')}",
+            f"  reason right {_share(found, 'right')}, in the first two {_share(found, 'second')},"
+            f" line {_share(lined, 'line')}",
             f"  failures called healthy {sum(one.missed for one in failed)} of {len(failed)},"
             f" alarms {sum(not one.right for one in well)} of {len(well)}",
             f"  said 0.9 or more: {len(sure)}, right {100 * sum(sure) / max(1, len(sure)):.1f} %;"

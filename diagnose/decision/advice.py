@@ -10,7 +10,7 @@ from diagnose.decision.history import Checkpoint
 from diagnose.decision.policy import Policy
 from diagnose.diagnosis.detectors.course import steps_of
 from diagnose.diagnosis.finding import Finding
-from diagnose.diagnosis.hypotheses import captures
+from diagnose.diagnosis.hypotheses import Hypothesis, captures
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Action, RestartFrom
 
@@ -79,6 +79,11 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
     return kind, why
 
 
+def _speaks_gently(one: Hypothesis, reason: str) -> bool:
+    """Whether a line tells of the same failure and asks for less than to take a machine out."""
+    return one.reason == reason and one.rule is not None and one.rule.action not in (None, "isolate_and_restart")
+
+
 def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
     """Which nodes to take out: only where a machine's fault names them itself. Else what is to be done instead.
 
@@ -96,6 +101,8 @@ def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
         return "fix_config", "Two nodes did not reach each other before the first step: check how they are connected first.", []
     if two_ended or (of_network and root.symptom):
         return "restart", "The line does not say which end of the connection is at fault: no node is taken out for it.", []
+    if any(_speaks_gently(many.first, finding.reason) for many in (*finding.consequences, *finding.others)):
+        return "restart", "Another line says that the machine itself still works: no node is taken out.", []
     if root.words is not None:
         return "isolate_and_restart", why + " No rule knows the line, so no node is named: run the node check first.", []
     if not finding.own_nodes:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 KINDS: Final = ("well", "quiet", "specific", "generic", "echo", "line", "plain", "vague", "detector")
 """the kinds of evidence for an answer: the log says that it ended well; it says nothing; a rule for the very message; a
-rule for a class, or a traceback alone; an echo; a line that no rule knows; one whose words tell plainly, or vaguely, what failed;
-a detector"""
+rule for a class, or a traceback alone; an echo; a line that no rule knows; one whose words tell plainly, or
+vaguely, what failed; a detector"""
 _FURTHEST = 7.0
 
 

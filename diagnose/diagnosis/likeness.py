@@ -23,11 +23,13 @@ _ERROR_LEVEL = re.compile(
     r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
 )
 _WARN_LEVEL = re.compile(
-    r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)|[\[<]warn(?:ing)?[\]>]"
+    r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)"
+    r"|[\[<]warn(?:ing)?[\]>]"
     r"|^(?:[\w./-]+: )?warning: "
 )
 _INFO_LEVEL = re.compile(
-    r"\b(?:INFO|NOTICE|DEBUG|TRACE|Normal)\b|^\W{0,3}[ID](?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
+    r"\b(?:INFO|NOTICE|DEBUG|TRACE|Normal)\b|^\W{0,3}[ID](?:\d{3,4}| \d\d-\d\d) \d\d:"
+    r"|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
     r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): "
 )
 _GRAVE = re.compile(
@@ -57,7 +59,8 @@ _WORDS = re.compile(
     r"|cancell?ed|interrupted|undefined|unexpected(?:ly)?|illegal|unsupported|not supported|does not exist"
     r"|doesn't exist|hung|hang"
     r"|stuck|stalled|deadlock|dead|missing|abnormal(?:ly)?|fallen off|no route to|retry count|oom[-_ ]?kill(?:er|ed)?"
-    r"|blocked for more than|unresponsive|assertion|fault|revoked|expired|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
+    r"|blocked for more than|unresponsive|assertion|fault|revoked|expired"
+    r"|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
     r"|(?-i:[a-z](?:Failed|NotReady|Evicted|Lost|Unreachable|Deleted)|OOMKilled|BackOff)\b"
 )
 _NOTHING = re.compile(
@@ -65,7 +68,8 @@ _NOTHING = re.compile(
     r"|failures?|failed|fails?|errs|lost|"
     r"skipped|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\})(?![\w.])|\b\w*(?:error|err|loss)\w*\W{1,3}\d+\.\d+"
     r"|\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?(?:errors?|failures?)\b[ =:_]"
-    r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry|\bretry(?:ing)?\b(?!.{0,30}(?:exceed|exhaust|fail))"
+    r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
+    r"|\bretry(?:ing)?\b(?!.{0,30}(?:exceed|exhaust|fail))"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"

@@ -1,11 +1,11 @@
 """What a line that no rule knows is about: a reason from its words, whoever printed it.
 
 Software that nobody wrote rules for still fails of what all software fails of, and says so in the words that all engineers use:
-a link is down, memory ran out, a peer closed the connection, no space is left. Each subject here names a reason of the taxonomy and
-the words by which it is met. They are asked from the metal up and from the exact to the vague; the first that is met is taken.
+a link is down, memory ran out, a peer closed the connection, no space is left. Each subject here names a reason of the taxonomy
+and the words by which it is met. They are asked from the metal up and from the exact to the vague; the first is taken.
 
-A subject is *plain* where its words leave little doubt ("no space left on device"), else it is vague (a GPU is spoken of in a line that
-sounds like a failure). A plain one also says what an exception is about whose class says nothing.
+A subject is *plain* where its words leave little doubt ("no space left on device"), else it is vague (a GPU is spoken of in a
+line that sounds like a failure). A plain one also says what an exception is about whose class says nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ MOST: Final = 600
 """so far into a line its words are read"""
 
 _WORDS: Final = {
-    "device": r"(?:cuda|gpus?|npus?|hpus?|tpus?|xpus?|mlus?|gcus?|dcus?|accelerators?|rocm|hip|hbm|vram|cann|neuron(?:core)?s?)",
+    "device": r"(?:cuda|gpus?|npus?|hpus?|tpus?|xpus?|mlus?|gcus?|dcus?|accelerators?"
+    r"|rocm|hip|hbm|vram|cann|neuron(?:core)?s?)",
     "collective": r"(?:[nhrxom]?ccl|gloo|collectives?|all[_-]?(?:reduce|gather|to[_-]?all)|reduce[_-]?scatter|broadcast|barrier"
     r"|process ?group\w*|communicator|rendezvous|watchdog)",
-    "fabric": r"(?:infiniband|roce|rdma|mlx[45]\w*|ib\d|hcas?|ibv_\w+|verbs|qps?|queue pair|ucx|uct|ucp|ofi|libfabric|efa|psm[23]"
-    r"|hfi\d?|nics?|eth\d+|bond\d+|en[ops]\w*\d\w*|fabric|subnet manager|switch port|transport|net/ib)",
+    "fabric": r"(?:infiniband|roce|rdma|mlx[45]\w*|ib\d|hcas?|ibv_\w+|verbs|qps?|queue pair|ucx|uct|ucp|ofi|libfabric|efa"
+    r"|psm[23]|hfi\d?|nics?|eth\d+|bond\d+|en[ops]\w*\d\w*|fabric|subnet manager|switch port|transport|net/ib)",
     "filesystem": r"(?:nfs|lustre|lustreerror|gpfs|mmfs|beegfs|ceph\w*|weka\w*|juicefs|ost\d*|mdt\d*)",
-    "lost": r"(?:lost|gone|dead|died|down|unreachable|unresponsive|not respond\w*|no response|not ready|unhealthy|failed|failure)",
+    "lost": r"(?:lost|gone|dead|died|down|unreachable|unresponsive|not respond\w*|no response|not ready|unhealthy"
+    r"|failed|failure)",
     "trouble": r"(?:not responding|failed|error|lost|timed out|timeout|unavailable|evicted|disconnected|refused)",
     "state": r"(?:(?:is|are|was|were|has|have|went|status is now:?) )?(?:been )?(?:marked )?(?:as )?",
     "numbers": r"(?:loss|grad(?:ient)?s?(?:[ _]norms?)?|activations?|logits)",
@@ -55,7 +57,8 @@ SUBJECTS: Final = (
     Subject(
         "loss_anomaly",
         plain=(
-            r"\b<numbers>\b.{0,40}\b(?:is|are|was|becomes?|became|has|have|contains?|to) (?:an? |not an? )?(?:nan|inf|number|infinit[ey])\b",
+            r"\b<numbers>\b.{0,40}\b(?:is|are|was|becomes?|became|has|have|contains?|to) "
+            r"(?:an? |not an? )?(?:nan|inf|number|infinit[ey])\b",
             r"\b<numbers>\b ?[=:] ?(?:nan|inf)\b",
             r"\b<numbers>\b.{0,40}\b(?:diverg|explod)\w+",
             r"\bloss diverged",
@@ -257,7 +260,8 @@ SUBJECTS: Final = (
     Subject(
         "network_error",
         plain=(
-            r"\b<fabric>\b.{0,100}\b(?:down|exceeded|unreachable|flap\w*|async(?:hronous)? event|time(?:d )?out|fail(?:ed|ure)|error)\b",
+            r"\b<fabric>\b.{0,100}\b(?:down|exceeded|unreachable|flap\w*"
+            r"|async(?:hronous)? event|time(?:d )?out|fail(?:ed|ure)|error)\b",
             r"\btransport retry",
             r"\bretry (?:count )?exceeded\b.{0,60}",
             r"\bno (?:usable |suitable )?(?:socket|network) interface",

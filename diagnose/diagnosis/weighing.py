@@ -30,7 +30,8 @@ _PATIENCE, _PATIENCE_DEEP, _PATIENCE_NUMBERS, _PATIENCE_ENDED = 2, 8, 20, 30
 ended a process, behind which other ranks may still have been on their way"""
 _NEAR_S, _NEAR_LINES = 300.0, 300
 _CRASH_BACK = 100
-_MESSAGE_LINES = 12
+_MESSAGE_LINES, _SUMMARY_LINES = 12, 60
+"""so far behind an exception stand the lines of its message; so far behind one without a message its summary"""
 _THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
 _SOFTLY = 0.4
@@ -46,18 +47,21 @@ _HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
 """a log begins with so many lines; so long is a line that can be told again; so many of them repeated are a new start, if none
 was for so many lines; so many lines behind it are a run"""
 _STACK = re.compile(
-    r"\s|#\d|frame #|\d+:? +(?:0x|/|\S+\()|0x[0-9a-f]{6}|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x|[-=*_#~]{5}|\S*$|[\w./-]+\.(?:go|cc|cpp|c|h):\d"
+    r"\s|#\d|frame #|\d+:? +(?:0x|/|\S+\()|0x[0-9a-f]{6}|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x"
+    r"|[-=*_#~]{5}|\S*$|[\w./-]+\.(?:go|cc|cpp|c|h):\d"
 )
 """a line of a stack, of a table, or of a frame around a message; or one word"""
 _BACK = re.compile(
-    r"(?i)\b(?:restored|re-?established|reconnected|recovered|is back|back online|came back|link (?:is |becomes )?(?:up|ready|active)"
+    r"(?i)\b(?:restored|re-?established|reconnected|recovered|is back|back online|came back"
+    r"|link (?:is |becomes )?(?:up|ready|active)"
     r"|(?:reachable|available|responding) again|again (?:reachable|available))\b|\bserver \S+ OK$"
 )
 _NAMED = re.compile(r"\b(?=[\w.:/@-]*\d)(?=[\w.:/@-]*[A-Za-z])[\w.:/@-]{5,}\b")
 """names of machines, devices and services: letters and digits"""
 _NEXT = 2
 _OTHERWISE = re.compile(
-    r"(?i)\b(?:fall(?:ing|s)? ?back|using (?:the )?(?:default|cached|cpu|slow|random)|continu(?:e|es|ing) (?:without|with|anyway)"
+    r"(?i)\b(?:fall(?:ing|s)? ?back|using (?:the )?(?:default|cached|cpu|slow|random)"
+    r"|continu(?:e|es|ing) (?:without|with|anyway)"
     r"|skipp(?:ed|ing)|ignor(?:ed|ing)|retry(?:ing)?|will (?:be )?(?:retry|use|try)|trying again|instead\b)"
 )
 _BARE = re.compile(r"\W*\w*(?:Error|Exception): *$")
@@ -153,7 +157,7 @@ class Weighing:
         return clock(time) if time else None
 
     def _started_anew(self, one: Hypothesis) -> bool:
-        """Whether the lines with which the log begins stand again behind it, and a run behind them: somebody started it anew."""
+        """Whether the lines with which the log begins stand again behind it, and a run behind them: it was started anew."""
         source, line = one.event.source, one.event.line
         if line < _HEAD_LINES + _BETWEEN or self.ends[source] - line < _RUN_LINES:
             return False
@@ -593,12 +597,15 @@ class Weighing:
             return
 
     def _by_specific(self, one: Hypothesis, told: list[Hypothesis]) -> None:
-        """The exception that wraps a message: what the message says more exactly is the cause."""
-        if one.traceback is None or one.traceback.exception is None or (one.rule is not None and not is_generic(one.rule)):
+        """The exception that wraps a message, or that has none: what the lines behind it say more exactly is the cause."""
+        if one.traceback is None or one.traceback.exception is None:
+            return
+        bare = not one.traceback.message.strip()
+        if not bare and one.rule is not None and not is_generic(one.rule):
             return
         for other in told:
             if other.traceback is None and other.event.source == one.event.source and "specific" in other.signals:
-                more = 0 < other.event.line - one.event.line <= _MESSAGE_LINES
+                more = 0 < other.event.line - one.event.line <= (_SUMMARY_LINES if bare else _MESSAGE_LINES)
                 if more and not other.symptom and other.rule is not None and other.rule.layer != "user":
                     relate("by_specific", one, other)
                     return

@@ -272,3 +272,43 @@ def test_confidence_rises_with_the_odds_within_a_kind() -> None:
 )
 def test_an_exit_status_is_one_that_a_program_gave(line: str, ends: bool) -> None:
     assert likeness(line, line).exit == int(ends)
+
+
+# --- software that nobody wrote rules for -----------------------------------------------------------------------------
+
+
+def test_a_line_that_no_rule_knows_is_named_by_its_words_and_no_node_is_isolated_for_it() -> None:
+    report = report_of("starting zorch 0.3\nERROR zorchd on node gpu-7: uncorrectable error in arena 3, giving up\n")
+    assert (report.outcome, report.diagnosis.reason, report.diagnosis.by) == ("failed", "ecc_error", "none")
+    assert report.action.nodes == []
+
+
+def test_an_error_from_which_the_next_line_falls_back_is_overcome() -> None:
+    log = (
+        "ERROR - zorch: Failed to initialize the fast path\nINFO - zorch: Falling back to the slow path\n"
+        + "INFO - working\n" * 12
+    )
+    assert report_of(log).outcome == "healthy"
+
+
+def test_a_thing_that_is_back_is_no_failure() -> None:
+    log = "WARN zorch: connection to shard-0007 was lost\n" + "INFO working\n" * 3 + "INFO zorch: shard-0007 reconnected\n"
+    assert report_of(log + "INFO working\n" * 3).outcome == "healthy"
+    other = log.replace("shard-0007 reconnected", "shard-0009 reconnected")
+    assert "well_again" not in {name for one in job_of(other).finding(job_of(other).evidence()).weighed for name in one.signals}
+
+
+def test_overflows_to_the_floor_are_an_anomaly_and_a_few_are_not() -> None:
+    def run(scales: list[float]) -> str:
+        return "".join(f"| WARNING: overflow detected, setting loss scale to: {scale}\n" for scale in scales)
+
+    assert report_of(run([2.0**-n for n in range(12)])).diagnosis.reason == "loss_anomaly"
+    assert report_of(run([2.0**n for n in range(16, 4, -1)])).outcome == "healthy"
+
+
+def test_a_node_that_says_it_was_taken_for_dead_by_mistake_stays_in() -> None:
+    dead = "The node with node id: 9b1c22 and address: 10.1.0.14 and node name: 10.1.0.14 has been marked dead because the detector has"
+    dead += " missed too many heartbeats from it.\n"
+    alive = "[Timeout] Exiting because this node manager has mistakenly been marked as dead by the GCS: health check failed\n"
+    assert report_of(dead).action.nodes == ["10.1.0.14"]
+    assert report_of(dead + alive).action.nodes == []
