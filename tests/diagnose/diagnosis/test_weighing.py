@@ -307,8 +307,8 @@ def test_overflows_to_the_floor_are_an_anomaly_and_a_few_are_not() -> None:
 
 
 def test_a_node_that_says_it_was_taken_for_dead_by_mistake_stays_in() -> None:
-    dead = "The node with node id: 9b1c22 and address: 10.1.0.14 and node name: 10.1.0.14 has been marked dead because the detector has"
-    dead += " missed too many heartbeats from it.\n"
+    dead = "The node with node id: 9b1c22 and address: 10.1.0.14 and node name: 10.1.0.14 has been marked dead"
+    dead += " because the detector has missed too many heartbeats from it.\n"
     alive = "[Timeout] Exiting because this node manager has mistakenly been marked as dead by the GCS: health check failed\n"
     assert report_of(dead).action.nodes == ["10.1.0.14"]
     assert report_of(dead + alive).action.nodes == []
