@@ -80,8 +80,8 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
 
 
 def _speaks_gently(one: Hypothesis, reason: str) -> bool:
-    """Whether a line tells of the same failure and asks for less than to take a machine out."""
-    return one.reason == reason and one.rule is not None and one.rule.action not in (None, "isolate_and_restart")
+    """Whether a line tells of the same failure and asks for a restart on the same machines."""
+    return one.reason == reason and one.rule is not None and one.rule.action == "restart" and not one.symptom
 
 
 def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
