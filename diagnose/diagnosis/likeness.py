@@ -69,7 +69,7 @@ _NOTHING = re.compile(
     r"skipped|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\})(?![\w.])|\b\w*(?:error|err|loss)\w*\W{1,3}\d+\.\d+"
     r"|\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?(?:errors?|failures?)\b[ =:_]"
     r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
-    r"|\bretry(?:ing)?\b(?!.{0,30}(?:exceed|exhaust|fail))"
+    r"|\bretry(?:ing)?\b(?! (?:count|limit|budget)\b)"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
