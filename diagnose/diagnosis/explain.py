@@ -18,6 +18,7 @@ from diagnose.diagnosis.doubt import doubts
 from diagnose.diagnosis.evidence import Evidence, normal
 from diagnose.diagnosis.finding import Alternative, Finding, Many
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.stacks import Picture, picture
 from diagnose.diagnosis.suspects import suspects
 from diagnose.diagnosis.topology import Topology, learn
 from diagnose.diagnosis.topology import read as read_topology
@@ -81,7 +82,8 @@ class _Case:
         self.evidence, self.log, self.weights = evidence, log, weights
         self.topology: Topology = read_topology(evidence.events)
         learn(self.topology, (text for _, text in log.facts))
-        self.found: Candidates = candidates(evidence, log, running=running)
+        self.picture: Picture | None = picture(log, evidence.sources, self.topology.host_of)
+        self.found: Candidates = candidates(evidence, log, self.picture, running=running)
         self.weighing = Weighing(self.found, evidence, log, known)
 
     def explain(self, told: str | None) -> Finding:
@@ -96,6 +98,7 @@ class _Case:
         best = weighed[0]
         finding = self._healthy(best, failed=corrected) if best.kind == "healthy" else self._failed(best)
         finding.weighed = weighed
+        finding.picture = self.picture
         answers = {} if corrected and finding.root is None else by_reason(weighed)
         finding.confidence = self._confidence(answers, finding.reason, best)
         finding.alternatives = self._alternatives(answers, finding)
@@ -156,8 +159,17 @@ class _Case:
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.own_nodes = who.own
+        if self.picture is not None and waited_for(root):
+            self._whom_they_wait_for(finding, root, self.picture)
         finding.group = group_of(reason, root)
         return finding
+
+    def _whom_they_wait_for(self, finding: Finding, root: Hypothesis, seen: Picture) -> None:
+        """The dumps know better than the lines of those who wait; they accuse nobody's machine."""
+        if seen.late or root.kind == "dump":
+            finding.ranks = list(seen.late)
+            finding.nodes = list(dict.fromkeys(seen.nodes[rank] for rank in seen.late if rank in seen.nodes))
+            finding.own_nodes = []
 
     def _tells(self, one: Hypothesis) -> bool:
         """Whether it is worth telling beside the answer: a rule, a traceback or a detector knows it as a failure."""
@@ -210,6 +222,11 @@ class _Case:
 
     def _follows(self, one: Hypothesis, root: Hypothesis) -> bool:
         return (one.layer >= root.layer or one.reason == root.reason) and not self.weighing.before(one, root)
+
+
+def waited_for(root: Hypothesis) -> bool:
+    """Whether the answer is that ranks wait, so that dumps say for whom."""
+    return root.kind == "dump" or root.reason == "hang" or shipped_taxonomy().has(root.reason, "witness")
 
 
 def phase_of(root: Hypothesis, step: float | None) -> str:

@@ -85,7 +85,7 @@ class Weighing:
     # --- did the job go on from it? ---------------------------------------------------------------------------------------
 
     def _overcome(self, one: Hypothesis) -> None:
-        if one.detector is not None:
+        if one.detector is not None and one.kind != "dump":
             return
         if self._went_on(one):
             one.signals["survived"] = 1.0
@@ -235,6 +235,10 @@ class Weighing:
             cut = traceback.exception is None
             name = "unfinished" if cut else "shown" if one.handled or one.ignored or traceback.where == "thread" else "raised"
             signals[name] = 1.0
+        elif one.kind == "dump":
+            signals["dumped"] = 1.0
+            if self.found.apart:
+                signals["others_wait"] = 1.0
         elif one.detector is not None:
             signals["stood_still" if one.detector.detector == "hang" else "detected"] = 1.0
         elif one.kind == "line":
@@ -530,7 +534,7 @@ class Weighing:
                 relate("by_killed", one, killed[0])
 
     def _by_silence(self, kinds: Sequence[Hypothesis]) -> None:
-        hang = next((one for one in kinds if "stood_still" in one.signals), None)
+        hang = next((one for one in kinds if "stood_still" in one.signals or (one.kind == "dump" and not one.recovered)), None)
         if hang is not None:
             for one in kinds:
                 if self.taxonomy.has(one.reason, "stop"):
