@@ -102,6 +102,9 @@ class _Reading:
 
     def _source(self, events: list[Event]) -> None:
         transport = transport_level(events, self.log)
+        if (picture := self.picture) is not None:
+            # In a dump the name of a function, or of a collective, is no message.
+            events = [event for event in events if not picture.covers(event.source, event.line)]
         tracebacks, claimed = assemble(events, self._judged)
         raised = self._raised(tracebacks) + self._unfinished(tracebacks, events)
         # The message of an exception goes on for a few lines.
@@ -111,8 +114,6 @@ class _Reading:
         for event in events:
             if event.order in claimed or event.rule == NOTABLE:
                 continue
-            if self.picture is not None and self.picture.covers(event.source, event.line):
-                continue  # the name of a function, or of a collective, is no message
             body = event.body
             if listed(body):
                 listing = event.line

@@ -18,6 +18,7 @@ from diagnose.diagnosis.doubt import doubts
 from diagnose.diagnosis.evidence import Evidence, normal
 from diagnose.diagnosis.finding import Alternative, Finding, Many
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.silence import first_silent
 from diagnose.diagnosis.stacks import Picture, picture
 from diagnose.diagnosis.suspects import suspects
 from diagnose.diagnosis.topology import Topology, learn
@@ -159,17 +160,31 @@ class _Case:
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.own_nodes = who.own
-        if self.picture is not None and waited_for(root):
-            self._whom_they_wait_for(finding, root, self.picture)
+        if waited_for(root):
+            self._whom_they_wait_for(finding, root)
         finding.group = group_of(reason, root)
         return finding
 
-    def _whom_they_wait_for(self, finding: Finding, root: Hypothesis, seen: Picture) -> None:
-        """The dumps know better than the lines of those who wait; they accuse nobody's machine."""
-        if seen.late or root.kind == "dump":
-            finding.ranks = list(seen.late)
-            finding.nodes = list(dict.fromkeys(seen.nodes[rank] for rank in seen.late if rank in seen.nodes))
-            finding.own_nodes = []
+    def _whom_they_wait_for(self, finding: Finding, root: Hypothesis) -> None:
+        """The dumps, else the silence of some ranks, know better than those who wait; neither accuses a machine."""
+        seen = self.picture
+        if seen is not None and (seen.late or root.kind == "dump"):
+            late, nodes = seen.late, seen.nodes
+        elif (silent := first_silent(self.evidence, self.log)) is not None:
+            self.found.notes.append(silent.sentence)
+            late, nodes = list(silent.ranks), self._nodes_of_ranks()
+        else:
+            return
+        finding.ranks = list(late)
+        finding.nodes = list(dict.fromkeys(nodes[rank] for rank in late if rank in nodes))
+        finding.own_nodes = []
+
+    def _nodes_of_ranks(self) -> dict[int, str]:
+        named = (source.origin for source in self.evidence.sources)
+        return {
+            **{one.rank: one.node for one in named if one.rank is not None and one.node is not None},
+            **self.topology.host_of,
+        }
 
     def _tells(self, one: Hypothesis) -> bool:
         """Whether it is worth telling beside the answer: a rule, a traceback or a detector knows it as a failure."""

@@ -7,6 +7,7 @@ stands; what may belong to anything (a lock, a socket, a sleep) only where nothi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,56 +35,176 @@ class Kind:
         return self.function is None or self.function.search(frame.function) is not None
 
 
-def _kind(name: str, words: str, *, waits: bool = False, telling: bool = True, function: str = "", file: str = "") -> Kind:
-    return Kind(name, words, waits, telling, re.compile(function) if function else None, re.compile(file) if file else None)
+def _kind(name: str, words: str, *, functions: Sequence[str] = (), files: Sequence[str] = ()) -> Kind:
+    """What a frame must be of: one of the functions (if any are named) and one of the files (if any are named)."""
+    waits, telling = name in ("collective", "store", "GPU"), name not in _MERELY
+    function, file = (re.compile("|".join(words)) if words else None for words in (functions, files))
+    return Kind(name, words, waits, telling, function, file)
 
 
-_OPS = (
-    r"(?:all_?reduce|all_?gather\w*|_all_gather_base|reduce_?scatter\w*|_reduce_scatter_base|all_?to_?all\w*|broadcast\w*"
-    r"|barrier|monitored_barrier|reduce|gather\w*|scatter\w*|i?send|i?recv|batch_isend_irecv|_communicate)$"
-)
 COLLECTIVE: Final = "collective"
 WORKER: Final = "data worker"
+_MERELY: Final = ("process", "GIL", "network", "queue", "lock", "file", "sleep", "poll")
+"""where a process merely waits, whatever it is about"""
+_IN_COLLECTIVE, _AT_STORE = "waits in a collective", "waits for the other ranks at the store"
+_AT_CHECKPOINT, _FOR_GPU, _FOR_NETWORK = "is at a checkpoint", "waits for the GPU", "waits for the network"
+_FOR_LOCK, _FOR_INPUT = "waits for a lock", "waits for input"
+_WORKER = _kind(
+    WORKER, "is a worker of the data loader", functions=[r"^_worker_loop$"], files=[r"torch/utils/data/", r"worker\.py"]
+)
 _KINDS: Final = (
-    _kind(WORKER, "is a worker of the data loader", function=r"^_worker_loop$", file=r"torch/utils/data/|worker\.py"),
-    _kind(COLLECTIVE, "waits in a collective", waits=True, function=_OPS, file=r"distributed_c10d\.py|deepspeed/comm/|p2p_communication\.py|c10d_logger"),
     _kind(
-        COLLECTIVE, "waits in a collective", waits=True,
-        function=r"^P?MPI_(?:All|Bar|Bcast|Reduce|Gather|Scatter|Wait|Recv|Send)\w*|^(?:nccl|rccl|hccl|Hccl)[A-Z]\w*"
-        r"|c10d::\w*ProcessGroup(?:NCCL|Gloo|HCCL|MPI)?::|ProcessGroup(?:NCCL|Gloo|HCCL)::(?:Work\w+::)?(?:wait|sync|all|reduce|broad|barrier)"
-        r"|^gloo::(?:allreduce|allgather|broadcast|barrier|reduce|alltoall)",
+        COLLECTIVE,
+        _IN_COLLECTIVE,
+        functions=[
+            r"^(?:all_?reduce|all_?gather\w*|_all_gather_base|reduce_?scatter\w*|_reduce_scatter_base|all_?to_?all\w*)$",
+            r"^(?:broadcast\w*|barrier|monitored_barrier|reduce|gather\w*|scatter\w*)$",
+            r"^(?:i?send|i?recv|batch_isend_irecv|_communicate)$",
+        ],
+        files=[r"distributed_c10d\.py", r"deepspeed/comm/", r"p2p_communication\.py", r"c10d_logger"],
     ),
-    _kind(COLLECTIVE, "waits in a collective", waits=True, function=r"synchronize|wait", file=r"horovod/|distributed/_functional_collectives\.py"),
-    _kind("store", "waits for the other ranks at the store", waits=True, function=r"store_based_barrier|^rendezvous$|_rendezvous|TCPStore|TCPClient", file=r""),
-    _kind("store", "waits for the other ranks at the store", waits=True, file=r"torch/distributed/(?:rendezvous|elastic/(?:rendezvous|utils/store))"),
-    _kind("data", "is in the data loader", file=r"torch/utils/data/|webdataset/|(?:^|/)datasets/(?:arrow|iterable|dataset|load|builder)|nvidia/dali/|tensorflow/python/data/|litdata/|streaming/base/|data_loader\.py$|dataloader\.py$"),
-    _kind("checkpoint", "is at a checkpoint", file=r"torch/serialization\.py|torch/distributed/checkpoint/|safetensors/|dist_checkpointing/|checkpoint_engine/|orbax/checkpoint"),
-    _kind("checkpoint", "is at a checkpoint", function=r"(?:^|_|\.)(?:save|load|write|async_save)_(?:checkpoint|pretrained|state|model)\w*$|^save_checkpoint|^load_checkpoint"),
-    _kind("compiler", "compiles a kernel", file=r"torch/_(?:inductor|dynamo)/|triton/(?:compiler|runtime)|torch/utils/cpp_extension\.py|jax/_src/(?:compiler|interpreters/pxla)"),
-    _kind("import", "imports modules", file=r"<frozen importlib|importlib/"),
-    _kind("collector", "collects garbage", function=r"^gc_collect|^gc\.collect|^collect$", file=r"gcmodule\.c|^gc"),
     _kind(
-        "GPU", "waits for the GPU", waits=True,
-        function=r"^(?:cuda|cu|hip|aclrt)(?:rt)?(?:\w*Synchronize\w*|MemcpyD\w+|Memcpy)\w*|_local_scalar_dense|^libcuda_"
-        r"|(?:^|::)(?:stream|device|event)_?[sS]ynchronize",
+        COLLECTIVE,
+        _IN_COLLECTIVE,
+        functions=[
+            r"^P?MPI_(?:All|Bar|Bcast|Reduce|Gather|Scatter|Wait|Recv|Send)\w*",
+            r"^(?:nccl|rccl|hccl|Hccl)[A-Z]\w*",
+            r"c10d::\w*ProcessGroup(?:NCCL|Gloo|HCCL|MPI)?::",
+            r"ProcessGroup(?:NCCL|Gloo|HCCL)::(?:Work\w+::)?(?:wait|sync|all|reduce|broad|barrier)",
+            r"^gloo::(?:allreduce|allgather|broadcast|barrier|reduce|alltoall)",
+        ],
     ),
-    _kind("GPU", "waits for the GPU", waits=True, function=r"^(?:Event\.|Stream\.)?synchronize$", file=r"torch/(?:cuda|npu|xpu|hpu)/|torch_npu/"),
-    _kind("process", "waits for a process that it started", telling=False, function=r"^(?:Popen\.)?(?:communicate|wait|_wait|_try_wait)$|^waitpid|^wait4|^__waitpid", file=r"subprocess\.py|wait|^$|\.so|\.c$"),
-    _kind("GIL", "waits for the lock of the interpreter (GIL)", telling=False, function=r"^take_gil$|^PyEval_(?:RestoreThread|AcquireThread)|^PyGILState_Ensure"),
-    _kind("network", "waits for the network", telling=False, file=r"(?:^|/)(?:socket|ssl)\.py$|http/client\.py|urllib3/|requests/|aiohttp/|botocore/|grpc/"),
-    _kind("network", "waits for the network", telling=False, function=r"^(?:__)?(?:libc_)?(?:recv|recvfrom|recvmsg|connect|accept4?|SSL_read)(?:@|$|_)"),
-    _kind("queue", "waits for a queue", telling=False, function=r"(?:^|\.)(?:get|put|poll|recv\w*|_recv\w*)$", file=r"queues?\.py|multiprocessing/connection\.py"),
     _kind(
-        "lock", "waits for a lock", telling=False,
-        function=r"pthread_(?:mutex_lock|cond_(?:timed|clock)?wait|rwlock)|lll_lock_wait|futex|sem_(?:clock)?(?:timed)?wait|PyThread_acquire_lock"
-        r"|lock_PyThread_acquire|^acquire$|(?:Condition|Event|Lock|RLock|Semaphore)\.(?:wait|acquire|__enter__)$",
+        COLLECTIVE,
+        _IN_COLLECTIVE,
+        functions=[r"synchronize", r"wait"],
+        files=[r"horovod/", r"distributed/_functional_collectives\.py"],
     ),
-    _kind("lock", "waits for a lock", telling=False, function=r"(?:^|\.)(?:wait|acquire|__enter__|_wait_for_tstate_lock|join)$", file=r"threading\.py|multiprocessing/synchronize\.py|filelock"),
-    _kind("file", "is in the file system", telling=False, function=r"^(?:__)?(?:GI___?)?(?:libc_)?(?:p?read|p?write|fsync|fdatasync|open|open64|openat|stat|statx|fstatat|close|rename|getdents)(?:64|v)?(?:@|$|_nocancel|_64)"),
-    _kind("sleep", "sleeps", telling=False, function=r"nanosleep|^time_sleep$|^pysleep$|^sleep$"),
-    _kind("poll", "waits for input", telling=False, function=r"^(?:select_)?(?:e?poll|select|ppoll|epoll_wait)(?:_\w+)?$|^(?:__)?(?:GI___)?poll|select_poll", file=r""),
-    _kind("poll", "waits for input", telling=False, file=r"(?:^|/)selectors\.py|asyncio/base_events\.py"),
-)  # fmt: skip
+    _kind("store", _AT_STORE, functions=[r"store_based_barrier", r"^rendezvous$", r"_rendezvous", r"TCPStore", r"TCPClient"]),
+    _kind("store", _AT_STORE, files=[r"torch/distributed/(?:rendezvous|elastic/(?:rendezvous|utils/store))"]),
+    _kind(
+        "data",
+        "is in the data loader",
+        files=[
+            r"torch/utils/data/",
+            r"webdataset/",
+            r"(?:^|/)datasets/(?:arrow|iterable|dataset|load|builder)",
+            r"nvidia/dali/",
+            r"tensorflow/python/data/",
+            r"litdata/",
+            r"streaming/base/",
+            r"data_?loader\.py$",
+        ],
+    ),
+    _kind(
+        "checkpoint",
+        _AT_CHECKPOINT,
+        files=[
+            r"torch/serialization\.py",
+            r"torch/distributed/checkpoint/",
+            r"safetensors/",
+            r"dist_checkpointing/",
+            r"checkpoint_engine/",
+            r"orbax/checkpoint",
+        ],
+    ),
+    _kind("checkpoint", _AT_CHECKPOINT, functions=[r"(?:^|_|\.)(?:save|load|write)_(?:checkpoint|pretrained|state|model)\w*$"]),
+    _kind(
+        "compiler",
+        "compiles a kernel",
+        files=[
+            r"torch/_(?:inductor|dynamo)/",
+            r"triton/(?:compiler|runtime)",
+            r"torch/utils/cpp_extension\.py",
+            r"jax/_src/(?:compiler|interpreters/pxla)",
+        ],
+    ),
+    _kind("import", "imports modules", files=[r"<frozen importlib", r"importlib/"]),
+    _kind("collector", "collects garbage", functions=[r"^gc_collect", r"^collect$"], files=[r"gcmodule\.c", r"^gc"]),
+    _kind(
+        "GPU",
+        _FOR_GPU,
+        functions=[
+            r"^(?:cuda|cu|hip|aclrt)(?:rt)?(?:\w*Synchronize\w*|MemcpyD\w+|Memcpy)\w*",
+            r"_local_scalar_dense",
+            r"(?:^|::)(?:stream|device|event)_?[sS]ynchronize",
+        ],
+    ),
+    _kind(
+        "GPU",
+        _FOR_GPU,
+        functions=[r"^(?:Event\.|Stream\.)?synchronize$"],
+        files=[r"torch/(?:cuda|npu|xpu|hpu)/", r"torch_npu/"],
+    ),
+    _kind(
+        "process",
+        "waits for a process that it started",
+        functions=[r"^(?:Popen\.)?(?:communicate|wait|_wait|_try_wait)$"],
+        files=[r"subprocess\.py"],
+    ),
+    _kind("process", "waits for a process that it started", functions=[r"^(?:__)?(?:GI___)?wait(?:pid|4|id)(?:@|$)"]),
+    _kind(
+        "GIL",
+        "waits for the lock of the interpreter (GIL)",
+        functions=[r"^take_gil$", r"^PyEval_(?:RestoreThread|AcquireThread)", r"^PyGILState_Ensure"],
+    ),
+    _kind(
+        "network",
+        _FOR_NETWORK,
+        files=[
+            r"(?:^|/)(?:socket|ssl)\.py$",
+            r"http/client\.py",
+            r"urllib3/",
+            r"requests/",
+            r"aiohttp/",
+            r"botocore/",
+            r"grpc/",
+        ],
+    ),
+    _kind(
+        "network", _FOR_NETWORK, functions=[r"^(?:__)?(?:libc_)?(?:recv|recvfrom|recvmsg|connect|accept4?|SSL_read)(?:@|$|_)"]
+    ),
+    _kind(
+        "queue",
+        "waits for a queue",
+        functions=[r"(?:^|\.)(?:get|put|poll|recv\w*|_recv\w*)$"],
+        files=[r"queues?\.py", r"multiprocessing/connection\.py"],
+    ),
+    _kind(
+        "lock",
+        _FOR_LOCK,
+        functions=[
+            r"pthread_(?:mutex_lock|cond_(?:timed|clock)?wait|rwlock)",
+            r"lll_lock_wait",
+            r"futex",
+            r"sem_(?:clock)?(?:timed)?wait",
+            r"PyThread_acquire_lock",
+            r"^acquire$",
+            r"(?:Condition|Event|Lock|RLock|Semaphore)\.(?:wait|acquire|__enter__)$",
+        ],
+    ),
+    _kind(
+        "lock",
+        _FOR_LOCK,
+        functions=[r"(?:^|\.)(?:wait|acquire|__enter__|_wait_for_tstate_lock|join)$"],
+        files=[r"threading\.py", r"multiprocessing/synchronize\.py", r"filelock"],
+    ),
+    _kind(
+        "file",
+        "is in the file system",
+        functions=[
+            r"^(?:__)?(?:GI___?)?(?:libc_)?(?:p?read|p?write|fsync|fdatasync|open|openat|stat|statx|fstatat|close|rename)"
+            r"(?:64|v)?(?:@|$|_nocancel)"
+        ],
+    ),
+    _kind("sleep", "sleeps", functions=[r"nanosleep", r"^time_sleep$", r"^pysleep$", r"^sleep$"]),
+    _kind(
+        "poll",
+        _FOR_INPUT,
+        functions=[r"^(?:select_)?(?:e?poll|select|ppoll|epoll_wait)(?:_\w+)?$", r"^(?:__)?(?:GI___)?poll", r"select_poll"],
+    ),
+    _kind("poll", _FOR_INPUT, files=[r"(?:^|/)selectors\.py", r"asyncio/base_events\.py"]),
+)
 _OWN = Kind("own code", "is in its own code", False, False)
 _COMPILED = Kind("compiled code", "is in compiled code", False, False)
 _JAVA_BLOCKED = Kind("lock", "waits for a lock", False, False)
@@ -131,9 +252,9 @@ def place_of(thread: Thread) -> Place | None:
     if not frames:
         return None
     own = next((frame for frame in frames if not frame.library), None)
-    if frames and any(_KINDS[0].holds(frame) for frame in frames):
-        at = next(number for number, frame in enumerate(frames) if _KINDS[0].holds(frame))
-        return Place(_KINDS[0], at, frames[at], own)
+    worker = next((at for at, frame in enumerate(frames) if _WORKER.holds(frame)), None)
+    if worker is not None:
+        return Place(_WORKER, worker, frames[worker], own)
     found: tuple[int, Kind] | None = None
     for at, frame in enumerate(frames):
         kind = next((kind for kind in _KINDS if kind.telling and kind.holds(frame)), None)

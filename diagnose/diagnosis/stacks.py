@@ -6,6 +6,7 @@ stand elsewhere are whom it waits for. They are late; nothing here says that the
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from diagnose.compression.kept_log import Compression
 from diagnose.diagnosis.collectives import Standing, first_late, standing
 from diagnose.diagnosis.evidence import Event
-from diagnose.diagnosis.places import COLLECTIVE, WORKER, Place, place_of
+from diagnose.diagnosis.places import WORKER, Place, place_of
 from diagnose.reading.dumps.flight_recorder import FlightRecord, in_words
 from diagnose.reading.dumps.ras import Communicator, RasReport
 from diagnose.reading.dumps.reader import DumpReader
@@ -28,6 +29,7 @@ _FEW = 8
 _MOST_LATE_TOLD = 4
 _WHERE = 160
 _STRETCHES = 6
+_BEHIND = 1 << 62
 
 
 @dataclass(slots=True)
@@ -104,7 +106,9 @@ class Picture:
 
     def covers(self, source: int, line: int) -> bool:
         """Whether the line is one of a dump's."""
-        return any(first <= line <= last for first, last in self.inside.get(source, ()))
+        ranges = self.inside.get(source, [])
+        at = bisect_right(ranges, (line, _BEHIND)) - 1
+        return at >= 0 and line <= ranges[at][1]
 
 
 @dataclass(slots=True)
@@ -302,7 +306,7 @@ class _Drawing:
         line = silent.line if silent is not None else report.line
         return self._picture(sentence, (source, line), late=late, stood=True, apart=True)
 
-    # --- stacks ----------------------------------------------------------------------------------------------------------------
+    # --- stacks ----------------------------------------------------------------------------------------------------------
 
     def _by_stacks(self) -> Picture | None:
         if not self.processes:
@@ -413,7 +417,8 @@ def _of_group(group: StackGroup) -> str:
 
 
 def _told(one: Process) -> str:
-    return f"{one.name} {_verb(one.place, many=False)}"
+    end = "; the JVM itself found a deadlock" if one.dump.deadlock else ""
+    return f"{one.name} {_verb(one.place, many=False)}{end}"
 
 
 def _verb(place: Place, *, many: bool) -> str:

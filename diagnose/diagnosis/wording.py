@@ -61,8 +61,8 @@ def what_to_do(finding: Finding) -> str | None:
         return None
     if seen.late and any(one.behind for one in seen.standing):
         return (
-            "The programs came to the collective, a device did not go on: look at the kernel log (Xid) and the GPU of the ranks "
-            "named, and run the node check before you blame a node."
+            "The programs came to the collective, a device did not go on: look at the kernel log (Xid) and the GPU of the "
+            "ranks named, and run the node check before you blame a node."
         )
     if seen.late:
         return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from diagnose.reading.dumps.stacks import Frame
 
@@ -88,7 +88,7 @@ def of_data(data: Any, rank: int | None) -> FlightRecord:
             record.groups[word] = Group(word, _word(config.get("desc", "")), _ranks(config.get("ranks")))
     status = {str(number): one for number, one in _items(data.get("pg_status")) if isinstance(one, dict)}
     entries = data.get("entries")
-    for entry in entries[-MOST_ENTRIES:] if isinstance(entries, list) else []:
+    for entry in list(entries[-MOST_ENTRIES:]) if isinstance(entries, list) else []:
         if isinstance(entry, dict):
             _take(record, entry, status)
     record.open = [one for one in record.open if _stands_open(record, one)]
@@ -179,7 +179,7 @@ def _items(value: Any) -> Any:
     return value.items() if isinstance(value, dict) else ()
 
 
-def _is_pair(value: Any) -> bool:
+def _is_pair(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, (list, tuple)) and len(value) == 2
 
 
@@ -197,8 +197,8 @@ def _word(value: Any, most: int = _WORD) -> str:
 
 _HEAD = re.compile(r"PyTorch flight recorder of (?:rank=(?P<rank>\d{1,7})|an unknown rank), version (?P<version>\S*)")
 _GROUP = re.compile(
-    r"  group \"(?P<name>[^\"]*)\" \((?P<description>.*)\) of ranks (?P<ranks>[\d, -]*): recorded up to #(?P<recorded>-?\d+|none),"
-    r" completed up to #(?P<completed>-?\d+|none)$"
+    r"  group \"(?P<name>[^\"]*)\" \((?P<description>.*)\) of ranks (?P<ranks>[\d, -]*): "
+    r"recorded up to #(?P<recorded>-?\d+|none), completed up to #(?P<completed>-?\d+|none)$"
 )
 _COLLECTIVE = re.compile(
     r"  (?P<kind>collective|message|last recorded|last message) #(?P<number>-?\d+) in group \"(?P<group>[^\"]*)\": "

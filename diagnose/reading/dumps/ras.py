@@ -25,7 +25,8 @@ _MANY = re.compile(
     r"\s+(?P<count>\d+) ranks have (?:launched up to operation (?P<number>\d+)|(?P<none>not launched any operations))"
 )
 _ONE = re.compile(
-    r"\s+Rank (?P<rank>\d+) has (?:launched up to operation (?P<number>\d+)|(?P<none>not launched any operations))(?: -- (?P<who>.*))?"
+    r"\s+Rank (?P<rank>\d+) has (?:launched up to operation (?P<number>\d+)|(?P<none>not launched any operations))"
+    r"(?: -- (?P<who>.*))?"
 )
 _MEMBER = re.compile(r"\s+Rank (?P<rank>\d+) -- (?P<who>.*)")
 _MISSING = re.compile(r"\s+The missing ranks?: (?P<ranks>[\d, -]+)")

@@ -13,8 +13,8 @@ from diagnose.reading.dumps.stacks import StackDump
 from diagnose.reading.dumps.text import StackReader
 
 MARKS: Final = re.compile(
-    stack_text.MARKS.pattern
-    + rb"|PyTorch flight recorder of |Communicators\.\.\. ?(?:\(|obtained)|#\d+-\d+ \([0-9a-fA-F]+\) [A-Z]{4}|PEER_D[A-Z]+: Process"
+    stack_text.MARKS.pattern + rb"|PyTorch flight recorder of |Communicators\.\.\. ?(?:\(|obtained)"
+    rb"|#\d+-\d+ \([0-9a-fA-F]+\) [A-Z]{4}|PEER_D[A-Z]+: Process"
 )
 """bytes without any of these hold no dump"""
 _HINTS = (
@@ -23,7 +23,8 @@ _HINTS = (
     b"(LWP ",
     b"TID ",
     b"#0 ",
-    b"flight recorder of ", b"Full thread dump",
+    b"flight recorder of ",
+    b"Full thread dump",
     b"Communicators...",
     b"PEER_D",
 )

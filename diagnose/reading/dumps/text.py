@@ -39,7 +39,8 @@ _GDB_THREAD = re.compile(
     r"(?: ?\"(?P<name>[^\"]*)\")?.*\):"
 )
 _GDB_ROW = re.compile(
-    r"[* ] {0,4}(?P<number>\d+) +Thread (?P<ident>0x[0-9a-fA-F]+) \(LWP (?P<lwp>\d+)\)(?: \"(?P<name>[^\"]*)\")?,? +(?P<frame>\S.*)"
+    r"[* ] {0,4}(?P<number>\d+) +Thread (?P<ident>0x[0-9a-fA-F]+) \(LWP (?P<lwp>\d+)\)"
+    r"(?: \"(?P<name>[^\"]*)\")?,? +(?P<frame>\S.*)"
 )
 _GDB_FRAME = re.compile(r"\s*#(?P<number>\d+) +(?P<rest>\S.*)")
 _GDB_CALL = re.compile(
