@@ -22,7 +22,7 @@ from diagnose.reading.dumps.stacks import Frame, StackDump, Thread
 from diagnose.reading.prefixes import body_start, speaker
 from diagnose.reading.sources import Source
 
-MOST_LINES = 2_000_000
+MOST_LINES = 1_000_000
 """kept lines of streams that have dumps, which are read for them"""
 _MOST_SHOWN_FRAMES = 12
 _FEW = 8

@@ -400,6 +400,7 @@ class Weighing:
             self._by_earlier(one, ended)
             self._by_deeper(one, noted)
             self._by_failure(one, told)
+            self._by_death(one, ended)
             self._by_specific(one, told)
             self._by_better(one, told)
             if self._is_fallout(one, kinds):
@@ -470,11 +471,18 @@ class Weighing:
         if told and ended and not of_machine(one) and ended[0].reason != one.reason and self.before(ended[0], one):
             relate("by_earlier", one, ended[0])
 
+    def _by_death(self, one: Hypothesis, ended: list[Hypothesis]) -> None:
+        """Who waits in a dump may wait for a process that died of something else, whichever of the two was printed first."""
+        died = [other for other in ended if other is not one and not self.taxonomy.has(other.reason, "of_a_stop")]
+        if one.kind == "dump" and died:
+            relate("by_cause", one, died[0])
+            relate("by_earlier", one, died[0])
+
     def _by_deeper(self, one: Hypothesis, noted: list[Hypothesis]) -> None:
         """What was noted before a program died and explains it: of a lower layer, by the kernel, or the very same exception."""
         if not one.fatal or one.symptom or of_machine(one):
             return
-        before = [f for f in noted if f is not one and self.before(f, one)]
+        before = [f for f in noted if f is not one and f.kind != "dump" and self.before(f, one)]
         deeper = next((f for f in before if not f.handled and self.near(f, one) and self._below(f, one)), None)
         if deeper is not None:
             relate("by_deeper", one, deeper)

@@ -37,7 +37,7 @@ def loads(data: bytes) -> Any:
     except (IndexError, struct.error, KeyError, TypeError, AttributeError, MemoryError, RecursionError) as error:
         raise NotPlain(f"the pickle is damaged: {type(error).__name__}") from None
     except UnicodeDecodeError:
-        raise NotPlain("the pickle is damaged: text that is not UTF-8") from None
+        raise NotPlain("the pickle is damaged: text in no known encoding") from None
 
 
 class _Machine:
@@ -75,13 +75,13 @@ class _Machine:
         self.at += form.size
         return int(value)
 
-    def row(self) -> str:
+    def row(self, encoding: str = "ascii") -> str:
         end = self.data.find(b"\n", self.at)
         if end < 0:
             raise NotPlain("the pickle is cut off")
         found = self.data[self.at : end]
         self.at = end + 1
-        return found.decode()
+        return found.decode(encoding)
 
     def since_mark(self) -> list[Any]:
         stack = self.stack
@@ -202,7 +202,7 @@ _STEPS: Final[dict[int, Callable[[_Machine], None]]] = {
         "X": lambda m: m.text(m.number(_U4)),
         "\x8c": lambda m: m.text(m.take(1)[0]),
         "\x8d": lambda m: m.text(m.number(_U8)),
-        "V": lambda m: m.push(m.row()),
+        "V": lambda m: m.push(m.row("raw-unicode-escape")),
         "T": lambda m: m.push(m.take(m.number(_U4)).decode("utf-8", "replace")),
         "U": lambda m: m.push(m.take(m.take(1)[0]).decode("utf-8", "replace")),
         "B": lambda m: m.push(m.take(m.number(_U4))),

@@ -6,6 +6,7 @@ a thread, threads of a dump, dumps of a stream (of more the first and the last).
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -15,7 +16,7 @@ MARKS: Final = re.compile(
     rb"\(most recent call first\)|Thread (?:0x[0-9a-fA-F]+|\d+) \(|\(LWP \d+\)|\bTID \d+:|^TID |Full thread dump |#0 +0x"
 )
 """what stands in every dump, in each of its threads or at its beginning: a text without any holds none"""
-MOST_DUMPS: Final = 64
+MOST_DUMPS: Final = 4_096
 """of one stream: of more the first half and the last half"""
 _PATIENCE = 12
 """foreign lines after which a dump has ended"""
@@ -263,6 +264,7 @@ def _java_frame(text: str) -> Frame | None:
     return _made(found["function"], found["file"].rpartition("/")[2], found["line"]) if found is not None else None
 
 
+@functools.lru_cache(65_536)  # equal frames are one: the ranks of a job mostly stand in the same calls
 def _made(function: str, file: str, line: str | None) -> Frame:
     return Frame(function.strip()[:LONGEST_NAME], file[-LONGEST_NAME:], int(line[:9]) if line else None)
 
