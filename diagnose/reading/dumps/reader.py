@@ -6,34 +6,32 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from diagnose.reading.dumps import text as stack_text
 from diagnose.reading.dumps.flight_recorder import FlightReader, FlightRecord
 from diagnose.reading.dumps.ras import RasReader, RasReport
 from diagnose.reading.dumps.stacks import StackDump
 from diagnose.reading.dumps.text import StackReader
 
-MARKS: Final = re.compile(
-    stack_text.MARKS.pattern + rb"|PyTorch flight recorder of |Communicators\.\.\. ?(?:\(|obtained)"
-    rb"|#\d+-\d+ \([0-9a-fA-F]+\) [A-Z]{4}|PEER_D[A-Z]+: Process"
+_WORDS: Final = (b"(most recent call first)", b"Full thread dump ", b"PyTorch flight recorder of ", b"PEER_DEAD: Process")
+_PATTERNS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rb"Thread (?:0x[0-9a-fA-F]+|\d+) \(",
+        rb"\(LWP \d",
+        rb"TID \d+[:( ]",
+        rb"#0 +0x",
+        rb"Communicators\.\.\. ?(?:\(|obtained)",
+        rb"PEER_DISCONNECTED: Process",
+    )
 )
-"""bytes without any of these hold no dump"""
-_HINTS = (
-    b"(most recent call first)",
-    b"Thread ",
-    b"(LWP ",
-    b"TID ",
-    b"#0 ",
-    b"flight recorder of ",
-    b"Full thread dump",
-    b"Communicators...",
-    b"PEER_D",
-)
-"""one of them stands in all that MARKS finds; a word is found much sooner than a pattern is not"""
+"""each begins with plain letters, which are found much sooner than a choice of patterns is not"""
+_OF_RAS: Final = re.compile(rb"#\d+-\d+ \([0-9a-fA-F]+\) (?:INCOMPLETE|MISMATCH|ERROR)")
 
 
 def may_hold(text: bytes) -> bool:
     """Whether a dump may begin in these lines."""
-    return (any(hint in text for hint in _HINTS) or b" INCOMPLETE" in text or b" MISMATCH" in text) and bool(MARKS.search(text))
+    if any(word in text for word in _WORDS) or any(pattern.search(text) for pattern in _PATTERNS):
+        return True
+    return (b" INCOMPLETE" in text or b" MISMATCH" in text) and _OF_RAS.search(text) is not None
 
 
 @dataclass(slots=True)

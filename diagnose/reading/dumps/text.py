@@ -12,10 +12,6 @@ from typing import Final
 
 from diagnose.reading.dumps.stacks import LONGEST_NAME, MOST_THREADS, Frame, StackDump, Thread, Tool
 
-MARKS: Final = re.compile(
-    rb"\(most recent call first\)|Thread (?:0x[0-9a-fA-F]+|\d+) \(|\(LWP \d+\)|\bTID \d+:|^TID |Full thread dump |#0 +0x"
-)
-"""what stands in every dump, in each of its threads or at its beginning: a text without any holds none"""
 MOST_DUMPS: Final = 4_096
 """of one stream: of more the first half and the last half"""
 _PATIENCE = 12
