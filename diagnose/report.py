@@ -72,6 +72,59 @@ class Alternative(_Part):
     """null for the answer that nothing failed"""
 
 
+class StackGroup(_Part):
+    """Processes whose stacks are equal, as dumps show them."""
+
+    count: int
+    """processes"""
+    ranks: list[int] = Field(default_factory=list)
+    processes: list[str] = Field(default_factory=list)
+    """those whose ranks are not known, by what is known of them; the first ones"""
+    place: str
+    """collective, store, GPU, data, data worker, checkpoint, compiler, lock, network, file, own code …"""
+    waits: bool
+    """for other ranks"""
+    where: str
+    """the call, and the line of the job's own code that it comes from"""
+    frames: list[str]
+    """the innermost first; of a deep stack the innermost"""
+    tool: str
+    """what took the dump"""
+    source: str
+    line: int
+    """of the frame that tells where it stands, in the first of the dumps"""
+
+
+class StandingCollective(_Part):
+    """A collective, or a message between two ranks, that does not end, by the dumps of flight recorders."""
+
+    group: str
+    description: str | None = None
+    number: int
+    op: str
+    sizes: str
+    members: int
+    waiting: list[int]
+    late: list[int] = Field(default_factory=list)
+    """members that have not come to it"""
+    behind: list[int] = Field(default_factory=list)
+    """members whose devices have not ended what others have ended"""
+    no_dump: list[int] = Field(default_factory=list)
+    """members of whom there is no dump"""
+    differing: dict[str, list[int]] = Field(default_factory=dict)
+    """what they bring -> the ranks that do, where they should all bring the same"""
+
+
+class Dumps(_Part):
+    """What stack dumps and flight recorders in the log show."""
+
+    summary: str
+    stacks: list[StackGroup] = Field(default_factory=list)
+    """the most common first"""
+    collectives: list[StandingCollective] = Field(default_factory=list)
+    """that with which it began first"""
+
+
 class Diagnosis(_Part):
     category: str = "unknown"
     reason: str = "unknown"
@@ -99,6 +152,8 @@ class Diagnosis(_Part):
     """other answers, the likeliest first"""
     doubt: list[str] = Field(default_factory=list)
     """what speaks against the answer, and what is missing, in sentences"""
+    dumps: Dumps | None = None
+    """null where the log holds none"""
     notes: list[str] = Field(default_factory=list)
     lines_not_read: int = 0
     """kept lines that the diagnosis left out, for there were too many"""

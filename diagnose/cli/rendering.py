@@ -14,9 +14,10 @@ from diagnose.diagnosis.wording import ranges
 
 if TYPE_CHECKING:
     from diagnose.job import Job
-    from diagnose.report import EvidenceLine, Report
+    from diagnose.report import EvidenceLine, Report, StackGroup, StandingCollective
 
 _SHOWN_KINDS = 6
+_SHOWN_GROUPS = 10
 _SHOWN_LAST = 5
 
 
@@ -24,9 +25,10 @@ def render(report: Report, job: Job, style: Style) -> str:
     """The report in the order of a compiler's message: what, where, what followed, what to do. At most 100 columns wide."""
     parts = [_headline(report, style)]
     if report.diagnosis.root_cause is not None:
-        parts += [_cause(report, style), _followed(report, style), _advice(report, style), _others(report, style)]
+        parts += [_cause(report, style), _dumps(report, style), _followed(report, style), _advice(report, style)]
+        parts.append(_others(report, style))
     else:
-        parts += [_overcome(report, style), _advice(report, style) if report.outcome == "failed" else ""]
+        parts += [_dumps(report, style), _overcome(report, style), _advice(report, style) if report.outcome == "failed" else ""]
     parts += [_figures(report, style), "\n".join(_metric_lines(report, style))]
     if report.outcome != "failed" or report.diagnosis.root_cause is None:
         parts.append("\n".join(_kept_lines(report, job, style)))
@@ -105,6 +107,43 @@ def _cause(report: Report, style: Style) -> str:
     if root.frame:
         lines.append(f"    {' ' * width} {style.dim('=')} raised in {printable(shortened(root.frame, 82 - width))}")
     return "\n".join(lines)
+
+
+def _dumps(report: Report, style: Style) -> str:
+    """Who is where: one line for each group of equal stacks, and for each collective that stands."""
+    dumps = report.diagnosis.dumps
+    if dumps is None or not (dumps.stacks or dumps.collectives):
+        return ""
+    lines = []
+    if dumps.stacks:
+        rows = [("processes", "ranks", "place", "where"), *(_stack_row(group) for group in dumps.stacks[:_SHOWN_GROUPS])]
+        lines += [style.bold("  stacks"), *(f"    {row}" for row in table(rows, style, header=True).split("\n"))]
+        if len(dumps.stacks) > _SHOWN_GROUPS:
+            lines.append(style.dim(f"    and {len(dumps.stacks) - _SHOWN_GROUPS} more groups"))
+    if dumps.collectives:
+        shown = dumps.collectives[:_SHOWN_KINDS]
+        rows = [
+            ("group", "collective", "waiting", "late", "device behind", "no dump"),
+            *(_collective_row(one) for one in shown),
+        ]
+        lines += [
+            style.bold("  collectives that stand"),
+            *(f"    {row}" for row in table(rows, style, header=True).split("\n")),
+        ]
+        if len(dumps.collectives) > _SHOWN_KINDS:
+            lines.append(style.dim(f"    and {len(dumps.collectives) - _SHOWN_KINDS} more"))
+    return "\n".join(lines)
+
+
+def _stack_row(group: StackGroup) -> tuple[str, ...]:
+    who = ranges(group.ranks, 3) if group.ranks else printable(shortened(", ".join(group.processes), 24))
+    return str(group.count), who, f"{group.place}{', waits' if group.waits else ''}", printable(shortened(group.where, 48))
+
+
+def _collective_row(one: StandingCollective) -> tuple[str, ...]:
+    name = one.description or one.group
+    ranks = (ranges(found, 3) for found in (one.waiting, one.late, one.behind, one.no_dump))
+    return printable(shortened(name, 24)), printable(shortened(f"{one.op} #{one.number}", 30)), *ranks
 
 
 def _followed(report: Report, style: Style) -> str:

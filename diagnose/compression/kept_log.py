@@ -23,6 +23,7 @@ from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, Cursor, Scan
 from diagnose.matching.series import Column, Series, rows, summary
+from diagnose.reading.dumps.reader import may_hold
 from diagnose.reading.lines import LONGEST, Block, Blocks, clean
 from diagnose.reading.transport import Transport
 
@@ -60,11 +61,15 @@ class KeptLog:
         self._index: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
         self._end = 0
         self.lines = 0
+        self._dumps: dict[int, int] = {}
+        """source -> the order of the first line of the block in which its first dump may begin"""
 
     def add(self, source: int, scan: Scan) -> None:
         count = len(scan.kept) // KEPT.size
         if not count:
             return
+        if source not in self._dumps and may_hold(scan.text):
+            self._dumps[source] = self.lines
         self._text.write(scan.text)
         self._index.write(_HEADER.pack(source, count, self._end) + scan.kept)
         self._end += len(scan.text)
@@ -93,6 +98,17 @@ class KeptLog:
                         text = self._text_of(records, offset)
                     yield order, KeptLine(source, line, text[start : start + length], rule, cut)
                 order += 1
+
+    def with_dumps(self) -> Iterator[tuple[int, KeptLine]]:
+        """(order, segment) of each source from the first block on in which a stack dump, or another dump, may begin."""
+        order = 0
+        for source, records, offset in self._batches():
+            count = len(records) // KEPT.size
+            if order >= self._dumps.get(source, self.lines):
+                text = self._text_of(records, offset)
+                for number, (line, start, length, rule, cut, _, _) in enumerate(KEPT.iter_unpack(records), order):
+                    yield number, KeptLine(source, line, text[start : start + length], rule, cut)
+            order += count
 
     def _batches(self) -> Iterator[tuple[int, bytes, int]]:
         """(source, records, where their text begins) of what each block brought."""

@@ -21,6 +21,7 @@ from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, likeness, listed, set_aside, takes_back
+from diagnose.diagnosis.stacks import Picture
 from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.tracebacks import Traceback, assemble
 from diagnose.knowledge.rules import Rule
@@ -69,11 +70,16 @@ class Candidates:
     notes: list[str] = field(default_factory=list)
     unclaimed: list[Event] = field(default_factory=list)
     """lines that no rule knows and no traceback claims"""
+    apart: bool = False
+    """dumps show that some wait for others, who are elsewhere"""
 
 
-def candidates(evidence: Evidence, log: Compression, *, running: bool = False) -> Candidates:
-    """The hypotheses that the evidence offers, and what detectors see in the course of the job."""
-    return _Reading(evidence, log, running).read()
+def candidates(evidence: Evidence, log: Compression, picture: Picture | None = None, *, running: bool = False) -> Candidates:
+    """The hypotheses that the evidence offers, and what detectors see in the course of the job.
+
+    ``picture``: what the dumps in the log show. Their lines are no messages.
+    """
+    return _Reading(evidence, log, picture, running).read()
 
 
 def moment_of(event: Event) -> float | None:
@@ -82,8 +88,8 @@ def moment_of(event: Event) -> float | None:
 
 
 class _Reading:
-    def __init__(self, evidence: Evidence, log: Compression, running: bool) -> None:
-        self.evidence, self.log, self.running = evidence, log, running
+    def __init__(self, evidence: Evidence, log: Compression, picture: Picture | None, running: bool) -> None:
+        self.evidence, self.log, self.picture, self.running = evidence, log, picture, running
         self.taxonomy: Taxonomy = shipped_taxonomy()
         self.found = Candidates([], [])
 
@@ -94,10 +100,16 @@ class _Reading:
         for events in self.evidence.by_source():
             if (run := overflows(events, self.log)) is not None:
                 self.found.hypotheses.append(detected(run, self.evidence))
+        if self.picture is not None and self.picture.stood:
+            self.found.hypotheses.append(self._dumped(self.picture))
+            self.found.apart = self.picture.apart
         return self.found
 
     def _source(self, events: list[Event]) -> None:
         transport = transport_level(events, self.log)
+        if (picture := self.picture) is not None:
+            # In a dump the name of a function, or of a collective, is no message.
+            events = [event for event in events if not picture.covers(event.source, event.line)]
         tracebacks, claimed = assemble(events, self._judged)
         raised = self._raised(tracebacks) + self._unfinished(tracebacks, events)
         # The message of an exception goes on for a few lines.
@@ -293,6 +305,19 @@ class _Reading:
                 self.found.notes.append(anomaly.sentence)
             else:
                 self.found.hypotheses.append(detected(anomaly, self.evidence))
+
+    # --- dumps -----------------------------------------------------------------------------------------------------------
+
+    def _dumped(self, picture: Picture) -> Hypothesis:
+        """That the job stood, as its dumps show."""
+        timed_out = any(one.reason == "nccl_timeout" for one in self.found.hypotheses)
+        in_library = bool(picture.standing) and (picture.together or (timed_out and not picture.groups))
+        reason = "nccl_timeout" if in_library else "hang"
+        at = picture.event.source, picture.event.line
+        event = next((one for one in self.evidence.events if (one.source, one.line) == at), picture.event)
+        anomaly = Anomaly("dumps", reason, event.source, event.line, f"{picture.sentence[:1].upper()}{picture.sentence[1:]}.")
+        layer = self.taxonomy.depth("framework")
+        return Hypothesis(event, None, reason, layer, False, False, detector=anomaly, kind="dump", moment=moment_of(event))
 
 
 def _by_its_words(one: Hypothesis, text: str) -> None:

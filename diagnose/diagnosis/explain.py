@@ -18,6 +18,8 @@ from diagnose.diagnosis.doubt import doubts
 from diagnose.diagnosis.evidence import Evidence, normal
 from diagnose.diagnosis.finding import Alternative, Finding, Many
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.silence import first_silent
+from diagnose.diagnosis.stacks import Picture, picture
 from diagnose.diagnosis.suspects import suspects
 from diagnose.diagnosis.topology import Topology, learn
 from diagnose.diagnosis.topology import read as read_topology
@@ -51,7 +53,7 @@ def answer_kind(one: Hypothesis) -> str:
     """The kind of evidence that an answer rests on, for its calibration."""
     if one.kind == "healthy":
         return "well" if "ended_well" in one.signals else "quiet"
-    if one.words is not None and one.kind != "healthy":
+    if one.words is not None:
         return "plain" if one.words.plain else "vague"
     if one.kind == "line" or one.reason == "unknown" or "warned" in one.signals:
         return "line"
@@ -83,7 +85,8 @@ class _Case:
         self.evidence, self.log, self.weights = evidence, log, weights
         self.topology: Topology = read_topology(evidence.events)
         learn(self.topology, (text for _, text in log.facts))
-        self.found: Candidates = candidates(evidence, log, running=running)
+        self.picture: Picture | None = picture(log, evidence.sources, self.topology.host_of)
+        self.found: Candidates = candidates(evidence, log, self.picture, running=running)
         self.weighing = Weighing(self.found, evidence, log, known)
 
     def explain(self, told: str | None) -> Finding:
@@ -98,6 +101,7 @@ class _Case:
         best = weighed[0]
         finding = self._healthy(best, failed=corrected) if best.kind == "healthy" else self._failed(best)
         finding.weighed = weighed
+        finding.picture = self.picture
         answers = {} if corrected and finding.root is None else by_reason(weighed)
         finding.confidence = self._confidence(answers, finding.reason, best)
         finding.alternatives = self._alternatives(answers, finding)
@@ -158,8 +162,31 @@ class _Case:
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.own_nodes = who.own
+        if waited_for(root):
+            self._whom_they_wait_for(finding, root)
         finding.group = group_of(reason, root)
         return finding
+
+    def _whom_they_wait_for(self, finding: Finding, root: Hypothesis) -> None:
+        """The dumps, else the silence of some ranks, know better than those who wait; neither accuses a machine."""
+        seen = self.picture
+        if seen is not None and (seen.late or root.kind == "dump"):
+            late, nodes = seen.late, seen.nodes
+        elif (silent := first_silent(self.evidence, self.log)) is not None:
+            self.found.notes.append(silent.sentence)
+            late, nodes = list(silent.ranks), self._nodes_of_ranks()
+        else:
+            return
+        finding.ranks = list(late)
+        finding.nodes = list(dict.fromkeys(nodes[rank] for rank in late if rank in nodes))
+        finding.own_nodes = []
+
+    def _nodes_of_ranks(self) -> dict[int, str]:
+        named = (source.origin for source in self.evidence.sources)
+        return {
+            **{one.rank: one.node for one in named if one.rank is not None and one.node is not None},
+            **self.topology.host_of,
+        }
 
     def _tells(self, one: Hypothesis) -> bool:
         """Whether it is worth telling beside the answer: a rule, a traceback or a detector knows it as a failure."""
@@ -212,6 +239,11 @@ class _Case:
 
     def _follows(self, one: Hypothesis, root: Hypothesis) -> bool:
         return (one.layer >= root.layer or one.reason == root.reason) and not self.weighing.before(one, root)
+
+
+def waited_for(root: Hypothesis) -> bool:
+    """Whether the answer is that ranks wait, so that dumps say for whom."""
+    return root.kind == "dump" or root.reason == "hang" or shipped_taxonomy().has(root.reason, "witness")
 
 
 def phase_of(root: Hypothesis, step: float | None) -> str:

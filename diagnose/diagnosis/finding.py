@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.stacks import Picture
 
 Role = Literal["root_cause", "consequence", "context"]
 
@@ -61,5 +62,7 @@ class Finding:
     """other answers, the likeliest first"""
     doubt: list[str] = field(default_factory=list)
     """what speaks against the answer, and what is missing, in sentences"""
+    picture: Picture | None = None
+    """where the processes stood, by the dumps in the log"""
     weighed: list[Hypothesis] = field(default_factory=list)
     """all hypotheses that were weighed, the likeliest first; that nothing failed is one of them"""

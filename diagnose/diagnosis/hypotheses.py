@@ -13,7 +13,7 @@ from diagnose.diagnosis.tracebacks import Traceback
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 
-Kind = Literal["traceback", "rule", "line", "detector", "healthy"]
+Kind = Literal["traceback", "rule", "line", "detector", "dump", "healthy"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from diagnose.diagnosis.detectors.course import steps_of
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.finding import Finding, Many, Role
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.stacks import StackGroup
 from diagnose.knowledge.rules import Rule
 from diagnose.matching.series import Series
 
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
         Action,
         Alternative,
         Diagnosis,
+        Dumps,
         EvidenceLine,
         JobIdentity,
         MetricFigures,
         Report,
         SavedCheckpoint,
     )
+    from diagnose.report import StackGroup as ReportedGroup
 
 _MOST_EVIDENCE = 20
+_MOST_GROUPS = 50
+_MOST_RANKS = 4096
 _NEIGHBOURS, _NEAR_LINES = 2, 50
 
 
@@ -88,6 +93,7 @@ class _Reporting:
                 recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],
                 alternatives=[] if running else self._alternatives(finding),
                 doubt=[] if running else finding.doubt,
+                dumps=self._dumps(finding),
                 notes=finding.notes,
                 lines_not_read=self.evidence.skipped,
             )
@@ -105,7 +111,7 @@ class _Reporting:
             evidence=[root, *followed, *self._neighbours(finding.root.event)],
             suspects=r.Suspects(nodes=finding.nodes, ranks=finding.ranks, gpus=finding.gpus),
             summary=wording.summary(finding),
-            mitigation=rule.mitigation if rule else None,
+            mitigation=rule.mitigation if rule else wording.what_to_do(finding),
             group=finding.group,
             phase=finding.phase,
             step=finding.step,
@@ -121,8 +127,52 @@ class _Reporting:
             recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],
             alternatives=self._alternatives(finding),
             doubt=finding.doubt,
+            dumps=self._dumps(finding),
             notes=finding.notes,
             lines_not_read=self.evidence.skipped,
+        )
+
+    def _dumps(self, finding: Finding) -> Dumps | None:
+        from diagnose import report as r
+
+        seen = finding.picture
+        if seen is None:
+            return None
+        return r.Dumps(
+            summary=f"{seen.sentence}.",
+            stacks=[self._stacks(group) for group in seen.groups[:_MOST_GROUPS]],
+            collectives=[
+                r.StandingCollective(
+                    group=one.group,
+                    description=one.description or None,
+                    number=one.number,
+                    op=one.op,
+                    sizes=one.sizes,
+                    members=len(one.members),
+                    waiting=one.waiting,
+                    late=one.late,
+                    behind=one.behind,
+                    no_dump=one.unseen[:_MOST_RANKS],
+                    differing=one.differing,
+                )
+                for one in seen.standing[:_MOST_GROUPS]
+            ],
+        )
+
+    def _stacks(self, group: StackGroup) -> ReportedGroup:
+        from diagnose import report as r
+
+        return r.StackGroup(
+            count=len(group.processes),
+            ranks=group.ranks,
+            processes=[one.name for one in group.processes if one.rank is None][:_MOST_EVIDENCE],
+            place=group.place.kind.name,
+            waits=group.place.kind.waits,
+            where=group.place.where,
+            frames=group.frames,
+            tool=group.first.dump.tool,
+            source=self.sources[group.first.source].name,
+            line=group.first.line,
         )
 
     def _alternatives(self, finding: Finding) -> list[Alternative]:

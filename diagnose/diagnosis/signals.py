@@ -33,6 +33,8 @@ SIGNALS: Final = (
     Signal("warned", -1.0, "a rule knows the line as a warning, which mostly does no harm"),
     Signal("detected", 4.5, "the numbers of the job show it"),
     Signal("stood_still", 5.0, "the job had made no progress for long when it was ended"),
+    Signal("dumped", 3.0, "somebody dumped the stacks, or the collectives, of processes that stood"),
+    Signal("others_wait", 2.0, "the dumps show who waits, and for whom"),
     Signal("level_fatal", 2.5, "its logger calls it fatal"),
     Signal("level_error", 1.5, "its logger calls it an error"),
     Signal("exception_named", 1.5, "it names an exception"),

@@ -116,7 +116,7 @@ class Weighing:
     # --- did the job go on from it? ---------------------------------------------------------------------------------------
 
     def _overcome(self, one: Hypothesis) -> None:
-        if one.detector is not None:
+        if one.detector is not None and one.kind != "dump":
             return
         if self._went_on(one) or self._started_anew(one):
             one.signals["survived"] = 1.0
@@ -322,6 +322,10 @@ class Weighing:
             cut = traceback.exception is None
             name = "unfinished" if cut else "shown" if one.handled or one.ignored or traceback.where == "thread" else "raised"
             signals[name] = 1.0
+        elif one.kind == "dump":
+            signals["dumped"] = 1.0
+            if self.found.apart:
+                signals["others_wait"] = 1.0
         elif one.detector is not None:
             signals["stood_still" if one.detector.detector == "hang" else "detected"] = 1.0
         elif one.kind == "line":
@@ -500,6 +504,7 @@ class Weighing:
             self._by_earlier(one, ended)
             self._by_deeper(one, noted)
             self._by_failure(one, told)
+            self._by_death(one, ended)
             self._by_specific(one, told)
             self._by_better(one, told)
             if self._is_fallout(one, kinds):
@@ -570,11 +575,18 @@ class Weighing:
         if told and ended and not of_machine(one) and ended[0].reason != one.reason and self.before(ended[0], one):
             relate("by_earlier", one, ended[0])
 
+    def _by_death(self, one: Hypothesis, ended: list[Hypothesis]) -> None:
+        """Who waits in a dump may wait for a process that died of something else, whichever of the two was printed first."""
+        died = [other for other in ended if other is not one and not self.taxonomy.has(other.reason, "of_a_stop")]
+        if one.kind == "dump" and died:
+            relate("by_cause", one, died[0])
+            relate("by_earlier", one, died[0])
+
     def _by_deeper(self, one: Hypothesis, noted: list[Hypothesis]) -> None:
         """What was noted before a program died and explains it: of a lower layer, by the kernel, or the very same exception."""
         if not one.fatal or one.symptom or of_machine(one):
             return
-        before = [f for f in noted if f is not one and self.before(f, one)]
+        before = [f for f in noted if f is not one and f.kind != "dump" and self.before(f, one)]
         deeper = next((f for f in before if not f.handled and self.near(f, one) and self._below(f, one)), None)
         if deeper is not None:
             relate("by_deeper", one, deeper)
@@ -637,7 +649,7 @@ class Weighing:
                 relate("by_killed", one, killed[0])
 
     def _by_silence(self, kinds: Sequence[Hypothesis]) -> None:
-        hang = next((one for one in kinds if "stood_still" in one.signals), None)
+        hang = next((one for one in kinds if "stood_still" in one.signals or (one.kind == "dump" and not one.recovered)), None)
         if hang is not None:
             for one in kinds:
                 if self.taxonomy.has(one.reason, "stop"):

@@ -38,6 +38,8 @@ def summary(finding: Finding) -> str:
     if finding.reason == "unknown":
         where = "the last line that no rule knows is below" if root.rule is None else f"the first sign is: {title(root)}"
         return f"{_PLAIN['unknown']}; {where}."
+    if root.kind == "dump":
+        return f"{title(root)}."
     words = [_shortened(title(root), 160)]
     if (who := whom(finding)) is not None:
         words.append(who)
@@ -46,8 +48,30 @@ def summary(finding: Finding) -> str:
     elif finding.phase == "start-up":
         words.append("before the first step")
     followed = sum(many.count for many in finding.consequences)
+    if finding.picture is not None and finding.picture.apart and finding.ranks and finding.ranks == finding.picture.late:
+        return f"{words[0]}; {finding.picture.sentence}."
     end = f"; {followed:,} other {'line follows' if followed == 1 else 'lines follow'} from it" if followed else ""
     return f"{words[0]} ({', '.join(words[1:])}){end}." if len(words) > 1 else f"{words[0]}{end}."
+
+
+def what_to_do(finding: Finding) -> str | None:
+    """What a person should do about an answer that dumps gave."""
+    seen = finding.picture
+    if seen is None or finding.root is None or finding.root.kind != "dump":
+        return None
+    if seen.late and any(one.behind for one in seen.standing):
+        return (
+            "The programs came to the collective, a device did not go on: look at the kernel log (Xid) and the GPU of the "
+            "ranks named, and run the node check before you blame a node."
+        )
+    if seen.late:
+        return (
+            "The ranks named are late; that does not make their machines bad. See where they stand: take a stack of them "
+            "(py-spy dump --pid) if there is none, and compare two that were taken a minute apart."
+        )
+    if seen.together:
+        return "No program is late: check the network between the ranks (NCCL_DEBUG=INFO, ncclras -v) and their GPUs."
+    return "Take stacks of all ranks at the same time (py-spy dump --pid): the ranks that are not in the collective are it."
 
 
 def whom(finding: Finding) -> str | None:

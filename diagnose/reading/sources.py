@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from diagnose.errors import SourceError
 from diagnose.reading.binary import LOOK, no_log
+from diagnose.reading.dumps import documents
 from diagnose.reading.prefixes import Origin, origin_of_path
 
 CHUNK = 1 << 20
@@ -70,12 +71,36 @@ class Source:
         return None
 
     def chunks(self) -> Iterator[bytes]:
-        """The content, decompressed; nothing where the first of it shows that this is no log."""
-        for number, chunk in enumerate(self._content()):
-            if number == 0 and (found := no_log(chunk[:LOOK], chunk[-LOOK:])) is not None:
-                self.problem = f"this is not a log, but {found.what}"
+        """The content, decompressed, or the lines that stand for a dump; nothing where the first of it shows that this is no
+        log."""
+        content = self._content()
+        first = next(content, None)
+        if first is None:
+            return
+        if (kind := documents.recognised(first[:LOOK])) is not None:
+            yield from self._document(kind, first, content)
+            return
+        if (found := no_log(first[:LOOK], first[-LOOK:])) is not None:
+            self.problem = f"this is not a log, but {found.what}"
+            return
+        yield first
+        yield from content
+
+    def _document(self, kind: documents.Kind, first: bytes, content: Iterator[bytes]) -> Iterator[bytes]:
+        """The lines that the log keeps of a file that is one dump; its own where it is none after all."""
+        data = bytearray(first)
+        for chunk in content:
+            data += chunk
+            if len(data) > documents.LARGEST:
+                break
+        try:
+            yield "".join(f"{line}\n" for line in documents.lines(kind, bytes(data), self.name)).encode("utf-8", "replace")
+        except documents.NoDump as error:
+            if kind == "recorder-pickle":
+                self.problem = f"this dump of a flight recorder cannot be read: {error}"
                 return
-            yield chunk
+            yield bytes(data)
+            yield from content
 
     def ends(self) -> tuple[bytes, bytes]:
         """Its beginning and its end, decompressed; the end is empty where all had to be read for it."""
@@ -247,8 +272,9 @@ def _find(path: str, passed_over: list[SourceError]) -> list[Source]:
 
 
 def _no_log(source: Source) -> SourceError | None:
-    found = no_log(*source.ends())
-    if found is None:
+    ends = source.ends()
+    found = no_log(*ends)
+    if found is None or documents.recognised(ends[0]) is not None:
         return None
     remedy = found.remedy.replace("FILE", shlex.quote(source.name))
     return SourceError(f"this is not a log, but {found.what}", where=source.name, remedy=remedy)
@@ -274,7 +300,12 @@ def _folder(path: str, passed_over: list[SourceError]) -> list[Source]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in files:
             full = os.path.join(folder, name)
-            if not name.startswith(".") and _is_log(name) and os.path.isfile(full) and os.path.getsize(full):
+            if (
+                not name.startswith(".")
+                and os.path.isfile(full)
+                and os.path.getsize(full)
+                and (_is_log(name) or _is_dump(full))
+            ):
                 names.append(full)
     if not names:
         raise SourceError("the folder has no logs", where=path, remedy="give the folder that has the .log, .out or .err files")
@@ -290,6 +321,15 @@ def _folder(path: str, passed_over: list[SourceError]) -> list[Source]:
 
 def _is_log(name: str) -> bool:
     return os.path.splitext(name)[1].lower() not in _NOT_LOGS and ".tfevents." not in name
+
+
+def _is_dump(path: str) -> bool:
+    """Whether a file whose name is that of data holds the dump of a flight recorder."""
+    if not path.lower().endswith((".pkl", ".pickle")):
+        return False
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return documents.recognised(file.read(LOOK)) is not None
+    return False
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
