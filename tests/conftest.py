@@ -51,12 +51,13 @@ def postgres() -> Iterator[Postgres]:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """Of each kind, empty."""
     from service.store import Store
+    from tests.support.live import store_in
 
     if request.param == "sqlite":
-        made = Store(f"sqlite:///{tmp_path / 'x.db'}")
+        made = store_in(tmp_path / "database")
     else:
         made = Store(request.getfixturevalue("postgres").database(f"t{time.time_ns()}"))
-    made.migrate()
+        made.migrate()
     yield made
     made.close()
 
