@@ -70,7 +70,9 @@ _ROOT_CAUSE = "tests/diagnose/diagnosis/test_root_cause.py"
 _TRACEBACKS = "diagnose/diagnosis/tracebacks.py"
 AREAS: dict[str, Area] = {
     "auth": Area("service/auth.py", ("tests/service/test_auth.py",)),
-    "actions": Area("service/acting/actions.py", ("tests/service/acting/test_actions.py",)),
+    "actions": Area(
+        "service/acting/actions.py", ("tests/service/acting/test_actions.py", "tests/service/acting/test_nodecheck.py")
+    ),
     "journal": Area("service/journal.py", ("tests/service/test_journal.py",)),
     "redaction": Area(
         "diagnose/redaction/*.py",
