@@ -151,6 +151,7 @@ WEAK: dict[str, Any] = {"reason": "cuda_error", "nodes": (A,)}
             id="an-agent-that-quotes-an-xid",
         ),
         pytest.param({"reason": "cuda_error", "nodes": NODES[:5]}, (before(A),), (), [], (), id="who-names-many-accuses-none"),
+        pytest.param({"reason": "cuda_error", "nodes": NODES[:4]}, (), (), [], NODES[:4], id="as-many-as-may-be-named"),
         pytest.param(
             {"reason": "ecc_error", "nodes": ("gpu-099",), "root": xid(48, "gpu-099")},
             (),

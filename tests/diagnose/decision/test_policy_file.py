@@ -162,3 +162,20 @@ def test_a_whole_policy_of_its_own_is_read_without_the_shipped_one(tmp_path: Pat
     path = tmp_path / "own.yaml"
     path.write_text(SHIPPED.read_text().replace("mode: observe\n", "mode: approve\n", 1))
     assert read(path).mode == "approve"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1m", 60), ("1.5h", 5400), ("2d", 172_800), ("0s", 0)])
+def test_a_duration_is_read_in_seconds(tmp_path: Path, text: str, seconds: float) -> None:
+    policy = over_shipped(site(tmp_path, f"budgets: {{hang: {{backoff: {text}}}}}"))
+    assert policy.budget("hang").backoff_s == seconds
+
+
+def test_a_hold_that_never_grows_is_allowed(tmp_path: Path) -> None:
+    policy = over_shipped(site(tmp_path, "bursts: {hold: 10m, hold_most: 10m}"))
+    assert policy.bursts.hold_most_s == policy.bursts.hold_s == 600
+
+
+def test_the_line_of_what_a_clause_leaves_out_is_that_of_the_clause(tmp_path: Path) -> None:
+    policy = over_shipped(site(tmp_path, "mode: auto\nlimits:\n  isolations_per_hour: 1\n"))
+    assert policy.line("limits.isolations_per_hour.too.deep") == f"{tmp_path}/site.yaml:3"
+    assert policy.line("nothing.such") == ""
