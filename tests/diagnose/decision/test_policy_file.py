@@ -178,4 +178,3 @@ def test_a_hold_that_never_grows_is_allowed(tmp_path: Path) -> None:
 def test_the_line_of_what_a_clause_leaves_out_is_that_of_the_clause(tmp_path: Path) -> None:
     policy = over_shipped(site(tmp_path, "mode: auto\nlimits:\n  isolations_per_hour: 1\n"))
     assert policy.line("limits.isolations_per_hour.too.deep") == f"{tmp_path}/site.yaml:3"
-    assert policy.line("nothing.such") == ""
