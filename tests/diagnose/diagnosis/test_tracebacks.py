@@ -320,3 +320,9 @@ def test_a_message_that_ends_in_a_colon_quotes_only_what_follows_at_once(between
 def test_one_that_begins_where_programs_begin_was_caught_by_nobody(text: str, uncaught: bool) -> None:
     (one,) = tracebacks(text)
     assert bool(one.from_top) is uncaught
+
+
+def test_of_two_without_a_prefix_only_the_newer_loses_patience() -> None:
+    text = "".join(f'Traceback (most recent call last):\n  File "{name}.py", line 1, in run\n' for name in "ab")
+    newer, older = tracebacks(text + "saving to /tmp/x\n" * 70 + "KeyError: 'a'\n")
+    assert (newer.frames[0].path, newer.type, older.frames[0].path, older.type) == ("b.py", "", "a.py", "KeyError")
