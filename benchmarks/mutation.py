@@ -177,11 +177,18 @@ def _unseen(node: ast.AST) -> list[ast.AST]:
         parts = [*node.decorator_list]
     elif isinstance(node, ast.keyword) and node.arg in _UNSEEN:
         parts = [node.value]
-    elif (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING") or (
-        isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[0] in _LOGS
+    elif (isinstance(node, ast.If) and _root(node.test) == "TYPE_CHECKING") or (
+        isinstance(node, ast.Call) and _root(node.func) in _LOGS
     ):
         parts = [node]
     return [part for part in parts if part is not None]
+
+
+def _root(node: ast.expr) -> str:
+    """The first name of ``a.b.c``."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_nothing(node: ast.expr) -> bool:
