@@ -151,3 +151,10 @@ def test_a_key_on_one_line_hides_nothing_behind_it() -> None:
     concealer = LineConcealer()
     assert concealer.line(KEY.replace("\n", "\\n")) == "<private_key>"
     assert concealer.line("checkpointsavedatstep100") == "checkpointsavedatstep100"
+
+
+def test_the_line_right_behind_a_key_stays() -> None:
+    concealer = LineConcealer()
+    told = [concealer.line(line) for line in [*KEY.split("\n"), "checkpointsavedatstep100"]]
+    assert told[1:-2] == ["<private_key>"] * 5
+    assert told[-1] == "checkpointsavedatstep100"
