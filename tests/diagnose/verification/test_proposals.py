@@ -47,11 +47,13 @@ def test_what_is_refused_and_why(pattern: str, lines: tuple[str, ...], name: str
 
 
 def test_a_pattern_that_kills_the_compiler_is_refused_and_the_others_are_still_judged() -> None:
-    killer = proposal("^lane keeper .*x.{0,2000}y.*z.{0,2000}w", "lane keeper x y z w", name="killer")
-    good, last = (proposal(r"^lane +keeper +chose +lane +\d+$", LANES[0], name=name) for name in ("good", "last"))
-    found = judged([good, killer, last], {"killer": ["lane keeper x y z w"] * 3, "good": LANES, "last": LANES}, (), BESIDE)
-    assert set(found) == {"killer"}
-    assert "to compile" in found["killer"].what
+    text = "lane keeper x y z w"
+    killers = [proposal("^lane keeper .*x.{0,2000}y.*z.{0,2000}w", text, name=name) for name in ("first", "third")]
+    good = [proposal(r"^lane +keeper +chose +lane +\d+$", LANES[0], name=name) for name in ("second", "fourth")]
+    lines = {"first": [text] * 3, "second": LANES, "third": [text] * 3, "fourth": LANES}
+    found = judged([killers[0], good[0], killers[1], good[1]], lines, (), BESIDE)
+    said = "it takes more than 3 s or 1024 MiB to compile"
+    assert {name: refusal.what for name, refusal in found.items()} == {"first": said, "third": said}
 
 
 @pytest.mark.parametrize(
