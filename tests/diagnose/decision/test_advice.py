@@ -101,3 +101,13 @@ def test_a_port_that_its_own_node_reports_down_costs_that_node_alone(before: str
     down = "Mar 04 07:09:47 gpu-13 kernel: [812345.670] mlx5_core 0000:12:00.0 ens1f0np0: Link down\n"
     action = report_of(before + down).action
     assert (action.kind, action.nodes) == ("isolate_and_restart", ["gpu-13"])
+
+
+UCX = "[{}:123:0:456] ib_mlx5_log.c:171  Transport retry count exceeded on mlx5_0:1/IB (synd 0x15 vend 0x81 hw_synd 0/0)\n"
+LINK = "Mar 04 07:09:47 {} kernel: [812345.670] mlx5_core 0000:12:00.0 ens1f0np0: Link down\n"
+
+
+@pytest.mark.parametrize("line", [UCX, LINK], ids=["a transport gave up", "a link is down"])
+def test_where_two_nodes_report_a_connection_neither_is_taken_out(line: str) -> None:
+    action = report_of(steps(1, 9) + line.format("gpu-1") + line.format("gpu-2")).action
+    assert (action.kind, action.nodes) == ("restart", [])
