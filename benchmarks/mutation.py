@@ -245,6 +245,8 @@ class Copy:
                 shutil.copy(ROOT / name, folder / name)
 
         environment = {**os.environ, "PYTHONPATH": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):  # with these a forgotten flush is never noticed
+            environment.pop(name, None)
         self._pytest = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.forked"],
             cwd=folder,
