@@ -40,7 +40,7 @@ class Tokens:
     def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
         self._store, self._settings, self._clock = store, settings, clock
         self._by_hash: dict[str, Token] = {}
-        self._any = False
+        self._any = True  # until they are read nobody knows that there is none
         self._buckets: dict[str, tuple[float, float]] = {}
 
     async def refresh(self) -> None:

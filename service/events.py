@@ -37,7 +37,9 @@ class Event:
 class Events:
     """Published and listened to on the event loop; ``publish_from_thread`` is for all others."""
 
-    def __init__(self) -> None:
+    def __init__(self, beat_s: float = _BEAT_S) -> None:
+        """``beat_s``: after so long without an event a listener is given None."""
+        self._beat_s = beat_s
         self._next = time.time_ns() // 1_000
         self._recent: deque[Event] = deque(maxlen=_KEPT)
         self._listeners: set[asyncio.Queue[Event | None]] = set()
@@ -85,7 +87,7 @@ class Events:
                 yield event
             while not self._closed:
                 try:
-                    async with asyncio.timeout(_BEAT_S):
+                    async with asyncio.timeout(self._beat_s):
                         news = await queue.get()
                 except TimeoutError:
                     yield None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from model_server.run import MODEL, Server, default_folder
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5000)
+# For benchmarks/mutation.py: the same examples each time, and no smaller one is searched once a test has failed.
+settings.register_profile("mutation", settings.get_profile("suite"), derandomize=True, phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,12 +51,13 @@ def postgres() -> Iterator[Postgres]:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """Of each kind, empty."""
     from service.store import Store
+    from tests.support.live import store_in
 
     if request.param == "sqlite":
-        made = Store(f"sqlite:///{tmp_path / 'x.db'}")
+        made = store_in(tmp_path / "database")
     else:
         made = Store(request.getfixturevalue("postgres").database(f"t{time.time_ns()}"))
-    made.migrate()
+        made.migrate()
     yield made
     made.close()
 

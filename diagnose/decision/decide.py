@@ -26,9 +26,10 @@ from diagnose.decision.policy import Chosen, Policy
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.recurrence import alike_at_startup, fruitless, same_place
-from diagnose.decision.result import DAY_S, RESTARTS, Decision, span
+from diagnose.decision.result import RESTARTS, Decision, span
 from diagnose.decision.signals import accuses, against
 from diagnose.knowledge.taxonomy import shipped_taxonomy
+from diagnose.quantities import DAY_S
 from diagnose.report import Report, RestartFrom
 
 _OF_THE_JOB: Final = frozenset({"fix_code", "fix_config"})

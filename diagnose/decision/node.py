@@ -17,8 +17,9 @@ from diagnose.decision.clauses import MODES, Mode
 from diagnose.decision.history import Cluster, Failure, History, Isolation, PastAction
 from diagnose.decision.policy import ISOLATE, RELEASE, Chosen, Policy
 from diagnose.decision.quiet_hours import quiet
-from diagnose.decision.result import DAY_S, Decision, Limit, Step, Tell, span
+from diagnose.decision.result import Decision, Limit, Step, Tell, span
 from diagnose.decision.signals import Signal, checked, points
+from diagnose.quantities import DAY_S
 from diagnose.report import Action
 
 _HOUR_S: Final = 3600.0

@@ -14,7 +14,6 @@ from diagnose.report import Action
 Tell = Literal["nobody", "owner", "operator"]
 RESTARTS: Final = frozenset({"restart", "isolate_and_restart", "rollback_and_skip", "retry_later"})
 """actions after which the job runs again"""
-DAY_S: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True)

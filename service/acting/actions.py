@@ -65,8 +65,17 @@ class InHand:
 class Actions:
     """The actions of one service."""
 
-    def __init__(self, store: Store, events: Events, policy: Policy, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        policy: Policy,
+        clock: Callable[[], float] = time.time,
+        sweep_s: float = _SWEEP_S,
+    ) -> None:
+        """``sweep_s``: how long at most until it looks for what nobody told it of."""
         self.policy = policy
+        self._sweep_s = sweep_s
         self._store, self._events, self._clock = store, events, clock
         self._awake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -425,6 +434,6 @@ class Actions:
             except Exception:
                 log.exception("deciding")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SWEEP_S):
+                async with asyncio.timeout(self._sweep_s):
                     await self._awake.wait()
             self._awake.clear()

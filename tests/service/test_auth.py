@@ -139,6 +139,15 @@ def test_with_no_token_nobody_comes_in_where_others_reach_us(database: Store, ha
         known.who(None)
 
 
+def test_until_the_tokens_were_read_nobody_comes_in(database: Store, hands: Hands) -> None:
+    secret = create(database)
+    unread = Tokens(database, Settings(host="127.0.0.1"), hands.clock)
+    assert not unread.open
+    for shown in (None, f"Bearer {secret}"):
+        with pytest.raises(Unauthorised):
+            unread.who(shown)
+
+
 def test_with_one_token_this_machine_needs_it_too(database: Store, hands: Hands) -> None:
     create(database)
     known = loaded(database, hands, "127.0.0.1")

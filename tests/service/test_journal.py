@@ -11,7 +11,7 @@ import pytest
 
 from diagnose.errors import DiagnoseError
 from service.errors import Busy, Unavailable
-from service.journal import CONTROL, DATA, Definition, Entry, Journal, Record
+from service.journal import CONTROL, DATA, Definition, Entry, Journal, Reader, Record, read_segment
 
 A, B = Definition("a", 1, "rank0"), Definition("b", 2, "x/y", 3, "gpu-1")
 
@@ -187,3 +187,236 @@ def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / f"{1:020d}.journal").write_bytes(os.urandom(100))
     assert recovered(tmp_path) == []
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+# --- what is on disk
+
+
+EARLIER = bytes.fromhex(
+    "646961676e6f7365206a6f75726e616c20310a0000000000ce8dd1371d000000000000000000000000000000000000000000000000000000"
+    "000000000000000001000000010000005b2261222c20312c202272616e6b30222c20332c20226770752d31225dbb41853204000000290000"
+    "000000000005000000000000000700000000000000e80300000000000001000000020000006f6e650ad4fcc1ad020000002a000000000000"
+    "0009000000000000000800000000000000e90300000000000001000000030000007b7d"
+)
+"""a segment as the first version wrote it: one stream, one record of data, one of control"""
+
+
+def test_what_an_earlier_version_wrote_is_read_for_ever(tmp_path: Path) -> None:
+    (tmp_path / f"{41:020d}.journal").write_bytes(EARLIER)
+    stream = Definition("a", 1, "rank0", 3, "gpu-1")
+    assert recovered(tmp_path) == [
+        Record(41, DATA, stream, 5, 7, 1000, b"one\n"),
+        Record(42, CONTROL, stream, 9, 8, 1001, b"{}"),
+    ]
+    assert DATA != CONTROL
+
+
+def test_a_segment_is_read_as_far_as_it_has_grown_and_on_from_there(tmp_path: Path) -> None:
+    """Whoever reads while it is written is given whole records only, each once."""
+    session(tmp_path, (A, b"one\n"), (B, b"two\n"), (A, b"three\n"))
+    (segment,) = tmp_path.glob("*.journal")
+    ends = {end: record.data for record, end in read_segment(segment) if record.kind == DATA}
+    reader = Reader(segment)
+    for until in range(segment.stat().st_size + 1):
+        found = [record.data for record in reader.records(until) if record.kind == DATA]
+        assert found == ([ends[until]] if until in ends else []), until
+    reader.close()
+
+
+def test_what_is_no_segment_yields_nothing(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"some journal 1\n" + bytes(200))
+    assert list(read_segment(other)) == []
+
+
+def test_whole_segments_are_recovered_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    session(tmp_path, (A, b"one\n"))
+    session(tmp_path, (A, b"two\n"))
+    assert len(recovered(tmp_path)) == 2
+    assert caplog.messages == []
+
+
+def test_it_is_an_error_only_where_something_is_lost_that_was_promised(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of the last segment may be torn. Of an earlier one nothing may be missing."""
+    session(tmp_path, (A, b"one\n"))
+    session(tmp_path, (A, b"two\n"))
+    for path in tmp_path.glob("*.journal"):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert recovered(tmp_path) == []
+    assert [record.levelname for record in caplog.records if record.name == "diagnose.journal"] == ["ERROR"]
+
+
+# --- what it says about itself
+
+
+def test_its_size_is_that_of_its_files_whoever_wrote_them(tmp_path: Path) -> None:
+    def on_disk() -> int:
+        return sum(path.stat().st_size for path in tmp_path.glob("*.journal"))
+
+    async def run(*records: tuple[Definition, bytes]) -> None:
+        journal = Journal(tmp_path, segment=300)
+        list(journal.recover())
+        assert journal.size == on_disk()
+        journal.start()
+        for record in records:
+            await write(journal, record)
+            assert journal.size == on_disk()
+        journal.close()
+
+    asyncio.run(run((A, b"x" * 400), (B, b"y")))
+    asyncio.run(run((A, b"z" * 10), (A, b"")))
+    (tmp_path / f"{99:020d}.journal").write_bytes(EARLIER[:-1])
+    torn = Journal(tmp_path)
+    list(torn.recover())
+    assert torn.size == on_disk()
+    torn.close()
+
+
+def test_the_last_lsn_is_known_and_also_the_oldest_that_is_left(tmp_path: Path) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path, segment=1)
+        assert journal.lsn == 0
+        journal.start(after=9)
+        for _ in range(3):
+            await write(journal, (A, b"x"))
+        assert (journal.lsn, journal.oldest) == (12, 10)
+        journal.stored(A.owner, 11)
+        assert journal.oldest == 12
+        journal.stored(A.owner, 12)
+        # None is left. What the database compares with this is a signed integer of 64 bits.
+        assert journal.lsn < journal.oldest < 1 << 63
+        journal.close()
+
+    asyncio.run(run())
+
+
+def test_who_copies_segments_is_told_how_far_each_is_on_disk(tmp_path: Path) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path, segment=400)
+        assert journal.durable() == []
+        journal.start()
+        await write(journal, (A, b"x" * 400))
+        await write(journal, (A, b"y"))
+        first, second = sorted(tmp_path.glob("*.journal"))
+        assert journal.durable() == [
+            (first, first.stat().st_size, False),
+            (second, second.stat().st_size, True),
+        ]
+        journal.close()
+
+    asyncio.run(run())
+
+
+# --- who else needs a segment
+
+
+def archived(folder: Path) -> Journal:
+    """A journal of two segments, of which the database has all, and the archive nothing."""
+    session(folder, (A, b"one\n"), (B, b"two\n"))
+    session(folder, (A, b"three\n"))
+    journal = Journal(folder, archives=True)
+    list(journal.recover())
+    for owner in (A.owner, B.owner):
+        journal.stored(owner, 3)
+    assert journal.segments == 2
+    return journal
+
+
+def test_a_segment_stays_until_the_archive_has_it_too(tmp_path: Path) -> None:
+    journal = archived(tmp_path)
+    journal.archived({A.owner: 2, B.owner: 1})
+    assert journal.segments == 2
+    journal.archived({B.owner: 2})
+    assert [path.name for path in tmp_path.glob("*.journal")] == [f"{3:020d}.journal"]
+    journal.archived({A.owner: 3})
+    assert journal.segments == 0
+    journal.close()
+
+
+def test_a_segment_stays_until_the_database_has_it_though_the_archive_does(tmp_path: Path) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path, segment=1, archives=True)
+        journal.start()
+        await write(journal, (A, b"x"))
+        journal.archived({A.owner: 1})
+        assert journal.segments == 1
+        journal.stored(A.owner, 1)
+        assert journal.segments == 0
+        await write(journal, (A, b"y"))
+        journal.stored(A.owner, 2)
+        assert journal.segments == 1
+        journal.archived({A.owner: 2})
+        assert journal.segments == 0
+        journal.close()
+
+    asyncio.run(run())
+
+
+def test_the_archive_does_not_wait_for_a_segment_that_it_cannot_read(tmp_path: Path) -> None:
+    journal = archived(tmp_path)
+    journal.unreadable(tmp_path / f"{1:020d}.journal")
+    assert [path.name for path in tmp_path.glob("*.journal")] == [f"{3:020d}.journal"]
+    journal.close()
+
+
+# --- when nothing can be written
+
+
+def test_a_closed_journal_takes_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path)
+        journal.start()
+        await write(journal, (A, b"one\n"))
+        journal.close()
+        with pytest.raises(Unavailable):
+            journal.append(entry(A, b"two\n", lambda *_: None))
+
+    asyncio.run(run())
+    assert [record.data for record in recovered(tmp_path)] == [b"one\n"]
+
+
+def test_what_waits_when_it_is_closed_is_written_and_answered(tmp_path: Path) -> None:
+    async def run() -> list[Exception | None]:
+        journal = Journal(tmp_path)
+        journal.start()
+        waiting = asyncio.create_task(write(journal, (A, b"one\n"), (B, b"two\n")))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(journal.close)
+        return await waiting
+
+    assert asyncio.run(run()) == [None, None]
+    assert [record.data for record in recovered(tmp_path)] == [b"one\n", b"two\n"]
+
+
+def test_room_that_was_made_is_used_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path, segment=1, limit=1000)
+        journal.start()
+        await write(journal, (A, b"x" * 1000))
+        with pytest.raises(Busy) as refused:
+            await write(journal, (A, b"x"))
+        assert refused.value.retry_after_s
+        journal.stored(A.owner, 1)
+        assert await write(journal, (A, b"x")) == [None]
+        journal.close()
+
+    asyncio.run(run())
+
+
+def test_streams_are_told_apart_in_every_segment(tmp_path: Path) -> None:
+    """Each segment names its streams itself, however many there are."""
+    streams = [Definition("a", 1, f"rank{number}") for number in range(700)]
+    for _ in range(2):
+        session(tmp_path, *[(stream, stream.source.encode()) for stream in streams])
+    for path in tmp_path.glob("*.journal"):
+        found = [record for record, _ in read_segment(path) if record.kind == DATA]
+        assert [record.data.decode() for record in found] == [record.stream.source for record in found]
+        assert len(found) == 700
+
+
+def test_what_is_written_can_be_read_by_nobody_else(tmp_path: Path) -> None:
+    session(tmp_path, (A, b"secret\n"))
+    (segment,) = tmp_path.glob("*.journal")
+    assert segment.stat().st_mode & 0o777 == 0o600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from diagnose.compression.workload import Fingerprint, nearest
+from diagnose.compression.workload import Fingerprint, nearest, sketch
 from tests.conftest import Run
 from tests.support.logs import job_of
 
@@ -26,6 +26,19 @@ def test_likeness() -> None:
     assert one.likeness(other) == 0.0
     assert nearest(again, {"x": other, "y": one}) == "y"
     assert nearest(Fingerprint(), {"y": one}) is None
+
+
+def test_sketches_that_were_stored_stay_comparable() -> None:
+    """They lie in databases: a version that makes others would know no job again."""
+    found = sketch({1, 2, 3})
+    assert (len(found), found[:3], sum(found)) == (64, (3155897207, 3388742625, 2018855515), 129966643312)
+
+
+def test_jobs_are_of_one_workload_from_one_half_on() -> None:
+    half, less = (Fingerprint(sketch=(1,) * same + (2,) * (64 - same)) for same in (32, 31))
+    whole = Fingerprint(sketch=(1,) * 64)
+    assert nearest(whole, {"x": half}) == "x"
+    assert nearest(whole, {"x": less}) is None
 
 
 def test_what_was_told_counts_before_what_the_log_shows() -> None:

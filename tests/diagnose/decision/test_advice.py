@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from tests.support.logs import report_of, steps
@@ -56,3 +58,56 @@ def test_a_roll_back_goes_to_the_newest_checkpoint_before_the_onset() -> None:
     assert report.action.skip_batches == (99, 130)
     assert report.diagnosis.affected is not None
     assert (report.diagnosis.affected.first, report.diagnosis.affected.last) == (101, 130)
+
+
+RAISED = 'Traceback (most recent call last):\n  File "/home/ann/train.py", line 3, in <module>\n{}ValueError: no such thing\n'
+LIBRARY = '  File "/env/lib/python3.11/site-packages/transformers/args.py", line 9, in check\n    raise ValueError(text)\n'
+OWN = '  File "/home/ann/data.py", line 9, in check\n    raise ValueError(text)\n'
+WORKER = "RuntimeError: DataLoader worker (pid 4105) is killed by signal: {}. \n"
+REFUSED = "DistNetworkError: The client socket has failed to connect to {} (errno: 111 - Connection refused).\n"
+IN_USE = "RuntimeError: The server socket has failed to bind to localhost:29500 (errno: 98 - Address already in use).\n"
+SIGNAL = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 123 got signal: {}\n"
+PEER = (
+    "gpu-1:123:456 [0] transport/net_ib.cc:1234 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<40001>"
+    " with status=12 opcode=0 len=0 vendor err 129 (Recv)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "at_start", "later"),
+    [
+        pytest.param(RAISED.format(LIBRARY), "fix_config", "fix_code", id="a library refused a value"),
+        pytest.param(RAISED.format(OWN), "fix_code", "fix_code", id="the job's own code refused a value"),
+        pytest.param(WORKER.format("Bus error"), "fix_config", "fix_config", id="shared memory ran out"),
+        pytest.param(WORKER.format("Killed"), "restart", "restart", id="a worker was killed"),
+        pytest.param(REFUSED.format("localhost:29500"), "fix_config", "retry_later", id="cannot reach itself by name"),
+        pytest.param(REFUSED.format("127.0.0.1:29500"), "fix_config", "retry_later", id="cannot reach itself by address"),
+        pytest.param(REFUSED.format("gpu-7:29500"), "retry_later", "retry_later", id="cannot reach another"),
+        pytest.param(IN_USE, "retry_later", "retry_later", id="the port is in use"),
+        pytest.param(SIGNAL.format(2), "none", "none", id="a person interrupted it"),
+        pytest.param(SIGNAL.format(15), "restart", "restart", id="the scheduler ended it"),
+        pytest.param(PEER, "fix_config", "restart", id="two ends of a connection"),
+    ],
+)
+def test_the_line_and_when_it_was_said_decide_what_helps(line: str, at_start: str, later: str) -> None:
+    """Before the first step the configuration is to blame; what worked for a while breaks for other reasons."""
+    assert report_of(line).action.kind == at_start
+    after_steps = report_of(steps(1, 9) + line).action
+    assert (after_steps.kind, after_steps.nodes) == (later, [])
+
+
+@pytest.mark.parametrize("before", ["", steps(1, 9)], ids=["at the start", "later"])
+def test_a_port_that_its_own_node_reports_down_costs_that_node_alone(before: str) -> None:
+    down = "Mar 04 07:09:47 gpu-13 kernel: [812345.670] mlx5_core 0000:12:00.0 ens1f0np0: Link down\n"
+    action = report_of(before + down).action
+    assert (action.kind, action.nodes) == ("isolate_and_restart", ["gpu-13"])
+
+
+UCX = "[{}:123:0:456] ib_mlx5_log.c:171  Transport retry count exceeded on mlx5_0:1/IB (synd 0x15 vend 0x81 hw_synd 0/0)\n"
+LINK = "Mar 04 07:09:47 {} kernel: [812345.670] mlx5_core 0000:12:00.0 ens1f0np0: Link down\n"
+
+
+@pytest.mark.parametrize("line", [UCX, LINK], ids=["a transport gave up", "a link is down"])
+def test_where_two_nodes_report_a_connection_neither_is_taken_out(line: str) -> None:
+    action = report_of(steps(1, 9) + line.format("gpu-1") + line.format("gpu-2")).action
+    assert (action.kind, action.nodes) == ("restart", [])

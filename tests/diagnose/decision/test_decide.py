@@ -151,6 +151,7 @@ WEAK: dict[str, Any] = {"reason": "cuda_error", "nodes": (A,)}
             id="an-agent-that-quotes-an-xid",
         ),
         pytest.param({"reason": "cuda_error", "nodes": NODES[:5]}, (before(A),), (), [], (), id="who-names-many-accuses-none"),
+        pytest.param({"reason": "cuda_error", "nodes": NODES[:4]}, (), (), [], NODES[:4], id="as-many-as-may-be-named"),
         pytest.param(
             {"reason": "ecc_error", "nodes": ("gpu-099",), "root": xid(48, "gpu-099")},
             (),
@@ -496,6 +497,14 @@ def test_a_job_is_restarted_so_often_a_day_whatever_its_progress(tmp_path: Path)
     history = ran_on(A, actions=actions, first_step=0.0, progress_s=7200.0)
     decision = decide(report("preempted", attempt=30, step=10), history, cluster(), policy(tmp_path), NOW)
     assert (decision.action.kind, names(decision)) == ("none", ["restarts-per-day"])
+
+
+@pytest.mark.parametrize(("hours_ago", "kind"), [(24, "restart"), (23.999, "none")])
+def test_a_restart_counts_for_one_day(tmp_path: Path, hours_ago: float, kind: str) -> None:
+    actions = (done("restart", 1, hours_ago=hours_ago), *(done("restart", n, hours_ago=n / 2) for n in range(2, 25)))
+    history = ran_on(A, actions=actions, first_step=0.0, progress_s=7200.0)
+    decision = decide(report("preempted", attempt=30, step=10), history, cluster(), policy(tmp_path), NOW)
+    assert decision.action.kind == kind
 
 
 def test_an_action_that_ended_just_now_is_given_time(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ classes:
         ),
         pytest.param("limits: {isolated_share: 500%}", 1, "is no share", id="share-over-all"),
         pytest.param("limits: {nodes_at_once: -1}", 1, "'-1' is no whole number", id="negative"),
+        pytest.param("limits: {isolations_of_a_node: 0}", 1, "'0' is no whole number", id="less-than-one"),
         pytest.param("limits: {nodes_at_once: 1e9}", 1, "'1e9' is no whole number", id="exponent"),
         pytest.param(
             "budgets: {hang: {backoff: 5}}",
@@ -162,3 +163,24 @@ def test_a_whole_policy_of_its_own_is_read_without_the_shipped_one(tmp_path: Pat
     path = tmp_path / "own.yaml"
     path.write_text(SHIPPED.read_text().replace("mode: observe\n", "mode: approve\n", 1))
     assert read(path).mode == "approve"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1m", 60), ("1.5h", 5400), ("2d", 172_800), ("0s", 0)])
+def test_a_duration_is_read_in_seconds(tmp_path: Path, text: str, seconds: float) -> None:
+    policy = over_shipped(site(tmp_path, f"budgets: {{hang: {{backoff: {text}}}}}"))
+    assert policy.budget("hang").backoff_s == seconds
+
+
+def test_a_hold_that_never_grows_is_allowed(tmp_path: Path) -> None:
+    policy = over_shipped(site(tmp_path, "bursts: {hold: 10m, hold_most: 10m}"))
+    assert policy.bursts.hold_most_s == policy.bursts.hold_s == 600
+
+
+def test_the_line_of_what_a_clause_leaves_out_is_that_of_the_clause(tmp_path: Path) -> None:
+    policy = over_shipped(site(tmp_path, "mode: auto\nlimits:\n  isolations_per_hour: 1\n"))
+    assert policy.line("limits.isolations_per_hour.too.deep") == f"{tmp_path}/site.yaml:3"
+
+
+def test_the_smallest_numbers_are_read_too(tmp_path: Path) -> None:
+    limits = over_shipped(site(tmp_path, "limits: {isolations_of_a_node: 1, nodes_at_once: 0, restarts_per_day: 0}")).limits
+    assert (limits.isolations_of_a_node, limits.nodes_at_once, limits.restarts_per_day) == (1, 0, 0)

@@ -106,3 +106,10 @@ def test_the_strictest_of_those_that_hold_this_action_back() -> None:
     assert quiet((night, nothing), "restart", now) is night
     assert quiet((night, nothing), "isolate_and_restart", now) is nothing
     assert quiet((night, nothing), "restart", at("2026-11-20T12:00")) is None
+
+
+def test_a_day_may_end_at_midnight() -> None:
+    evening = hours(begin="18:00", end="24:00")
+    assert evening.contains(at("2026-11-20T23:59"))
+    assert not evening.contains(at("2026-11-21T00:00"))
+    assert evening.until(at("2026-11-20T19:00")) == at("2026-11-21T00:00")

@@ -11,12 +11,18 @@ from diagnose.diagnosis.tracebacks import Traceback, assemble
 from diagnose.reading.prefixes import body_start
 
 
-def tracebacks(text: str) -> list[Traceback]:
+def events_of(text: str, known: frozenset[int] = frozenset()) -> list[Event]:
+    """``known``: the lines that a rule matches."""
     lines = textwrap.dedent(text).splitlines()
-    events = (
-        Event(number, 0, number, line, -1, body_start(line.encode())) for number, line in enumerate(lines, 1) if line.strip()
-    )
-    return assemble(events)[0]
+    return [
+        Event(number, 0, number, line, 0 if number in known else -1, body_start(line.encode()))
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
+
+
+def tracebacks(text: str) -> list[Traceback]:
+    return assemble(events_of(text))[0]
 
 
 def shown(text: str) -> list[tuple[int, int, str, str]]:
@@ -232,3 +238,91 @@ def test_a_traceback_of_very_many_frames_keeps_its_ends() -> None:
     (one,) = tracebacks(f"Traceback (most recent call last):\n{frames}RecursionError: maximum recursion depth exceeded\n")
     assert len(one.frames) <= 65
     assert (one.frames[0].function, one.frames[-1].function) == ("f0", "f4999")
+
+
+# --- which lines are its own
+
+
+@pytest.mark.parametrize("known", [frozenset(), frozenset({3, 6})], ids=["no rule", "a rule knows two of them"])
+def test_all_its_lines_are_its_own_and_no_other(known: frozenset[int]) -> None:
+    text = PLAIN + "    saving to /tmp/x\n    Epoch: 3\n"
+    assert assemble(events_of(text, known))[1] == {1, 2, 3, 4, 5, 6}
+
+
+def test_output_in_between_is_not_its_own() -> None:
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in run\nsaving to /tmp/x\nMemoryError\n'
+    assert assemble(events_of(text))[1] == {1, 2, 4}
+
+
+@pytest.mark.parametrize(("foreign", "ends"), [(60, "MemoryError"), (61, "")])
+def test_it_is_given_up_when_so_many_lines_were_not_its_own(foreign: int, ends: str) -> None:
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in run\n'
+    (one,) = tracebacks(text + "saving to /tmp/x\n" * foreign + "MemoryError\n")
+    assert one.type == ends
+
+
+def test_each_of_its_lines_makes_it_patient_again() -> None:
+    part = '  File "a.py", line 1, in run\n' + "saving to /tmp/x\n" * 50
+    (one,) = tracebacks("Traceback (most recent call last):\n" + part * 3 + "MemoryError\n")
+    assert (one.type, len(one.frames)) == ("MemoryError", 3)
+
+
+def test_a_class_that_only_a_rule_knows_ends_it() -> None:
+    """Exceptions have any name. One that looks like none needs a rule that knows the line."""
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in run\npkg.NoRoom: 3 missing\n'
+    assert [one.type for one in assemble(events_of(text, frozenset({3})))[0]] == ["pkg.NoRoom"]
+    assert [one.type for one in assemble(events_of(text))[0]] == [""]
+
+
+def test_the_older_of_two_loggers_tracebacks_goes_on_when_the_newer_does_not_know_the_line() -> None:
+    first, second = tracebacks(
+        """\
+        [worker A] failed: Traceback (most recent call last):
+        [worker A] failed:   File "a.py", line 1, in run
+        [worker B] failed: Traceback (most recent call last):
+        [worker B] failed:   File "b.py", line 2, in run
+        [worker A] failed: KeyError: 'a'
+        [worker B] failed: ValueError: b
+        """
+    )
+    assert (first.type, first.frames[0].path, second.type, second.frames[0].path) == ("KeyError", "a.py", "ValueError", "b.py")
+
+
+# --- chains
+
+
+def test_tracebacks_that_nothing_links_stand_for_themselves() -> None:
+    first, second = tracebacks(textwrap.dedent(PLAIN) * 2)
+    assert (first.previous, first.link, second.previous, second.link) == (None, None, None, None)
+
+
+def test_a_chain_whose_beginning_the_log_has_lost() -> None:
+    (one,) = tracebacks("During handling of the above exception, another exception occurred:\n\n" + textwrap.dedent(PLAIN))
+    assert (one.previous, one.link, list(one.chain())) == (None, None, [one])
+
+
+@pytest.mark.parametrize(("between", "link"), [(2, "remote"), (3, None)])
+def test_a_message_that_ends_in_a_colon_quotes_only_what_follows_at_once(between: int, link: str | None) -> None:
+    quoting = 'Traceback (most recent call last):\n  File "actor.py", line 1, in call\nRuntimeError: it failed there:\n'
+    _, inner = tracebacks(quoting + "\n" * between + textwrap.dedent(PLAIN))
+    assert inner.link == link
+
+
+@pytest.mark.parametrize(
+    ("text", "uncaught"),
+    [
+        pytest.param('Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nKeyError\n', True, id="module"),
+        pytest.param('Traceback (most recent call last):\n  File "a.py", line 1, in save\nKeyError\n', False, id="function"),
+        pytest.param('  File "a.py", line 1, in save\nKeyError\n', True, id="its beginning is lost"),
+        pytest.param("Traceback (most recent call last):\nKeyError\n", True, id="no frame"),
+    ],
+)
+def test_one_that_begins_where_programs_begin_was_caught_by_nobody(text: str, uncaught: bool) -> None:
+    (one,) = tracebacks(text)
+    assert bool(one.from_top) is uncaught
+
+
+def test_of_two_without_a_prefix_only_the_newer_loses_patience() -> None:
+    text = "".join(f'Traceback (most recent call last):\n  File "{name}.py", line 1, in run\n' for name in "ab")
+    newer, older = tracebacks(text + "saving to /tmp/x\n" * 70 + "KeyError: 'a'\n")
+    assert (newer.frames[0].path, newer.type, older.frames[0].path, older.type) == ("b.py", "", "a.py", "KeyError")

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diagnose.knowledge.rules import Rule, load
-from diagnose.redaction.text import KINDS, Redactor, redact
+from diagnose.redaction.text import KINDS, Redactor, clear, redact
 from diagnose.verification.rules import body_of, captures_of
 
 MIXED = "aB3dE5gH7jK9mN1pQ2sT4vW6xY8z"
@@ -263,3 +263,10 @@ def seconds(piece: str, length: int) -> float:
 def test_the_time_is_linear(piece: str) -> None:
     """Five times the characters of one kind: about five times as long; a pattern that reads them again and again, 25 times."""
     assert seconds(piece, 50_000) <= 15 * max(seconds(piece, 10_000), 0.005)
+
+
+def test_only_lines_with_nothing_to_hide_are_clear_each_with_the_others_in_sight() -> None:
+    key = ["-----BEGIN PRIVATE KEY-----", PEM, "-----END PRIVATE KEY-----"]
+    lines = ["step 1 loss 2.0", "password=hunter2", *key, "mail to a@b.co", "step 2 loss 1.9"]
+    assert clear(lines) == ["step 1 loss 2.0", key[0], key[2], "step 2 loss 1.9"]
+    assert clear([]) == []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from diagnose.knowledge.rules import Example
+from diagnose.errors import RuleError
+from diagnose.knowledge.rules import Example, Rule
 from diagnose.verification.proposals import judged
 from tests.support.rules import BESIDE, FAILURE, LANES, proposal
 
@@ -44,10 +47,44 @@ def test_what_is_refused_and_why(pattern: str, lines: tuple[str, ...], name: str
 
 
 def test_a_pattern_that_kills_the_compiler_is_refused_and_the_others_are_still_judged() -> None:
-    killer = proposal("^lane keeper " + "(?:a{1,60}b{1,60}c{1,60}){1,16}" * 3, "lane keeper abc", name="killer")
-    good = proposal(r"^lane +keeper +chose +lane +\d+$", LANES[0], name="good")
-    found = judged([killer, good], {"killer": ["lane keeper abc"] * 3, "good": LANES}, (), BESIDE)
-    assert set(found) == {"killer"}
+    text = "lane keeper x y z w"
+    killers = [proposal("^lane keeper .*x.{0,2000}y.*z.{0,2000}w", text, name=name) for name in ("first", "third")]
+    good = [proposal(r"^lane +keeper +chose +lane +\d+$", LANES[0], name=name) for name in ("second", "fourth")]
+    lines = {"first": [text] * 3, "second": LANES, "third": [text] * 3, "fourth": LANES}
+    found = judged([killers[0], good[0], killers[1], good[1]], lines, (), BESIDE)
+    said = "it takes more than 3 s or 1024 MiB to compile"
+    assert {name: refusal.what for name, refusal in found.items()} == {"first": said, "third": said}
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        pytest.param(proposal("^lane keeper " + "chose " * 400), "2,413 characters; 2,000 are the limit", id="length"),
+        pytest.param(
+            replace(proposal("^lane keeper chose .*"), metrics=(("loss", r"loss=(\d+)" + "( by lane)?" * 200),)),
+            "2,210 characters; 2,000 are the limit",
+            id="length of a metric",
+        ),
+        pytest.param(
+            proposal(r"^lane keeper (?:a|aa)+$", "lane keeper " + "a" * 60 + "!"),
+            "searching one line takes more than 0.1 s",
+            id="search",
+        ),
+        pytest.param(proposal("^lane keeper .{0}chose"), "refused: ", id="compile"),
+    ],
+)
+def test_a_person_reads_what_was_too_expensive(rule: Rule, said: str) -> None:
+    assert said in judged([rule], {"p": ["lane keeper chose lane 3"]}, (), BESIDE)["p"].what
+
+
+def test_where_no_pattern_can_be_tried_none_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation that is broken is an error of its own, with what Python said about it."""
+    (tmp_path / "regex.py").write_text("raise ImportError('no module of C')")
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    with pytest.raises(RuleError, match="cannot be tried") as broken:
+        refusal(r"^lane +keeper +chose +lane +\d+$", *LANES)
+    assert "no module of C" in str(broken.value.remedy)
 
 
 @pytest.mark.parametrize(

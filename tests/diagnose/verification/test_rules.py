@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diagnose.knowledge.rules import RuleSet, parse
-from diagnose.verification.rules import examine
+from diagnose.verification.rules import examine, how_far
 
 GOOD = "examples: {matches: ['start of demo 1'], misses: ['start of a demo']}"
 
@@ -31,6 +31,10 @@ def names(text: str) -> set[str]:
         ("kind: metric, pattern: '^start of demo', metrics: {loss: '(1)(2)?'}, " + GOOD, {"r wrong-capture"}),
         ("kind: debug, pattern: '^start of demo (?P<rank>1)', examples: {matches: [{line: 'start of demo 1', captures:"
          " {rank: '2'}}], misses: ['start of demo 2']}", {"r wrong-capture"}),
+        ("kind: debug, pattern: '^start of demo (?P<rank>1)', examples: {matches: [{line: 'start of demo 1', captures:"
+         " {rank: '1'}}], misses: ['start of demo 2']}", set()),
+        ("kind: debug, pattern: '^start of demo(?: (?P<rank>1))?', examples: {matches: [{line: 'start of demo', captures:"
+         " {rank: '1'}}, {line: 'start of demo 1', captures: {rank: '1'}}], misses: ['start']}", {"r wrong-capture"}),
         ("kind: debug, pattern: '^start of demo (?P<foo>1)', " + GOOD, {"r unknown-name"}),
         ("kind: metric, pattern: '^start of demo', metrics: {loss: '(1)\\p{L}?'}, " + GOOD, {"r does-not-compile"}),
         ("kind: metric, pattern: '^start of demo', metrics: {loss: '(1)(?: (?:[a-z]+)+!)?'}, examples: {matches:"
@@ -59,3 +63,22 @@ def test_a_failure_rule_that_takes_regular_output_is_refused() -> None:
 def test_a_rule_that_never_decides_is_shadowed() -> None:
     twice = FAILURE + FAILURE.replace("id: f", "id: g").replace("key_error", "index_error")
     assert names(twice) == {"g shadowed"}
+
+
+def test_a_rule_that_decides_one_of_its_examples_is_not_shadowed() -> None:
+    wider = (
+        "  - {id: g, reason: index_error, pattern: 'demo', examples: {matches: ['a demo broke', 'a demo'], misses: ['dem']}}\n"
+    )
+    assert "g shadowed" not in names(FAILURE + wider)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "end", "wanted"),
+    [
+        ("gpu \\d+ is lost", "the gpu 12 was lost", 11, "is lost"),
+        ("gpu", "a gap", 3, "pu"),
+        ("gpu", "unlike it", 0, "gpu"),
+    ],
+)
+def test_how_far_a_pattern_matched_is_shown(pattern: str, line: str, end: int, wanted: str) -> None:
+    assert how_far(pattern, line.encode()) == (end, wanted)

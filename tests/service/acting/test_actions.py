@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,16 +14,17 @@ from sqlalchemy import update
 from diagnose.decision.action import Record
 from diagnose.decision.policy import ISOLATE, RELEASE, Policy
 from diagnose.decision.policy_file import over_shipped
-from diagnose.report import Report
+from diagnose.report import Action, Report
 from service.acting.actions import Actions
 from service.acting.executors.executor import Order
 from service.acting.executors.http import Server as Http
 from service.acting.remote import Remote
 from service.errors import Conflict, Forbidden, Unknown
-from service.events import Events
+from service.events import Event, Events
 from service.store import Store, overview, reading, tables
 from service.store import actions as stored
 from service.store.history import cluster, lately
+from service.store.nodechecks import Check, Checked
 from tests.service.store.test_store import begin, judge, report
 from tests.support.servers import Server
 
@@ -43,15 +44,29 @@ class Clock:
 class Desk:
     """Actions with a clock that the test moves, and what was published."""
 
-    def __init__(self, base: Store, policy: Policy) -> None:
-        self.store, self.clock, self.events = base, Clock(), Events()
-        self.actions = Actions(base, self.events, policy, self.clock)
+    def __init__(self, base: Store, policy: Policy, *, beat_s: float = 15.0, sweep_s: float = 2.0) -> None:
+        self.store, self.clock, self.events = base, Clock(), Events(beat_s)
+        self.actions = Actions(base, self.events, policy, self.clock, sweep_s)
 
     def run(self, what: Awaitable[T]) -> T:
         async def go() -> T:
             return await what
 
         return asyncio.run(go())
+
+    def told(self, after: Event) -> list[tuple[str, dict[str, Any]]]:
+        """(kind, what it says) of the events behind ``after``."""
+        last = self.events.publish("nodes.checked")
+
+        async def read() -> list[Event]:
+            found: list[Event] = []
+            async for event in self.events.listen(after.id):
+                if event is None or event.id == last.id:
+                    break
+                found.append(event)
+            return found
+
+        return [(event.kind, event.data) for event in self.run(read())]
 
     def decide(self) -> int:
         return self.run(self.actions.decide_all())
@@ -81,6 +96,11 @@ def failed(desk: Desk, job: str = "a", lsn: int = 1, made: Report | None = None,
     opened = begin(desk.store, job, number)
     judge(desk.store, opened, lsn, made or report("cuda_error"), at=desk.clock.now)
     return opened
+
+
+def of_the_code() -> Report:
+    """A diagnosis that leaves nothing to an executor."""
+    return report("syntax_error", group="other").model_copy(update={"action": Action(kind="fix_code", why="because")})
 
 
 def test_a_diagnosis_becomes_one_action(desk: Desk) -> None:
@@ -283,6 +303,110 @@ def test_of_a_success_only_what_was_taken_out_is(desk: Desk) -> None:
     desk.run(desk.actions.begin(action, "slurm", taken.fence))
     desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "it was replaced already", ()))
     assert node(desk)["state"] != "isolated"
+
+
+def test_what_nobody_took_is_taken_back_when_a_later_diagnosis_asks_for_nothing(desk: Desk) -> None:
+    opened = failed(desk)
+    desk.decide()
+    judge(desk.store, opened, 2, of_the_code(), at=desk.clock.now + 5)
+    desk.decide()
+    assert [(row["reason"], row["state"]) for row in desk.rows()] == [("cuda_error", "rejected")]
+
+
+def test_a_node_that_was_taken_out_on_a_wrong_diagnosis_is_offered_back(store: Store, tmp_path: Path) -> None:
+    """A person says yes to that: the decision itself gives no node back."""
+    desk = Desk(store, policy(tmp_path, "mode: approve\nlimits: {isolated_share: 100%}"))
+    begun = begin(desk.store)
+    second_word = Check(desk.clock.now, (Checked("n1", "suspect", "alone"), Checked("n2", "good")), 2)
+    desk.run(desk.actions.take_check(second_word, "kim"))
+    judge(desk.store, begun, 1, report(nodes=("n1",)), at=desk.clock.now)
+    desk.decide()
+    (isolation,) = desk.rows()
+    assert (isolation["kind"], isolation["nodes"]) == ("isolate_and_restart", ["n1"])
+    desk.run(desk.actions.approve(isolation["id"], "kim", OPERATOR))
+    desk.clock.now += 120
+    done(desk, isolation["id"])
+    assert node(desk)["state"] == "isolated"
+    judge(desk.store, begun, 2, of_the_code(), at=desk.clock.now)
+    desk.decide()
+    desk.decide()
+    offered = [(row["kind"], row["nodes"], row["state"]) for row in desk.rows() if row["id"] != isolation["id"]]
+    assert offered == [(RELEASE, ["n1"], "proposed")]
+    assert node(desk)["state"] == "isolated"
+
+
+def test_listeners_are_told_of_each_change_and_of_no_sign_of_life(desk: Desk) -> None:
+    begin_of_all = desk.events.publish("job.started")
+    failed(desk)
+    desk.decide()
+    desk.run(desk.actions.approve(desk.rows()[0]["id"], "kim", OPERATOR))
+    desk.clock.now += 120
+    taken = desk.run(desk.actions.claim(desk.rows()[0]["id"], "slurm"))
+    desk.run(desk.actions.begin(taken.id, "slurm", taken.fence))
+    desk.run(desk.actions.renew(taken.id, "slurm", taken.fence))
+    desk.run(desk.actions.finish(taken.id, "slurm", taken.fence, True, "requeued"))
+    told = desk.told(begin_of_all)
+    assert [(kind, facts["state"], facts["by"]) for kind, facts in told] == [
+        ("action.proposed", "proposed", None),
+        ("action.changed", "approved", "kim"),
+        ("action.changed", "dispatched", "kim"),
+        ("action.changed", "running", "kim"),
+        ("action.changed", "succeeded", "kim"),
+    ]
+    assert {(facts["id"], facts["action"], facts["job"], facts["attempt"]) for _, facts in told} == {
+        (taken.id, "restart", "a", 1)
+    }
+
+
+def test_what_is_done_to_a_node_is_told_without_a_job(desk: Desk) -> None:
+    judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
+    before = desk.events.publish("job.started")
+    action = desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "fans are broken"))
+    ((kind, facts),) = desk.told(before)
+    assert (kind, facts["id"], facts["action"], facts["state"]) == ("action.changed", action, ISOLATE, "approved")
+    assert (facts["job"], facts["attempt"]) == (None, None)
+
+
+def test_what_time_does_to_an_action_is_told_once(desk: Desk) -> None:
+    failed(desk)
+    desk.decide()
+    before = desk.events.publish("job.started")
+    desk.run(desk.actions.tick_all())
+    assert desk.told(before) == []
+    desk.clock.now += desk.actions.policy.life.approve_within_s + 7200
+    desk.run(desk.actions.tick_all())
+    desk.run(desk.actions.tick_all())
+    assert [(kind, facts["state"]) for kind, facts in desk.told(before) if kind.startswith("action")] == [
+        ("action.changed", "expired")
+    ]
+
+
+def test_a_diagnosis_is_decided_as_soon_as_it_is_told(store: Store, tmp_path: Path) -> None:
+    """Long before the next sweep, and also when nothing was told for some time."""
+    desk = Desk(store, policy(tmp_path, "mode: approve"), beat_s=0.01, sweep_s=3600)
+
+    async def proposed(news: AsyncIterator[Event | None]) -> str:
+        async for event in news:
+            if event is not None and event.kind == "action.proposed":
+                return str(event.data["job"])
+        raise AssertionError("nothing was proposed")
+
+    async def run() -> list[str]:
+        news = desk.events.listen()
+        desk.actions.start()
+        try:
+            async with asyncio.timeout(20):
+                first = await proposed(news)
+                for _ in range(5):  # beats: the first sweep is over
+                    await anext(news)
+                failed(desk, "second")
+                desk.events.publish("job.diagnosed")
+                return [first, await proposed(news)]
+        finally:
+            await desk.actions.stop()
+
+    failed(desk, "first")
+    assert asyncio.run(run()) == ["first", "second"]
 
 
 def node(desk: Desk) -> dict[str, Any]:

@@ -8,15 +8,13 @@ import random
 import shutil
 import subprocess
 import tempfile
-import time
-from base64 import b64encode
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.redaction.stream import Concealer, LineConcealer, conceal
+from diagnose.redaction.stream import Concealer, conceal
 from service.api import raw as api
 from service.raw import parts
 from service.raw.parts import Gap, Line, RawLog
@@ -152,23 +150,6 @@ def test_lines_that_cannot_be_counted_are_not_numbered(tmp_path: Path) -> None:
 KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEAx7\n" * 5 + "-----END RSA PRIVATE KEY-----"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a\nHF_TOKEN=hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789\n\nb",
-        f"{KEY}\nafter",
-        KEY[:80],
-        "-----BEGIN PRIVATE KEY-----",
-        "\x0c\x1c\x85\u2028password=hunter2hunter2\x0b\n\r\n",
-    ],
-)
-def test_what_is_concealed_keeps_its_lines(text: str) -> None:
-    told = conceal(text.encode()).decode()
-    assert told.count("\n") == text.count("\n")
-    for secret in ("hf_Ab", "MIIE", "hunter2"):
-        assert secret not in told
-
-
 def cuts_of(parts: list[bytes]) -> st.SearchStrategy[list[list[bytes]]]:
     """``parts`` in groups."""
     places = st.sets(st.integers(1, len(parts) - 1)).map(sorted)
@@ -224,24 +205,6 @@ def test_a_key_is_hidden_also_where_lines_cannot_be_counted(tmp_path: Path) -> N
         assert shown[0]["offset"] <= at
 
 
-def test_a_line_that_never_ends_waits_in_bounds() -> None:
-    concealer = Concealer()
-    told = bytearray()
-    for number in range(100):
-        told += concealer.feed(b"%3d%% done, password=Tr0ub4dorAndThree \r" % number * 100)
-        assert len(told) > number * 3_000 - 2 * parts.LONGEST
-    told += concealer.rest()
-    assert told.count(b"\r") == 10_000
-    assert b"Tr0ub" not in told
-
-
-def test_many_beginnings_of_keys_are_looked_at_in_little_time() -> None:
-    text = b"-----BEGIN PRIVATE KEY-----\n" * 40_000
-    began = time.process_time()
-    assert conceal(text) == b"<private_key>\n" * 40_000
-    assert time.process_time() - began < 6
-
-
 @given(st.data())
 def test_no_line_of_a_key_is_on_disk_however_it_came(data: st.DataObject) -> None:
     text = f"one\n{KEY}\nbetween\n{KEY}\nafter password=Tr0ub4dorAndThree\n".encode()
@@ -262,26 +225,3 @@ def test_a_redacted_log_is_read_by_line(tmp_path: Path) -> None:
     assert [(one.line, one.offset) for one in lines(tmp_path, line=2)] == [(2, None), (3, None)]
     assert b"hunter2" not in b"".join(one.text for one in lines(tmp_path, line=1))
     assert log.end == len(text)
-
-
-@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "2026-11-21T10:00:00Z gpu-13 "])
-def test_a_key_whose_lines_are_kept_one_by_one_among_others(prefix: str) -> None:
-    body = [b64encode(os.urandom(48)).decode() for _ in range(25)] + [b64encode(os.urandom(7)).decode()]
-    others = ["Traceback (most recent call last):", "RuntimeError: CUDA error: out of memory", "step 12 loss 2.1"]
-    concealer = LineConcealer()
-    told = []
-    for number, line in enumerate(["-----BEGIN PRIVATE KEY-----", *body, "-----END PRIVATE KEY-----", *others]):
-        told.append(concealer.line(prefix + line))
-        if number % 5 == 3:
-            assert concealer.line(others[number % 3]) == others[number % 3], "evidence between them stays"
-    assert not [line for line in body for one in told if line in one and len(line) > 12]
-    assert told[-3:] == [prefix + line for line in others]
-    assert concealer.line(body[0][:20]) == body[0][:20], "behind the end it is not looked for"
-
-
-def test_a_key_that_never_ends_hides_no_more_than_a_key_can_be_long() -> None:
-    concealer = LineConcealer()
-    concealer.line("-----BEGIN RSA PRIVATE KEY-----")
-    told = [concealer.line(f"word{number}") for number in range(4000)]
-    assert told[0] == "<private_key>"
-    assert told[-1] == "word3999"

@@ -1,0 +1,58 @@
+"""The kept log -> the lines that diagnosis reads: all of a short one, of a long one its ends and what rules know."""
+
+from __future__ import annotations
+
+import random
+
+from diagnose.diagnosis.evidence import MOST, gather, normal
+from tests.support.logs import job_of, report_of, shipped_matcher, steps
+
+WORDS = (
+    "amber birch cedar dune ember fjord grove heath islet jetty knoll larch moor nook oasis pine quay reef shoal tarn".split()
+)
+BROKE = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
+
+def prose(lines: int) -> list[str]:
+    """Lines of which no two are alike, and which no rule knows."""
+    chance = random.Random(7)
+    return [" ".join(chance.choice(WORDS) for _ in range(12)) for _ in range(lines)]
+
+
+def test_a_long_log_is_read_at_its_ends_and_around_what_rules_know() -> None:
+    lines = prose(MOST + 2_000)
+    lines[9_000] = BROKE
+    job = job_of("\n".join(lines) + "\n")
+    kept = job.compression.kept
+    evidence = gather(kept, shipped_matcher().rules, job.sources)
+    read = [event.line for event in evidence.events]
+    assert read == sorted(set(read))
+    assert evidence.skipped == kept.lines - len(read) > 0
+    assert len(read) <= MOST
+    for line in (1, 2, 1_000, 9_001, 9_002, len(lines) - 1_000, len(lines)):
+        assert line in read, line
+    assert 8_000 not in read
+    report = job.report()
+    assert (report.diagnosis.reason, report.diagnosis.root_cause.line) == ("cuda_error", 9_001)  # type: ignore[union-attr]
+    assert report.diagnosis.lines_not_read == evidence.skipped
+
+
+def test_a_short_log_is_read_whole() -> None:
+    job = job_of("\n".join(prose(100)) + "\n")
+    evidence = gather(job.compression.kept, shipped_matcher().rules, job.sources)
+    assert ([event.line for event in evidence.events], evidence.skipped) == (list(range(1, 101)), 0)
+
+
+def test_what_changes_from_run_to_run_is_normal_text() -> None:
+    first = "worker gpu-17.cluster cannot open /scratch/run-81/part-3.bin at 0x7f21 after 12 tries"
+    second = "worker gpu-4.cluster cannot open /data/x/part-9.bin at 0xdeadbeef after 3 tries"
+    assert normal(first) == normal(second)
+    assert normal(first) != normal(first.replace("open", "read"))
+
+
+def test_the_step_of_a_failure_is_that_of_its_own_log_or_of_the_job() -> None:
+    broke = f"{BROKE}\n"
+    assert report_of(steps(1, 9) + broke).diagnosis.step == 9
+    assert report_of(broke).diagnosis.step is None
+    assert report_of(steps(1, 9), broke, names=("rank0.log", "rank1.log")).diagnosis.step == 9
+    assert report_of(steps(1, 9), steps(1, 7) + broke, names=("rank0.log", "rank1.log")).diagnosis.step == 7

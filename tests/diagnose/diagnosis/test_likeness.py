@@ -1,0 +1,40 @@
+"""How a line sounds that no rule knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.diagnosis.likeness import level, likeness
+from diagnose.reading.prefixes import body_start
+
+LEVELS = ("fatal", "error", "soft", "info")
+AT = "2026-01-01 10:00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "sounds", "loud"),
+    [
+        (f"{AT} FATAL trainer: the disk is full", {"fatal"}, True),
+        (f"{AT} CRITICAL ERROR trainer: the disk is full", {"fatal"}, True),
+        (f"{AT} ERROR trainer: the disk is full", {"error"}, True),
+        ('level=error msg="no room"', {"error"}, True),
+        (f"{AT} WARNING trainer: failed to open x", {"soft"}, False),
+        (f"{AT} INFO trainer: failed to open x", {"info"}, False),
+        (f"{AT} INFO trainer: all is well", set(), False),
+        ("KeyError: 'x'", {"exception"}, True),
+        ("process exited with exit code 1", {"exit"}, True),
+        ("process exited with exit code 0", set(), False),
+        ("Segmentation fault (core dumped)", {"grave"}, True),
+        ("step 1 loss 2.0", set(), False),
+        ("val: 0 errors, 0 failed", set(), False),
+    ],
+)
+def test_a_line_has_one_level_and_is_loud_if_it_sounds_like_an_end(text: str, sounds: set[str], loud: bool) -> None:
+    found = likeness(text, text[body_start(text.encode()) :])
+    wanted = (*LEVELS, "exception", "exit", "grave")
+    assert {name for name in wanted if getattr(found, name)} - ({"grave"} if sounds & {*LEVELS} else set()) == sounds
+    assert bool(found.loud) is loud
+    assert bool(found.sounds) is bool(sounds)
+    of_a_logger = sounds & {*LEVELS}
+    if of_a_logger:
+        assert level(text) in of_a_logger

@@ -1,0 +1,80 @@
+"""Which changes benchmarks.mutation makes to the code, and what it remembers of them."""
+
+from __future__ import annotations
+
+import ast
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.mutation import AREAS, Book, changes, chosen, sites
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("a < b", ["comparison"]),
+        ("a and b", ["and/or"]),
+        ("not a", ["not"]),
+        ("a + b", ["sum"]),
+        ("f(3)", ["constant"]),
+        ("def f(): return a", ["return"]),
+        ("def f(): return True", ["return", "constant"]),
+        # What follows does not change what anybody sees.
+        ("def f(): return None", []),
+        ("'a text'", []),
+        ("def f(a: Literal[3] = b) -> Literal[4]: pass", []),
+        ("def f(*a: Literal[3], **b: Literal[4]): pass", []),
+        ("a: Literal[3] = b", []),
+        ("log.info('%d', a + 1)", []),
+        ("@dataclass(frozen=True)\nclass A: pass", []),
+        ("@cache(maxsize=8)\ndef f(): pass", []),
+        ("zip(a, b, strict=True)", []),
+        ("if TYPE_CHECKING:\n    a = 3", []),
+    ],
+)
+def test_what_is_changed_is_code_that_runs(source: str, found: list[str]) -> None:
+    assert [kind for kind, _ in sites(ast.parse(source))] == found
+
+
+def test_every_change_makes_another_module_that_is_still_python() -> None:
+    path = "service/auth.py"
+    as_it_is = ast.unparse(ast.parse((ROOT / path).read_text()))
+    for change in changes(path, random.Random(1)):
+        before, after, source = change.made()
+        assert before != after
+        assert source != as_it_is
+        compile(source, path, "exec")
+
+
+@pytest.mark.parametrize("name", AREAS)
+def test_an_area_has_twenty_changes_and_tests_that_are_there(name: str) -> None:
+    area = AREAS[name]
+    assert len(chosen(area, 20, seed=1)) == 20
+    assert all((ROOT / test.partition("::")[0]).exists() for test in (*area.tests, *area.deselected))
+
+
+def test_a_seed_always_makes_the_same_changes() -> None:
+    area = AREAS["auth"]
+    assert chosen(area, 20, seed=1) == chosen(area, 20, seed=1) != chosen(area, 20, seed=2)
+
+
+def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    first, second, third = chosen(AREAS["auth"], 3, seed=1)
+    book = Book(tmp_path / "results.json")
+    book.write(first, {"noticed_by": "tests/test_a.py::test_b"})
+    book.write(second, {"noticed_by": None})
+    again = Book(tmp_path / "results.json")
+    assert [bool(again.find(one, survivors_again=False)) for one in (first, second, third)] == [True, True, False]
+    assert [bool(again.find(one, survivors_again=True)) for one in (first, second, third)] == [True, False, False]
+    assert again.noticers(first.path) == ["tests/test_a.py::test_b"]
+
+
+def test_what_is_known_about_another_text_of_the_module_does_not_count(tmp_path: Path) -> None:
+    (change,) = chosen(AREAS["auth"], 1, seed=1)
+    book = Book(tmp_path / "results.json")
+    book.write(change, {"noticed_by": None})
+    book.modules[change.path]["digest"] = "of another text"
+    assert book.find(change, survivors_again=False) is None
