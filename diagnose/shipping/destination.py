@@ -106,15 +106,22 @@ class Destination:
         body: dict[str, object] = {"exit_code": exit_code}
         if attempt is not None:
             body["attempt"] = attempt
-        self._post(f"/v1/jobs/{quote(job, safe='')}/end", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        self._tell(f"/v1/jobs/{quote(job, safe='')}/end", body)
+
+    def checkpoint(self, job: str, report: Mapping[str, object]) -> None:
+        """The job has saved one."""
+        self._tell(f"/v1/jobs/{quote(job, safe='')}/checkpoints", report)
 
     def node_check(self, verdict: Mapping[str, object]) -> dict[str, Any]:
         """What a node check found."""
-        return self._post("/v1/nodes/checks", json.dumps(verdict).encode(), {"Content-Type": "application/json"})
+        return self._tell("/v1/nodes/checks", verdict)
 
     def close(self) -> None:
         self._connection.close()
         self._fresh = True
+
+    def _tell(self, path: str, what: Mapping[str, object]) -> dict[str, Any]:
+        return self._post(path, json.dumps(what).encode(), {"Content-Type": "application/json"})
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         headers = {**headers, "User-Agent": f"diagnose/{__version__}"}

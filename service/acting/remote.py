@@ -20,8 +20,9 @@ from service.acting.actions import InHand, Taken
 from service.acting.dispatch import Dispatch, Pace, name_in
 from service.acting.executors.configuration import Configured
 from service.acting.executors.executor import Problem
-from service.acting.executors.http import Answer, Server
+from service.acting.executors.http import Server
 from service.errors import Busy, Conflict, Forbidden, Refused, Unauthorised, Unavailable, Unknown
+from service.net.client import Answer
 
 log = logging.getLogger("diagnose.runner")
 _BACK_S = 2.0

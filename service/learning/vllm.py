@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from diagnose.errors import DiagnoseError
+from service.net.client import Bounds, Client, Unreachable
 from service.settings import Settings
 
 log = logging.getLogger("diagnose.vllm")
@@ -99,6 +100,7 @@ class VLLM:
         self._flags = flags
         self._gpus = gpus
         self._environment = dict(os.environ if environment is None else environment)
+        self._client = Client()
         self._port = 0
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -212,15 +214,10 @@ class VLLM:
         return True
 
     async def _healthy(self) -> bool:
+        bounds = Bounds(self._pace.look_timeout_s, most=1024)
         try:
-            async with asyncio.timeout(self._pace.look_timeout_s):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-                try:
-                    writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-                    return (await reader.readline()).split(b" ")[1:2] == [b"200"]
-                finally:
-                    writer.close()
-        except (OSError, TimeoutError, ValueError):
+            return (await self._client.ask("GET", f"http://127.0.0.1:{self._port}/health", bounds)).status == 200
+        except Unreachable:
             return False
 
     async def _end(self, process: Process) -> None:

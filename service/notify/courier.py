@@ -18,7 +18,8 @@ from diagnose.errors import DiagnoseError
 from service.errors import Refused
 from service.events import Events
 from service.net import signing
-from service.net.guarded import Answer, Outgoing, Unreachable
+from service.net.client import Answer, Unreachable
+from service.net.guarded import Outgoing
 from service.notify import messages
 from service.store import Store
 from service.store import webhooks as stored
@@ -47,7 +48,7 @@ def settled_secret(secret: str | None) -> str:
 async def send(outgoing: Outgoing, webhook: Webhook, notice: Notice, now: float) -> Answer:
     """One try of one delivery."""
     kind, body = messages.FORMATS[webhook.format](notice)
-    headers = {"content-type": kind, "user-agent": _AGENT, "content-length": str(len(body))}
+    headers = {"content-type": kind, "user-agent": _AGENT}
     return await outgoing.post(webhook.url, headers | signing.headers(webhook.secret, f"msg_{notice.id}", now, body), body)
 
 

@@ -17,7 +17,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from diagnose.errors import DiagnoseError
 from service.acting.executors.executor import Problem
-from service.acting.executors.http import Answer, Server, secret
+from service.acting.executors.http import Server, secret
+from service.net.client import Answer
 
 Object = dict[str, Any]
 Sleep = Callable[[float], Awaitable[None]]
