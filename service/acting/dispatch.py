@@ -24,6 +24,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from service.acting.actions import InHand, Taken
 from service.acting.executors.configuration import Configured, choose
@@ -34,6 +35,7 @@ from service.events import Events
 
 log = logging.getLogger("diagnose.dispatch")
 _GONE = (Conflict, Unknown)
+_BACKOFF = Backoff(1.0, 30.0, spread=0.2)
 Ended = Callable[[str, str], None]
 
 
@@ -68,8 +70,7 @@ class Pace:
     """How often the dispatcher looks for orders, and how long it waits."""
 
     sweep_s: float = 2.0
-    first_pause_s: float = 1.0
-    most_pause_s: float = 30.0
+    backoff: Backoff = _BACKOFF
     leave_s: float = 5.0
     """how long the shutdown waits for orders that are under way"""
 
@@ -257,7 +258,7 @@ class Dispatch:
 
     async def _outcome(self, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
         """What came of it, after as many tries as patience allows."""
-        until, pause = time.monotonic() + by.patience_s, self._pace.first_pause_s
+        until, failures = time.monotonic() + by.patience_s, 0
         out: dict[str, None] = {}
         while True:
             try:
@@ -269,7 +270,8 @@ class Dispatch:
                 out |= dict.fromkeys(outcome.isolated or ())  # a later try may not come so far as to see it
                 outcome = replace(outcome, isolated=tuple(out))
             again = outcome.may_retry and (outcome.state == "failed" or (outcome.state == "unknown" and by.repeatable))
-            wait = max(pause * random.uniform(0.8, 1.0), _asked(outcome))  # noqa: S311 - no secret
+            failures += 1
+            wait = max(self._pace.backoff.after(failures), _asked(outcome))
             if not again or by.dry_run or lost.is_set() or time.monotonic() + wait > until:
                 return outcome
             log.info("order %s: %s; again in %.1f s", order.key, outcome.what, wait)
@@ -278,7 +280,6 @@ class Dispatch:
                     await lost.wait()
             if lost.is_set():
                 return outcome
-            pause = min(pause * 2, self._pace.most_pause_s)
 
     async def _report(self, taken: Taken, by: Configured, outcome: Outcome) -> None:
         said, result, isolated = outcome.what, str(outcome.state), outcome.isolated
@@ -298,8 +299,8 @@ class Dispatch:
             self._ended(by.name, result)
 
     async def _told(self, tell: Callable[[], Any], taken: Taken, what: str) -> bool:
-        """Repeat until the desk has accepted the result. False: the desk refuses it."""
-        pause = self._pace.first_pause_s
+        """Until the desk has heard it. False: it does not want to."""
+        failures = 0
         while True:
             try:
                 await tell()
@@ -309,8 +310,8 @@ class Dispatch:
                 return False
             except DiagnoseError as away:
                 log.info("action %d: %s", taken.id, away)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, self._pace.most_pause_s)
+            failures += 1
+            await asyncio.sleep(self._pace.backoff.after(failures))
 
     @contextlib.asynccontextmanager
     async def _kept(self, taken: Taken, by: Configured) -> AsyncIterator[asyncio.Event]:

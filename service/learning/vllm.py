@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from service.net.client import Bounds, Client, Unreachable
 from service.settings import Settings
@@ -43,6 +44,7 @@ FLAGS = (
     "--disable-uvicorn-access-log",
 )
 _NO_REPORTS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+_BACKOFF = Backoff(2.0, 300.0)
 _OURS = "DIAGNOSE_"
 """variables of ours hold tokens and the database's password: they are not vLLM's business"""
 _SAID = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception)|error): ?\S.*")
@@ -59,9 +61,8 @@ class Pace:
     look_timeout_s: float = 20
     looks: int = 4
     """so many looks in a row that found it dead end it"""
-    first_pause_s: float = 2
-    """before it is started again; doubles"""
-    most_pause_s: float = 300
+    backoff: Backoff = _BACKOFF
+    """before it is started again"""
     steady_s: float = 600
     """ready for so long: the next pause is the first one again"""
     stop_s: float = 20
@@ -142,7 +143,7 @@ class VLLM:
     # -- the watch
 
     async def _keep_running(self) -> None:
-        pause = self._pace.first_pause_s
+        failures = 0
         while True:
             self.state = "starting"
             began = time.monotonic()
@@ -167,12 +168,13 @@ class VLLM:
                     self.pid = None
                 why = self._why(process, time.monotonic() - began, ready_at, ended_by_itself)
             if ready_at is not None and time.monotonic() - ready_at >= self._pace.steady_s:
-                pause = self._pace.first_pause_s
+                failures = 0
+            failures += 1
+            pause = self._pace.backoff.after(failures)
             self.state = "waiting"
             self.problem = f"{why}; starts again in {pause:g} s, its log is {self.log_file}"
             log.warning("%s", self.problem)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, self._pace.most_pause_s)
             self.restarts += 1
 
     async def _start(self) -> Process:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.backoff import Backoff
 from diagnose.decision.policy import ISOLATE, Policy
 from service.acting.actions import Actions
 from service.acting.dispatch import Dispatch, Pace, name_in
@@ -27,7 +28,7 @@ from tests.service.acting.test_actions import OPERATOR, Desk, failed, node, poli
 from tests.service.store.test_store import begin, flush, judge, report
 from tests.support.servers import Server
 
-FAST = Pace(sweep_s=0.05, first_pause_s=0.02, most_pause_s=0.1, leave_s=0.2)
+FAST = Pace(sweep_s=0.05, backoff=Backoff(0.02, 0.1, spread=0.2), leave_s=0.2)
 
 
 @dataclass

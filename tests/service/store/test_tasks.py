@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select, update
 
+from diagnose.backoff import Backoff
 from diagnose.knowledge.rules import RuleSet
 from diagnose.learning import worker_process
 from diagnose.learning.rule_store import RuleStore
@@ -161,7 +162,7 @@ class Desk:
 def desk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(host, "_LOOK_S", 0.05)
     monkeypatch.setattr(worker_process, "_TICK_S", 0.05)
-    monkeypatch.setattr(worker_process, "_FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(worker_process, "_BACKOFF", Backoff(0.04, 60.0))
     monkeypatch.setattr(worker_process, "_MOST_PAUSE_S", 0.05)
     return Desk(store, tmp_path)
 
