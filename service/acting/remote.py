@@ -1,4 +1,4 @@
-"""The desk of a runner, which takes orders from a service over HTTP, and carries them out where the cluster is.
+"""Orders from far away: a runner takes them from a service over HTTP, and carries them out where the cluster is.
 
 It needs a way out to the service and none in. Its name is kept in its state folder, which one process holds at a time: after a
 crash it goes on with what was in its hands, and nobody else does.
@@ -31,7 +31,7 @@ _AWAY = frozenset({408, 425, 500, 502, 503, 504})
 
 
 class Remote:
-    """The desk."""
+    """Orders of a service that is reached over HTTP: an ``OrderSource``."""
 
     def __init__(self, server: Server, token: Callable[[], str | None], name: str) -> None:
         """``token`` is asked for at each request: it may be renewed meanwhile."""
@@ -111,7 +111,7 @@ def held(folder: Path) -> Iterator[str]:
 
 
 async def act(
-    desk: Remote,
+    orders: Remote,
     executors: Sequence[Configured],
     name: str,
     stop: asyncio.Event,
@@ -119,8 +119,8 @@ async def act(
     once: bool = False,
     pace: Pace | None = None,
 ) -> None:
-    """Carry out orders until ``stop`` is set. With ``once``, carry out the orders that are there, and return."""
-    dispatch = Dispatch(desk, executors, name, pace=pace)
+    """Carry orders out until ``stop``; ``once``: those that are there."""
+    dispatch = Dispatch(orders, executors, name, pace=pace)
     if once:
         await dispatch.recover()
         await dispatch.once()

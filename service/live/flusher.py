@@ -17,7 +17,8 @@ from diagnose.backoff import Backoff
 from diagnose.errors import said_first
 from service.clock import SYSTEM, Clock
 from service.store import Store, away
-from service.store.attempts import Flush, taking_in
+from service.store.attempts import taking_in
+from service.store.flush import Flush
 from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.flusher")
@@ -49,7 +50,7 @@ class Flusher:
 
     def put(self, flush: Flush, done: Done) -> None:
         with self._wake:
-            (self._urgent if flush.verdict is not None else self._waiting).append((flush, done))
+            (self._urgent if flush.judged is not None else self._waiting).append((flush, done))
             self._wake.notify()
 
     def close(self, timeout_s: float = 20.0) -> None:

@@ -23,7 +23,8 @@ from service.acting.executors.nodecheck import NodeCheck
 from service.errors import Conflict, Refused, Unavailable
 from service.events import Events
 from service.store import Store
-from service.store.attempts import SourceState, Verdict, taking_in
+from service.store.attempts import taking_in
+from service.store.flush import JudgedReport, SourceState
 from tests.service.acting.test_actions import OPERATOR, Desk, failed, node, policy
 from tests.service.store.test_store import begin, flush, judge, report
 from tests.support.servers import Server
@@ -534,7 +535,7 @@ WANTED = "actions: {preempted: {check_nodes: true}}\nlimits: {isolated_share: 40
 
 def ran_on_three_nodes(desk: Desk) -> int:
     opened = begin(desk.store, "j0")
-    made = flush(opened, 1, verdict=Verdict(report("preempted"), True, desk.clock.now, 60.0))
+    made = flush(opened, 1, judged=JudgedReport(report("preempted"), True, desk.clock.now, 60.0))
     sources = [SourceState(n, f"s{n}", n, f"n{n + 1}", 10, b"", b"", 5.0) for n in range(3)]
     desk.store.write(taking_in([replace(made, sources=sources)]))
     desk.decide()

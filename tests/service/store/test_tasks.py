@@ -21,7 +21,8 @@ from service.live.matchers import Matchers
 from service.settings import Settings
 from service.store import Store, tasks
 from service.store import tables as t
-from service.store.attempts import improve, open_attempt
+from service.store.attempts import open_attempt
+from service.store.diagnoses import improve
 from service.store.tasks import Wanted
 from service.telemetry import Telemetry
 from tests.service.store.test_store import begin, judge, report
