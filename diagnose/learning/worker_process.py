@@ -10,24 +10,38 @@ import contextlib
 import json
 import logging
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from diagnose.backoff import Backoff
 from diagnose.learning.wire import send
 from diagnose.matching.scan import KEPT, Scan
 
+if TYPE_CHECKING:
+    from diagnose.model.settings import Settings
+
 log = logging.getLogger("diagnose.learning")
 
+WORKER = (sys.executable, "-m", "diagnose.learning.worker")
+"""the command of a worker beside the command line; a service has its own"""
 _MOST_WAITING, _MOST_BYTES = 1024, 8 << 20
 """scans on the queue, and bytes of them"""
 _TICK_S = 2.0
 _BACKOFF = Backoff(2.0, 60.0)
 _STEADY_S = 60.0
 """a worker that ran for so long had no trouble to start"""
+
+
+def about(rules: str | Path, settings: Settings | None) -> dict[str, Any]:
+    """The first frame for a worker beside the command line. ``settings``: of a model that is asked for rules."""
+    model = asdict(settings) if settings is not None else None
+    return {"rules": str(rules), "model": model, "learn": True, "redact": True, "lesson_s": None}
 
 
 class WorkerProcess:
