@@ -149,13 +149,13 @@ def _warn_of(problems: list[SourceError], passed_over: list[SourceError]) -> Non
     for problem in (*problems, *passed_over[:_MOST_NAMED]):
         _warn(problem)
     if len(passed_over) > _MOST_NAMED:
-        sys.stderr.write(f"diagnose replay: {len(passed_over) - _MOST_NAMED:,} more files of the folder are no logs\n")
+        sys.stderr.write(f"diagnose replay: {len(passed_over) - _MOST_NAMED:,} more files of the folder are not logs\n")
 
 
 def _whole(report: Report, job: Job, *, followed: bool) -> bool:
     """Whether all of the job was read; what was not is said."""
     for unread in report.problems:
-        remedy = _REST if report.compression.bytes_in else "nothing of it is reported"
+        remedy = _REST if report.compression.bytes_in else "the report has nothing of this file; check it"
         _warn(SourceError(unread.what, where=unread.source, remedy=remedy))
     nothing = report.compression.bytes_in == 0 and not followed
     if nothing and not report.problems:

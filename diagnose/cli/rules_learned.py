@@ -72,7 +72,7 @@ def _read(paths: Sequence[str], store: RuleStore) -> tuple[list[Job], int]:
     from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.reading.sources import find
 
-    matcher = Matcher(working_rules(store, None))
+    matcher = Matcher(working_rules(store, None), reserved=EARLY)
     jobs, problems = [], 0
     progress = Progress("reading", len(paths))
     for number, path in enumerate(paths):

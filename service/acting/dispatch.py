@@ -175,12 +175,12 @@ class Dispatch:
             self._awake.clear()
 
     async def round(self) -> None:
-        """Take what is ours."""
+        """Claim the orders that these executors are for."""
         for order in await self._orders.orders():
             by = choose(self._executors, Order.of(order))
             if by is None or order["id"] in self._under_way or self._busy.get(by.name, 0) >= by.at_once:
                 continue
-            with contextlib.suppress(*_GONE):  # another was quicker
+            with contextlib.suppress(*_GONE):  # another dispatcher was quicker
                 taken = await self._orders.claim(order["id"], self._who(by))
                 self._take_up(taken.id, by, self._carry_out(taken, by))
 
@@ -299,7 +299,7 @@ class Dispatch:
             self._ended(by.name, result)
 
     async def _told(self, tell: Callable[[], Any], taken: Taken, what: str) -> bool:
-        """Until it has been heard. False: it does not want to."""
+        """Repeat until the result was accepted. False: it is refused."""
         failures = 0
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Orders from far away: a runner takes them from a service over HTTP, and carries them out where the cluster is.
+"""The orders of a runner, which takes them from a service over HTTP, and carries them out where the cluster is.
 
 It needs a way out to the service and none in. Its name is kept in its state folder, which one process holds at a time: after a
 crash it goes on with what was in its hands, and nobody else does.
@@ -119,7 +119,7 @@ async def act(
     once: bool = False,
     pace: Pace | None = None,
 ) -> None:
-    """Carry orders out until ``stop``; ``once``: those that are there."""
+    """Carry out orders until ``stop`` is set. With ``once``, carry out the orders that are there, and return."""
     dispatch = Dispatch(orders, executors, name, pace=pace)
     if once:
         await dispatch.recover()

@@ -52,7 +52,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said."""
+    """The answer of a server."""
 
     status: int
     body: bytes

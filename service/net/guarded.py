@@ -1,4 +1,4 @@
-"""Requests to addresses that somebody typed in: only to where the operator lets them go."""
+"""Requests to addresses that a person typed in. They go only to networks that the operator allows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 class Outgoing:
-    """Posts to such addresses. ``private``: networks that are not public and may be reached all the same."""
+    """Sends all such requests. ``private``: networks that are not public and may be reached all the same."""
 
     def __init__(self, private: Iterable[Network] = ()) -> None:
         self._private = tuple(private)
