@@ -163,8 +163,8 @@ class Desk:
 def desk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(host, "_LOOK_S", 0.05)
     monkeypatch.setattr(worker_process, "_TICK_S", 0.05)
-    monkeypatch.setattr(worker_process, "_BACKOFF", Backoff(0.04, 60.0))
-    monkeypatch.setattr(worker_process, "_MOST_PAUSE_S", 0.05)
+    monkeypatch.setattr(worker_process, "_BACKOFF", Backoff(0.04, 0.05))
+    monkeypatch.setattr(worker_process, "_STEADY_S", 0.05)
     return Desk(store, tmp_path)
 
 
