@@ -22,7 +22,7 @@ from benchmarks.measure import table
 from diagnose.accuracy import labels
 from diagnose.job import Job
 from diagnose.knowledge.rules import RuleSet, load
-from diagnose.learning.lesson import learn
+from diagnose.learning.lesson import heard, learn
 from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             store = RuleStore(RuleFile(Path(folder) / "learned.db"))
             matcher = Matcher(failures)
-            learn([job_of(name, firsts[name], matcher)[0] for name in group], store)
+            learn([heard(job_of(name, firsts[name], matcher)[0], store) for name in group], store, time.time())
             active = [known.rule for known in store.rules("active", family="filters")]
             seen = sum((kinds_of(firsts[name]) for name in group), Counter())
         for name in group:

@@ -27,7 +27,7 @@ from benchmarks.measure import table
 from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
 from service.store import Store
 from service.store import tables as t
-from service.store.attempts import packed
+from service.store.diagnoses import packed
 
 GOAL_S, GOAL_BYTES = 0.3, 300_000
 _REASONS = (("infrastructure", "ecc_error"), ("infrastructure", "nccl_timeout"), ("framework", "out_of_memory"),

@@ -22,7 +22,7 @@ Beside the path:
     cli             one module per command
     client          what training scripts call; standard library only
     ready           the shipped rules -> what a first run would have to work out
-    report  errors  cache  folder_lock      what the others stand on
+    report  errors  cache  folder_lock  backoff  quantities      what the others stand on
 
 Who may import whom is written in pyproject.toml (``tool.importlinter``) and checked by ``./test``. A package's ``__all__``
 names the modules that other packages may use.

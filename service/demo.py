@@ -8,8 +8,6 @@ the week. Nothing here is used by a service that is not a demonstration.
 from __future__ import annotations
 
 import gzip
-import http.client
-import json
 import random
 import re
 import time
@@ -17,12 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
 
 from sqlalchemy import Connection, delete, func, select, update
 
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge import shipped
+from diagnose.shipping.destination import PIECE, Destination, Owner
 from service.store import tables as t
 
 WEEK_S = 7 * 86400.0
@@ -35,7 +33,6 @@ _SAVES = 6
 _NODES = 48
 _SICK = (7, 23)
 """nodes that hardware failures come back to"""
-_PIECE = 1 << 20
 _DECIDED_S = 24 * 3600.0
 _START_UP_S = 260.0
 """from the start of an attempt to its first step"""
@@ -53,6 +50,10 @@ class Planned:
     ended: float | None
     """None: it still runs"""
     exit_code: int
+
+    def owner(self, source: str) -> Owner:
+        """Whose bytes those of ``source`` are."""
+        return Owner(self.job, source, attempt=self.attempt, labels=self.labels)
 
 
 def samples() -> dict[str, dict[str, bytes]]:
@@ -124,40 +125,16 @@ def _moved(content: bytes, shift: int) -> bytes:
     return _NODE.sub(lambda found: found[1] + b"%02d" % ((int(found[2]) + shift) % _NODES), content)
 
 
-class Client:
-    """What ``curl`` would do."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=60)
-
-    def send(self, planned: Planned, *, share: float = 1.0) -> None:
-        """The logs of an attempt (the first ``share`` of them), and its end if it ended."""
-        for name, content in planned.sources.items():
-            until = content.rfind(b"\n", 0, int(len(content) * share)) + 1 if share < 1 else len(content)
-            for start in range(0, until, _PIECE):
-                self.push(planned, name, content[start : min(until, start + _PIECE)], start)
-        for report in _checkpoints(planned):
-            self._post(f"/v1/jobs/{quote(planned.job)}/checkpoints", json.dumps(report).encode(), "application/json")
-        if planned.ended is not None:
-            end = {"exit_code": planned.exit_code, "attempt": planned.attempt}
-            self._post(f"/v1/jobs/{quote(planned.job)}/end", json.dumps(end).encode(), "application/json")
-
-    def check(self, verdict: Mapping[str, Any]) -> None:
-        """What a node check found."""
-        self._post("/v1/nodes/checks", json.dumps(verdict).encode(), "application/json")
-
-    def push(self, planned: Planned, source: str, data: bytes, offset: int) -> None:
-        query = {"source": source, "attempt": planned.attempt, "offset": offset}
-        query |= {f"label.{name}": value for name, value in planned.labels.items()}
-        self._post(f"/v1/jobs/{quote(planned.job)}/logs?{urlencode(query)}", data, "text/plain")
-
-    def _post(self, path: str, body: bytes, kind: str) -> None:
-        self._connection.request("POST", path, body, {"Content-Type": kind})
-        answer = self._connection.getresponse()
-        said = answer.read()
-        if answer.status >= 300:
-            raise DiagnoseError(f"the service answered {answer.status}: {said[:300]!r}", where=path, remedy="see its log")
+def send(service: Destination, planned: Planned, *, share: float = 1.0) -> None:
+    """The logs of an attempt (the first ``share`` of them), and its end if it ended."""
+    for name, content in planned.sources.items():
+        until = content.rfind(b"\n", 0, int(len(content) * share)) + 1 if share < 1 else len(content)
+        for start in range(0, until, PIECE):
+            service.send(planned.owner(name), start, content[start : min(until, start + PIECE)])
+    for report in _checkpoints(planned):
+        service.checkpoint(planned.job, report)
+    if planned.ended is not None:
+        service.end(planned.job, planned.exit_code, planned.attempt)
 
 
 def _checkpoints(planned: Planned) -> list[dict[str, Any]]:
@@ -198,7 +175,7 @@ def verdict(now: float) -> dict[str, Any]:
     }
 
 
-def live(planned: Planned, share: float, client: Client, pause: Callable[[], bool]) -> None:
+def live(planned: Planned, share: float, service: Destination, pause: Callable[[], bool]) -> None:
     """The rest of an attempt that still runs, some lines at a time, until ``pause`` says that it is enough."""
     name, content = next(iter(planned.sources.items()))
     at = content.rfind(b"\n", 0, int(len(content) * share)) + 1
@@ -206,7 +183,7 @@ def live(planned: Planned, share: float, client: Client, pause: Callable[[], boo
         until = content.find(b"\n", min(len(content), at + 400)) + 1
         if not until:
             return
-        client.push(planned, name, content[at:until], at)
+        service.send(planned.owner(name), at, content[at:until])
         at = until
 
 

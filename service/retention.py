@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from diagnose.backoff import Backoff
 from service.errors import Conflict, Refused, Unavailable, Unknown
 from service.events import Events
 from service.journal import Journal
@@ -38,7 +39,7 @@ _NAMED = 50
 """of what a sweep deleted, so many are named in the audit trail"""
 _WHO = "retention"
 _CUT_OFF = {"why": "cut off"}
-_AGAIN_S, _LONGEST_S = 2.0, 60.0
+_BACKOFF = Backoff(2.0, 60.0)
 
 May = Callable[[Connection, str], stored.Doomed]
 """what there is of a job that may be deleted; else ``Refused``. Asked where nothing of it can change any more"""
@@ -290,7 +291,7 @@ class Retention:
 
             found = await self._store.awrite(begin)
             freed = lines = 0
-            pause = _AGAIN_S
+            failures = 0
             if self._archive is not None:
                 self._archive.forget({job: lsn})
             while True:
@@ -308,8 +309,8 @@ class Retention:
                     log.error("job %s is not deleted yet, and will be tried again: %s", job, _said(error))
                     if not hindered.done():
                         hindered.set_result(_said(error))
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_S)
+                    failures += 1
+                    await asyncio.sleep(_BACKOFF.after(failures))
         self._telemetry.deleted.labels("jobs").inc()
         self._telemetry.raw_deleted_bytes.labels(str(detail["why"])).inc(freed)
         self._events.publish("job.deleted", job=job, who=who)

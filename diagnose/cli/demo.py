@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING
 
 from diagnose.cli.terminal import Progress
 from diagnose.errors import DiagnoseError
+from diagnose.shipping.destination import Destination
 
 if TYPE_CHECKING:
     from service.demo import Planned
@@ -62,13 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
         url = stack.enter_context(_serving(data, arguments.port, log))
         plans = list(demo.week(arguments.seed, arguments.jobs, time.time()))
         progress = Progress("sending jobs", len(plans))
-        client = demo.Client(url)
+        destination = Destination(url)
         for number, planned in enumerate(plans):
-            client.send(planned, share=1.0 if planned.ended is not None else _SHARE)
+            demo.send(destination, planned, share=1.0 if planned.ended is not None else _SHARE)
             progress.at(number + 1)
         progress.done()
         _age(data, plans)
-        client.check(demo.verdict(time.time()))
+        destination.node_check(demo.verdict(time.time()))
         print(f"{url}/ui/", flush=True)
         if not arguments.no_browser and sys.stdout.isatty():
             webbrowser.open(f"{url}/ui/")
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         enough = threading.Event()
         for planned in plans:
             if planned.ended is None:
-                arguments_of = (planned, _SHARE, demo.Client(url), lambda: not enough.wait(_EVERY_S))
+                arguments_of = (planned, _SHARE, Destination(url), lambda: not enough.wait(_EVERY_S))
                 threading.Thread(target=_quietly, args=(demo.live, *arguments_of), daemon=True).start()
         try:
             threading.Event().wait()

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,42 +162,50 @@ def _text(decision: Decision, style: Style) -> str:
     head = f"{decision.job or 'node'} attempt {decision.attempt}: {action.kind} {' '.join(action.nodes)}".rstrip()
     lines = [f"{style.bold(printable(head))}  mode {decision.mode}  class {decision.job_class or '-'}"]
     lines += [f"  {line}" for line in wrapped(printable(action.why), style.width - 2)]
-    rows = [("  also", "")]
+    lines += ["", table(list(_facts(decision)), style), "", style.bold("  which clause decided"), *_clauses(decision, style)]
+    if decision.limits:
+        lines += ["", style.bold("  what held it back, and what would change that"), *_limits(decision, style)]
+    return "\n".join(lines)
+
+
+def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
+    action = decision.action
     if decision.wanted != action.kind:
-        rows.append(("  wanted", decision.wanted))
+        yield "  wanted", decision.wanted
     if action.restart_from:
-        rows.append(
-            ("  restart from", f"step {action.restart_from.step}  {printable(action.restart_from.path or '')}".rstrip())
-        )
+        yield "  restart from", f"step {action.restart_from.step}  {printable(action.restart_from.path or '')}".rstrip()
     if action.skip_batches:
-        rows.append(("  skip batches", f"{action.skip_batches[0]:,} to {action.skip_batches[1]:,}"))
+        yield "  skip batches", f"{action.skip_batches[0]:,} to {action.skip_batches[1]:,}"
     if decision.not_before is not None:
-        rows.append(("  not before", f"{datetime.fromtimestamp(decision.not_before, UTC):%Y-%m-%d %H:%M:%S} UTC"))
+        yield "  not before", f"{datetime.fromtimestamp(decision.not_before, UTC):%Y-%m-%d %H:%M:%S} UTC"
     for name, nodes in (("avoid", decision.avoid), ("check", decision.check), ("give back", decision.release)):
         if nodes:
             more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
-            rows.append((f"  {name}", printable(", ".join(nodes[:8]) + more)))
+            yield f"  {name}", printable(", ".join(nodes[:8]) + more)
     if decision.incident:
-        rows.append(("  incident", printable(decision.incident)))
-    rows.append(("  tell", decision.tell))
-    rows.append(("  key", decision.key))
-    lines += ["", table(rows[1:], style), "", style.bold("  which clause decided")]
+        yield "  incident", printable(decision.incident)
+    yield "  tell", decision.tell
+    yield "  key", decision.key
+
+
+def _clauses(decision: Decision, style: Style) -> Iterator[str]:
     for step in decision.reasons:
         mark = "*" if step.decided and step.name == decision.decided_by else " "
-        where = f"  {style.dim(_short(step.where))}" if step.where else ""
-        told = wrapped(printable(step.said), style.width - 16)
-        lines += [f"  {mark} {step.name:<12}{told[0]}", *(f"{'':16}{line}" for line in told[1:])]
-        if where:
-            lines.append(f"{'':14}{where}")
-    if decision.limits:
-        lines += ["", style.bold("  what held it back, and what would change that")]
-        for limit in decision.limits:
-            lines += [f"    {line}" for line in wrapped(printable(f"{limit.name}: {limit.said}"), style.width - 4)]
-            change = wrapped(printable(limit.change), style.width - 9)
-            lines += [f"      -> {change[0]}", *(f"{'':9}{line}" for line in change[1:])]
-            if limit.where:
-                lines.append(f"         {style.dim(_short(limit.where))}")
-    return "\n".join(lines)
+        first, *more = wrapped(printable(step.said), style.width - 16)
+        yield f"  {mark} {step.name:<12}{first}"
+        yield from (f"{'':16}{line}" for line in more)
+        if step.where:
+            yield f"{'':16}{style.dim(_short(step.where))}"
+
+
+def _limits(decision: Decision, style: Style) -> Iterator[str]:
+    for limit in decision.limits:
+        yield from (f"    {line}" for line in wrapped(printable(f"{limit.name}: {limit.said}"), style.width - 4))
+        first, *more = wrapped(printable(limit.change), style.width - 9)
+        yield f"      -> {first}"
+        yield from (f"{'':9}{line}" for line in more)
+        if limit.where:
+            yield f"         {style.dim(_short(limit.where))}"
 
 
 def _short(where: str) -> str:

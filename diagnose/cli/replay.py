@@ -114,12 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
             remedy="add --follow, or learn from finished logs with diagnose rules learn PATH",
         )
     jobs, problems, passed_over = _jobs(arguments)
-    for problem in problems:
-        _warn(problem)
-    for problem in passed_over[:_MOST_NAMED]:
-        _warn(problem)
-    if len(passed_over) > _MOST_NAMED:
-        sys.stderr.write(f"diagnose replay: {len(passed_over) - _MOST_NAMED:,} more files of the folder are not logs\n")
+    _warn_of(problems, passed_over)
     if not jobs:
         return 2
     with Notice("preparing the rules, which is done once"):
@@ -135,34 +130,53 @@ def run(arguments: argparse.Namespace) -> int:
             kept_file.begin(job, many=len(sources) > 1 or len(jobs) > 1)
             finished = follow(job, kept_file, arguments) if arguments.follow else _read(job, kept_file)
             report = job.report(running=not finished)
-            for unread in report.problems:
-                remedy = _REST if report.compression.bytes_in else "the report has nothing of this file; check it"
-                _warn(SourceError(unread.what, where=unread.source, remedy=remedy))
+            if not _whole(report, job, followed=arguments.follow):
                 statuses.append(2)
             if report.compression.bytes_in == 0 and not arguments.follow:
-                if not report.problems:
-                    _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
-                statuses.append(2)
                 continue
-            if not arguments.json:
-                print("\n" * bool(reports) + render(report, job, Style(sys.stdout)), flush=True)
-                if arguments.why:
-                    print(
-                        "\n" + why(job.finding(job.evidence(), running=not finished), job.sources, Style(sys.stdout)),
-                        flush=True,
-                    )
-            if agent is not None:
-                before, report = report, _asked(agent, report, job)
-                if not arguments.json and report is not before:
-                    print("\n" + _second(before, report, job, Style(sys.stdout)), flush=True)
-            if arguments.json:
-                print(report.as_json(), flush=True)
+            if not arguments.json and reports:
+                print()
+            report = _shown(report, job, agent, arguments, finished=finished)
             statuses.append(_status(report))
             reports.append(_small(report))
             job.compression.kept.close()
         if len(reports) > 1 and not arguments.json:
             print("\n" + overview(reports, Style(sys.stdout)), flush=True)
     return min(statuses, key=_WORST_FIRST.index)
+
+
+def _warn_of(problems: list[SourceError], passed_over: list[SourceError]) -> None:
+    for problem in (*problems, *passed_over[:_MOST_NAMED]):
+        _warn(problem)
+    if len(passed_over) > _MOST_NAMED:
+        sys.stderr.write(f"diagnose replay: {len(passed_over) - _MOST_NAMED:,} more files of the folder are not logs\n")
+
+
+def _whole(report: Report, job: Job, *, followed: bool) -> bool:
+    """Whether all of the job was read; what was not is said."""
+    for unread in report.problems:
+        remedy = _REST if report.compression.bytes_in else "the report has nothing of this file; check it"
+        _warn(SourceError(unread.what, where=unread.source, remedy=remedy))
+    nothing = report.compression.bytes_in == 0 and not followed
+    if nothing and not report.problems:
+        _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
+    return not nothing and not report.problems
+
+
+def _shown(report: Report, job: Job, agent: endpoint.Agent | None, arguments: argparse.Namespace, *, finished: bool) -> Report:
+    """The report, printed; improved by the model where there is one."""
+    style = Style(sys.stdout)
+    if not arguments.json:
+        print(render(report, job, style), flush=True)
+        if arguments.why:
+            print("\n" + why(job.finding(job.evidence(), running=not finished), job.sources, style), flush=True)
+    if agent is not None:
+        before, report = report, _asked(agent, report, job)
+        if not arguments.json and report is not before:
+            print("\n" + _second(before, report, job, style), flush=True)
+    if arguments.json:
+        print(report.as_json(), flush=True)
+    return report
 
 
 def _small(report: Report) -> Report:

@@ -45,17 +45,37 @@ def learn(arguments: argparse.Namespace) -> int:
         remedy = "give logs, or a report that is right with --confirm REPORT; --reason and --healthy belong to --confirm"
         raise DiagnoseError("there is nothing to learn from", remedy=remedy)
     endpoint.wanted(arguments)
+    from diagnose.learning import ended
+    from diagnose.learning.lesson import heard
+
+    store = _store(arguments)
+    jobs, problems = _read(arguments.paths, store)
+    if not jobs:
+        return 2
+    told = [heard(job, store) for job in jobs]
+    rules = endpoint.rule_file(arguments.store)
+    lesson = ended.learn(told, rules, _past(arguments.incidents), endpoint.settings_of(arguments))
+    changed = _watched(jobs, store)
+    if arguments.json:
+        failures = [{"id": known.rule.id, "state": known.state, "why": known.why} for known in changed]
+        print(json.dumps(lesson | {"failures": failures}))
+    else:
+        _show(lesson, changed, store)
+        print(Style(sys.stdout).dim(f"kept in {rules}; diagnose replay --learned uses the active ones"))
+    return 2 if problems else 0
+
+
+def _read(paths: Sequence[str], store: RuleStore) -> tuple[list[Job], int]:
+    """The jobs, read to their ends, and how many things could not be read."""
     from diagnose.job import Job
-    from diagnose.learning import lesson as lessons
     from diagnose.learning.rule_store import working_rules
     from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.reading.sources import find
 
-    store = _store(arguments)
     matcher = Matcher(working_rules(store, None), reserved=EARLY)
     jobs, problems = [], 0
-    progress = Progress("reading", len(arguments.paths))
-    for number, path in enumerate(arguments.paths):
+    progress = Progress("reading", len(paths))
+    for number, path in enumerate(paths):
         found = find([path])
         for problem in found.problems:
             sys.stderr.write(f"diagnose rules learn: {printable(str(problem))}\n")
@@ -70,42 +90,28 @@ def learn(arguments: argparse.Namespace) -> int:
         jobs.append(job)
         progress.at(number + 1)
     progress.done()
-    if not jobs:
-        return 2
-    lesson = lessons.learn(jobs, store, settings=endpoint.settings_of(arguments), past=_past(arguments.incidents))
-    changed = _watched(jobs, store)
-    if arguments.json:
-        figures = {
-            "lines": lesson.lines,
-            "proposed": lesson.proposed,
-            "refused": [{"id": rule.id, "name": why.name, "what": why.what} for rule, why in lesson.refused],
-            "shadow": [known.rule.id for known in lesson.shadow],
-            "active": [known.rule.id for known in lesson.active],
-            "forwarded": dict(lesson.forwarded),
-            "redacted": dict(lesson.redacted),
-            "problems": lesson.problems,
-            "failures": [{"id": known.rule.id, "state": known.state, "why": known.why} for known in changed],
-        }
-        print(json.dumps(figures))
-        return 2 if problems else 0
+    return jobs, problems
+
+
+def _show(lesson: dict[str, Any], changed: Sequence[LearnedRule], store: RuleStore) -> None:
+    """What came of it, for people."""
     style = Style(sys.stdout)
-    print(f"{lesson.lines:,} lines that no rule knew, {lesson.proposed} proposals")
-    rows = [("active", str(len(lesson.active)), "clean on lines that they had not seen")]
-    rows.append(("shadow", str(len(lesson.shadow)), "passed, and wait for more lines to be counted against"))
-    names = Counter(refusal.name for _, refusal in lesson.refused)
-    rows.append(("refused", str(len(lesson.refused)), ", ".join(f"{name} {count}" for name, count in names.most_common())))
-    if lesson.forwarded:
-        said = ", ".join(f"{why} {count}" for why, count in lesson.forwarded.most_common())
-        rows.append(("forwarded", str(lesson.forwarded.total()), f"left to the diagnosis: {said}"))
+    print(f"{lesson['lines']:,} lines that no rule knew, {lesson['proposed']} proposals")
+    rows = [("active", str(len(lesson["active"])), "clean on lines that they had not seen")]
+    rows.append(("shadow", str(len(lesson["shadow"])), "passed, and wait for more lines to be counted against"))
+    names = Counter(refusal["name"] for refusal in lesson["refused"])
+    rows.append(("refused", str(len(lesson["refused"])), ", ".join(f"{name} {count}" for name, count in names.most_common())))
+    if forwarded := Counter(lesson["forwarded"]):
+        said = ", ".join(f"{why} {count}" for why, count in forwarded.most_common())
+        rows.append(("forwarded", str(forwarded.total()), f"left to the diagnosis: {said}"))
     print(table(rows, style))
-    for said, times in Counter(lesson.problems).most_common(5):
+    for said, times in Counter(lesson["problems"]).most_common(5):
         sys.stderr.write(f"diagnose rules learn: the model: {printable(said)} ({times} times); templates were mined instead\n")
-    for known in lesson.active[:20]:
-        print(f"  {style.cyan(known.rule.id)}  {printable(shortened(known.rule.pattern, 80))}")
+    for name in lesson["active"][:20]:
+        if (known := store.find(name)) is not None:
+            print(f"  {style.cyan(name)}  {printable(shortened(known.rule.pattern, 80))}")
     for known in changed:
         print(f"  {style.cyan(known.rule.id)} is {known.state}: {printable(known.why or '')}")
-    print(style.dim(f"kept in {endpoint.rule_file(arguments.store)}; diagnose replay --learned uses the active ones"))
-    return 2 if problems else 0
 
 
 def _past(incidents: str | None) -> list[str]:

@@ -156,8 +156,8 @@ def _act(arguments: argparse.Namespace, command: list[str]) -> int:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        desk = remote.Remote(server, lambda: token(arguments), name)
-        await remote.act(desk, executors, name, stop, once=arguments.once)
+        orders = remote.Remote(server, lambda: token(arguments), name)
+        await remote.act(orders, executors, name, stop, once=arguments.once)
 
     with remote.held(arguments.state or default_folder() / "acting") as name:
         asyncio.run(work(name))

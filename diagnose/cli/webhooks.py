@@ -108,7 +108,8 @@ async def _remove(arguments: argparse.Namespace, store: Store, private: str) -> 
 
 
 async def _test(arguments: argparse.Namespace, store: Store, private: str) -> int:
-    from service.net.guarded import Outgoing, Unreachable, networks
+    from service.net.client import Unreachable
+    from service.net.guarded import Outgoing, networks
     from service.notify.courier import notice_of_test, send
     from service.store import webhooks as stored
 

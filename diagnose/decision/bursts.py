@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from diagnose.backoff import Backoff
 from diagnose.decision.history import Failure, History
 from diagnose.decision.policy import Bursts, Policy
 
@@ -60,9 +61,9 @@ def incident(job: str, attempt: int, reason: str, history: History, policy: Poli
 
 def hold_s(job: str, rounds: int, bursts: Bursts) -> float:
     """How long a job waits; spread by half as much again, the same for whoever asks."""
-    hold = min(bursts.hold_s * 2.0 ** min(rounds, 32), bursts.hold_most_s)
+    hold = Backoff(bursts.hold_s, bursts.hold_most_s).after(rounds + 1)
     spread = int.from_bytes(hashlib.sha256(job.encode("utf-8", "surrogatepass")).digest()[:4], "big") / 2**32
-    return float(hold * (1 + spread / 2))
+    return hold * (1 + spread / 2)
 
 
 def burst_at(failure: Failure, failures: Sequence[Failure], policy: Policy) -> bool:

@@ -20,6 +20,18 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_S = 10 * 365 * 86400
 
 
+def seconds_in(text: str) -> float | None:
+    """``90s``, ``10m``, ``24h`` or ``7d``; None if it is no such thing, or longer than ten years."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _UNIT_S[match[2]] if match else math.inf
+    return seconds if seconds <= _MOST_S else None
+
+
+def number_in(text: str) -> float | None:
+    """A plain number of 0 or more: no sign, no exponent."""
+    return float(text) if re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text) else None
+
+
 class Clauses:
     """The mapping of one file, or of one laid over another."""
 
@@ -117,20 +129,6 @@ class Clauses:
             return ()
         return tuple(found)
 
-    def mode(self, at: str) -> Mode | None:
-        found = self.text(at)
-        for mode in MODES:
-            if found == mode:
-                return mode
-        self.wrong(at, f"{found!r} is no mode", "use observe, approve or auto")
-        return None
-
-    def flag(self, at: str) -> bool:
-        found = self.get(at)
-        if found not in (None, "true", "false"):
-            self.wrong(at, f"{found!r} is neither true nor false", "write   true   or   false")
-        return bool(found == "true")
-
     def whole(self, at: str, least: int, default: int | None = None) -> int:
         found = self.get(at)
         if found is None and default is not None:
@@ -140,47 +138,18 @@ class Clauses:
             return max(least, default or 0)
         return int(found)
 
-    def numbers(self, at: str) -> list[int]:
-        found = self.words(at)
-        good = [int(word) for word in found if re.fullmatch(r"[0-9]{1,6}", word)]
-        if len(good) < len(found):
-            self.wrong(at, "holds something else than whole numbers", "write   [48, 79]")
-        return good
-
     def seconds(self, at: str, default: float | None = None) -> float:
         found = self.get(at)
         if found is None and default is not None:
             return default
-        match = _DURATION.fullmatch(found) if isinstance(found, str) else None
-        seconds = float(match[1]) * _UNIT_S[match[2]] if match else math.inf
-        if seconds > _MOST_S:
+        seconds = seconds_in(found) if isinstance(found, str) else None
+        if seconds is None:
             self.wrong(at, self._missing(found, "duration"), "write a number and s, m, h or d, as 90s or 24h")
             return default or 0.0
         return seconds
 
-    def share(self, at: str) -> float:
-        found = self.get(at)
-        number = _number(found[:-1]) if isinstance(found, str) and found.endswith("%") else None
-        if number is None or not 0 <= number <= 100:
-            self.wrong(at, self._missing(found, "share"), "write a percentage, as 5%")
-            return 0.0
-        return number / 100
-
-    def fraction(self, at: str) -> float:
-        number = _number(self.get(at))
-        if number is None or not 0 <= number <= 1:
-            self.wrong(at, self._missing(self.get(at), "confidence"), "write a number from 0 to 1")
-            return 1.0
-        return number
-
     def _missing(self, found: Any, kind: str) -> str:
         return f"the {kind} is missing" if found is None else f"{found!r} is no {kind} that can be used"
-
-
-def _number(text: Any) -> float | None:
-    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text):
-        return None
-    return float(text)
 
 
 def _merged(

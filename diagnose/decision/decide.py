@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from diagnose.backoff import Backoff
 from diagnose.decision.bursts import hold_s, incident
 from diagnose.decision.case import Case
 from diagnose.decision.checkpoints import newest, stretch
@@ -224,7 +225,7 @@ def _budget(case: Case) -> None:
         change = "progress of the job, a restart by hand, or more attempts for this reason"
         _no_further_restart(case, "budget", said, change, budget.where)
         return
-    wait = min(budget.backoff_s * 2 ** min(count - 1, 32), budget.backoff_most_s)
+    wait = Backoff(budget.backoff_s, budget.backoff_most_s).after(count)
     case.note("budget", f"failure {count} of {budget.attempts} without progress; wait {span(wait)}", budget.where)
     if wait:
         case.not_before = max(case.not_before or 0.0, case.now + wait)

@@ -9,9 +9,35 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from diagnose.decision.clauses import Mode
 from diagnose.decision.quiet_hours import QuietHours
+from diagnose.decision.written import (
+    IN_FILE,
+    LINES,
+    LIST,
+    TABLE,
+    Approvers,
+    Confidence,
+    Duration,
+    Flag,
+    Labels,
+    Modes,
+    Numbers,
+    OneMode,
+    Place,
+    Reason,
+    ReasonOrDefault,
+    Reasons,
+    Share,
+    Text,
+    Words,
+    at_least,
+    objection,
+)
 
 ISOLATE, RELEASE = "isolate", "release"
 """what is decided beside the actions of the taxonomy, about a node by itself: to take it out, to give it back"""
@@ -21,10 +47,11 @@ ISOLATE, RELEASE = "isolate", "release"
 class Remedy:
     """The usual action for a reason, with the sentence that says why."""
 
-    kind: str
-    why: str
-    where: str = ""
-    check_nodes: bool = False
+    __pydantic_config__ = IN_FILE
+    kind: Text
+    why: Text
+    where: Place = ""
+    check_nodes: Flag = False
     """the job's nodes are tested against each other before it starts again"""
 
 
@@ -32,66 +59,99 @@ class Remedy:
 class Budget:
     """How often one cause is answered by a restart."""
 
-    attempts: int
-    within_s: float
-    backoff_s: float
-    backoff_most_s: float
-    at_startup: int
+    __pydantic_config__ = IN_FILE
+    attempts: Annotated[int, at_least(0)]
+    within_s: Duration
+    backoff_s: Duration
+    backoff_most_s: Duration
+    at_startup: Annotated[int, at_least(1)]
     """so many failures alike before the first step end the attempts"""
-    progress_s: float
+    progress_s: Duration
     """an attempt that made steps for so long starts the count anew"""
-    where: str = ""
+    where: Place = ""
+
+
+Remedies = Annotated[Mapping[Reason, Remedy], TABLE]
+Budgets = Annotated[Mapping[ReasonOrDefault, Budget], TABLE]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The blast radius."""
 
-    isolations_per_hour: int
-    isolated_share: float
-    nodes_at_once: int
-    restarts_per_day: int
-    job_cool_down_s: float
-    node_cool_down_s: float
-    isolations_of_a_node: int
-    never: tuple[str, ...]
+    __pydantic_config__ = IN_FILE
+    isolations_per_hour: Annotated[int, at_least(0)]
+    isolated_share: Share
+    nodes_at_once: Annotated[int, at_least(0)]
+    restarts_per_day: Annotated[int, at_least(0)]
+    job_cool_down_s: Duration
+    node_cool_down_s: Duration
+    isolations_of_a_node: Annotated[int, at_least(1)]
+    never: Words = ()
+
+
+def _more_than_one(needed: int) -> int:
+    if needed < 2:
+        raise objection("one signal alone would isolate a node", "say 2 or more: a single diagnosis may be wrong")
+    return needed
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
     """What speaks against a node, and how much of it is needed."""
 
-    needed: int
-    within_s: float
-    strong_xids: frozenset[int]
-    kernel_sources: tuple[str, ...]
-    named_most: int
-    check_within_s: float
+    __pydantic_config__ = IN_FILE
+    needed: Annotated[int, at_least(1), AfterValidator(_more_than_one)]
+    within_s: Duration
+    named_most: Annotated[int, at_least(1)]
+    check_within_s: Duration
+    strong_xids: Numbers = frozenset()
+    kernel_sources: Words = ()
+
+
+def _not_shorter(hold_most_s: float, info: ValidationInfo) -> float:
+    if hold_most_s < info.data.get("hold_s", 0.0):
+        raise objection("is shorter than hold", "make it as long or longer")
+    return hold_most_s
+
+
+def _in_one_family(families: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    named: dict[str, str] = {}
+    for family, reasons in families.items():
+        for reason in reasons:
+            if named.setdefault(reason, family) != family:
+                raise objection(
+                    f"{reason} is in two families, {named[reason]} and {family}", "a failure belongs to one incident"
+                )
+    return families
 
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
     """When many failures are one incident."""
 
-    jobs: int
-    within_s: float
-    hold_s: float
-    hold_most_s: float
-    family_of: Mapping[str, str]
+    __pydantic_config__ = IN_FILE
+    jobs: Annotated[int, at_least(2)]
+    within_s: Duration
+    hold_s: Duration
+    hold_most_s: Annotated[Duration, AfterValidator(_not_shorter)]
+    families: Annotated[Mapping[str, Reasons], TABLE, AfterValidator(_in_one_family)] = field(default_factory=dict)
+    """reasons that are counted as one"""
 
     def family(self, reason: str) -> str:
         """What a reason is counted as."""
-        return self.family_of.get(reason, reason)
+        return next((name for name, reasons in self.families.items() if reason in reasons), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
     """From where to go on, and what to leave out."""
 
-    back_share: float
-    back_least: int
-    skip_most: int
-    same_step: int
+    __pydantic_config__ = IN_FILE
+    back_share: Share
+    back_least: Annotated[int, at_least(0)]
+    skip_most: Annotated[int, at_least(1)]
+    same_step: Annotated[int, at_least(0)]
     """so many steps apart is the same place in the data"""
 
 
@@ -99,19 +159,21 @@ class Rollback:
 class LifeSpans:
     """How long an action may wait and run."""
 
-    approve_within_s: float
-    start_within_s: float
-    lease_s: float
-    claims: int
+    __pydantic_config__ = IN_FILE
+    approve_within_s: Duration
+    start_within_s: Duration
+    lease_s: Duration
+    claims: Annotated[int, at_least(1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """Which jobs belong to a class; what is not said does not matter."""
 
-    job: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    gpus_at_least: int | None = None
+    __pydantic_config__ = IN_FILE
+    job: Text | None = None
+    labels: Labels = field(default_factory=dict)
+    gpus_at_least: Annotated[int, at_least(1)] | None = None
 
     def fits(self, job: str, labels: Mapping[str, str], gpus: int | None) -> bool:
         """Whether a job belongs to it. An unknown number of GPUs is not enough of them."""
@@ -126,15 +188,16 @@ class Match:
 class JobClass:
     """What differs for some jobs."""
 
-    name: str
+    __pydantic_config__ = IN_FILE
+    name: Text
     match: Match
-    where: str
-    mode: Mode | None = None
-    modes: Mapping[str, Mode] = field(default_factory=dict)
-    actions: Mapping[str, Remedy] = field(default_factory=dict)
-    budgets: Mapping[str, Budget] = field(default_factory=dict)
-    approvers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    confidence: Mapping[str, float] = field(default_factory=dict)
+    where: Place
+    mode: OneMode | None = None
+    modes: Modes = field(default_factory=dict)
+    actions: Remedies = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=dict)
+    approvers: Approvers = field(default_factory=dict)
+    confidence: Confidence = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +212,25 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    actions: dict[str, Remedy]
+    """The whole file; its fields are the file's sections."""
+
+    __pydantic_config__ = IN_FILE
+    actions: Remedies
     """reason -> action"""
-    mode: Mode
-    modes: Mapping[str, Mode]
+    mode: OneMode
+    budgets: Budgets
+    limits: Annotated[Limits, TABLE]
+    signals: Annotated[Signals, TABLE]
+    bursts: Annotated[Bursts, TABLE]
+    rollback: Annotated[Rollback, TABLE]
+    life: Annotated[LifeSpans, TABLE]
+    modes: Modes = field(default_factory=dict)
     """reason or action -> mode"""
-    approvers: Mapping[str, tuple[str, ...]]
-    confidence: Mapping[str, float]
-    budgets: Mapping[str, Budget]
-    limits: Limits
-    signals: Signals
-    bursts: Bursts
-    rollback: Rollback
-    life: LifeSpans
-    quiet_hours: tuple[QuietHours, ...] = ()
-    classes: tuple[JobClass, ...] = ()
-    lines: Mapping[str, str] = field(default_factory=dict)
+    approvers: Approvers = field(default_factory=dict)
+    confidence: Confidence = field(default_factory=dict)
+    quiet_hours: Annotated[tuple[QuietHours, ...], LIST] = ()
+    classes: Annotated[tuple[JobClass, ...], LIST] = ()
+    lines: Annotated[Mapping[str, str], Field(alias=LINES)] = field(default_factory=dict)
     """clause -> file:line"""
 
     def class_of(self, job: str, labels: Mapping[str, str], gpus: int | None) -> JobClass | None:

@@ -10,50 +10,76 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-if TYPE_CHECKING:
-    from diagnose.decision.clauses import Clauses
+from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
+
+from diagnose.decision.clauses import Mode
+from diagnose.decision.written import IN_FILE, Actions, OneMode, Place, Written, objection, words
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_ALL_DAYS = frozenset(range(7))
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+
+
+def _days(found: object) -> frozenset[int]:
+    names = words(found) or DAYS
+    for name in names:
+        if name not in DAYS:
+            raise objection(f"{name!r} is no day", f"use {', '.join(DAYS)}")
+    return frozenset(map(DAYS.index, names))
+
+
+def _minutes(text: str) -> int | None:
+    found = _TIME.fullmatch(text)
+    return int(found[1]) * 60 + int(found[2]) if found else None
+
+
+def _end(text: str) -> int | None:
+    return 24 * 60 if text == "24:00" else _minutes(text)
+
+
+def _not_the_begin(end: int, info: ValidationInfo) -> int:
+    if end == info.data.get("begin"):
+        raise objection("is the same as from", "for a whole day write from: '00:00', to: '24:00'")
+    return end
+
+
+def _zone(name: str) -> ZoneInfo | None:
+    try:
+        # A name is looked up as a file; only the plain form of zone names is.
+        return ZoneInfo(name) if re.fullmatch(r"[A-Za-z][\w+-]*(?:/[\w+-]+){0,2}", name) else None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _holds_back(mode: Mode) -> Mode:
+    if mode == "auto":
+        raise objection("auto holds nothing back", "use observe or approve")
+    return mode
+
+
+_IS_NO = "{value!r} is no {noun}"
+_CLOCK = "write '22:00' in quotes"
+_ZONES = "use a name such as UTC or Europe/Berlin; without tzdata on the machine only UTC works"
 
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
     """From one time of the day to another, on some days; over midnight if the end is not later than the begin."""
 
-    days: frozenset[int]
-    """0 is Monday; the day on which they begin"""
-    begin: int
+    __pydantic_config__ = IN_FILE
+    begin: Annotated[int, Written("time", _CLOCK, _minutes, _IS_NO), Field(alias="from")]
     """minutes after midnight"""
-    end: int
-    zone: ZoneInfo
-    at_most: Literal["observe", "approve"]
-    kinds: frozenset[str] = frozenset()
+    end: Annotated[int, Written("time", _CLOCK, _end, _IS_NO), AfterValidator(_not_the_begin), Field(alias="to")]
+    zone: Annotated[ZoneInfo, Written("time zone", _ZONES, _zone, _IS_NO)]
+    at_most: Annotated[OneMode, AfterValidator(_holds_back)]
+    days: Annotated[frozenset[int], PlainValidator(_days)] = _ALL_DAYS
+    """0 is Monday; the day on which they begin"""
+    kinds: Annotated[Actions, Field(alias="actions")] = frozenset()
     """none: all actions"""
-    where: str = ""
-
-    @staticmethod
-    def read(c: Clauses, at: str) -> QuietHours | None:
-        """The quiet hours that stand at ``at``, or None where they are not right."""
-        known = len(c.errors)
-        days = c.words(f"{at}.days") or DAYS
-        for day in days:
-            if day not in DAYS:
-                c.wrong(f"{at}.days", f"{day!r} is no day", f"use {', '.join(DAYS)}")
-        begin, end = (_minutes(c, f"{at}.{name}") for name in ("from", "to"))
-        zone = _zone(c, f"{at}.zone")
-        at_most = c.mode(f"{at}.at_most")
-        if at_most == "auto":
-            c.wrong(f"{at}.at_most", "auto holds nothing back", "use observe or approve")
-        if begin == end and begin is not None:
-            c.wrong(f"{at}.to", "is the same as from", "for a whole day write from: '00:00', to: '24:00'")
-        if len(c.errors) > known or begin is None or end is None or zone is None or at_most is None or at_most == "auto":
-            return None
-        numbers = frozenset(DAYS.index(day) for day in days)
-        return QuietHours(numbers, begin, end, zone, at_most, frozenset(c.words(f"{at}.actions")), c.where(at))
+    where: Place = ""
 
     def contains(self, now: float) -> bool:
         """Whether they last at ``now`` (seconds since 1970)."""
@@ -85,26 +111,3 @@ def quiet(hours: Sequence[QuietHours], kind: str, now: float) -> QuietHours | No
     """The strictest quiet hours that hold an action of this kind back now."""
     found = [one for one in hours if (not one.kinds or kind in one.kinds) and one.contains(now)]
     return min(found, key=lambda one: one.at_most != "observe", default=None)
-
-
-def _minutes(c: Clauses, at: str) -> int | None:
-    text = c.text(at)
-    found = _TIME.fullmatch(text or "")
-    if found is None and not (text == "24:00" and at.endswith(".to")):
-        c.wrong(at, f"{text!r} is no time", "write '22:00' in quotes")
-        return None
-    return int(found[1]) * 60 + int(found[2]) if found else 24 * 60
-
-
-def _zone(c: Clauses, at: str) -> ZoneInfo | None:
-    name = c.text(at)
-    try:
-        # A name is looked up as a file; only the plain form of zone names is.
-        if name and re.fullmatch(r"[A-Za-z][\w+-]*(?:/[\w+-]+){0,2}", name):
-            return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        pass
-    c.wrong(
-        at, f"{name!r} is no time zone", "use a name such as UTC or Europe/Berlin; without tzdata on the machine only UTC works"
-    )
-    return None

@@ -1,6 +1,7 @@
 """Lines that no rule knows in; verified rules with a record of where they come from out."""
 
 __all__ = [
+    "ended",
     "learned_rule",
     "lesson",
     "live",

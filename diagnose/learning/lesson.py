@@ -6,23 +6,18 @@ is counted against before it may act.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diagnose.job import Job
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.learning.learned_rule import Counts, LearnedRule, moved
 from diagnose.learning.miner import Miner, Template
 from diagnose.learning.rule_store import RuleStore, settle, usable, workload_of
-from diagnose.learning.write_filters import LogAgent, Written
+from diagnose.learning.write_filters import Written
 from diagnose.matching.matcher import Matcher
-from diagnose.model.model import Model
-from diagnose.model.settings import Settings
 from diagnose.redaction.text import clear
 from diagnose.verification.proposals import Refusal, judged
 from diagnose.verification.rules import body_of
@@ -54,35 +49,51 @@ class Lesson:
     redacted: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
+    def as_dict(self) -> dict[str, Any]:
+        """For whoever asked for it from another process."""
+        return {
+            "lines": self.lines,
+            "proposed": self.proposed,
+            "refused": [{"id": rule.id, "name": why.name, "what": why.what} for rule, why in self.refused],
+            "shadow": [known.rule.id for known in self.shadow],
+            "active": [known.rule.id for known in self.active],
+            "forwarded": dict(self.forwarded),
+            "redacted": dict(self.redacted),
+            "problems": self.problems,
+        }
+
+
+class Heard(NamedTuple):
+    """What a job that was read has to learn from."""
+
+    job: str
+    workload: str
+    unknown: list[str]
+    """bodies of lines that no rule knows"""
+    failing: list[str]
+    """of those that failure rules know, or that its failure began with"""
+
+
+def heard(job: Job, store: RuleStore) -> Heard:
+    """Of a job that has been read to its end."""
+    return Heard(job.id, workload_of(job.fingerprint, store), *_lines(job))
+
 
 def learn(
-    jobs: Sequence[Job],
-    store: RuleStore,
-    now: float | None = None,
-    settings: Settings | None = None,
-    past: Sequence[str] = (),
+    jobs: Sequence[Heard], store: RuleStore, now: float, past: Sequence[str] = (), ask: AskForRules | None = None
 ) -> Lesson:
-    """Learn from the unknown lines of ``jobs``, which have been read; with ``settings`` a model is asked for the rules.
-
-    ``past``: lines that known failures began with.
-    """
-    now = time.time() if now is None else now
+    """Learn from what was heard of ``jobs``. ``past``: lines that known failures began with."""
     miner = Miner()
-    met: list[tuple[str, list[str], list[str]]] = []
     evidence = dict.fromkeys(past)
-    lines = 0
-    for job in jobs:
-        unknown, failing = _lines(job)
-        evidence |= dict.fromkeys(failing[:_MOST_EVIDENCE])
-        lines += len(unknown)
+    unseen = []
+    for one in jobs:
+        evidence |= dict.fromkeys(one.failing[:_MOST_EVIDENCE])
         # A rule keeps lines as examples, and words of them in its pattern.
-        unseen = [line for line in clear(unknown) if not miner.add(line)]
-        met.append((workload_of(job.fingerprint, store), unseen, failing))
-    ask = partial(_asked_once, settings) if settings is not None else None
-    lesson = hold_lesson(miner, [job.id for job in jobs], store, list(evidence), now, ask=ask)
-    lesson.lines = lines
-    for workload, unseen, failing in met:
-        shadow(store, unseen, failing, now, workload)
+        unseen.append([line for line in clear(one.unknown) if not miner.add(line)])
+    lesson = hold_lesson(miner, [one.job for one in jobs], store, list(evidence), now, ask=ask)
+    lesson.lines = sum(len(one.unknown) for one in jobs)
+    for one, lines in zip(jobs, unseen, strict=True):
+        shadow(store, lines, one.failing, now, one.workload)
     settled = settle(store, now)
     lesson.active = [known for known in settled if known.state == "active"]
     lesson.retired = [known for known in settled if known.state == "retired"]
@@ -121,15 +132,6 @@ def hold_lesson(
         lesson.proposed += propose(store, rule, mined[name], [*template.samples, *template.held], now)
     lesson.refused += judge(store, evidence, now)
     return lesson
-
-
-def _asked_once(settings: Settings, templates: Sequence[Template], job: str, segment: int) -> Written:
-    return asyncio.run(_asked(settings, templates, job, segment))
-
-
-async def _asked(settings: Settings, templates: Sequence[Template], job: str, segment: int) -> Written:
-    async with Model(settings) as model:
-        return await LogAgent(model).write(templates, job, segment)
 
 
 def propose(store: RuleStore, rule: Rule, provenance: dict[str, Any], lines: Sequence[str], now: float) -> bool:

@@ -6,17 +6,16 @@ what met evidence of a failure is taken out.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnose.learning.learned_rule import Counts
 from diagnose.learning.rule_store import RuleFile, RuleStore, usable
-from diagnose.learning.worker_process import WorkerProcess
+from diagnose.learning.worker_process import WORKER, WorkerProcess, about
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 
@@ -27,7 +26,6 @@ _PATIENCE_S = 20.0
 """how long the end of a job may wait for the last lesson"""
 _TOO_MANY = 200
 """rules in the matcher's small second database before both are made one"""
-_WORKER = (sys.executable, "-m", "diagnose.learning.worker")
 
 
 @dataclass(slots=True)
@@ -56,14 +54,7 @@ class Learner:
         self._store = RuleStore(self._file)
         self._at_work = {rule.id for rule in matcher.rules if rule.family == "filters"}
         self._added = 0
-        about = {
-            "rules": str(rules),
-            "model": asdict(settings) if settings else None,
-            "learn": True,
-            "redact": True,
-            "lesson_s": None,
-        }
-        self._process = WorkerProcess(_WORKER, lambda: about, self._receive, self._ended)
+        self._process = WorkerProcess(WORKER, lambda: about(rules, settings), self._receive, self._ended)
         self._process.start()
         self._process.order({"kind": "tick"})  # it shall be there when the first lines come
 

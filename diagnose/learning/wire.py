@@ -5,7 +5,7 @@ worker is for; every other has a kind:
 
 =====  ====================================================================================================================
 scan   kept lines of a job of a workload
-task   something to do about an attempt; only a service asks for that
+task   one thing to do: a lesson about logs that have ended, or, for a service, something about an attempt
 tick   nothing new: time goes on
 end    there will be no more lines: finish what was begun
 =====  ====================================================================================================================

@@ -13,12 +13,14 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.errors import said_first
+from diagnose.learning.lesson import Heard, learn
 from diagnose.learning.miner import Template
 from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.learning.school import LESSON_S, School, Workable
@@ -70,8 +72,17 @@ class Worker:
         await ended.wait()
 
     async def do(self, task: dict[str, Any]) -> None:
-        """A task; here there are none."""
-        emit(done=task["id"], result={"problem": f"nobody here does {task['task']}"})
+        """The lesson about logs that have ended; a service has other tasks."""
+        try:
+            emit(done=task["id"], result=await asyncio.to_thread(self._lesson, **task["detail"]))
+        except SQLAlchemyError as error:
+            emit(done=task["id"], result={"problem": f"the database: {said_first(error)}"})
+        except Exception as error:
+            logging.exception("the lesson")
+            emit(done=task["id"], result={"problem": f"{type(error).__name__}: {error}"[:500]})
+
+    def _lesson(self, jobs: list[list[Any]], past: list[str]) -> dict[str, Any]:
+        return learn([Heard(*one) for one in jobs], self.store, time.time(), past, self.school.ask).as_dict()
 
     def emit_usage(self) -> None:
         """What the model has cost since the last time."""

@@ -10,21 +10,38 @@ import contextlib
 import json
 import logging
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
+from diagnose.backoff import Backoff
 from diagnose.learning.wire import send
 from diagnose.matching.scan import KEPT, Scan
 
+if TYPE_CHECKING:
+    from diagnose.model.settings import Settings
+
 log = logging.getLogger("diagnose.learning")
 
+WORKER = (sys.executable, "-m", "diagnose.learning.worker")
+"""the command of a worker beside the command line; a service has its own"""
 _MOST_WAITING, _MOST_BYTES = 1024, 8 << 20
 """scans on the queue, and bytes of them"""
 _TICK_S = 2.0
-_FIRST_PAUSE_S, _MOST_PAUSE_S = 1.0, 60.0
+_BACKOFF = Backoff(2.0, 60.0)
+_STEADY_S = 60.0
+"""a worker that ran for so long had no trouble to start"""
+
+
+def about(rules: str | Path, settings: Settings | None) -> dict[str, Any]:
+    """The first frame for a worker beside the command line. ``settings``: of a model that is asked for rules."""
+    model = asdict(settings) if settings is not None else None
+    return {"rules": str(rules), "model": model, "learn": True, "redact": True, "lesson_s": None}
 
 
 class WorkerProcess:
@@ -103,7 +120,7 @@ class WorkerProcess:
             child.wait()
 
     def _write_for_ever(self) -> None:
-        pause = _FIRST_PAUSE_S
+        failures = 0
         while self._wait_for_work(None):
             began = time.monotonic()
             try:
@@ -113,9 +130,9 @@ class WorkerProcess:
                     log.warning("the worker process has ended: %s", error)
             if self._closing or self._finishing:
                 return
-            pause = _FIRST_PAUSE_S if time.monotonic() - began > _MOST_PAUSE_S else min(2 * pause, _MOST_PAUSE_S)
+            failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
             with self._wake:
-                self._wake.wait_for(lambda: self._closing or self._finishing, pause)
+                self._wake.wait_for(lambda: self._closing or self._finishing, _BACKOFF.after(failures))
             if self._finishing:
                 return
 

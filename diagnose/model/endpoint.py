@@ -11,7 +11,6 @@ import email.utils
 import json
 import math
 import os
-import random
 import re
 import sys
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from diagnose.model.budget import HOUR_S, LONGEST_WAIT_S, Accounts, Breaker, Budget, Tally, Usage
 from diagnose.model.protocol import ABOUT_FORM, Request, Trouble, Way, chat_models, names_in, tokens_used
@@ -103,9 +103,8 @@ class Endpoint:
             hopeless = got.wait_s is not None and got.wait_s > LONGEST_WAIT_S
             if not got.passes or hopeless or tries > most or self.breaker.state == "open":
                 return replace(got, what=f"{got.what} ({tries} tries)") if tries > 1 else got
-            jitter = random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients, guards nothing
-            pause = self.settings.backoff_s * 2 ** (tries - 1) * jitter
-            await asyncio.sleep(min(LONGEST_WAIT_S, max(pause, got.wait_s or 0.0)))
+            pause = Backoff(self.settings.backoff_s, LONGEST_WAIT_S, spread=0.5).after(tries)
+            await asyncio.sleep(max(pause, got.wait_s or 0.0))
 
     async def send(self, request: Request, tally: Tally | None = None) -> dict[str, Any] | Trouble:
         """One request, if budgets and breaker allow it: accounted for whatever happens, cancellation too."""

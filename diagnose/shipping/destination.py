@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import random
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -106,15 +105,22 @@ class Destination:
         body: dict[str, object] = {"exit_code": exit_code}
         if attempt is not None:
             body["attempt"] = attempt
-        self._post(f"/v1/jobs/{quote(job, safe='')}/end", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        self._tell(f"/v1/jobs/{quote(job, safe='')}/end", body)
+
+    def checkpoint(self, job: str, report: Mapping[str, object]) -> None:
+        """The job has saved one."""
+        self._tell(f"/v1/jobs/{quote(job, safe='')}/checkpoints", report)
 
     def node_check(self, verdict: Mapping[str, object]) -> dict[str, Any]:
         """What a node check found."""
-        return self._post("/v1/nodes/checks", json.dumps(verdict).encode(), {"Content-Type": "application/json"})
+        return self._tell("/v1/nodes/checks", verdict)
 
     def close(self) -> None:
         self._connection.close()
         self._fresh = True
+
+    def _tell(self, path: str, what: Mapping[str, object]) -> dict[str, Any]:
+        return self._post(path, json.dumps(what).encode(), {"Content-Type": "application/json"})
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         headers = {**headers, "User-Agent": f"diagnose/{__version__}"}
@@ -175,21 +181,3 @@ def _seconds(text: str | None) -> float | None:
     except ValueError:
         return None  # a date: back off as if nothing was said
     return seconds if seconds is not None and 0 <= seconds < 3600 else None
-
-
-class Backoff:
-    """When to come back: later and later, up to a bound, and never all at once."""
-
-    def __init__(self, first_s: float = 0.5, most_s: float = 60.0, chance: random.Random | None = None) -> None:
-        self._first_s, self._most_s = first_s, most_s
-        self._chance = chance or random.Random()  # noqa: S311 - jitter is no secret
-        self.failures = 0
-
-    def next_s(self, retry_after_s: float | None = None) -> float:
-        """How long to wait now. What the service asked for is the least."""
-        most = min(self._most_s, self._first_s * 2 ** min(self.failures, 20))
-        self.failures += 1
-        return (retry_after_s or 0.0) + self._chance.uniform(most / 2, most)
-
-    def reset(self) -> None:
-        self.failures = 0

@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from diagnose.shipping.destination import PIECE, Away, Backoff, Destination, Mismatch, Owner, Refusal
+from diagnose.backoff import Backoff
+from diagnose.shipping.destination import PIECE, Away, Destination, Mismatch, Owner, Refusal
 from diagnose.shipping.spool import FileState, Spool
 from diagnose.shipping.tails import Piece, Tail
 
 _DISCOVER_S = 2.0
 _MOST_OPEN = 500
 _FORGOTTEN_S = 600.0
+_BACKOFF = Backoff(0.5, 60.0, spread=0.5)
 
 
 class Found(NamedTuple):
@@ -49,10 +51,9 @@ class Runner:
         *,
         say: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.monotonic,
-        backoff: Backoff | None = None,
     ) -> None:
         self._destination, self._spool, self._find, self._say, self._clock = destination, spool, find, say, clock
-        self._backoff = backoff or Backoff()
+        self._failures = 0
         self._tails: dict[str, Tail] = {}
         self._feeds: list[Feed] = []
         self._states = spool.files()
@@ -199,13 +200,14 @@ class Runner:
     def _left(self, away: Away) -> None:
         if self._away_until is None:
             self._say(f"{away}; what is new waits on disk")
-        self._away_until = self._clock() + self._backoff.next_s(away.retry_after_s)
+        self._failures += 1
+        self._away_until = self._clock() + (away.retry_after_s or 0.0) + _BACKOFF.after(self._failures)
 
     def _back(self) -> None:
         if self._away_until is not None:
             self._say("the service is back")
         self._away_until = None
-        self._backoff.reset()
+        self._failures = 0
 
     def _keep(self, feed: Feed) -> bool:
         piece = self._read(feed)

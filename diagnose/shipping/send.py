@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from diagnose.reading.sources import Source
-from diagnose.shipping.destination import PIECE, Away, Backoff, Destination, Mismatch, Owner
+from diagnose.shipping.destination import PIECE, Away, Destination, Mismatch, Owner
 
 HEAD = 256
+_BACKOFF = Backoff(0.5, 15.0, spread=0.5)
 
 
 class Sending:
@@ -22,13 +24,11 @@ class Sending:
         patience_s: float = 300.0,
         progress: Callable[[int], None] = lambda size: None,
         say: Callable[[str], None] = lambda text: None,
-        backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._destination, self._patience_s = destination, patience_s
         self._progress, self._say = progress, say
-        self._backoff = backoff or Backoff(most_s=15.0)
         self._clock, self._sleep = clock, sleep
         self.sent = 0
         self.known = 0
@@ -82,10 +82,11 @@ class Sending:
 
     def _patiently(self, do: Callable[[], None]) -> None:
         began = self._clock()
+        failures = 0
         while True:
             try:
                 do()
-                break
+                return
             except Away as away:
                 if self._clock() - began > self._patience_s:
                     raise DiagnoseError(
@@ -93,10 +94,10 @@ class Sending:
                         where=away.where,
                         remedy=away.remedy or "run the same command again: it goes on where it stopped",
                     ) from None
-                wait = self._backoff.next_s(away.retry_after_s)
+                failures += 1
+                wait = (away.retry_after_s or 0.0) + _BACKOFF.after(failures)
                 self._say(f"{away.where}: {away.what}; again in {wait:.1f} s")
                 self._sleep(wait)
-        self._backoff.reset()
 
 
 def _longer(source: Source, owner: Owner, received: int, size: int) -> DiagnoseError:

@@ -8,7 +8,7 @@ finish. It can be cut off anywhere:
   order again, which looks at the cluster first; an executor that cannot look is not asked again, and a person is told.
 
 What fails for now, and what nobody knows the end of, is tried again, later and later, for as long as the executor's patience
-lasts. The same loop serves a service beside its database and a runner that polls: a ``Desk`` is where the orders come from.
+lasts. The same loop serves a service beside its database and a runner that polls: orders come from an ``OrderSource``.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from service.acting.actions import InHand, Taken
 from service.acting.executors.configuration import Configured, choose
 from service.acting.executors.executor import Order, Outcome
-from service.acting.executors.nodecheck import Finding
+from service.acting.executors.nodecheck import Tested
 from service.errors import Busy, Conflict, Unavailable, Unknown
 from service.events import Events
 
 log = logging.getLogger("diagnose.dispatch")
 _GONE = (Conflict, Unknown)
+_BACKOFF = Backoff(1.0, 30.0, spread=0.2)
 Ended = Callable[[str, str], None]
 
 
-class Desk(Protocol):
+class OrderSource(Protocol):
     """Where orders come from, and results go to: ``Actions`` is one. Refusals are those of ``service.errors``."""
 
     async def orders(self) -> list[dict[str, Any]]:
@@ -68,8 +70,7 @@ class Pace:
     """How often the dispatcher looks for orders, and how long it waits."""
 
     sweep_s: float = 2.0
-    first_pause_s: float = 1.0
-    most_pause_s: float = 30.0
+    backoff: Backoff = _BACKOFF
     leave_s: float = 5.0
     """how long the shutdown waits for orders that are under way"""
 
@@ -79,7 +80,7 @@ class Dispatch:
 
     def __init__(
         self,
-        desk: Desk,
+        orders: OrderSource,
         executors: Sequence[Configured],
         name: str,
         *,
@@ -87,7 +88,7 @@ class Dispatch:
         ended: Ended | None = None,
         pace: Pace | None = None,
     ) -> None:
-        self._desk, self._executors, self._name = desk, tuple(executors), name
+        self._orders, self._executors, self._name = orders, tuple(executors), name
         self._events, self._ended, self._pace = events, ended, pace or Pace()
         self._awake = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
@@ -103,13 +104,13 @@ class Dispatch:
             return
         self._left.clear()
         known = {self._who(one): one for one in self._executors}
-        for found in await self._desk.in_hand(f"{self._name}."):
+        for found in await self._orders.in_hand(f"{self._name}."):
             by = next((one for who, one in known.items() if found.claimed_by.endswith(who)), None)
             if by is None:
                 log.warning("action %d: its executor %s is no longer configured", found.id, found.claimed_by)
                 continue
             with contextlib.suppress(*_GONE):
-                self._left.append((await self._desk.resume(found.id, self._who(by)), by, found.begun))
+                self._left.append((await self._orders.resume(found.id, self._who(by)), by, found.begun))
 
     def start(self) -> None:
         """On the event loop."""
@@ -175,12 +176,12 @@ class Dispatch:
 
     async def round(self) -> None:
         """Claim the orders that these executors are for."""
-        for order in await self._desk.orders():
+        for order in await self._orders.orders():
             by = choose(self._executors, Order.of(order))
             if by is None or order["id"] in self._under_way or self._busy.get(by.name, 0) >= by.at_once:
                 continue
             with contextlib.suppress(*_GONE):  # another dispatcher was quicker
-                taken = await self._desk.claim(order["id"], self._who(by))
+                taken = await self._orders.claim(order["id"], self._who(by))
                 self._take_up(taken.id, by, self._carry_out(taken, by))
 
     def _who(self, by: Configured) -> str:
@@ -204,7 +205,7 @@ class Dispatch:
     async def _carry_out(self, taken: Taken, by: Configured, first: bool = True) -> None:
         """``first``: nobody has begun it, so the job cannot run on its nodes yet and they may be tested."""
         async with self._kept(taken, by) as lost:
-            if not await self._told(lambda: self._desk.begin(taken.id, self._who(by), taken.fence), taken, "begun"):
+            if not await self._told(lambda: self._orders.begin(taken.id, self._who(by), taken.fence), taken, "begun"):
                 return
             order = Order.of(taken.order)
             tested = await self._tested(order, by, taken) if order.check and first else None
@@ -219,7 +220,7 @@ class Dispatch:
                     outcome = await self._after(tested, order, by, lost)
             await self._report(taken, by, outcome)
 
-    async def _after(self, tested: Finding, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
+    async def _after(self, tested: Tested, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
         """What came of an order whose nodes were tested: it goes without those that were found faulty."""
         if lost.is_set():
             return Outcome("failed", f"not begun, its lease lapsed meanwhile: {tested.said}")
@@ -227,12 +228,12 @@ class Dispatch:
         outcome = await self._outcome(replace(order, avoid=tuple(avoid), check=()), by, lost)
         return replace(outcome, what=f"{outcome.what}; {tested.said}")
 
-    async def _tested(self, order: Order, by: Configured, taken: Taken) -> Finding | None:
+    async def _tested(self, order: Order, by: Configured, taken: Taken) -> Tested | None:
         """The nodes are tested first, if this executor knows how."""
         if by.check is None:
             return None
         if by.dry_run:
-            return Finding(f"would have tested {', '.join(order.check)}")
+            return Tested(f"would have tested {', '.join(order.check)}")
         tested = await by.check.test(order.check)
         log.info("action %d: %s", taken.id, tested.said)
         return tested
@@ -240,7 +241,7 @@ class Dispatch:
     async def _checked(self, verdict: Any, by: Configured, taken: Taken) -> None:
         """The service hears of the check, unless it has no use for it."""
         try:
-            await self._desk.checked(verdict, self._who(by))
+            await self._orders.checked(verdict, self._who(by))
         except (Unavailable, Busy):
             raise
         except DiagnoseError as refused:
@@ -257,7 +258,7 @@ class Dispatch:
 
     async def _outcome(self, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
         """What came of it, after as many tries as patience allows."""
-        until, pause = time.monotonic() + by.patience_s, self._pace.first_pause_s
+        until, failures = time.monotonic() + by.patience_s, 0
         out: dict[str, None] = {}
         while True:
             try:
@@ -269,7 +270,8 @@ class Dispatch:
                 out |= dict.fromkeys(outcome.isolated or ())  # a later try may not come so far as to see it
                 outcome = replace(outcome, isolated=tuple(out))
             again = outcome.may_retry and (outcome.state == "failed" or (outcome.state == "unknown" and by.repeatable))
-            wait = max(pause * random.uniform(0.8, 1.0), _asked(outcome))  # noqa: S311 - no secret
+            failures += 1
+            wait = max(self._pace.backoff.after(failures), _asked(outcome))
             if not again or by.dry_run or lost.is_set() or time.monotonic() + wait > until:
                 return outcome
             log.info("order %s: %s; again in %.1f s", order.key, outcome.what, wait)
@@ -278,7 +280,6 @@ class Dispatch:
                     await lost.wait()
             if lost.is_set():
                 return outcome
-            pause = min(pause * 2, self._pace.most_pause_s)
 
     async def _report(self, taken: Taken, by: Configured, outcome: Outcome) -> None:
         said, result, isolated = outcome.what, str(outcome.state), outcome.isolated
@@ -290,7 +291,7 @@ class Dispatch:
         said = "".join(c if c.isprintable() else " " for c in said)[:2000]
         log.info("action %d: %s: %s: %s", taken.id, by.name, result, said)
         await self._told(
-            lambda: self._desk.finish(taken.id, self._who(by), taken.fence, result == "succeeded", said, isolated),
+            lambda: self._orders.finish(taken.id, self._who(by), taken.fence, result == "succeeded", said, isolated),
             taken,
             "finished",
         )
@@ -298,8 +299,8 @@ class Dispatch:
             self._ended(by.name, result)
 
     async def _told(self, tell: Callable[[], Any], taken: Taken, what: str) -> bool:
-        """Repeat until the desk has accepted the result. False: the desk refuses it."""
-        pause = self._pace.first_pause_s
+        """Repeat until the result was accepted. False: it is refused."""
+        failures = 0
         while True:
             try:
                 await tell()
@@ -309,8 +310,8 @@ class Dispatch:
                 return False
             except DiagnoseError as away:
                 log.info("action %d: %s", taken.id, away)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, self._pace.most_pause_s)
+            failures += 1
+            await asyncio.sleep(self._pace.backoff.after(failures))
 
     @contextlib.asynccontextmanager
     async def _kept(self, taken: Taken, by: Configured) -> AsyncIterator[asyncio.Event]:
@@ -329,7 +330,7 @@ class Dispatch:
         while True:
             await asyncio.sleep(every_s)
             try:
-                await self._desk.renew(taken.id, self._who(by), taken.fence)
+                await self._orders.renew(taken.id, self._who(by), taken.fence)
             except _GONE as refused:
                 log.warning("action %d now belongs to another executor: %s", taken.id, refused)
                 lost.set()

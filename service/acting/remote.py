@@ -1,4 +1,4 @@
-"""The desk of a runner, which takes orders from a service over HTTP, and carries them out where the cluster is.
+"""The orders of a runner, which takes them from a service over HTTP, and carries them out where the cluster is.
 
 It needs a way out to the service and none in. Its name is kept in its state folder, which one process holds at a time: after a
 crash it goes on with what was in its hands, and nobody else does.
@@ -20,8 +20,9 @@ from service.acting.actions import InHand, Taken
 from service.acting.dispatch import Dispatch, Pace, name_in
 from service.acting.executors.configuration import Configured
 from service.acting.executors.executor import Problem
-from service.acting.executors.http import Answer, Server
+from service.acting.executors.http import Server
 from service.errors import Busy, Conflict, Forbidden, Refused, Unauthorised, Unavailable, Unknown
+from service.net.client import Answer
 
 log = logging.getLogger("diagnose.runner")
 _BACK_S = 2.0
@@ -30,7 +31,7 @@ _AWAY = frozenset({408, 425, 500, 502, 503, 504})
 
 
 class Remote:
-    """The desk."""
+    """Orders of a service that is reached over HTTP: an ``OrderSource``."""
 
     def __init__(self, server: Server, token: Callable[[], str | None], name: str) -> None:
         """``token`` is asked for at each request: it may be renewed meanwhile."""
@@ -110,7 +111,7 @@ def held(folder: Path) -> Iterator[str]:
 
 
 async def act(
-    desk: Remote,
+    orders: Remote,
     executors: Sequence[Configured],
     name: str,
     stop: asyncio.Event,
@@ -119,7 +120,7 @@ async def act(
     pace: Pace | None = None,
 ) -> None:
     """Carry out orders until ``stop`` is set. With ``once``, carry out the orders that are there, and return."""
-    dispatch = Dispatch(desk, executors, name, pace=pace)
+    dispatch = Dispatch(orders, executors, name, pace=pace)
     if once:
         await dispatch.recover()
         await dispatch.once()

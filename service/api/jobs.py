@@ -30,7 +30,7 @@ from service.learning import corpus
 from service.names import storable
 from service.runtime import Service
 from service.store import reading, tasks
-from service.store.attempts import unpacked
+from service.store.diagnoses import unpacked
 
 router = APIRouter(tags=["jobs"], responses=REFUSALS)
 

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Body, Path, Response
 from service.api import bodies
 from service.api.common import REFUSALS, Admin, Here
 from service.errors import Unknown
-from service.net.guarded import Unreachable, shown
+from service.net.client import Unreachable
+from service.net.guarded import shown
 from service.notify import courier
 from service.store import webhooks as stored
 

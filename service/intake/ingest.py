@@ -118,28 +118,10 @@ class Ingest:
                 where=batch.source,
                 remedy="send several ranks as one source, or give sources names without numbers that keep growing",
             )
-        received = known.received if known is not None else 0
-        data, offset, key = batch.data, batch.offset, 0
-        if offset is not None:
-            if offset > received:
-                raise OffsetGap(batch.source, received, offset)
-            if offset == 0 and known is not None and known.head:
-                same = min(len(known.head), len(data))
-                if known.head[:same] != data[:same]:
-                    raise Conflict(
-                        "the source began with other bytes before: two writers use one name, or the file was rotated",
-                        where=batch.source,
-                        remedy="give each writer, and each file, a source name of its own",
-                    )
-            data = data[received - offset :]
-            offset = received
-        else:
-            key = key_of(batch.key, data)
-            offset = received
-            if known is not None and self._seen(known, key):
-                data = b""
-        if not data and known is not None:
+        data, key = self._news(batch, known)
+        if known is not None and not data:
             return None, known
+        offset = known.received if known is not None else 0
         definition = known.definition if known is not None else Definition(
             batch.job, attempt.number, batch.source, batch.rank, batch.node
         )  # fmt: skip
@@ -150,11 +132,7 @@ class Ingest:
         def done(entry: Entry, failure: Exception | None) -> None:
             attempt.received.unanswered -= 1
             if failure is not None:
-                # All that was on its way behind it fails too, in order: back to what is on disk.
-                stream.received = stream.durable
-                stream.keys.pop(key, None)
-                if not stream.durable:
-                    stream.head = b""
+                _back_to_disk(stream, key)
                 if not future.done():
                     future.set_exception(failure)
                 return
@@ -170,11 +148,32 @@ class Ingest:
         stream.received = offset + len(data)
         if offset == 0 and not stream.head:
             stream.head = data[:HEAD]
+        self._remember(stream, key, now)
+        return future, stream
+
+    def _news(self, batch: Batch, known: Stream | None) -> tuple[bytes, int]:
+        """(what of the batch is not there yet, the key by which the same batch is known again if it has no offset)."""
+        if batch.offset is None:
+            key = key_of(batch.key, batch.data)
+            return b"" if known is not None and self._seen(known, key) else batch.data, key
+        received = known.received if known is not None else 0
+        if batch.offset > received:
+            raise OffsetGap(batch.source, received, batch.offset)
+        if batch.offset == 0 and known is not None and known.head:
+            same = min(len(known.head), len(batch.data))
+            if known.head[:same] != batch.data[:same]:
+                raise Conflict(
+                    "the source began with other bytes before: two writers use one name, or the file was rotated",
+                    where=batch.source,
+                    remedy="give each writer, and each file, a source name of its own",
+                )
+        return batch.data[received - batch.offset :], 0
+
+    def _remember(self, stream: Stream, key: int, now: float) -> None:
         if key:
             stream.keys[key] = now
             while len(stream.keys) > self._settings.duplicates:
                 stream.keys.popitem(last=False)
-        return future, stream
 
     def _seen(self, stream: Stream, key: int) -> bool:
         at = stream.keys.get(key)
@@ -213,3 +212,11 @@ class Ingest:
     def _end_from_within(self, attempt: LiveAttempt, end: End) -> None:
         future = self._append_end(attempt, end)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _back_to_disk(stream: Stream, key: int) -> None:
+    """A batch could not be written, and all that was on its way behind it fails too, in order."""
+    stream.received = stream.durable
+    stream.keys.pop(key, None)
+    if not stream.durable:
+        stream.head = b""

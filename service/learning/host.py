@@ -28,14 +28,14 @@ from service.learning.vllm import VLLM
 from service.live.matchers import Matchers
 from service.settings import Settings
 from service.store import Store, tasks
-from service.store import attempts as stored
+from service.store import diagnoses as stored
 from service.store.tasks import Kind, Task, Wanted
 from service.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from diagnose.learning.worker_process import WorkerProcess
     from diagnose.model.settings import Settings as ModelSettings
-    from service.store.attempts import Flush
+    from service.store.flush import Flush
 
 log = logging.getLogger("diagnose.learning")
 
@@ -136,16 +136,16 @@ class Learning:
 
     def tasks_of(self, flush: Flush, rules: Sequence[Rule]) -> tuple[Wanted, ...]:
         """What the end of an attempt asks of the worker, to be stored with its diagnosis. ``rules``: those it was read with."""
-        verdict, figures = flush.verdict, flush.figures
-        if verdict is None or not verdict.final:
+        judged, figures = flush.judged, flush.figures
+        if judged is None or not judged.final:
             return ()
         found = []
-        report = verdict.report
+        report = judged.report
         if self.asks and report.outcome == "failed":
             from diagnose.agent.explain import weakness  # brings the prompts with it: not without a model
 
             if weakness(report, Evidence([], rules, [])) is not None:
-                found.append(Wanted("ask", {"made_at": verdict.made_at}))
+                found.append(Wanted("ask", {"made_at": judged.made_at}))
         dropped = {rule: lines for rule, lines in figures["hits"].items() if lines > 0 and self._matchers.learned(rule)}
         if dropped or self._matchers.watched:
             well = report.outcome == "healthy" and figures["ended_by"] in ("exit", "log")

@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
+from service.net.client import Bounds, Client, Unreachable
 from service.settings import Settings
 
 log = logging.getLogger("diagnose.vllm")
@@ -42,6 +44,7 @@ FLAGS = (
     "--disable-uvicorn-access-log",
 )
 _NO_REPORTS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+_BACKOFF = Backoff(2.0, 300.0)
 _OURS = "DIAGNOSE_"
 """variables of ours hold tokens and the database's password: they are not vLLM's business"""
 _SAID = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception)|error): ?\S.*")
@@ -58,9 +61,8 @@ class Pace:
     look_timeout_s: float = 20
     looks: int = 4
     """so many looks in a row that found it dead end it"""
-    first_pause_s: float = 2
-    """before it is started again; doubles"""
-    most_pause_s: float = 300
+    backoff: Backoff = _BACKOFF
+    """before it is started again"""
     steady_s: float = 600
     """ready for so long: the next pause is the first one again"""
     stop_s: float = 20
@@ -99,6 +101,7 @@ class VLLM:
         self._flags = flags
         self._gpus = gpus
         self._environment = dict(os.environ if environment is None else environment)
+        self._client = Client()
         self._port = 0
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -140,7 +143,7 @@ class VLLM:
     # -- the watch
 
     async def _keep_running(self) -> None:
-        pause = self._pace.first_pause_s
+        failures = 0
         while True:
             self.state = "starting"
             began = time.monotonic()
@@ -165,12 +168,13 @@ class VLLM:
                     self.pid = None
                 why = self._why(process, time.monotonic() - began, ready_at, ended_by_itself)
             if ready_at is not None and time.monotonic() - ready_at >= self._pace.steady_s:
-                pause = self._pace.first_pause_s
+                failures = 0
+            failures += 1
+            pause = self._pace.backoff.after(failures)
             self.state = "waiting"
             self.problem = f"{why}; starts again in {pause:g} s, its log is {self.log_file}"
             log.warning("%s", self.problem)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, self._pace.most_pause_s)
             self.restarts += 1
 
     async def _start(self) -> Process:
@@ -212,15 +216,10 @@ class VLLM:
         return True
 
     async def _healthy(self) -> bool:
+        bounds = Bounds(self._pace.look_timeout_s, most=1024)
         try:
-            async with asyncio.timeout(self._pace.look_timeout_s):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-                try:
-                    writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-                    return (await reader.readline()).split(b" ")[1:2] == [b"200"]
-                finally:
-                    writer.close()
-        except (OSError, TimeoutError, ValueError):
+            return (await self._client.ask("GET", f"http://127.0.0.1:{self._port}/health", bounds)).status == 200
+        except Unreachable:
             return False
 
     async def _end(self, process: Process) -> None:

@@ -27,7 +27,7 @@ from diagnose.learning.write_failures import confirm, watch
 from diagnose.report import EvidenceLine, Report
 from service.store import Store, Within, away, kept_lines, tasks
 from service.store import tables as t
-from service.store.attempts import gist, unpacked
+from service.store.diagnoses import gist, unpacked
 from service.store.incidents import StoreIncidents
 
 _MOST_BODIES = 20_000

@@ -36,7 +36,8 @@ from service.live.stream import End, Item, Reading, Stream
 from service.live.timers import Timers
 from service.live.verdict import judged, redacted
 from service.settings import Settings
-from service.store.attempts import Flush, Opened, Verdict
+from service.store.attempts import Opened
+from service.store.flush import Flush, JudgedReport
 
 log = logging.getLogger("diagnose.attempts")
 
@@ -170,7 +171,7 @@ class LiveAttempt:
         self._counted_lines = 0
         """that our own numbers have"""
         self._flushing = self._dirty = self._anew = False
-        self._verdict: Verdict | None = None
+        self._judged: JudgedReport | None = None
         self._judged_lsn = -1
         self._last_judged = now
         self._anomaly: str | None = None
@@ -278,7 +279,7 @@ class LiveAttempt:
         return bool(self.inbox.items)
 
     def _look(self) -> Seen:
-        busy = self._flushing or self._dirty or self._verdict is not None
+        busy = self._flushing or self._dirty or self._judged is not None
         awaited = bool(self._times.end) or (self._end is None and not self._hung and self._step is not None)
         return Seen(self._end, self._last_seen, busy, awaited, self._course)
 
@@ -481,7 +482,7 @@ class LiveAttempt:
 
     def _flush_if_due(self, job: Job, now: float) -> None:
         times, items = self._times, self.inbox.items
-        news = self._dirty or self._verdict is not None
+        news = self._dirty or self._judged is not None
         if news and not times.flush:
             times.flush = now + self._host.flush_interval()
         if self._flushing:
@@ -491,7 +492,7 @@ class LiveAttempt:
             self._wanted = False
             self._show()
             self._host.settled(self)
-        urgent = self._verdict is not None or (self._wanted and not items)
+        urgent = self._judged is not None or (self._wanted and not items)
         much = self._rows.weight > self._settings.unstored_job // 4
         if (self._dirty and (times.flush <= now or much)) or urgent:
             times.flush = 0.0
@@ -518,7 +519,7 @@ class LiveAttempt:
             self._times.hang = self._last_data + self._settings.silence_s
 
     def _diagnose(self, job: Job) -> float:
-        """A verdict, to be stored. How many seconds it took."""
+        """A judged report, to be stored. How many seconds it took."""
         began = self._clock.steady()
         self._judged_lsn = self._lsn
         report = judged(
@@ -532,7 +533,7 @@ class LiveAttempt:
         done = self._clock.steady()
         self._times.judged(done)
         self._phase = report.diagnosis.phase
-        self._verdict = Verdict(report, self._end is not None, self._clock.now(), self._gpu_seconds())
+        self._judged = JudgedReport(report, self._end is not None, self._clock.now(), self._gpu_seconds())
         self._host.reported(report, done - began)
         return done - began
 
@@ -547,7 +548,7 @@ class LiveAttempt:
 
     def _flush(self, job: Job) -> None:
         """Hand over to the flusher: from here on this attempt goes on, and the next flush waits for this one."""
-        if self._verdict is None:  # else they were just asked
+        if self._judged is None:  # else they were just asked
             self._look_for_anomalies(job)
         figures = self._figures(job)
         rows, weight = self._rows.take()
@@ -562,14 +563,14 @@ class LiveAttempt:
             figures,
             [reading.state() for reading in self._changed(job)],
             self._labels if self._labels_changed else None,
-            self._verdict,
+            self._judged,
             self._anew,
-            judged_lsn=self._judged_lsn if self._verdict is not None else -1,
+            judged_lsn=self._judged_lsn if self._judged is not None else -1,
             weight=weight,
             new_lines=max(0, lines - self._counted_lines),
         )
         self._counted_lines = lines
-        self._verdict, self._dirty, self._anew, self._labels_changed = None, False, False, False
+        self._judged, self._dirty, self._anew, self._labels_changed = None, False, False, False
         self._flushing = True
         self._show()
         self._host.flush(self, flush, job.compression.matcher.rules)
@@ -610,8 +611,8 @@ class LiveAttempt:
             "progress_at": self._progress_at,
             "workload": self.workload,
         }
-        if self._verdict is not None:
-            figures["outcome"] = self._verdict.report.outcome
+        if self._judged is not None:
+            figures["outcome"] = self._judged.report.outcome
         return figures
 
     def _look_for_anomalies(self, job: Job) -> None:

@@ -13,17 +13,19 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from diagnose.backoff import Backoff
 from diagnose.errors import said_first
 from service.clock import SYSTEM, Clock
 from service.store import Store, away
-from service.store.attempts import Flush, taking_in
+from service.store.attempts import taking_in
+from service.store.flush import Flush
 from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.flusher")
 
 _MOST = 64
 _MOST_ROWS = 20_000
-_SHORTEST_S, _LONGEST_S = 0.1, 5.0
+_BACKOFF = Backoff(0.1, 5.0)
 _ASIDE_S = 30.0
 
 Done = Callable[[Flush], None]
@@ -48,7 +50,7 @@ class Flusher:
 
     def put(self, flush: Flush, done: Done) -> None:
         with self._wake:
-            (self._urgent if flush.verdict is not None else self._waiting).append((flush, done))
+            (self._urgent if flush.judged is not None else self._waiting).append((flush, done))
             self._wake.notify()
 
     def close(self, timeout_s: float = 20.0) -> None:
@@ -59,7 +61,7 @@ class Flusher:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        pause = _SHORTEST_S
+        failures = 0
         while True:
             batch = self._take()
             if batch is None:
@@ -79,13 +81,13 @@ class Flusher:
                         self._urgent.extendleft(reversed(batch))
                         if self._closing:
                             return
-                        self._wake.wait(pause)
-                    pause = min(2 * pause, _LONGEST_S)
+                        failures += 1
+                        self._wake.wait(_BACKOFF.after(failures))
                 else:
                     self._one_by_one(batch)
                 continue
             self._came_back()
-            pause = _SHORTEST_S
+            failures = 0
             self._telemetry.flushes.labels("stored").inc()
             self._telemetry.flush_s.observe(self._clock.steady() - began)
             for flush, done in batch:

@@ -32,7 +32,8 @@ from service.live.stream import End, Item
 from service.settings import Settings
 from service.store import Store, deletions
 from service.store import attempts as stored
-from service.store.attempts import Asked, Flush
+from service.store.attempts import Asked
+from service.store.flush import Flush
 from service.store.learned_rules import learned_rules
 from service.store.tasks import Wanted
 from service.telemetry import Telemetry
@@ -57,7 +58,7 @@ class Learner(Protocol):
         """What was kept of a job. From a scanner's thread; it does not wait."""
 
     def tasks_of(self, flush: Flush, rules: Sequence[Rule]) -> tuple[Wanted, ...]:
-        """What the verdict of ``flush`` asks for, to be stored with it. From a scanner's thread."""
+        """What the report of ``flush`` asks for, to be stored with it. From a scanner's thread."""
 
     def look(self) -> None:
         """Such tasks were stored."""
@@ -379,8 +380,8 @@ class Jobs:
             self.learning.feed(job, workload, scans)
 
     def flush(self, attempt: LiveAttempt, flush: Flush, rules: Sequence[Rule]) -> None:
-        if self.learning is not None and flush.verdict is not None:
-            flush.verdict.tasks = self.learning.tasks_of(flush, rules)
+        if self.learning is not None and flush.judged is not None:
+            flush.judged.tasks = self.learning.tasks_of(flush, rules)
         self._flusher.put(flush, lambda flush: self._flushed(attempt, flush))
 
     def _flushed(self, attempt: LiveAttempt, flush: Flush) -> None:
@@ -406,18 +407,18 @@ class Jobs:
         attempt.received.stored(flush)
         attempt.answer()
         figures = flush.figures
-        verdict = flush.verdict
-        if verdict is None:
+        judged = flush.judged
+        if judged is None:
             names = ("step", "loss", "phase", "lines_in", "lines_kept", "bytes_in", "last_seen", "state")
             self.events.publish(
                 "job.progress", job=attempt.job, attempt=attempt.number, **{name: figures[name] for name in names}
             )
             return
-        diagnosis = verdict.report.diagnosis
+        diagnosis = judged.report.diagnosis
         facts: dict[str, Any] = {
             "job": attempt.job,
             "attempt": attempt.number,
-            "outcome": verdict.report.outcome,
+            "outcome": judged.report.outcome,
             "category": diagnosis.category,
             "reason": diagnosis.reason,
             "summary": diagnosis.summary,
@@ -425,13 +426,13 @@ class Jobs:
             "group": flush.group_id,
         }
         self.telemetry.to_diagnosis_s.observe(max(0.0, self._clock.now() - figures["last_seen"]))
-        if diagnosis.root_cause is not None or verdict.report.outcome == "failed":
-            self.events.publish("job.diagnosed", final=verdict.final, by=diagnosis.by, **facts)
-        if verdict.tasks and self.learning is not None:
+        if diagnosis.root_cause is not None or judged.report.outcome == "failed":
+            self.events.publish("job.diagnosed", final=judged.final, by=diagnosis.by, **facts)
+        if judged.tasks and self.learning is not None:
             self.learning.look()
         if flush.alarm is not None:
             self.events.publish("job.alarm", alarm=flush.alarm, **facts)
-        if verdict.final:
+        if judged.final:
             self.events.publish("job.ended", by=figures["ended_by"], exit_code=figures["exit_code"], **facts)
         if flush.regressed:
             self.events.publish("failure.regressed", **facts)

@@ -10,7 +10,7 @@ from diagnose.job import Job
 from diagnose.matching.scan import KEPT, Scan
 from diagnose.reading.prefixes import speaker
 from service.live.stream import Reading
-from service.store.attempts import KeptRow
+from service.store.flush import KeptRow
 
 _ROW_WEIGHT = 300
 """bytes of memory that a row takes beside its text, about"""

@@ -17,7 +17,7 @@ from diagnose.reading.prefixes import Origin
 from diagnose.reading.sources import Source
 from diagnose.redaction.stream import LineConcealer
 from service.journal import CONTROL, DATA, Definition
-from service.store.attempts import SourceState
+from service.store.flush import SourceState
 
 HEAD = 256
 """bytes that a source began with, to notice that it began with others"""

@@ -1,3 +1,3 @@
 """A request to somebody else in; its answer, guarded against addresses that nobody allowed, out."""
 
-__all__ = ["guarded", "signing"]
+__all__ = ["client", "guarded", "signing"]

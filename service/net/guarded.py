@@ -1,45 +1,21 @@
-"""Requests to addresses that a person typed in. They go only to networks that the operator allows.
-
-A name is looked up once, and what it stands for is checked and then connected to, so it cannot mean another machine a moment
-later. Redirects are not followed, proxies of the environment not used.
-"""
+"""Requests to addresses that a person typed in. They go only to networks that the operator allows."""
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
-import httpcore
-
 from diagnose.errors import DiagnoseError
+from service.net.client import Address, Answer, Bounds, Client
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _TIMEOUT_S = 10.0
 _ANSWER = 2_000
-
-
-class Unreachable(Exception):
-    """It was not answered; the sentence says why."""
-
-    def __init__(self, what: str, *, sent: bool = True) -> None:
-        super().__init__(what)
-        self.sent = sent
-        """whether the other side may have had it: False where there was no connection"""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    retry_after_s: float | None
-    text: str
+_CLOSED = ": see --webhooks-to"
 
 
 def networks(text: str) -> tuple[Network, ...]:
@@ -57,11 +33,9 @@ class Outgoing:
 
     def __init__(self, private: Iterable[Network] = ()) -> None:
         self._private = tuple(private)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=ssl.create_default_context(), max_connections=100, network_backend=_Guarded(self.may_reach)
-        )
+        self._encrypted = Client(tls=ssl.create_default_context(), may_reach=self.may_reach, closed=_CLOSED, keeps=True)
         # What is not encrypted stays in the operator's own networks.
-        self._plain = httpcore.AsyncConnectionPool(max_connections=100, network_backend=_Guarded(self._is_private))
+        self._plain = Client(may_reach=self._is_private, closed=_CLOSED, keeps=True)
 
     def may_reach(self, address: Address) -> bool:
         """Whether a request may go there."""
@@ -93,67 +67,13 @@ class Outgoing:
         self, url: str, headers: dict[str, str], body: bytes, timeout_s: float = _TIMEOUT_S, most: int = _ANSWER
     ) -> Answer:
         """What was answered, the first ``most`` bytes of it; ``Unreachable`` if nothing was, in time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._post(url, headers, body, timeout_s, most)
-        except TimeoutError:
-            raise Unreachable(f"no answer within {timeout_s:g} s") from None
-        except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-            raise Unreachable(f"{type(error).__name__}: {error}"[:300], sent=False) from None
-        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
-            raise Unreachable(f"{type(error).__name__}: {error}"[:300]) from None
-
-    async def _post(self, url: str, headers: dict[str, str], body: bytes, timeout_s: float, most: int) -> Answer:
-        sent = [(b"host", _host(url)), *((name.encode(), value.encode()) for name, value in headers.items())]
-        text = b""
-        pool = self._pool if url.startswith("https:") else self._plain
-        spans = {"timeout": {"connect": timeout_s * 0.9}}  # sooner than the whole: it is known then that nothing was sent
-        async with pool.stream("POST", url, headers=sent, content=body, extensions=spans) as answer:
-            async for part in answer.aiter_stream():
-                text += part
-                if len(text) >= most:
-                    break
-            said = {name.lower(): value for name, value in answer.headers}
-            after = said.get(b"retry-after", b"").decode("latin-1")
-            wait = float(after) if after.isascii() and after.isdecimal() and len(after) < 7 else None
-            return Answer(answer.status, wait, text[:most].decode("utf-8", "replace"))
+        client = self._encrypted if url.startswith("https:") else self._plain
+        return await client.ask("POST", url, Bounds(timeout_s, most), headers, body)
 
     async def close(self) -> None:
-        await self._pool.aclose()
-        await self._plain.aclose()
-
-
-class _Guarded(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that were checked."""
-
-    def __init__(self, may_reach: Any) -> None:
-        self._inner = httpcore.AnyIOBackend()
-        self._may_reach = may_reach
-
-    async def connect_tcp(
-        self, host: str, port: int, timeout: float | None = None, local_address: str | None = None, socket_options: Any = None
-    ) -> httpcore.AsyncNetworkStream:  # fmt: skip
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            raise httpcore.ConnectError(f"{host}: {getattr(error, 'strerror', None) or 'not a name'}") from None
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        closed = [one for one in addresses if not self._may_reach(ipaddress.ip_address(one.partition("%")[0]))]
-        if closed:
-            raise httpcore.ConnectError(f"{host} is {closed[0]}, where requests may not go: see --webhooks-to")
-        failure: Exception = httpcore.ConnectError(f"{host}: it has no address")
-        for one in addresses[:4]:
-            try:
-                return await self._inner.connect_tcp(one, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise failure
-
-    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        raise httpcore.ConnectError("not to sockets of this machine")
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        """Ends the connections that were kept."""
+        await self._encrypted.close()
+        await self._plain.close()
 
 
 def _public(address: Address) -> bool:
@@ -178,10 +98,6 @@ def _literal(host: str) -> Address | None:
         return ipaddress.IPv4Address(socket.inet_aton(host))
     except (OSError, UnicodeError):
         return None
-
-
-def _host(url: str) -> bytes:
-    return urlsplit(url).netloc.encode()
 
 
 def shown(url: str) -> str:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Callable
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from service.errors import Refused
 from service.events import Events
 from service.net import signing
-from service.net.guarded import Answer, Outgoing, Unreachable
+from service.net.client import Answer, Unreachable
+from service.net.guarded import Outgoing
 from service.notify import messages
 from service.store import Store
 from service.store import webhooks as stored
@@ -47,7 +48,7 @@ def settled_secret(secret: str | None) -> str:
 async def send(outgoing: Outgoing, webhook: Webhook, notice: Notice, now: float) -> Answer:
     """One try of one delivery."""
     kind, body = messages.FORMATS[webhook.format](notice)
-    headers = {"content-type": kind, "user-agent": _AGENT, "content-length": str(len(body))}
+    headers = {"content-type": kind, "user-agent": _AGENT}
     return await outgoing.post(webhook.url, headers | signing.headers(webhook.secret, f"msg_{notice.id}", now, body), body)
 
 
@@ -65,7 +66,8 @@ class Courier:
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.outgoing = outgoing
-        self._store, self._events, self._telemetry, self._retry_s, self._clock = store, events, telemetry, retry_s, clock
+        self._store, self._events, self._telemetry, self._clock = store, events, telemetry, clock
+        self._backoff = Backoff(retry_s, _LONGEST_S, factor=3.0, spread=0.2)
         self._awake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._turns: dict[int, asyncio.Task[None]] = {}
@@ -160,7 +162,7 @@ class Courier:
             log.error("webhook %d: notice %s is given up: %s", webhook.id, delivery.notice.id, status)
             await self._store.awrite(lambda connection: stored.give_up(connection, delivery, status, now))
         else:
-            after = now + max(self._delay(delivery.tries), min(wait or 0.0, _LONGEST_S))
+            after = now + max(self._backoff.after(delivery.tries + 1), min(wait or 0.0, _LONGEST_S))
             await self._store.awrite(lambda connection: stored.put_off(connection, delivery, status, after))
         if rests:
             self._rest(webhook.id, now, wait or 0.0)
@@ -169,7 +171,4 @@ class Courier:
 
     def _rest(self, webhook: int, now: float, at_least: float = 0.0) -> None:
         failures = self._rests.get(webhook, (0, 0.0))[0] + 1
-        self._rests[webhook] = failures, now + max(self._delay(failures - 1), min(at_least, _LONGEST_S))
-
-    def _delay(self, tries: int) -> float:
-        return float(min(self._retry_s * 3 ** min(tries, 12), _LONGEST_S) * random.uniform(0.8, 1.0))  # noqa: S311 - no secret
+        self._rests[webhook] = failures, now + max(self._backoff.after(failures), min(at_least, _LONGEST_S))

@@ -266,49 +266,86 @@ def read(folder: Path, *, line: int | None = None, offset: int | None = None) ->
 
     ``place`` turns a byte into its line where that is known: then the line that holds it is told from its beginning.
     """
-    first = line if line is not None else 1
-    number: int | None = None
-    expected: int | None = None
-    start: int | None = None
-    text, size, torn = b"", 0, False
+    reading = _Reading(line, offset)
     for frame in frames(folder, offset=offset or 0, line=line):
         if line is not None and not frame.counted:
             break  # nobody knows which lines these are
-        if frame.offset != expected:
-            if size:
-                yield Line(number, start, text, size - len(text), True)
-            if expected is not None or (frame.offset > offset if offset is not None else frame.before >= first):
-                yield Gap(expected if expected is not None else offset, frame.offset)
-            number = frame.before + 1 if frame.counted else None
-            text, size, start = b"", 0, frame.offset
-            # The first line that is told may have begun before this frame: not where it is known which line is wanted.
-            torn = frame.offset != 0
-        expected = frame.end
-        if not frame.lines and (size > LONGEST or (number is not None and number < first)):
-            size += frame.length  # the middle of a very long line: it need not be unpacked
+        yield from reading.come_to(frame)
+        if reading.passes_over(frame):
             continue
         try:
             data = frame.data()
         except FileNotFoundError:  # deleted meanwhile
             break
-        at, shift = 0, frame.offset
-        if start is None:
-            start = shift
+        yield from reading.lines(frame, data)
+    yield from reading.rest()
+
+
+class _Reading:
+    """The line that is being read, while frame after frame comes in."""
+
+    def __init__(self, line: int | None, offset: int | None) -> None:
+        self._first = line if line is not None else 1
+        self._offset = offset
+        self._expected: int | None = None
+        """where the next frame begins if nothing is missing"""
+        self._number: int | None = None
+        self._begin(None)
+
+    def _begin(self, start: int | None, *, torn: bool = False) -> None:
+        self._start, self._torn = start, torn
+        self._text, self._size = b"", 0
+
+    def _add(self, data: bytes, at: int, end: int) -> None:
+        if len(self._text) < LONGEST:
+            self._text += data[at : min(end, at + LONGEST - len(self._text))]
+        self._size += end - at
+
+    def _told(self, start: int | None, *, torn: bool) -> Line:
+        return Line(self._number, start, self._text, self._size - len(self._text), torn)
+
+    def _is_wanted(self) -> bool:
+        return self._number is None or self._number >= self._first
+
+    def come_to(self, frame: Frame) -> Iterator[Line | Gap]:
+        """Where bytes are missing before ``frame``: what was begun is torn, and what comes begins anew."""
+        if frame.offset != self._expected:
+            if self._size:
+                yield self._told(self._start, torn=True)
+            wanted = frame.offset > self._offset if self._offset is not None else frame.before >= self._first
+            if self._expected is not None or wanted:
+                yield Gap(self._expected if self._expected is not None else self._offset, frame.offset)
+            self._number = frame.before + 1 if frame.counted else None
+            # The first line that is told may have begun before this frame: not where it is known which line is wanted.
+            self._begin(frame.offset, torn=frame.offset != 0)
+        self._expected = frame.end
+
+    def passes_over(self, frame: Frame) -> bool:
+        """Whether ``frame`` is the middle of a very long line, or of one before those that are wanted: it stays packed."""
+        if frame.lines or (self._size <= LONGEST and self._is_wanted()):
+            return False
+        self._size += frame.length
+        return True
+
+    def lines(self, frame: Frame, data: bytes) -> Iterator[Line]:
+        """Those that end in ``frame``."""
+        if self._start is None:
+            self._start = frame.offset
+        at = 0
         while (end := data.find(b"\n", at)) >= 0:
-            size += end - at
-            whole = number is None or number >= first
-            passed = offset is not None and not frame.redacted and shift + end < offset
-            if whole and not passed:
-                text += data[at : min(end, at + LONGEST - len(text))] if len(text) < LONGEST else b""
-                yield Line(number, None if frame.redacted else start, text, max(0, size - len(text)), torn)
-            number = number + 1 if number is not None else None
+            passed = self._offset is not None and not frame.redacted and frame.offset + end < self._offset
+            if self._is_wanted() and not passed:
+                self._add(data, at, end)
+                yield self._told(None if frame.redacted else self._start, torn=self._torn)
+            self._number = self._number + 1 if self._number is not None else None
             at = end + 1
-            text, size, torn = b"", 0, False
-            start = None if frame.redacted else shift + at
-        text += data[at : at + LONGEST - len(text)] if len(text) < LONGEST else b""
-        size += len(data) - at
-    if size and (number is None or number >= first):
-        yield Line(number, start, text, max(0, size - len(text)), torn)
+            self._begin(None if frame.redacted else frame.offset + at)
+        self._add(data, at, len(data))
+
+    def rest(self) -> Iterator[Line]:
+        """The last line, if it has no end yet."""
+        if self._size and self._is_wanted():
+            yield self._told(self._start, torn=self._torn)
 
 
 def raw(folder: Path, offset: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:

@@ -6,38 +6,17 @@ Exactly once: kept lines, counts, snapshot and the journal's position are writte
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import zstandard
-from pydantic_core import to_json
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from diagnose.compression.snapshot import StoredLine
-from diagnose.report import Report
-from service.store import notices
+from service.store import diagnoses
 from service.store import tables as t
-from service.store.groups import forget_occurrence, occur
-from service.store.tasks import Wanted, answered, enter
+from service.store.flush import Flush, KeptRow, SourceState
 from service.store.upsert import insert_many, update_many, upsert
-
-_MOST_NODES = 64
-
-
-class SourceState(NamedTuple):
-    """How far a source was taken in."""
-
-    number: int
-    name: str
-    rank: int | None
-    node: str | None
-    received: int
-    head: bytes
-    keys: bytes
-    last_seen: float
 
 
 @dataclass(slots=True)
@@ -66,64 +45,6 @@ class Opened:
     """when, if its kept lines are gone: then it cannot go on"""
     training_at: float | None = None
     """when its first step was seen"""
-
-
-class KeptRow(NamedTuple):
-    """A kept line on its way into the table."""
-
-    ord: int
-    source: int
-    line: int
-    text: str
-    raw: bytes | None
-    rule: str | None
-    cut: int
-    rank: int | None
-    node: str | None
-
-
-@dataclass(slots=True)
-class Verdict:
-    """A diagnosis to be stored."""
-
-    report: Report
-    final: bool
-    made_at: float
-    gpu_seconds: float = 0.0
-    tasks: tuple[Wanted, ...] = ()
-    """what it asks of the agent"""
-    improves: bool = False
-    """it is the agent's version of what is stored"""
-
-
-@dataclass(slots=True)
-class Flush:
-    """What one transaction takes in of one attempt."""
-
-    job_id: int
-    attempt_id: int
-    number: int
-    lsn: int
-    snapshot: bytes
-    rows: list[KeptRow]
-    figures: dict[str, Any]
-    """columns of the attempt: counts, live state, the end"""
-    sources: list[SourceState]
-    labels: dict[str, str] | None = None
-    verdict: Verdict | None = None
-    anew: bool = False
-    """what was stored of this attempt could not be used"""
-    judged_lsn: int = -1
-    """what the verdict took into account"""
-    weight: int = 0
-    """about how many bytes of memory it takes"""
-    new_lines: int = 0
-    """that were read since the flush before"""
-    group_id: int | None = None
-    """set by ``take_in``"""
-    regressed: bool = False
-    alarm: str | None = None
-    """raised, over"""
 
 
 def last_lsn(connection: Connection) -> int:
@@ -304,7 +225,6 @@ def running_before(connection: Connection, job: str, number: int) -> list[int]:
 
 _ATTEMPT = update(t.attempts).where(t.attempts.c.id == bindparam("_attempt"))
 _JOB = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt <= bindparam("_number"))
-_JUDGED = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt == bindparam("_number"))
 
 
 def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
@@ -331,7 +251,7 @@ def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
         if sources:
             upsert(connection, t.sources, sources)
         _see_nodes(connection, there)
-        _store_verdicts(connection, [flush for flush in there if flush.verdict is not None])
+        diagnoses.store(connection, [flush for flush in there if flush.judged is not None])
 
     return work
 
@@ -377,139 +297,3 @@ def _see_nodes(connection: Connection, flushes: Sequence[Flush]) -> None:
             ],
             changes=("last_seen",),
         )
-
-
-def _store_verdicts(connection: Connection, flushes: Sequence[Flush]) -> None:
-    flushes = [flush for flush in flushes if not _known_already(connection, flush)]
-    if not flushes:
-        return
-    j = t.jobs.c
-    jobs = {
-        row.id: row
-        for row in connection.execute(
-            select(j.id, j.name, j.user, j.cluster).where(j.id.in_([flush.job_id for flush in flushes]))
-        )
-    }
-    o = t.occurrences.c.attempt_id
-    entered = set(connection.execute(select(o).where(o.in_([flush.attempt_id for flush in flushes]))).scalars())
-    stood = notices.standing(connection, [flush.attempt_id for flush in flushes])
-    diagnoses, series, outcomes, told = [], [], [], []
-    for flush in flushes:
-        verdict = flush.verdict
-        assert verdict is not None
-        report, diagnosis = verdict.report, verdict.report.diagnosis
-        failed = report.outcome == "failed"
-        if failed and diagnosis.group is not None:
-            flush.group_id, flush.regressed = occur(
-                connection,
-                attempt_id=flush.attempt_id,
-                job_id=flush.job_id,
-                user=jobs[flush.job_id].user,
-                cluster=jobs[flush.job_id].cluster,
-                diagnosis=diagnosis,
-                nodes=diagnosis.suspects.nodes[:_MOST_NODES],
-                at=verdict.made_at,
-                gpu_seconds=verdict.gpu_seconds,
-            )
-        elif flush.attempt_id in entered:
-            forget_occurrence(connection, flush.attempt_id, verdict.made_at)
-        about = notices.About(jobs[flush.job_id], flush.number, flush.group_id, verdict.final, flush.regressed, verdict.made_at)
-        news, flush.alarm = notices.news(stood.get(flush.attempt_id), report, about)
-        told += news
-        diagnoses.append(_diagnosis(flush, verdict))
-        series += [
-            {
-                "attempt_id": flush.attempt_id,
-                "name": name,
-                "count": metric.count,
-                "last": metric.last,
-                "at_step": metric.at_step,
-                "least": metric.min,
-                "most": metric.max,
-                "points": packed(to_json(metric.points, inf_nan_mode="null")),
-            }
-            for name, metric in sorted(report.metrics.items())
-            if not verdict.improves  # their points are there already
-        ]
-        known = diagnosis.root_cause is not None or failed or notices.alarming(report)
-        outcomes.append(
-            {
-                "_job": flush.job_id,
-                "_number": flush.number,
-                "outcome": report.outcome,
-                "category": diagnosis.category if known else None,
-                "reason": diagnosis.reason if known else None,
-                "group_id": flush.group_id,
-            }
-        )
-    upsert(connection, t.diagnoses, diagnoses)
-    if series:
-        upsert(connection, t.series, series)
-    update_many(connection, _JUDGED, outcomes)
-    notices.enter(connection, told)
-    for flush in flushes:
-        for wanted in flush.verdict.tasks if flush.verdict is not None else ():
-            enter(connection, flush.attempt_id, wanted, time.time())
-
-
-def _known_already(connection: Connection, flush: Flush) -> bool:
-    """Whether the rules say what they said before, and what came of asking about that is stored: then that stays."""
-    verdict = flush.verdict
-    if verdict is None or not any(wanted.kind == "ask" for wanted in verdict.tasks):
-        return False
-    known = answered(connection, flush.attempt_id)
-    return known is not None and known.result.get("rules") == gist(verdict.report)
-
-
-def gist(report: Report) -> list[Any]:
-    """What a report says, short: two that agree on it tell the same."""
-    root = report.diagnosis.root_cause
-    place = [root.source, root.line] if root is not None else None
-    return [report.outcome, report.diagnosis.by, report.diagnosis.reason, place]
-
-
-def improve(connection: Connection, attempt_id: int, report: Report, made_at: float, now: float) -> tuple[Flush, bytes] | None:
-    """Store ``report`` as the next version of the diagnosis that was made at ``made_at``: (it, the version before).
-
-    None where there is another one by now.
-    """
-    d, o, a = t.diagnoses.c, t.occurrences.c, t.attempts.c
-    before = connection.execute(select(d.report, d.made_at).where(d.attempt_id == attempt_id)).first()
-    if before is None or before.made_at != made_at:
-        return None
-    attempt = connection.execute(select(a.job_id, a.number, a.last_seen).where(a.id == attempt_id)).one()
-    lost = connection.execute(select(o.gpu_seconds).where(o.attempt_id == attempt_id)).scalar() or 0.0
-    verdict = Verdict(report, True, now, lost, improves=True)
-    figures = {"last_seen": attempt.last_seen}
-    flush = Flush(attempt.job_id, attempt_id, attempt.number, 0, b"", [], figures, [], verdict=verdict)
-    _store_verdicts(connection, [flush])
-    return flush, before.report
-
-
-def _diagnosis(flush: Flush, verdict: Verdict) -> dict[str, Any]:
-    report, diagnosis = verdict.report, verdict.report.diagnosis
-    # The points of the job's numbers are in a table of their own.
-    metrics = {name: metric.model_copy(update={"points": []}) for name, metric in report.metrics.items()}
-    return {
-        "attempt_id": flush.attempt_id,
-        "made_at": verdict.made_at,
-        "final": verdict.final,
-        "outcome": report.outcome,
-        "category": diagnosis.category,
-        "reason": diagnosis.reason,
-        "confidence": diagnosis.confidence,
-        "by": diagnosis.by,
-        "rule": diagnosis.rule,
-        "summary": diagnosis.summary,
-        "group_id": flush.group_id,
-        "report": packed(report.model_copy(update={"metrics": metrics}).as_json().encode()),
-    }
-
-
-def packed(json_: bytes) -> bytes:
-    """Compressed: reports and points are written often and read seldom."""
-    return zstandard.ZstdCompressor(level=3).compress(json_)
-
-
-def unpacked(data: bytes) -> Any:
-    return json.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 28))

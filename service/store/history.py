@@ -10,7 +10,7 @@ from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Iso
 from diagnose.report import Report
 from service.store import nodechecks
 from service.store import tables as t
-from service.store.attempts import unpacked
+from service.store.diagnoses import unpacked
 
 _ATTEMPTS, _FAILURES, _ACTIONS, _CHECKPOINTS = 50, 2000, 2000, 1000
 _BACK_S = 31 * 86400.0

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from service.store import nodechecks
-from service.store.attempts import unpacked
+from service.store.diagnoses import unpacked
 from service.store.tables import (
     actions,
     attempts,

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Text, and_, cast, func, insert, literal, or_, select, tuple_, update
 
 from service.store import tables as t
-from service.store.attempts import unpacked
+from service.store.diagnoses import unpacked
 
 Rows = list[dict[str, Any]]
 Place = tuple[float, int]

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from service.store import tables as t
-from service.store.attempts import unpacked
+from service.store.diagnoses import unpacked
 
 MOST = 12
 """attempts that are drawn: the latest"""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from diagnose.backoff import Backoff
 from diagnose.knowledge.rules import Rule, RuleSet
 from service.errors import Conflict, Unavailable
 from service.intake.batch import Batch
@@ -361,7 +362,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
         good = to
 
     monkeypatch.setattr(os, "unlink", fickle)
-    monkeypatch.setattr("service.retention._AGAIN_S", 0.05)
+    monkeypatch.setattr("service.retention._BACKOFF", Backoff(0.05, 60.0))
     yield turn
     turn(True)
 

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from service.acting.executors.executor import Problem
-from service.acting.executors.http import Answer, Server, secret
+from service.acting.executors.http import Server, secret
+from service.net.client import Answer
 
 Object = dict[str, Any]
 Sleep = Callable[[float], Awaitable[None]]
 _TRIES: Final = 4
+_BACKOFF: Final = Backoff(0.5, 60.0)
 _VERBS: Final = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 _MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -192,7 +195,7 @@ class Api:
             if answer.status == 401 and not renewed:
                 renewed, pause = True, 0.0
             elif answer.status == 429 or answer.status >= 500:
-                pause = answer.retry_after_s if answer.retry_after_s is not None else 0.25 * 2**tries
+                pause = answer.retry_after_s if answer.retry_after_s is not None else _BACKOFF.after(tries)
             else:
                 return answer, unknown
             if tries >= _TRIES or waited + pause > self._patience_s:

@@ -22,7 +22,7 @@ _PLACE = "{nodes}"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Tested:
     """What came of a test."""
 
     said: str
@@ -37,31 +37,31 @@ class NodeCheck:
     def __init__(self, words: Sequence[str], timeout_s: float = 900.0) -> None:
         self._words, self._timeout_s = tuple(words), timeout_s
 
-    async def test(self, nodes: Sequence[str]) -> Finding:
+    async def test(self, nodes: Sequence[str]) -> Tested:
         """Never raises for what a program or a node may do."""
         try:
             named = node_names(tuple(nodes), MOST_AVOIDED)
         except Problem as problem:
-            return Finding(f"not tested: {problem.what}")
+            return Tested(f"not tested: {problem.what}")
         if shutil.which(self._words[0]) is None:
-            return Finding(f"not tested: {self._words[0]} is no program here")
+            return Tested(f"not tested: {self._words[0]} is no program here")
         words = [word.replace(_PLACE, ",".join(named)) for word in self._words]
         environment = {known: value for known, value in os.environ.items() if not known.startswith("DIAGNOSE_")}
         try:
             ended = await processes.run(words, environment=environment, timeout_s=self._timeout_s, largest=_LARGEST)
         except OSError as error:
-            return Finding(f"not tested: {words[0]} cannot be started: {error.strerror or error}")
+            return Tested(f"not tested: {words[0]} cannot be started: {error.strerror or error}")
         verdict = _verdict(ended.out)
         if verdict is None:
             why = f"did not end in {self._timeout_s:g} s" if ended.code is None else f"ended with {ended.code} and no verdict"
             last = " ".join(ended.problems.decode("utf-8", "replace").split())[-200:]
-            return Finding(f"not tested: {words[0]} {why}{f': {last}' if last else ''}")
+            return Tested(f"not tested: {words[0]} {why}{f': {last}' if last else ''}")
         faulty = tuple(one for one in _names(verdict, "faulty") if one in named)
         if not set(_names(verdict, "good")) & set(named):
             faulty = ()  # nobody passed: it may as well be the test
         others = [f"{kind} {', '.join(found)}" for kind in ("slow", "suspects") if (found := _names(verdict, kind)[:8])]
         said = "; ".join([f"faulty: {', '.join(faulty)}" if faulty else "none is faulty", *others])
-        return Finding(f"{len(named)} nodes were tested: {said}", faulty, verdict)
+        return Tested(f"{len(named)} nodes were tested: {said}", faulty, verdict)
 
 
 def _verdict(out: bytes) -> dict[str, Any] | None:

@@ -15,8 +15,9 @@ from typing import Any
 from urllib.parse import quote
 
 from service.acting.executors.executor import Problem
-from service.acting.executors.http import Answer, Server, secret
+from service.acting.executors.http import Server, secret
 from service.acting.executors.slurm import Job, Node, Unsupported
+from service.net.client import Answer
 
 VERSIONS = ("v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38", "v0.0.37", "v0.0.36")
 """newest first"""

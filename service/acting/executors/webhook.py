@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnose import __version__
 from diagnose.errors import DiagnoseError
 from service.acting.executors.executor import KINDS, Order, Outcome, Problem, State
 from service.acting.executors.http import secret
 from service.net import signing
-from service.net.guarded import Answer, Network, Outgoing, Unreachable, shown
+from service.net.client import Answer, Unreachable
+from service.net.guarded import Network, Outgoing, shown
 
 SCHEMA = "diagnose.order/1"
 _LARGEST = 64 << 10
@@ -77,9 +77,7 @@ class Webhook:
         body = json.dumps({"schema": SCHEMA, "order": order.as_dict()}, ensure_ascii=True).encode()
         headers = {
             "content-type": "application/json",
-            "content-length": str(len(body)),
             "accept": "application/json",
-            "user-agent": f"diagnose/{__version__}",
             "idempotency-key": order.key,
             **signing.headers(self._secret(), f"order_{order.key}", self._clock(), body),
         }
@@ -134,10 +132,7 @@ class Webhook:
 
 
 def _said(answer: Answer) -> dict[str, Any]:
-    try:
-        found = json.loads(answer.text)
-    except (ValueError, RecursionError):
-        return {}
+    found = answer.json()
     return found if isinstance(found, dict) else {}
 
 

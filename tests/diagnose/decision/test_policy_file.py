@@ -143,6 +143,27 @@ classes:
         pytest.param("limits: {nodes_at_once: [1]}", 1, "['1'] is no whole number", id="a-list-for-a-number"),
         pytest.param("mode: auto\nmode: observe", 2, "the key 'mode' is there twice", id="twice"),
         pytest.param("[]", None, "a policy must be a mapping", id="no-mapping"),
+        pytest.param("limits:\n  never: node-1", 2, "limits.never: is no list of words", id="a-word-for-a-list"),
+        pytest.param("limits: {where: x}", 1, "limits.where: there is no such clause", id="a-name-of-our-own"),
+        pytest.param("lines: {a: b}", 1, "lines: there is no such clause; those here are", id="a-section-of-our-own"),
+        pytest.param("budgets: {hang: 3}", 1, "budgets.hang: is no table", id="a-number-for-a-budget"),
+        pytest.param("rollback: {skip_most: 0}", 1, "write a whole number of 1 or more", id="least"),
+        pytest.param("bursts: {families: {a: [hnag]}}", 1, "unknown reason 'hnag'; did you mean hang?", id="family-near"),
+        pytest.param(
+            "quiet_hours:\n- {from: '22:00', to: '07:00', at_most: approve}",
+            2,
+            "quiet_hours.0.zone: the time zone is missing",
+            id="no-zone",
+        ),
+        pytest.param(
+            "classes: [{name: a, match: {labels: {a.b: [1]}}}]", 1, "match.labels: a label's value is no text", id="label"
+        ),
+        pytest.param(
+            "classes:\n- name: a\n  match: {job: x}\n  mod: auto",
+            4,
+            "classes.0.mod: there is no such clause; did you mean mode?",
+            id="class-typo",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_site_file_is_said_with_its_line(tmp_path: Path, text: str, line: int | None, said: str) -> None:
@@ -157,6 +178,23 @@ def test_what_is_wrong_with_a_site_file_is_said_with_its_line(tmp_path: Path, te
 def test_all_that_is_wrong_is_found_at_once(tmp_path: Path) -> None:
     found = objections(site(tmp_path, "mode: off\nlimits: {nodes_at_once: x}\nsignals: {needed: 1}\n"))
     assert [one.where for one in found] == [f"{tmp_path}/site.yaml:{line}" for line in (1, 2, 3)]
+
+
+def test_a_mistake_in_the_default_budget_is_said_once_and_not_of_each_that_takes_it(tmp_path: Path) -> None:
+    found = objections(site(tmp_path, "budgets: {default: {attempts: x}, hang: {backoff: 5m}, ecc_error: {attempts: y}}"))
+    assert [one.what.partition(":")[0] for one in found] == ["budgets.default.attempts", "budgets.ecc_error.attempts"]
+
+
+def test_what_a_whole_policy_lacks_is_named_with_how_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(SHIPPED.read_text().replace("  nodes_at_once: 2 ", "", 1))
+    with pytest.raises(RuleError, match=r"limits.nodes_at_once: the whole number is missing; write a whole"):
+        read(path)
+
+
+def test_a_name_with_nothing_behind_it_is_an_empty_table_or_list(tmp_path: Path) -> None:
+    policy = over_shipped(site(tmp_path, "modes:\nquiet_hours:\nclasses:\n"))
+    assert (policy.modes, policy.quiet_hours, policy.classes) == ({}, (), ())
 
 
 def test_a_whole_policy_of_its_own_is_read_without_the_shipped_one(tmp_path: Path) -> None:

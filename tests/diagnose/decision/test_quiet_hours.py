@@ -6,9 +6,10 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from pydantic import TypeAdapter
 
-from diagnose.decision.clauses import Clauses
 from diagnose.decision.quiet_hours import QuietHours, quiet
+from diagnose.decision.written import Known
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -17,9 +18,8 @@ def hours(
     begin: str = "22:00", end: str = "07:00", days: list[str] | None = None, zone: str = "Europe/Berlin", **more: object
 ) -> QuietHours:
     value = {"days": days, "from": begin, "to": end, "zone": zone, "at_most": "approve", **more}
-    found = QuietHours.read(Clauses({"q": {k: v for k, v in value.items() if v is not None}}, {}, "site.yaml"), "q")
-    assert found is not None
-    return found
+    known = Known({}, ("restart", "isolate", "isolate_and_restart"))
+    return TypeAdapter(QuietHours).validate_python({k: v for k, v in value.items() if v is not None}, context=known)
 
 
 def at(text: str, zone: ZoneInfo = BERLIN, fold: int = 0) -> float:

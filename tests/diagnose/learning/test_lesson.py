@@ -11,8 +11,9 @@ import pytest
 from diagnose.errors import RuleError
 from diagnose.knowledge.rules import Example
 from diagnose.learning.learned_rule import LearnedRule, exported
-from diagnose.learning.lesson import judge, learn, propose, shadow
+from diagnose.learning.lesson import judge, propose, shadow
 from diagnose.learning.rule_store import RuleFile, RuleStore, move, settle, working_rules
+from tests.support.lessons import learn
 from tests.support.logs import job_of
 from tests.support.rules import FAILURE, LANES, LINES, NOW, lanes, proposal
 

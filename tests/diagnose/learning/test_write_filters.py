@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from diagnose.learning.lesson import learn
 from diagnose.learning.miner import Miner
 from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.learning.write_filters import LogAgent, Written
 from diagnose.model.model import Model
 from tests.conftest import Run
 from tests.diagnose.model.test_model import Endpoint, Fault, endpoint, no_key, settings  # noqa: F401 - fixtures
+from tests.support.lessons import learn
 from tests.support.logs import job_of
 
 LANES = [f"lane keeper chose lane {n} for user alice@example.com" for n in range(12)]

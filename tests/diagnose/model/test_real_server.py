@@ -15,12 +15,12 @@ import jsonschema
 import pytest
 
 from diagnose.agent.explain import Improved, improve
-from diagnose.learning.lesson import learn
 from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.model.model import Answer, Ask, Model, Settings, Usage
 from diagnose.model.prompts import load, names
 from tests.conftest import ModelServer, Run
 from tests.diagnose.agent.test_explain import UNEXPLAINED
+from tests.support.lessons import learn
 from tests.support.logs import job_of
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(1200)]

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diagnose.errors import DiagnoseError
-from diagnose.shipping.destination import PIECE, Away, Backoff, Destination, Mismatch, Owner, Refusal
+from diagnose.shipping.destination import PIECE, Away, Destination, Mismatch, Owner, Refusal
 from diagnose.shipping.patterns import Fields, Pattern
 from diagnose.shipping.pipes import Pipe
 from diagnose.shipping.runner import Found, Runner
@@ -87,20 +87,12 @@ def test_a_retry_after_is_kept(box: Box) -> None:
     with pytest.raises(Away) as caught:
         Destination(box.url).send(OWNER, 0, b"abc")
     assert caught.value.retry_after_s == 7
-    assert 7.25 <= Backoff(0.5).next_s(7) <= 7.5
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://u:p@x", "http://x:99999"])
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(DiagnoseError, match=r"address|port"):
         Destination(url)
-
-
-def test_back_off_grows_to_its_bound_and_never_strikes_in_step() -> None:
-    one, other = (Backoff(1, 60, random.Random(seed)) for seed in (1, 2))
-    waits = [one.next_s() for _ in range(12)]
-    assert all(most / 2 <= wait <= most for wait, most in zip(waits, [1, 2, 4, 8, 16, 32, *[60] * 6], strict=True))
-    assert waits != [other.next_s() for _ in range(12)]
 
 
 # --- Slurm's patterns

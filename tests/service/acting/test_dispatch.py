@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.backoff import Backoff
 from diagnose.decision.policy import ISOLATE, Policy
 from service.acting.actions import Actions
 from service.acting.dispatch import Dispatch, Pace, name_in
@@ -22,12 +23,13 @@ from service.acting.executors.nodecheck import NodeCheck
 from service.errors import Conflict, Refused, Unavailable
 from service.events import Events
 from service.store import Store
-from service.store.attempts import SourceState, Verdict, taking_in
+from service.store.attempts import taking_in
+from service.store.flush import JudgedReport, SourceState
 from tests.service.acting.test_actions import OPERATOR, Desk, failed, node, policy
 from tests.service.store.test_store import begin, flush, judge, report
 from tests.support.servers import Server
 
-FAST = Pace(sweep_s=0.05, first_pause_s=0.02, most_pause_s=0.1, leave_s=0.2)
+FAST = Pace(sweep_s=0.05, backoff=Backoff(0.02, 0.1, spread=0.2), leave_s=0.2)
 
 
 @dataclass
@@ -533,7 +535,7 @@ WANTED = "actions: {preempted: {check_nodes: true}}\nlimits: {isolated_share: 40
 
 def ran_on_three_nodes(desk: Desk) -> int:
     opened = begin(desk.store, "j0")
-    made = flush(opened, 1, verdict=Verdict(report("preempted"), True, desk.clock.now, 60.0))
+    made = flush(opened, 1, judged=JudgedReport(report("preempted"), True, desk.clock.now, 60.0))
     sources = [SourceState(n, f"s{n}", n, f"n{n + 1}", 10, b"", b"", 5.0) for n in range(3)]
     desk.store.write(taking_in([replace(made, sources=sources)]))
     desk.decide()

@@ -18,6 +18,7 @@ from sqlalchemy import select
 from diagnose.knowledge.rules import Rule
 from diagnose.learning.learned_rule import LearnedRule
 from diagnose.learning.rule_store import RuleStore
+from diagnose.shipping.destination import Destination
 from service import demo
 from service.store import Store, overview, tables
 from tests.conftest import ROOT
@@ -55,13 +56,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The sample jobs, one that is hostile, one that runs."""
     folder = tmp_path_factory.mktemp("pages")
     with Server(folder / "data", "--raw-logs", str(folder / "raw")) as running:
-        client = demo.Client(running.url)
+        destination = Destination(running.url)
         for name, sources in demo.samples().items():
             labels = {"user": "kim", "cluster": "alps", "gpus": "8"}
             ended = not name.startswith("healthy-mega")
-            client.send(
-                demo.Planned(name, 1, labels, sources, 0, 1.0 if ended else None, 0 if name.startswith("healthy") else 1)
-            )
+            exit_code = 0 if name.startswith("healthy") else 1
+            demo.send(destination, demo.Planned(name, 1, labels, sources, 0, 1.0 if ended else None, exit_code))
         running.push("hostile", HOSTILE, source="<b>bold</b>.log", node="gpu-<i>1</i>")
         running.end("hostile", 1)
         for name in demo.samples():

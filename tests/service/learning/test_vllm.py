@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from diagnose.model.model import Ask, Model, Settings
 from model_server.run import ENVIRONMENT, Server
@@ -55,7 +56,7 @@ while orders == "deaf":
     time.sleep(1)
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 '''
-QUICK = Pace(look_s=0.05, looks=2, first_pause_s=0.05, most_pause_s=0.4, stop_s=2, start_s=20)
+QUICK = Pace(look_s=0.05, looks=2, backoff=Backoff(0.05, 0.4), stop_s=2, start_s=20)
 
 
 class StandIn:
@@ -128,7 +129,7 @@ def test_a_crash_is_told_its_workers_are_swept_and_it_starts_again_at_the_same_a
     stand_in: StandIn, number: signal.Signals
 ) -> None:
     async def scene() -> None:
-        async with stand_in.server(Pace(look_s=0.05, first_pause_s=0.5)) as server:
+        async with stand_in.server(Pace(look_s=0.05, backoff=Backoff(0.5, 300))) as server:
             assert await server.wait_ready(30)
             url, worker = server.url, stand_in.pid("worker")
             os.kill(stand_in.pid(), number)
@@ -198,7 +199,7 @@ def test_one_that_never_answers_is_ended(stand_in: StandIn) -> None:
     stand_in.order("deaf")
 
     async def scene() -> None:
-        async with stand_in.server(Pace(look_s=0.05, first_pause_s=60, start_s=1)) as server:
+        async with stand_in.server(Pace(look_s=0.05, backoff=Backoff(60, 300), start_s=1)) as server:
             await until(lambda: server.state == "waiting")
             assert "did not answer within" in (server.problem or "")
             assert not await server.wait_ready(0.01)

@@ -20,7 +20,8 @@ from service.live.inbox import Stored
 from service.live.scanner import Scanner
 from service.live.stream import End, Item
 from service.settings import Settings
-from service.store.attempts import Flush, Opened
+from service.store.attempts import Opened
+from service.store.flush import Flush
 from tests.support.live import RULES, Hands
 
 
@@ -143,7 +144,7 @@ def test_what_was_read_is_stored_after_a_while_and_once() -> None:
     assert case.flushes == []
     case.work(0.1)
     (flush,) = case.flushes
-    assert (flush.lsn, flush.new_lines, flush.verdict, flush.labels, flush.anew) == (1, 4, None, None, False)
+    assert (flush.lsn, flush.new_lines, flush.judged, flush.labels, flush.anew) == (1, 4, None, None, False)
     assert [(row.ord, row.source, row.line, row.text, row.rule) for row in flush.rows] == [(0, 0, 1, "mind the gap", "mind")]
     figures = {name: flush.figures[name] for name in ("state", "lines_in", "lines_kept", "step", "loss", "ended_by")}
     assert figures == {"state": "running", "lines_in": 4, "lines_kept": 1, "step": 3.0, "loss": 2.0, "ended_by": None}
@@ -186,7 +187,7 @@ def test_who_waits_is_told_when_all_that_came_is_stored() -> None:
     case.attempt.answer()
     assert told == ["first"]
     case.work()
-    assert case.flushes[-1].verdict is not None, "with a diagnosis, for that is waited for"
+    assert case.flushes[-1].judged is not None, "with a diagnosis, for that is waited for"
     assert case.flushes[-1].judged_lsn == 2
     case.stored()
     case.attempt.answer()
@@ -205,9 +206,9 @@ def test_a_failure_is_judged_soon_and_stored_with_its_diagnosis_at_once() -> Non
     case.work(0.1)
     assert case.flushes == []
     case.work(0.11)
-    verdict = case.flushes[0].verdict
-    assert verdict is not None
-    assert (verdict.final, verdict.report.diagnosis.reason, case.flushes[0].judged_lsn) == (False, "runtime_error", 1)
+    judged = case.flushes[0].judged
+    assert judged is not None
+    assert (judged.final, judged.report.diagnosis.reason, case.flushes[0].judged_lsn) == (False, "runtime_error", 1)
     assert case.attempt.next_due() > 0
 
 
@@ -226,8 +227,8 @@ def test_labels_are_stored_once_and_count_the_cost() -> None:
     case.work()
     flush = case.flushes[-1]
     assert flush.labels == {"gpus": "8", "user": "lee"}
-    assert flush.verdict is not None
-    assert flush.verdict.gpu_seconds == 800.0
+    assert flush.judged is not None
+    assert flush.judged.gpu_seconds == 800.0
     case.stored()
     case.push(b"late\n")
     case.work()
@@ -241,9 +242,9 @@ def test_only_a_number_of_gpus_that_can_be_one_costs(gpus: str, cost: float) -> 
     case.attempt.label({"gpus": gpus})
     case.end(End("exit", case.attempt.started_at + 10.0, 0))
     case.work()
-    verdict = case.flushes[0].verdict
-    assert verdict is not None
-    assert (verdict.gpu_seconds, verdict.final) == (cost, True)
+    judged = case.flushes[0].judged
+    assert judged is not None
+    assert (judged.gpu_seconds, judged.final) == (cost, True)
 
 
 # --- ends
@@ -255,9 +256,9 @@ def test_the_end_is_final_and_explains_itself() -> None:
     case.end(End("exit", 7.0, 3))
     case.work()
     (flush,) = case.flushes
-    assert flush.verdict is not None
-    assert (flush.verdict.final, flush.verdict.report.outcome) == (True, "failed")
-    assert "exit code 3" in flush.verdict.report.diagnosis.summary
+    assert flush.judged is not None
+    assert (flush.judged.final, flush.judged.report.outcome) == (True, "failed")
+    assert "exit code 3" in flush.judged.report.diagnosis.summary
     assert case.kept() == ["half a line"]
     assert case.attempt.end == End("exit", 7.0, 3)
     assert {name: flush.figures[name] for name in ("state", "ended_by", "ended_at", "exit_code")} == {
@@ -459,9 +460,9 @@ def test_secrets_are_taken_out_of_what_is_stored() -> None:
         case.push(b"mind the gap: token " + secret + b"\nRuntimeError: boom " + secret + b"\n")
         case.work()
         case.work(1.0)
-        verdict = case.flushes[0].verdict
-        assert verdict is not None
-        for text in (*case.kept(), verdict.report.as_json()):
+        judged = case.flushes[0].judged
+        assert judged is not None
+        for text in (*case.kept(), judged.report.as_json()):
             assert (secret.decode() in text) is not redact
 
 

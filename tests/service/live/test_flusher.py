@@ -15,7 +15,8 @@ from sqlalchemy.exc import OperationalError
 from service.live.flusher import Flusher
 from service.store import Store
 from service.store import tables as t
-from service.store.attempts import Flush, Opened, Verdict
+from service.store.attempts import Opened
+from service.store.flush import Flush, JudgedReport
 from service.telemetry import Telemetry
 from tests.service.store.test_store import begin, flush, report
 from tests.support.live import Hands, store_in, until
@@ -109,15 +110,13 @@ def test_what_is_stored_is_done(case: Case) -> None:
     assert case.flusher.last_error is None
 
 
-def test_what_waits_goes_in_one_transaction_with_verdicts_first(case: Case) -> None:
+def test_what_waits_goes_in_one_transaction_with_judged_reports_first(case: Case) -> None:
     opened = case.opened(5)
     held = case.store.hold()
     case.put(flush(opened[0], 1))
     assert case.store.at_door.wait(20)
-    verdict = Verdict(report(), True, 9.0)
-    case.put(
-        flush(opened[1], 1), flush(opened[2], 1, verdict=verdict), flush(opened[3], 1), flush(opened[4], 1, verdict=verdict)
-    )
+    judged = JudgedReport(report(), True, 9.0)
+    case.put(flush(opened[1], 1), flush(opened[2], 1, judged=judged), flush(opened[3], 1), flush(opened[4], 1, judged=judged))
     held.set()
     until(lambda: len(case.done) == 5)
     assert [one.attempt_id for one in case.done] == [opened[n].attempt_id for n in (0, 2, 4, 1, 3)]
@@ -154,7 +153,7 @@ def test_a_database_that_is_away_gets_all_of_it_when_it_is_back_and_in_order(
     held.set()
     until(lambda: case.store.tries >= 2)
     assert (case.flusher.up, case.database_up, case.flusher.last_error) == (False, False, "no route to the database")
-    case.put(flush(third, 1, verdict=Verdict(report(), True, 9.0)))
+    case.put(flush(third, 1, judged=JudgedReport(report(), True, 9.0)))
     until(lambda: case.store.tries >= 4)
     assert (case.done, case.flushes("stored")) == ([], 0)
     assert case.flushes("failed") >= 3

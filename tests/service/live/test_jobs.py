@@ -14,7 +14,7 @@ from diagnose.knowledge.rules import Rule
 from diagnose.matching.scan import Scan
 from service.errors import Conflict, Unavailable
 from service.live.stream import End
-from service.store.attempts import Flush
+from service.store.flush import Flush
 from service.store.tasks import Wanted
 from tests.service.intake.test_ingest import live
 from tests.support.live import Hands, Live
@@ -214,7 +214,7 @@ def test_an_end_that_the_log_told_while_it_was_read_again_is_not_lost(tmp_path: 
 
 
 class Learner:
-    """Takes what it is given, and asks for one thing at each final verdict."""
+    """Takes what it is given, and asks for one thing at each final report."""
 
     learns = True
 
@@ -227,8 +227,8 @@ class Learner:
 
     def tasks_of(self, flush: Flush, rules: Sequence[Rule]) -> tuple[Wanted, ...]:
         assert "boom" in {rule.id for rule in rules}
-        assert flush.verdict is not None
-        return (Wanted("watch", {"well": True}),) if flush.verdict.final else ()
+        assert flush.judged is not None
+        return (Wanted("watch", {"well": True}),) if flush.judged.final else ()
 
     def look(self) -> None:
         self.looked += 1

@@ -8,7 +8,8 @@ import ipaddress
 import pytest
 
 from diagnose.errors import DiagnoseError
-from service.net.guarded import Outgoing, Unreachable, networks, shown
+from service.net.client import Unreachable
+from service.net.guarded import Outgoing, networks, shown
 from tests.support.receivers import Receiver
 
 
@@ -52,7 +53,7 @@ def test_private_networks_that_are_allowed_and_no_others() -> None:
 def post(outgoing: Outgoing, url: str, timeout_s: float = 5.0) -> int:
     async def work() -> int:
         try:
-            return (await outgoing.post(url, {"content-length": "2"}, b"{}", timeout_s)).status
+            return (await outgoing.post(url, {}, b"{}", timeout_s)).status
         finally:
             await outgoing.close()
 

@@ -25,16 +25,13 @@ from service.store import Store, reading
 from service.store import tables as t
 from service.store.attempts import (
     Asked,
-    Flush,
-    KeptRow,
-    SourceState,
-    Verdict,
     find_attempt,
     open_attempt,
     open_attempts,
     state_of,
     taking_in,
 )
+from service.store.flush import Flush, JudgedReport, KeptRow, SourceState
 from service.store.tokens import create, listed, revoke
 from tests.support.servers import Postgres
 
@@ -98,7 +95,7 @@ def report(
     )
 
 
-def flush(opened: Any, lsn: int, rows: int = 0, first: int = 0, verdict: Verdict | None = None) -> Flush:
+def flush(opened: Any, lsn: int, rows: int = 0, first: int = 0, judged: JudgedReport | None = None) -> Flush:
     return Flush(
         opened.job_id,
         opened.attempt_id,
@@ -106,9 +103,9 @@ def flush(opened: Any, lsn: int, rows: int = 0, first: int = 0, verdict: Verdict
         lsn,
         f"snapshot {lsn}".encode(),
         [KeptRow(first + n, 0, n + 1, f"line {first + n} ä", None, "rule", 0, 3, "n1") for n in range(rows)],
-        {"last_seen": 5.0, "state": "ended" if verdict else "running"},
+        {"last_seen": 5.0, "state": "ended" if judged else "running"},
         [SourceState(0, "s", 3, "n1", 10 * lsn, b"head", b"", 5.0)],
-        verdict=verdict,
+        judged=judged,
     )
 
 
@@ -196,16 +193,16 @@ def test_what_fails_in_the_middle_leaves_nothing(store: Store) -> None:
 
 
 def test_one_transaction_takes_in_many_each_in_its_own_way(store: Store) -> None:
-    """With a verdict and without, with labels and without, known already, and deleted meanwhile."""
+    """With a report and without, with labels and without, known already, and deleted meanwhile."""
     plain, failed, healthy, again, gone = (begin(store, name) for name in ("plain", "failed", "healthy", "again", "gone"))
     store.write(taking_in([flush(again, 4, rows=2)]))
     store.write(lambda connection: connection.execute(delete(t.attempts).where(t.attempts.c.id == gone.attempt_id)))
     flushes = [
         flush(plain, 5, rows=1),
-        flush(gone, 6, rows=1, verdict=Verdict(report(), True, 5.0)),
-        flush(failed, 7, rows=2, verdict=Verdict(report(nodes=("n7",)), True, 5.0)),
+        flush(gone, 6, rows=1, judged=JudgedReport(report(), True, 5.0)),
+        flush(failed, 7, rows=2, judged=JudgedReport(report(nodes=("n7",)), True, 5.0)),
         flush(again, 4, rows=2),
-        flush(healthy, 8, verdict=Verdict(report(outcome="healthy"), True, 5.0)),
+        flush(healthy, 8, judged=JudgedReport(report(outcome="healthy"), True, 5.0)),
     ]
     flushes[0].labels = {"user": "eve", "gpus": "16"}
     store.write(taking_in(flushes))
@@ -230,7 +227,7 @@ def test_one_transaction_takes_in_many_each_in_its_own_way(store: Store) -> None
 
 
 def judge(store: Store, opened: Any, lsn: int, made: Report, at: float = 5.0) -> Flush:
-    one = flush(opened, lsn, verdict=Verdict(made, True, at, 60.0))
+    one = flush(opened, lsn, judged=JudgedReport(made, True, at, 60.0))
     store.write(taking_in([one]))
     return one
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select, update
 
+from diagnose.backoff import Backoff
 from diagnose.knowledge.rules import RuleSet
 from diagnose.learning import worker_process
 from diagnose.learning.rule_store import RuleStore
@@ -20,7 +21,8 @@ from service.live.matchers import Matchers
 from service.settings import Settings
 from service.store import Store, tasks
 from service.store import tables as t
-from service.store.attempts import improve, open_attempt
+from service.store.attempts import open_attempt
+from service.store.diagnoses import improve
 from service.store.tasks import Wanted
 from service.telemetry import Telemetry
 from tests.service.store.test_store import begin, judge, report
@@ -161,8 +163,8 @@ class Desk:
 def desk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(host, "_LOOK_S", 0.05)
     monkeypatch.setattr(worker_process, "_TICK_S", 0.05)
-    monkeypatch.setattr(worker_process, "_FIRST_PAUSE_S", 0.02)
-    monkeypatch.setattr(worker_process, "_MOST_PAUSE_S", 0.05)
+    monkeypatch.setattr(worker_process, "_BACKOFF", Backoff(0.04, 0.05))
+    monkeypatch.setattr(worker_process, "_STEADY_S", 0.05)
     return Desk(store, tmp_path)
 
 

@@ -17,7 +17,7 @@ from service.acting.executors.command import Command
 from service.acting.executors.configuration import TYPES, choose, load, objections
 from service.acting.executors.executor import KINDS, Order, Outcome, Problem
 from service.acting.executors.http import Server
-from service.acting.executors.nodecheck import Finding, NodeCheck
+from service.acting.executors.nodecheck import NodeCheck, Tested
 from service.acting.executors.slurm import Slurm
 from service.net.guarded import networks
 from tests.conftest import ROOT, Run
@@ -297,7 +297,7 @@ def test_a_request_that_was_given_up_before_it_was_sent_is_never_sent(monkeypatc
         receiver.close()
 
 
-def check(script: str, nodes: tuple[str, ...] = ("n1", "n2", "n3"), timeout_s: float = 10.0) -> Finding:
+def check(script: str, nodes: tuple[str, ...] = ("n1", "n2", "n3"), timeout_s: float = 10.0) -> Tested:
     return asyncio.run(NodeCheck(["/bin/sh", "-c", script, "check", "{nodes}"], timeout_s).test(nodes))
 
 

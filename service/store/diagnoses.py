@@ -1,0 +1,163 @@
+"""Reports of attempts: stored with all that follows from them, and the next version of one that was asked about."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import zstandard
+from pydantic_core import to_json
+from sqlalchemy import Connection, Row, bindparam, select, update
+
+from diagnose.report import Report
+from service.store import notices
+from service.store import tables as t
+from service.store.flush import Flush, JudgedReport
+from service.store.groups import forget_occurrence, occur
+from service.store.tasks import answered, enter
+from service.store.upsert import update_many, upsert
+
+_MOST_NODES = 64
+_JUDGED = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt == bindparam("_number"))
+
+
+def store(connection: Connection, flushes: Sequence[Flush]) -> None:
+    """The reports of these flushes: what each says, its numbers, its failure group, what is told of it and asked about it."""
+    judged = [(flush, flush.judged) for flush in flushes if flush.judged is not None and not _known_already(connection, flush)]
+    if not judged:
+        return
+    flushes = [flush for flush, _ in judged]
+    j = t.jobs.c
+    rows = connection.execute(select(j.id, j.name, j.user, j.cluster).where(j.id.in_([flush.job_id for flush in flushes])))
+    jobs = {row.id: row for row in rows}
+    o = t.occurrences.c.attempt_id
+    entered = set(connection.execute(select(o).where(o.in_([flush.attempt_id for flush in flushes]))).scalars())
+    stood = notices.standing(connection, [flush.attempt_id for flush in flushes])
+    told = []
+    for flush, its in judged:
+        job = jobs[flush.job_id]
+        _group(connection, flush, its, job, known=flush.attempt_id in entered)
+        about = notices.About(job, flush.number, flush.group_id, its.final, flush.regressed, its.made_at)
+        news, flush.alarm = notices.news(stood.get(flush.attempt_id), its.report, about)
+        told += news
+    upsert(connection, t.diagnoses, [_row(flush, its) for flush, its in judged])
+    if series := [row for flush, its in judged for row in _series(flush, its)]:
+        upsert(connection, t.series, series)
+    update_many(connection, _JUDGED, [_outcome(flush, its) for flush, its in judged])
+    notices.enter(connection, told)
+    for flush, its in judged:
+        for wanted in its.tasks:
+            enter(connection, flush.attempt_id, wanted, time.time())
+
+
+def _group(connection: Connection, flush: Flush, judged: JudgedReport, job: Row[Any, Any, Any, Any], *, known: bool) -> None:
+    """Enter a failure in its group; one that is ``known`` and was none is taken out."""
+    diagnosis = judged.report.diagnosis
+    if judged.report.outcome == "failed" and diagnosis.group is not None:
+        flush.group_id, flush.regressed = occur(
+            connection,
+            attempt_id=flush.attempt_id,
+            job_id=flush.job_id,
+            user=job.user,
+            cluster=job.cluster,
+            diagnosis=diagnosis,
+            nodes=diagnosis.suspects.nodes[:_MOST_NODES],
+            at=judged.made_at,
+            gpu_seconds=judged.gpu_seconds,
+        )
+    elif known:
+        forget_occurrence(connection, flush.attempt_id, judged.made_at)
+
+
+def _series(flush: Flush, judged: JudgedReport) -> Iterator[dict[str, Any]]:
+    """The job's numbers; of an improved report they are there already."""
+    for name, metric in sorted(judged.report.metrics.items()) if not judged.improves else ():
+        yield {
+            "attempt_id": flush.attempt_id,
+            "name": name,
+            "count": metric.count,
+            "last": metric.last,
+            "at_step": metric.at_step,
+            "least": metric.min,
+            "most": metric.max,
+            "points": packed(to_json(metric.points, inf_nan_mode="null")),
+        }
+
+
+def _outcome(flush: Flush, judged: JudgedReport) -> dict[str, Any]:
+    """What the job itself is said to be."""
+    report, diagnosis = judged.report, judged.report.diagnosis
+    known = diagnosis.root_cause is not None or report.outcome == "failed" or notices.alarming(report)
+    return {
+        "_job": flush.job_id,
+        "_number": flush.number,
+        "outcome": report.outcome,
+        "category": diagnosis.category if known else None,
+        "reason": diagnosis.reason if known else None,
+        "group_id": flush.group_id,
+    }
+
+
+def _known_already(connection: Connection, flush: Flush) -> bool:
+    """Whether the rules say what they said before, and what came of asking about that is stored: then that stays."""
+    judged = flush.judged
+    if judged is None or not any(wanted.kind == "ask" for wanted in judged.tasks):
+        return False
+    known = answered(connection, flush.attempt_id)
+    return known is not None and known.result.get("rules") == gist(judged.report)
+
+
+def gist(report: Report) -> list[Any]:
+    """What a report says, short: two that agree on it tell the same."""
+    root = report.diagnosis.root_cause
+    place = [root.source, root.line] if root is not None else None
+    return [report.outcome, report.diagnosis.by, report.diagnosis.reason, place]
+
+
+def improve(connection: Connection, attempt_id: int, report: Report, made_at: float, now: float) -> tuple[Flush, bytes] | None:
+    """Store ``report`` as the next version of the diagnosis that was made at ``made_at``: (it, the version before).
+
+    None where there is another one by now.
+    """
+    d, o, a = t.diagnoses.c, t.occurrences.c, t.attempts.c
+    before = connection.execute(select(d.report, d.made_at).where(d.attempt_id == attempt_id)).first()
+    if before is None or before.made_at != made_at:
+        return None
+    attempt = connection.execute(select(a.job_id, a.number, a.last_seen).where(a.id == attempt_id)).one()
+    lost = connection.execute(select(o.gpu_seconds).where(o.attempt_id == attempt_id)).scalar() or 0.0
+    judged = JudgedReport(report, True, now, lost, improves=True)
+    figures = {"last_seen": attempt.last_seen}
+    flush = Flush(attempt.job_id, attempt_id, attempt.number, 0, b"", [], figures, [], judged=judged)
+    store(connection, [flush])
+    return flush, before.report
+
+
+def _row(flush: Flush, judged: JudgedReport) -> dict[str, Any]:
+    report, diagnosis = judged.report, judged.report.diagnosis
+    # The points of the job's numbers are in a table of their own.
+    metrics = {name: metric.model_copy(update={"points": []}) for name, metric in report.metrics.items()}
+    return {
+        "attempt_id": flush.attempt_id,
+        "made_at": judged.made_at,
+        "final": judged.final,
+        "outcome": report.outcome,
+        "category": diagnosis.category,
+        "reason": diagnosis.reason,
+        "confidence": diagnosis.confidence,
+        "by": diagnosis.by,
+        "rule": diagnosis.rule,
+        "summary": diagnosis.summary,
+        "group_id": flush.group_id,
+        "report": packed(report.model_copy(update={"metrics": metrics}).as_json().encode()),
+    }
+
+
+def packed(json_: bytes) -> bytes:
+    """Compressed: reports and points are written often and read seldom."""
+    return zstandard.ZstdCompressor(level=3).compress(json_)
+
+
+def unpacked(data: bytes) -> Any:
+    return json.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 28))

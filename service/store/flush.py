@@ -1,0 +1,80 @@
+"""What a running job has for the database: the values that one transaction takes in of one attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from diagnose.report import Report
+from service.store.tasks import Wanted
+
+
+class SourceState(NamedTuple):
+    """How far a source was taken in."""
+
+    number: int
+    name: str
+    rank: int | None
+    node: str | None
+    received: int
+    head: bytes
+    keys: bytes
+    last_seen: float
+
+
+class KeptRow(NamedTuple):
+    """A kept line on its way into the table."""
+
+    ord: int
+    source: int
+    line: int
+    text: str
+    raw: bytes | None
+    rule: str | None
+    cut: int
+    rank: int | None
+    node: str | None
+
+
+@dataclass(slots=True)
+class JudgedReport:
+    """A report of the log with what only the service knows of the attempt, to be stored."""
+
+    report: Report
+    final: bool
+    made_at: float
+    gpu_seconds: float = 0.0
+    tasks: tuple[Wanted, ...] = ()
+    """what it asks of the agent"""
+    improves: bool = False
+    """it is the agent's version of what is stored"""
+
+
+@dataclass(slots=True)
+class Flush:
+    """What one transaction takes in of one attempt."""
+
+    job_id: int
+    attempt_id: int
+    number: int
+    lsn: int
+    snapshot: bytes
+    rows: list[KeptRow]
+    figures: dict[str, Any]
+    """columns of the attempt: counts, live state, the end"""
+    sources: list[SourceState]
+    labels: dict[str, str] | None = None
+    judged: JudgedReport | None = None
+    anew: bool = False
+    """what was stored of this attempt could not be used"""
+    judged_lsn: int = -1
+    """what ``judged`` took into account"""
+    weight: int = 0
+    """about how many bytes of memory it takes"""
+    new_lines: int = 0
+    """that were read since the flush before"""
+    group_id: int | None = None
+    """set where it is stored; likewise the two below"""
+    regressed: bool = False
+    alarm: str | None = None
+    """raised, over"""
