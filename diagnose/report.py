@@ -214,12 +214,20 @@ class AgentFigures(_Part):
     model: str | None
     why: str
     """why it was asked"""
+    kind: str = "line"
+    """what the rules' answer rested on, by which the model's record is kept"""
     prompts: dict[str, str]
     """name -> version of what was asked"""
     samples: int
     """answers that were usable"""
     agreed: int
     """of those, how many say the same"""
+    said: str | None = None
+    """the model's likeliest answer, whether the report follows it or not"""
+    analysis: str | None = None
+    """in its words"""
+    needs: str | None = None
+    """what it says would show the cause"""
     lines_shown: int
     redacted: dict[str, int]
     """what was taken out of those lines before they were shown, by kind"""

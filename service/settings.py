@@ -161,7 +161,7 @@ class Settings(BaseModel):
     llm: str | None = Field(
         default=None, pattern=r"^https?://\S+$", examples=["an address like http://localhost:8000/v1"], repr=False
     )
-    """OpenAI-compatible endpoint, asked about failures that rules explain weakly; its key is read from DIAGNOSE_LLM_KEY"""
+    """OpenAI-compatible endpoint, asked about failures and doubtful successes; its key is read from DIAGNOSE_LLM_KEY"""
     model: str | None = Field(default=None, pattern=r"^\S+$", examples=["the name of a model"])
     """model to use at that endpoint; without it, the first that the endpoint lists"""
     agent_calls_per_job: int = Field(default=50, ge=1, le=_MOST)

@@ -1,6 +1,6 @@
-"""A failure that the rules are unsure of in; a cause with evidence, as a model sees it, out.
+"""A report and its evidence in; the same after a model was asked, as a second witness, out.
 
 Imported only where it is called: without this folder logs are still compressed and diagnosed.
 """
 
-__all__ = ["explain", "incidents"]
+__all__ = ["explain", "gate", "incidents", "witnesses"]

@@ -1,13 +1,14 @@
-"""An unexplained failure -> a cause with evidence: what rules do not explain is put to a model, and little of it is believed.
+"""A report -> the same, after a model was asked: two witnesses, and what they say together.
 
-The rules' report stands first. ``improve`` asks when it explains nothing, or only weakly (``weakness``), and gives back a
-report that is the rules' own, or the model's answer where that passed all of:
+The rules' report stands first. ``improve`` asks where ``gate`` says so, and gives back a report that both stand behind. What a
+model says counts only so far as it passed all of:
 
-1. **schema**: JSON with a reason of the taxonomy, nothing else;
-2. **grounding**: the root line is one of those that the model was shown; evidence that was not shown, and nodes, ranks and GPUs
-   that no shown line names, are dropped; the category follows from the reason;
-3. **vote**: more than half of the samples name the same reason at the same line (four fifths, to overrule a weak finding);
-4. **policy**: the action is the policy's for that reason, and a node is isolated only where the rules had said so themselves.
+1. **schema**: JSON with reasons of the taxonomy, nothing else;
+2. **grounding**: a hypothesis' root line is one of those that the model was shown; evidence that was not shown, and nodes,
+   ranks and GPUs that no shown line names, are dropped;
+3. **vote**: samples are counted, and what never came or does not hold counts for nothing;
+4. **belief**: ``witnesses`` weighs it against the rules' answer, by how often this model was right;
+5. **policy**: the action is the policy's for that reason, and a node is isolated only where the rules had said so themselves.
 
 Whatever the endpoint does, the rules' answer stands, and the report's notes say what was missing. See docs/agent.md.
 """
@@ -15,13 +16,16 @@ Whatever the endpoint does, the rules' answer stands, and the report's notes say
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diagnose.agent import gate
 from diagnose.agent.incidents import Incident, Incidents, Similar, Vectors
+from diagnose.agent.opinion import Believed, Opinion, Voices
 from diagnose.agent.retrieval import Material, choose, likely
+from diagnose.agent.window import window
+from diagnose.agent.witnesses import HEALTHY, UNKNOWN, Record, by_rules, together
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.explain import group_of
@@ -31,41 +35,23 @@ from diagnose.model import prompts
 from diagnose.model.answers import Answer, Ask
 from diagnose.model.model import Model
 from diagnose.redaction.text import redact
-from diagnose.report import Action, AgentFigures, Diagnosis, EvidenceLine, Report, Suspects
+from diagnose.report import Action, AgentFigures, Alternative, Diagnosis, EvidenceLine, Report, Suspects
 from diagnose.verification.rules import body_of
 
 SAMPLES = 5
-SHOWN_TOKENS, READ_TOKENS = 5000, 2500
+SHOWN_TOKENS, READ_TOKENS = 4000, 2500
 """for the lines that are shown at first, and for all that is read afterwards"""
 ROUNDS, READS, READ_LINES = 2, 4, 30
 """times that a model may ask for more, reads each time, lines a read"""
-_CANDIDATES, _INCIDENTS, _CITED = 24, 3, 12
-_MAJORITY, _OVERRULES = 0.5, 0.8
-"""the share of samples that must agree: more than the first where nothing explains a failure, the second to overrule"""
-_SURE = 0.75
-"""confidence of a unanimous answer: below every rule that knows a cause"""
-_RANKS = re.compile(r"(?i)\b(?:rank|task|proc(?:ess)?|worker)s?[ =:_#\[]{0,3}(\d{1,6})\b")
-
-
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """What the samples agreed on."""
-
-    reason: str
-    root: int | None
-    """number of the line in the material; None: the model does not know"""
-    votes: int
-    of: int
-    evidence: tuple[int, ...] = ()
-    nodes: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = ()
-    gpus: tuple[str, ...] = ()
-    summary: str = ""
-    mitigation: str | None = None
-
-    @property
-    def share(self) -> float:
-        return self.votes / self.of if self.of else 0.0
+_CANDIDATES, _INCIDENTS = 24, 3
+_ANSWER_TOKENS = 2048
+_LEAST_ALTERNATIVE, _ALTERNATIVES = 0.02, 5
+_MAJORITY = 0.5
+"""the share of samples that must name an answer, and more, before it is followed"""
+_AGREED = 0.6
+"""the share of samples whose words and lines are taken where they agree with the rules"""
+_WEAK = ("line", "echo", "generic", "quiet")
+"""kinds of evidence of the rules beside which a model's line and words are the better ones"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +67,7 @@ class Improved:
     line: tuple[str, int] | None = None
     """the opinion's root line: (source, line)"""
     replaced: bool = False
-
-
-def weakness(report: Report, evidence: Evidence) -> str | None:
-    """Why the rules' answer is worth a question, by the kind of its evidence; None where it is not."""
-    diagnosis = report.diagnosis
-    if report.outcome != "failed":
-        return None
-    if diagnosis.reason == "unknown" or diagnosis.by == "none":
-        return "nothing explains the failure"
-    if diagnosis.by == "detector":
-        return None
-    rule = next((rule for rule in evidence.rules if rule.name == diagnosis.rule), None)
-    if rule is None:
-        return "no rule knows the exception"
-    if rule.symptom:
-        return "only an echo of a fault elsewhere tells of it"
-    if rule.severity == "warning":
-        return "only a warning tells of it"
-    return None
+    """whether the reason is another now"""
 
 
 async def improve(
@@ -111,19 +79,22 @@ async def improve(
     samples: int = SAMPLES,
     whatever: bool = False,
     hosts: bool = False,
+    records: dict[str, Record] | None = None,
 ) -> Improved:
     """``report``, improved by a model where it can be. Never raises for what an endpoint does.
 
-    ``whatever``: ask also where the rules are sure, to measure with; their answer stands then. ``hosts``: host names and
-    addresses are redacted too; then the model cannot name nodes.
+    ``whatever``: ask also where there is no need, to measure with; the rules' answer stands then. ``hosts``: host names and
+    addresses are redacted too; then the model cannot name nodes. ``records``: how often models were right, by name; what this
+    case tells of the model is added.
     """
-    why = weakness(report, evidence)
+    kind = gate.kind_of(report, evidence.rules)
+    why = gate.why_ask(report, evidence.rules)
     if why is None and not whatever:
         return Improved(report)
     if not evidence.events:
         note = "A model was not asked: no line of the log was kept."
         return Improved(_noted(report, [note]), why=why)
-    case = _Case(report, model, samples, why)
+    case = _Case(report, model, samples, kind, why, records if records is not None else {})
     await case.prepare(evidence, incidents, hosts=hosts)
     opinion = await case.answer()
     if opinion is None:
@@ -133,21 +104,24 @@ async def improve(
         event = case.material.events[opinion.root]
         line = evidence.sources[event.source].name, event.line
     improved = case.improved(opinion)
-    return Improved(improved or case.unimproved(opinion), True, why, opinion, line, improved is not None)
+    return Improved(improved, True, why, opinion, line, improved.diagnosis.reason != report.diagnosis.reason)
 
 
 class _Case:
-    """One failure that is put to a model."""
+    """One job that a model is asked about."""
 
     material: Material
 
-    def __init__(self, report: Report, model: Model, samples: int, weakness: str | None) -> None:
-        self.report, self.model, self.samples = report, model, samples
-        self.sure = weakness is None
-        self.why = weakness or "asked to measure"
+    def __init__(
+        self, report: Report, model: Model, samples: int, kind: str, why: str | None, records: dict[str, Record]
+    ) -> None:
+        self.report, self.model, self.samples, self.kind, self.records = report, model, samples, kind, records
+        self.only_measured = why is None
+        self.why = why or "asked to measure"
         self.shown: set[int] = set()
         self.similar: list[Similar] = []
         self.notes: list[str] = []
+        self.doubts: list[str] = []
         self.versions: dict[str, str] = {}
         self.answers: list[Answer] = []
 
@@ -159,7 +133,9 @@ class _Case:
         if incidents is not None and (found := await self._incidents(scores, incidents)):
             self.similar = [one for _, one in found]
             scores = await asyncio.to_thread(likely, self.material, found)
-        self.shown = set(await asyncio.to_thread(choose, self.material, scores, SHOWN_TOKENS))
+        weighed = [self.report.diagnosis.root_cause, *(other.line for other in self.report.diagnosis.alternatives)]
+        roots = [number for line in weighed if (number := self._number_of(line)) is not None]
+        self.shown = set(await asyncio.to_thread(choose, self.material, scores, SHOWN_TOKENS, roots))
 
     async def _incidents(self, scores: Sequence[float], incidents: Incidents) -> list[tuple[int, Similar]]:
         """(line, the past incident that it resembles), looked up by words, and by meaning where the endpoint has embeddings."""
@@ -176,17 +152,16 @@ class _Case:
     def facts(self) -> list[str]:
         """What is known besides the lines, as the rules have it."""
         diagnosis, figures = self.report.diagnosis, self.report.compression
-        step = f"{diagnosis.step:.0f}" if diagnosis.step is not None else "none"
         facts = [
-            f"outcome: {self.report.outcome}, phase: {diagnosis.phase or 'unknown'}, last step: {step}",
+            f"outcome: {self.report.outcome}, {self._progress()}",
             f"log: {len(self.report.job.sources)} files, {figures.lines_in} lines, {figures.lines_kept} kept as not regular",
+            self._said_by_rules(),
         ]
-        root = diagnosis.root_cause
-        number = self._number_of(root)
-        at = f" at {self.material.id_of(number)}" if number is not None else ""
-        if not self.sure:
-            said = f"{diagnosis.reason}{at}, but " if root is not None and diagnosis.reason != "unknown" else ""
-            facts.append(f"rules: {said}{self.why}")
+        facts += [
+            f"the rules weighed as well: {other.reason}{self._at(other.line)} ({other.confidence:.0%})"
+            for other in diagnosis.alternatives[:3]
+        ]
+        facts += [f"doubt of the rules: {sentence}" for sentence in diagnosis.doubt[:3]]
         if self.report.job.attempt > 1:
             facts.append(f"this is attempt {self.report.job.attempt} within the log")
         facts += [f"went wrong and was overcome: {line.title or line.text}" for line in diagnosis.recovered[:4]]
@@ -194,6 +169,29 @@ class _Case:
         if loss is not None:
             facts.append(f"loss: last {loss.last}, least {loss.min}, {loss.not_finite} values not finite")
         return [redact(fact).text for fact in facts]
+
+    def _progress(self) -> str:
+        """How far the job came, by its diagnosis or by its numbers."""
+        diagnosis, metrics = self.report.diagnosis, self.report.metrics
+        steps = [diagnosis.step, *(found.at_step for found in metrics.values())]
+        if (counted := metrics.get("step")) is not None:
+            steps.append(counted.last)
+        known = [step for step in steps if step is not None]
+        phase = diagnosis.phase or ("training" if known else "unknown")
+        return f"phase: {phase}, last step: {max(known):.0f}" if known else f"phase: {phase}, last step: none seen"
+
+    def _said_by_rules(self) -> str:
+        diagnosis = self.report.diagnosis
+        sure = f" ({diagnosis.category}, {diagnosis.confidence:.0%} sure)"
+        if self.report.outcome == "healthy":
+            return f"the rules say that nothing failed ({diagnosis.confidence:.0%} sure): {self.why}"
+        if diagnosis.reason == UNKNOWN:
+            return f"the rules say that {self.why}{self._at(diagnosis.root_cause)}"
+        return f"the rules say {diagnosis.reason}{self._at(diagnosis.root_cause)}{sure}: {self.why}"
+
+    def _at(self, line: EvidenceLine | None) -> str:
+        number = self._number_of(line)
+        return f" at {self.material.id_of(number)}" if number is not None else ""
 
     def _number_of(self, line: EvidenceLine | None) -> int | None:
         if line is None:
@@ -207,19 +205,23 @@ class _Case:
     # --- what it says --------------------------------------------------------------------------------------------------------
 
     async def answer(self) -> Opinion | None:
-        """What the samples agree on; None where there is no answer to believe."""
+        """What the samples say; None where there is no answer to believe."""
         if not await self._read():
             return None
         answer = await self._ask("failure-cause", self.samples, 0.7, {"lines": self.material.rows(self.shown)})
         if not answer.values:
             return None
-        return self._voted(answer)
+        voices = Voices(self.material, self.shown)
+        opinion = voices.opinion(answer)
+        for note in voices.notes:
+            self._note(note)
+        return opinion
 
     async def _read(self) -> bool:
         """Let the model read more, for a few rounds. False: a recorded answer that decides what is asked next is missing."""
         room = READ_TOKENS
         for rounds in range(ROUNDS, 0, -1):
-            if len(self.shown) == len(self.material) or room <= 0:
+            if (len(self.shown) == len(self.material) and not self._more_in_the_file()) or room <= 0:
                 return True
             given = {
                 "lines": self.material.rows(self.shown),
@@ -232,7 +234,8 @@ class _Case:
                 return self.model.settings.replay is None
             before = len(self.shown)
             for read in answer.values[0]["reads"][:READS]:
-                for number in self._wanted(read)[:READ_LINES]:
+                wanted = await asyncio.to_thread(self._wanted, read)
+                for number in wanted[:READ_LINES]:
                     cost = self.material.tokens(number)
                     if number not in self.shown and cost <= room:
                         room -= cost
@@ -241,158 +244,230 @@ class _Case:
                 return True
         return True
 
+    def _more_in_the_file(self) -> bool:
+        """Whether lines were dropped that can still be read, and the rules do not know the cause."""
+        readable = any(source.path is not None for source in self.material.evidence.sources)
+        figures = self.report.compression
+        return readable and self.kind in _WEAK and figures.lines_in > figures.lines_kept
+
     def _wanted(self, read: Mapping[str, Any]) -> list[int]:
         """The lines that one read is about. What makes no sense reads nothing."""
-        if read["kind"] == "search" and read["words"]:
+        kind = read["kind"]
+        if kind == "search" and read["words"]:
             return self.material.search(read["words"], READ_LINES)
-        if read["kind"] == "around" and read["line"]:
+        if kind in ("around", "dropped") and read["line"]:
             number = self.material.number_of(read["line"])
-            if number in self.shown:
-                lines = self.material.around(number, READ_LINES // 2, READ_LINES // 2)
-                return sorted(lines, key=lambda other: abs(other - number))
-        if read["kind"] == "rank" and read["rank"] is not None:
+            if number is None or number not in self.shown:
+                return []
+            if kind == "dropped":
+                return self._dropped(number)
+            lines = self.material.around(number, READ_LINES // 2, READ_LINES // 2)
+            return sorted(lines, key=lambda other: abs(other - number))
+        if kind == "rank" and read["rank"] is not None:
             return self.material.of_rank(read["rank"], READ_LINES)
+        if kind == "file" and read["file"]:
+            return self.material.end_of(read["file"], READ_LINES)
         return []
+
+    def _dropped(self, number: int) -> list[int]:
+        """What the file itself says around a line."""
+        event = self.material.events[number]
+        source = self.material.evidence.sources[event.source]
+        first = event.line - 2 * READ_LINES // 3
+        numbers = self.material.add(event.source, window(source, first, event.line + READ_LINES // 3), first)
+        return sorted(numbers, key=lambda other: abs(self.material.events[other].line - event.line))
 
     async def _ask(self, name: str, samples: int, temperature: float, variables: dict[str, Any]) -> Answer:
         prompt = prompts.load(name)
         self.versions[name] = prompt.version
         facts = self.facts()
         messages = prompt.render(facts=facts, incidents=[_told(one.incident) for one in self.similar], **variables)
-        ask = Ask(name, prompt.version, messages, prompt.schema, samples, temperature)
+        ask = Ask(name, prompt.version, messages, prompt.schema, samples, temperature, max_tokens=_ANSWER_TOKENS)
         answer = await self.model.ask(ask, job=self.report.job.id)
         self.answers.append(answer)
         for problem in answer.problems:
             self._note(f"The model: {problem}.")
         return answer
 
-    def _voted(self, answer: Answer) -> Opinion | None:
-        """What most samples say. One that is not grounded, does not fit or never came counts, for nothing."""
-        groups: dict[tuple[str, str], list[tuple[int | None, Mapping[str, Any]]]] = {}
-        for value in answer.values:
-            root = self._root(value)
-            if value["reason"] != "unknown" and root is None:
-                cited = "no line" if value["root_line"] is None else "a line that it was not shown"
-                self._note(f"An answer of the model was dropped: it cites {cited} as the root cause.")
-                continue
-            root = None if value["reason"] == "unknown" else root
-            message = normal(self.material.events[root].body) if root is not None else ""
-            groups.setdefault((value["reason"], message), []).append((root, value))
-        if not groups:
-            return None
-        (reason, _), most = max(groups.items(), key=lambda group: len(group[1]))
-        roots = [root for root, _ in most if root is not None]
-        first = min(roots) if roots else None
-        nodes, ranks, gpus, summary, mitigation = self._grounded(next(value for root, value in most if root == first))
-        lines = dict.fromkeys(self._shown(line) for _, value in most for line in value["evidence_lines"])
-        evidence = tuple(number for number in lines if number is not None and number != first)
-        return Opinion(reason, first, len(most), answer.of, evidence[:_CITED], nodes, ranks, gpus, summary, mitigation)
-
-    def _root(self, value: Mapping[str, Any]) -> int | None:
-        return self._shown(value["root_line"]) if value["root_line"] is not None else None
-
-    def _shown(self, line: str) -> int | None:
-        """The line that an id cites, if the model was shown it."""
-        number = self.material.number_of(line)
-        return number if number in self.shown else None
-
-    def _grounded(self, value: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...], str, str | None]:
-        """Suspects that shown lines name, and the words for people."""
-        texts = "\n".join(self.material.texts[number] for number in self.shown)
-        evidence, events = self.material.evidence, self.material.events
-        ranks = {int(found) for found in _RANKS.findall(texts)}
-        ranks |= {rank for number in self.shown if (rank := evidence.rank_of(events[number])) is not None}
-        said = value["suspects"]
-        nodes = tuple(dict.fromkeys(node for node in said["nodes"] if _occurs(node, texts)))
-        gpus = tuple(dict.fromkeys(gpu for gpu in said["gpus"] if _occurs(gpu, texts)))
-        known = tuple(sorted({rank for rank in said["ranks"] if rank in ranks}))
-        if (dropped := len(said["nodes"]) + len(said["ranks"]) + len(said["gpus"]) - len(nodes) - len(gpus) - len(known)) > 0:
-            self._note(f"{dropped} suspects of the model were dropped: no line that it was shown names them.")
-        return nodes, known, gpus, _plain(value["summary"]), _plain(value["mitigation"]) or None
-
     # --- what is believed ----------------------------------------------------------------------------------------------------
 
-    def improved(self, opinion: Opinion) -> Report | None:
-        """The report with the model's answer in the place of the rules'; None where it may not stand there."""
+    def improved(self, opinion: Opinion) -> Report:
+        """The report that both witnesses stand behind."""
         before = self.report.diagnosis
-        if opinion.root is None:
-            self._note(f"A model was asked and does not know ({opinion.votes} of {opinion.of} samples).")
-            return None
-        if opinion.reason == before.reason:
-            self._note(f"A model was asked and agrees ({opinion.votes} of {opinion.of} samples).")
-            return None
-        explained = before.reason != "unknown"
-        enough = opinion.share >= _OVERRULES if explained else opinion.share > _MAJORITY
-        said = f"{opinion.reason} at {self._place(opinion.root)} ({opinion.votes} of {opinion.of} samples)"
-        if self.sure:
+        record = self.records.setdefault(self._model_name() or "", Record())
+        trust = record.trust(self.kind)
+        record.tested_by(self.report, self.kind, opinion.chances)
+        said = self._words(opinion)
+        if self.only_measured:
             self._note(f"A model was asked and says {said}; the rules' answer stands.")
-            return None
-        if not enough:
-            self._note(f"A model was asked; its samples do not agree enough to be followed: {said}.")
-            return None
-        if explained and not self._before_the_rules(opinion.root):
-            self._note(f"A model was asked and is not followed: {said}, which is after what the rules go by.")
-            return None
-        self._note(f"By a model, not by a rule: {opinion.votes} of {opinion.of} samples agree. Summary and help are its words.")
-        if explained:
-            self._note(f"The rules said {before.reason}, but {self.why}.")
-        return self._with(opinion)
+            return self._finished(self.report, opinion)
+        chances = together(by_rules(self.report), opinion.chances, trust)
+        known = [
+            reason for reason in chances if reason == before.reason or reason in opinion.believed or reason == opinion.reason
+        ]
+        answer = known[0]
+        if answer != before.reason and not (answer == opinion.reason and opinion.share <= _MAJORITY):
+            self._note(f"By a model and not by a rule: {said}. Summary and help are its words.")
+            self.doubts.append(self._objection())
+            return self._finished(self._replaced(opinion, answer, chances), opinion)
+        if opinion.reason == UNKNOWN:
+            lacks = f" It would need: {opinion.needs}" if opinion.needs else ""
+            self._note(f"A model was asked and does not know ({opinion.votes} of {opinion.of} samples).{lacks}")
+        elif opinion.reason == before.reason:
+            self._note(f"A model was asked and agrees ({opinion.votes} of {opinion.of} samples).")
+            return self._finished(self._agreed(opinion, chances), opinion)
+        else:
+            self.doubts.append(f"A model that was asked says {said}.")
+        return self._finished(self._stands(opinion, chances), opinion)
 
-    def _before_the_rules(self, root: int) -> bool:
-        """Whether the model's root line stands at the rules' one or before it: what comes later cannot be what it echoes."""
-        number = self._number_of(self.report.diagnosis.root_cause)
-        return number is None or root <= number
+    def _words(self, opinion: Opinion) -> str:
+        what = "that nothing failed" if opinion.reason == HEALTHY else opinion.reason
+        where = f" at {self._place(opinion.root)}" if opinion.root is not None else ""
+        return f"{what}{where} ({opinion.votes} of {opinion.of} samples)"
 
-    def _with(self, opinion: Opinion) -> Report:
+    def _objection(self) -> str:
         before = self.report.diagnosis
-        assert opinion.root is not None
-        root = self._line(opinion.root, "root_cause", opinion.root)
-        cited = [self._line(number, "context", opinion.root) for number in opinion.evidence]
-        known = {(line.source, line.line) for line in (root, *cited)}
-        rest = [self._again(line, opinion.root) for line in before.evidence if (line.source, line.line) not in known]
-        fault = Hypothesis(self.material.events[opinion.root], None, opinion.reason, 0, False, False)
-        category = shipped_taxonomy().category_of[opinion.reason]
-        diagnosis = before.model_copy(
-            update={
-                "category": category,
-                "reason": opinion.reason,
-                "confidence": round(_SURE * opinion.share, 2),
-                "by": "agent",
-                "rule": None,
-                "root_cause": root,
-                "evidence": [root, *cited, *rest],
-                "suspects": Suspects(nodes=list(opinion.nodes), ranks=list(opinion.ranks), gpus=list(opinion.gpus)),
-                "summary": opinion.summary,
-                "mitigation": opinion.mitigation,
-                "group": group_of(opinion.reason, fault),
-            }
-        )
-        action = _action(opinion, self.report.action)
-        report = self.report.model_copy(update={"outcome": "failed", "diagnosis": diagnosis, "action": action})
-        return self._finished(report, opinion)
+        if self.report.outcome == "healthy":
+            return f"The rules say that nothing failed, and {self.why}."
+        if before.reason == UNKNOWN:
+            return "The rules do not know the cause: a model names it."
+        return f"The rules say {before.reason} ({before.confidence:.0%} sure), but {self.why}."
 
-    def unimproved(self, opinion: Opinion | None = None) -> Report:
+    def _agreed(self, opinion: Opinion, chances: Mapping[str, float]) -> Report:
+        """Both say the same: the better line and the better words."""
+        before = self.report.diagnosis
+        changes: dict[str, Any] = {"confidence": self._confidence(before.reason, chances)}
+        believed = opinion.believed.get(before.reason)
+        root = None
+        if believed is not None and self.kind in _WEAK and opinion.share >= _AGREED:
+            changes["summary"] = believed.summary
+            changes["mitigation"] = before.mitigation or believed.mitigation
+            if not (before.suspects.nodes or before.suspects.ranks or before.suspects.gpus):
+                changes["suspects"] = _suspects(believed)
+            if believed.share >= _AGREED and not self._same_place(believed.root):
+                root = believed.root
+                self._note(f"The root line is the model's: the rules name {self._rules_place()}.")
+            self._note("The summary is the model's words.")
+        changes["alternatives"] = self._alternatives(before.reason, opinion, chances)
+        report = self._with(changes)
+        return self._at_root(report, root, believed.evidence if believed else ()) if root is not None else report
+
+    def _stands(self, opinion: Opinion, chances: Mapping[str, float]) -> Report:
+        """The rules' answer, less sure, with the model's beside it."""
+        before = self.report.diagnosis
+        sure = (
+            min(before.confidence, self._confidence(before.reason, chances)) if opinion.reason != UNKNOWN else before.confidence
+        )
+        return self._with({"confidence": sure, "alternatives": self._alternatives(before.reason, opinion, chances)})
+
+    def _confidence(self, reason: str, chances: Mapping[str, float]) -> float:
+        """The chance of both together. What would isolate a node is never surer by a model's word."""
+        if reason == UNKNOWN:
+            return 0.0
+        before, both = self.report.diagnosis.confidence, round(chances.get(reason, 0.0), 2)
+        agreed = reason == self.report.diagnosis.reason and both >= before
+        return before if agreed and self.report.action.nodes else both
+
+    def _replaced(self, opinion: Opinion, answer: str, chances: Mapping[str, float]) -> Report:
+        before = self.report.diagnosis
+        changes: dict[str, Any] = {
+            "reason": answer,
+            "confidence": self._confidence(answer, chances),
+            "by": "agent",
+            "rule": None,
+            "alternatives": self._alternatives(answer, opinion, chances),
+        }
+        if answer in (HEALTHY, UNKNOWN):
+            nothing = answer == HEALTHY
+            changes |= {
+                "category": "none" if nothing else UNKNOWN,
+                "root_cause": None,
+                "suspects": Suspects(),
+                "summary": opinion.analysis or "The model says that nothing failed.",
+                "mitigation": None,
+                "group": None,
+                "evidence": [self._demoted(line, None) for line in before.evidence],
+            }
+            action = Action(
+                why="A model says that nothing failed." if nothing else "A model says that no line shows the cause."
+            )
+            changes["action"] = action
+            return self._with(changes, outcome="healthy" if nothing else "failed")
+        believed = opinion.believed[answer]
+        fault = Hypothesis(self.material.events[believed.root], None, answer, 0, False, False)
+        changes |= {
+            "category": shipped_taxonomy().category_of[answer],
+            "suspects": _suspects(believed),
+            "summary": believed.summary,
+            "mitigation": believed.mitigation,
+            "group": group_of(answer, fault),
+            "action": _action(answer, believed, self.report.action),
+        }
+        return self._at_root(self._with(changes, outcome="failed"), believed.root, believed.evidence)
+
+    def _with(self, changes: Mapping[str, Any], *, outcome: str | None = None) -> Report:
+        rest = {name: value for name, value in changes.items() if name != "action"}
+        diagnosis = self.report.diagnosis.model_copy(update=rest)
+        update: dict[str, Any] = {"diagnosis": diagnosis, "outcome": outcome or self.report.outcome}
+        if "action" in changes:
+            update["action"] = changes["action"]
+        return self.report.model_copy(update=update)
+
+    def _at_root(self, report: Report, number: int, cited: Sequence[int]) -> Report:
+        """``report`` with another root line, and the old one in its new role."""
+        root = self._line(number, "root_cause", number)
+        others = [self._line(other, "context", number) for other in cited if other != number]
+        known = {(line.source, line.line) for line in (root, *others)}
+        rest = [self._demoted(line, number) for line in report.diagnosis.evidence if (line.source, line.line) not in known]
+        diagnosis = report.diagnosis.model_copy(update={"root_cause": root, "evidence": [root, *others, *rest]})
+        return report.model_copy(update={"diagnosis": diagnosis})
+
+    def _alternatives(self, answer: str, opinion: Opinion, chances: Mapping[str, float]) -> list[Alternative]:
+        """The other answers, the likeliest first, each with the line of who named it."""
+        before = self.report.diagnosis
+        lines: dict[str, EvidenceLine | None] = {HEALTHY: None}
+        lines |= {other.reason: other.line for other in before.alternatives}
+        lines |= {reason: self._line(one.root, "context", one.root) for reason, one in opinion.believed.items()}
+        lines[before.reason] = before.root_cause
+        category_of = {**shipped_taxonomy().category_of, HEALTHY: "none"}
+        others = [(reason, chance) for reason, chance in chances.items() if reason in lines and chance >= _LEAST_ALTERNATIVE]
+        return [
+            Alternative(category=category_of[reason], reason=reason, confidence=round(chance, 2), line=lines[reason])
+            for reason, chance in others
+            if reason not in (answer, UNKNOWN)
+        ][:_ALTERNATIVES]
+
+    def unimproved(self) -> Report:
         """The rules' report, with what came of the question."""
-        if opinion is None and not any(answer.values for answer in self.answers):
+        if not any(answer.values for answer in self.answers):
             self._note("A model was asked and gave no usable answer; the rules' answer stands.")
-        elif opinion is None:
+        else:
             self._note("A model was asked and gave no answer that its lines bear out; the rules' answer stands.")
-        return self._finished(self.report, opinion)
+        return self._finished(self.report, None)
 
     def _finished(self, report: Report, opinion: Opinion | None) -> Report:
         figures = AgentFigures(
-            model=next((answer.model for answer in reversed(self.answers) if answer.model), None),
+            model=self._model_name(),
+            kind=self.kind,
             why=self.why,
             prompts=self.versions,
             samples=opinion.of if opinion else 0,
             agreed=opinion.votes if opinion else 0,
+            said=opinion.reason if opinion else None,
+            analysis=opinion.analysis if opinion else None,
+            needs=opinion.needs if opinion else None,
             lines_shown=len(self.shown),
             redacted=dict(self.material.redacted(self.shown)),
             tokens_in=sum(answer.tokens_in for answer in self.answers),
             tokens_out=sum(answer.tokens_out for answer in self.answers),
             seconds=round(sum(answer.seconds for answer in self.answers), 3),
         )
-        return _noted(report.model_copy(update={"agent": figures}), self.notes)
+        doubt = [*self.doubts, *report.diagnosis.doubt]
+        told = report.model_copy(update={"agent": figures, "diagnosis": report.diagnosis.model_copy(update={"doubt": doubt})})
+        return _noted(told, self.notes)
+
+    def _model_name(self) -> str | None:
+        return next((answer.model for answer in reversed(self.answers) if answer.model), None)
 
     def _line(self, number: int, role: str, root: int) -> EvidenceLine:
         event, evidence = self.material.events[number], self.material.evidence
@@ -401,20 +476,32 @@ class _Case:
             source=evidence.sources[event.source].name,
             line=event.line,
             text=event.text,
-            role="root_cause" if role == "root_cause" else "consequence" if number > root else "context",
+            role="root_cause" if role == "root_cause" else "consequence" if self.material.after(number, root) else "context",
             rank=evidence.rank_of(event),
             node=evidence.node_of(event),
             time=event.time,
             rule=rule.name if rule else None,
         )
 
-    def _again(self, line: EvidenceLine, root: int) -> EvidenceLine:
+    def _demoted(self, line: EvidenceLine, root: int | None) -> EvidenceLine:
         """A line of the rules' evidence, in its new role."""
         if line.role != "root_cause":
             return line
         number = self._number_of(line)
-        later = number is not None and number > root
+        later = number is not None and root is not None and self.material.after(number, root)
         return line.model_copy(update={"role": "consequence" if later else "context"})
+
+    def _same_place(self, number: int) -> bool:
+        """Whether the rules name this line, or one of the same message."""
+        theirs = self._number_of(self.report.diagnosis.root_cause)
+        if theirs is None:
+            return False
+        one, other = self.material.events[theirs], self.material.events[number]
+        return one is other or normal(one.body) == normal(other.body)
+
+    def _rules_place(self) -> str:
+        root = self.report.diagnosis.root_cause
+        return f"{root.source}:{root.line}" if root is not None else "none"
 
     def _place(self, number: int) -> str:
         event: Event = self.material.events[number]
@@ -435,11 +522,15 @@ def _told(incident: Incident) -> str:
     return f"{incident.reason}: {incident.line} — {incident.summary}{advice}"
 
 
-def _action(opinion: Opinion, before: Action) -> Action:
+def _suspects(believed: Believed) -> Suspects:
+    return Suspects(nodes=list(believed.nodes), ranks=list(believed.ranks), gpus=list(believed.gpus))
+
+
+def _action(reason: str, believed: Believed, before: Action) -> Action:
     """The policy's action for the reason. A model's word isolates no node: only those that the rules would isolate stay."""
-    remedy = shipped_policy().actions[opinion.reason]
+    remedy = shipped_policy().actions[reason]
     isolates = remedy.kind == "isolate_and_restart"
-    nodes = [node for node in before.nodes if isolates and node in opinion.nodes]
+    nodes = [node for node in before.nodes if isolates and node in believed.nodes]
     why = f"{remedy.why} A model says so, not a rule."
     if isolates and not nodes:
         why += " Nothing is isolated on its word: run the node check before the restart."
@@ -449,13 +540,3 @@ def _action(opinion: Opinion, before: Action) -> Action:
 def _noted(report: Report, notes: Sequence[str]) -> Report:
     diagnosis: Diagnosis = report.diagnosis.model_copy(update={"notes": [*report.diagnosis.notes, *notes]})
     return report.model_copy(update={"diagnosis": diagnosis})
-
-
-def _occurs(name: str, texts: str) -> bool:
-    """Whether the name stands in the texts as a whole word."""
-    return len(name.strip()) > 0 and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", texts) is not None
-
-
-def _plain(text: str) -> str:
-    """A model's words on one line, without what a terminal acts upon."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

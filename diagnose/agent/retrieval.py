@@ -15,6 +15,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from diagnose.agent.incidents import Similar, fts_query
 from diagnose.diagnosis.evidence import Event, Evidence, normal
@@ -25,6 +26,8 @@ from diagnose.redaction.text import Redactor
 
 _LONGEST = 2000
 """characters of a line that are looked at; ``shown`` leaves out more"""
+_MOST_TELLING = 1200
+"""characters of a line that are shown where it sounds like a failure"""
 _CHARACTERS_A_TOKEN = 3.0
 """of logs, which are full of numbers and paths: fewer than in prose"""
 _PLACEHOLDER = re.compile(r"<(token|private_key|email|user|host)\d*>")
@@ -49,7 +52,7 @@ _FIRST, _AFTER_FIRST, _END, _STOPPED, _RARE, _LINKED, _KNOWN = 1.5, 1.0, 1.2, 0.
 _NEAR_FIRST, _NEAR_END, _STOPPED_LINES = 12, 12, 20
 _SAME_SHAPE = 2
 """lines of one shape, besides the first of it"""
-_NEIGHBOURS = 2
+_NEIGHBOURS, _BESIDE_ROOT = 2, 3
 _BEGINNING = 2
 _LAST_WORDS = 6
 _STOPPED_EARLIER_S = 1.0
@@ -65,9 +68,41 @@ class Material:
         self.plain, self.texts = _redacted(evidence, self.events, hosts=hosts)
         """what stands for each event: its text, redacted; and the same with source, rank and node before it"""
         self._index: sqlite3.Connection | None = None
+        self._redactor = Redactor(hosts=hosts)
+        self._places: dict[int, tuple[int, int]] = {}
+        """where a line stands that was read from the file afterwards: (the kept line before it, its line number)"""
+        self._kept = len(self.events)
 
     def __len__(self) -> int:
-        return len(self.events)
+        """How many lines were kept."""
+        return self._kept
+
+    def order(self, number: int) -> tuple[int, int]:
+        """Sorts lines by when they came."""
+        return self._places.get(number, (number, 0))
+
+    def after(self, number: int, other: int) -> bool:
+        """Whether a line came after another."""
+        return self.order(number) > self.order(other)
+
+    def add(self, source: int, lines: Sequence[tuple[int, str]], first: int) -> list[int]:
+        """Lines of a file from ``first`` on, kept or not: their numbers. Those before it only tell what is a secret."""
+        own = {event.line: number for number, event in enumerate(self.events) if event.source == source}
+        name = _names(self.evidence)[source]
+        found, before = [], -1
+        texts = self._redactor.lines([text[:_LONGEST] for _, text in lines])
+        for (line, text), told in zip(lines, texts, strict=True):
+            if line < first:
+                continue
+            if line not in own:
+                before = max((n for at, n in own.items() if at < line and n < self._kept), default=before)
+                own[line] = len(self.events)
+                self._places[own[line]] = (before, line)
+                self.events.append(Event(-1, source, line, text, -1, 0))
+                self.plain.append(told)
+                self.texts.append(f"{name}{line} (dropped): {told}")
+            found.append(own[line])
+        return found
 
     def id_of(self, number: int) -> str:
         return f"L{number + 1}"
@@ -77,13 +112,20 @@ class Material:
         number = int(line[1:]) - 1 if re.fullmatch(r"L[1-9][0-9]{0,5}", line) else -1
         return number if 0 <= number < len(self.events) else None
 
-    def rows(self, numbers: Iterable[int]) -> list[dict[str, str]]:
+    def rows(self, numbers: Iterable[int]) -> list[dict[str, Any]]:
         """The lines for a prompt, in the order of the log."""
-        return [{"id": self.id_of(number), "text": self.texts[number]} for number in sorted(set(numbers))]
+        placed = sorted(set(numbers), key=self.order)
+        return [{"id": self.id_of(n), "text": self.texts[n], "most": self._most(n)} for n in placed]
 
     def tokens(self, number: int) -> int:
         """About what a line costs."""
-        return int(len(shown(self.texts[number], MOST_CHARACTERS)) / _CHARACTERS_A_TOKEN) + 4
+        return int(len(shown(self.texts[number], self._most(number))) / _CHARACTERS_A_TOKEN) + 4
+
+    def _most(self, number: int) -> int:
+        """Characters of a line that are shown: what tells of a failure often says at its end what failed."""
+        event = self.events[number]
+        telling = event.rule >= 0 or _STRONG.search(event.body[:_LONGEST])
+        return _MOST_TELLING if telling else MOST_CHARACTERS
 
     def redacted(self, numbers: Iterable[int]) -> Counter[str]:
         """What was taken out of these lines, by kind."""
@@ -130,6 +172,12 @@ class Material:
         telling = [number for number in own if _STRONG.search(self.events[number].body) or self.events[number].rule >= 0]
         return sorted({*telling[: k // 2], *own[-(k - min(k // 2, len(telling))) :]})
 
+    def end_of(self, name: str, k: int) -> list[int]:
+        """The last lines of a file, named as the lines name it."""
+        wanted = name.strip().rstrip(":")
+        named = {number for number, one in enumerate(_names(self.evidence)) if wanted and one.rstrip(":").endswith(wanted)}
+        return [number for number, event in enumerate(self.events[: self._kept]) if event.source in named][-k:]
+
 
 def likely(material: Material, similar: Sequence[tuple[int, Similar]] = ()) -> list[float]:
     """How much each line looks like a cause. ``similar``: (line, the past incident that it resembles)."""
@@ -165,8 +213,11 @@ def likely(material: Material, similar: Sequence[tuple[int, Similar]] = ()) -> l
     return scores
 
 
-def choose(material: Material, scores: Sequence[float], budget: int) -> list[int]:
-    """The lines to show, in the order of the log: the likely ones with what stands beside them, for ``budget`` tokens."""
+def choose(material: Material, scores: Sequence[float], budget: int, roots: Sequence[int] = ()) -> list[int]:
+    """The lines to show, in the order of the log: the likely ones with what stands beside them, for ``budget`` tokens.
+
+    ``roots``: lines that must be among them, with their neighbours: those that the rules weighed.
+    """
     everything = range(len(material))
     if sum(material.tokens(number) for number in everything) <= budget:
         return list(everything)
@@ -190,6 +241,10 @@ def choose(material: Material, scores: Sequence[float], budget: int) -> list[int
     first: dict[str, int] = {}
     for number, event in enumerate(material.events):
         first.setdefault(_shape(event), number)
+    for number in roots:
+        numbers, at = beside[number]
+        for other in (number, *numbers[max(0, at - _BESIDE_ROOT) : at + _BESIDE_ROOT + 1]):
+            take(other)
     best = sorted(everything, key=lambda number: (-scores[number], number))
     for number in best:
         shape = _shape(material.events[number])

@@ -13,6 +13,7 @@ from diagnose.errors import DiagnoseError, needs
 
 if TYPE_CHECKING:
     from diagnose.agent.explain import Improved
+    from diagnose.agent.witnesses import Record
     from diagnose.diagnosis.evidence import Evidence
     from diagnose.model.model import Model
     from diagnose.model.settings import Settings
@@ -101,6 +102,7 @@ class Agent:
             raise DiagnoseError("no such file", where=str(path), remedy="diagnose rules learn --confirm makes one")
         self._incidents = SqliteIncidents(path) if path.exists() else None
         self._runner = asyncio.Runner()
+        self._records: dict[str, Record] = {}
 
     def __enter__(self) -> Agent:
         return self
@@ -115,13 +117,15 @@ class Agent:
         """``report``, improved where the model could."""
         from diagnose.agent.explain import improve
 
-        return self._runner.run(improve(report, evidence, self._model, self._incidents, whatever=whatever))
+        return self._runner.run(
+            improve(report, evidence, self._model, self._incidents, whatever=whatever, records=self._records)
+        )
 
     def waits(self, report: Report, evidence: Evidence) -> bool:
         """Whether a question will be asked, so that somebody waits for it."""
-        from diagnose.agent.explain import weakness
+        from diagnose.agent.gate import why_ask
 
-        return weakness(report, evidence) is not None
+        return why_ask(report, evidence.rules) is not None
 
 
 def say_asking(report: Report) -> None:

@@ -40,14 +40,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--ask",
         choices=tuple(_ASKED),
-        help="cases to ask about: those that the rules explain weakly (needed), all failures, or all; an answer about a "
-        "case that the rules explain well is counted, and does not replace theirs (default: needed)",
+        help="cases to ask about: every failure, and every job that is called healthy without proof although a line "
+        "sounds like a failure (needed), or all; for the others the answer is only counted (default: needed)",
     )
 
 
 _ASKED: dict[str, Callable[[Report], bool]] = {
     "needed": lambda report: False,
-    "failed": lambda report: report.outcome == "failed",
     "all": lambda report: True,
 }
 """--ask -> whether the model is asked although the rules are sure"""

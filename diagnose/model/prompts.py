@@ -277,8 +277,8 @@ def fenced(
 ) -> str:
     """``lines`` as data: numbered ``L1``, ``L2``, … between two borders that do not occur in them.
 
-    A line is a text, or a mapping with ``text`` and an ``id`` of the caller's. What looks like a line end inside a line
-    is shown as an escape, so one line stays one line.
+    A line is a text, or a mapping with ``text`` and an ``id`` of the caller's, and with ``most`` where more of it is to be
+    shown. What looks like a line end inside a line is shown as an escape, so one line stays one line.
     """
     if not _PREFIX.match(prefix):
         raise ValueError(f"{prefix!r} cannot begin an id")
@@ -288,11 +288,12 @@ def fenced(
     for number, line in enumerate(lines, first):
         name: Any = f"{prefix}{number}"
         text: Any = line
+        room = most
         if isinstance(line, Mapping):
-            name, text = line.get("id"), line.get("text")
+            name, text, room = line.get("id"), line.get("text"), line.get("most", most)
         if not isinstance(text, str) or not isinstance(name, str) or not _ID.match(name):
             raise ValueError("a line is a text, or has an id like L17 and a text")
-        rows.append(f"{name}| {shown(text, most)}")
+        rows.append(f"{name}| {shown(text, room)}")
     body = "\n".join(rows)
     border = _border(body)
     return _Fence("\n".join([f"<<<DATA {border}", *rows, f"{border} DATA>>>"]))
@@ -315,7 +316,7 @@ def shown(text: str, most: int = MOST_CHARACTERS) -> str:
         if len(whole) <= most:
             return whole
     # Escapes are longer than what they stand for, so the cut is made between shown characters.
-    head_room, tail_room = most * 2 // 3, most // 4
+    head_room, tail_room = most // 2, most * 5 // 12
     head = _taken(_units(text[:most]), head_room)
     tail = _taken(_units(text[max(len(head), len(text) - most) :])[::-1], tail_room)[::-1]
     left_out = len(text) - len(head) - len(tail)

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diagnose.diagnosis.evidence import Evidence
 from diagnose.errors import installed, needs
 from diagnose.knowledge.rules import Rule
 from diagnose.matching.scan import Scan
@@ -141,11 +140,11 @@ class Learning:
             return ()
         found = []
         report = judged.report
-        if self.asks and report.outcome == "failed":
-            from diagnose.agent.explain import weakness  # brings the prompts with it: not without a model
+        if self.asks:
+            from diagnose.agent import gate  # may be removed, with the model
 
-            if weakness(report, Evidence([], rules, [])) is not None:
-                found.append(Wanted("ask", {"made_at": judged.made_at}))
+            if gate.why_ask(report, rules) is not None:
+                found.append(Wanted("ask", {"made_at": judged.made_at}, worth=gate.worth(report, judged.gpu_seconds)))
         dropped = {rule: lines for rule, lines in figures["hits"].items() if lines > 0 and self._matchers.learned(rule)}
         if dropped or self._matchers.watched:
             well = report.outcome == "healthy" and figures["ended_by"] in ("exit", "log")

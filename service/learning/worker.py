@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.agent.explain import improve
+from diagnose.agent.witnesses import Record
 from diagnose.errors import DiagnoseError, said_first
 from diagnose.knowledge.rules import Family, Rule, load
 from diagnose.learning.learned_rule import Counts, LearnedRule, State
@@ -25,7 +26,7 @@ from diagnose.learning.wire import emit
 from diagnose.learning.worker import Worker, process
 from diagnose.learning.write_failures import confirm, watch
 from diagnose.report import EvidenceLine, Report
-from service.store import Store, Within, away, kept_lines, tasks
+from service.store import Store, Within, away, kept_lines, tasks, witnesses
 from service.store import tables as t
 from service.store.diagnoses import gist, unpacked
 from service.store.incidents import StoreIncidents
@@ -61,6 +62,7 @@ class ServiceWorker(Worker):
         super().__init__(about, RuleStore(self.database), roots=self.incidents.roots)
         self._shipped = load()
         self._confirming = asyncio.Lock()
+        self._records = self.database.read(witnesses.records)
 
     async def do(self, task: dict[str, Any]) -> None:
         emit(begun=task["id"])  # so that it is known which tasks were in hand, should one of them end this process
@@ -89,11 +91,22 @@ class ServiceWorker(Worker):
         evidence = await asyncio.to_thread(
             self.database.read, lambda connection: kept_lines.evidence(connection, task["attempt_id"], rules)
         )
-        found = await improve(report, evidence, self.model, self.incidents)
+        found = await improve(report, evidence, self.model, self.incidents, records=self._records)
+        await asyncio.to_thread(self._keep_records)
         result = {"asked": found.asked, "replaced": found.replaced, "why": found.why, "rules": gist(report)}
         if found.report is report:
             return {"result": result}
         return {"result": result, "report": found.report.as_dict(), "made_at": made_at}
+
+    def _keep_records(self) -> None:
+        self.database.write(lambda connection: witnesses.keep(connection, self._records))
+
+    def _was_right(self, report: Report, reason: str) -> None:
+        """Somebody knows the reason: that tells whether the model was right."""
+        asked = report.agent
+        if asked is not None and asked.said is not None:
+            self._records.setdefault(asked.model or "", Record()).note(asked.kind, right=asked.said == reason)
+            self._keep_records()
 
     async def _confirm(self, task: dict[str, Any]) -> dict[str, Any]:
         """A diagnosis is confirmed, or corrected: remember it, and write a rule for it."""
@@ -104,6 +117,7 @@ class ServiceWorker(Worker):
         if detail["by"] == "action" and report.diagnosis.reason != detail.get("reason", report.diagnosis.reason):
             return {"result": {"why": "there is another diagnosis by now"}}
         now = time.time()
+        await asyncio.to_thread(self._was_right, report, detail.get("reason") or report.diagnosis.reason)
         if detail.get("reason") == "healthy":
             lines = await asyncio.to_thread(
                 self.database.read, lambda connection: kept_lines.bodies(connection, attempt, _MOST_BODIES)

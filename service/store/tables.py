@@ -343,6 +343,7 @@ tasks = Table(  # what the agent is to do: written with what asks for it, so tha
     Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), nullable=False),
     Column("ref", Text, nullable=False, default=""),  # what asked for it: correction/7, action/9
     Column("detail", JSON, nullable=False),
+    Column("worth", Double, nullable=False, default=0.0),  # ask: the chance to be wrong times what the job cost
     Column("state", Text, nullable=False),  # waiting, running, done, failed
     Column("tries", Integer, nullable=False, default=0),
     Column("created", Double, nullable=False),
@@ -353,6 +354,15 @@ tasks = Table(  # what the agent is to do: written with what asks for it, so tha
     Index(None, "state", "id"),
     Index(None, "attempt_id"),
     Index(None, "ref"),
+)
+
+witnesses = Table(  # how often a model was right, by what the rules' answer rested on
+    "witnesses",
+    metadata,
+    Column("model", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("right", Double, nullable=False),
+    Column("wrong", Double, nullable=False),
 )
 
 incidents = Table(  # failures whose cause is known: what diagnose.agent.incidents asks of a store

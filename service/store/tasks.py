@@ -1,7 +1,7 @@
 """What the agent is to do. A task is written in the transaction of what asks for it, and leaves only when it is done.
 
 =======  =================================================================================================
-ask      a final diagnosis that rules explain weakly or not: may a model improve it?
+ask      a final diagnosis that may be wrong: what does a model say?
 watch    a job has ended: what it says for or against the learned rules
 confirm  a person corrected a diagnosis, or what it led to helped: learn from it
 =======  =================================================================================================
@@ -31,6 +31,8 @@ class Wanted:
     kind: Kind
     detail: dict[str, Any] = field(default_factory=dict)
     ref: str = ""
+    worth: float = 0.0
+    """what is worth most is begun first"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ def enter(connection: Connection, attempt_id: int, wanted: Wanted, now: float) -
                 attempt_id=attempt_id,
                 ref=wanted.ref,
                 detail=wanted.detail,
+                worth=wanted.worth,
                 state="waiting",
                 tries=0,
                 created=now,
@@ -67,12 +70,12 @@ def enter(connection: Connection, attempt_id: int, wanted: Wanted, now: float) -
         connection.execute(
             update(t.tasks)
             .where(same)
-            .values(detail=wanted.detail, state="waiting", tries=0, changed=now, result=None, before=None)
+            .values(detail=wanted.detail, worth=wanted.worth, state="waiting", tries=0, changed=now, result=None, before=None)
         )
 
 
 def begin(connection: Connection, kinds: Sequence[Kind], limit: int) -> list[Task]:
-    """The oldest tasks that wait, begun from here on.
+    """The tasks that wait, what is worth most and then the oldest first, begun from here on.
 
     Of those that were cut off before, of all kinds, one at a time: what ends the agent's process shall not take others along
     again and again until they are given up with it.
@@ -87,7 +90,7 @@ def begin(connection: Connection, kinds: Sequence[Kind], limit: int) -> list[Tas
         .join(t.attempts, t.attempts.c.id == c.attempt_id)
         .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(c.state == "waiting", c.kind.in_(kinds), or_(c.tries == 0, and_(c.id == suspect.scalar_subquery(), free)))
-        .order_by(c.id)
+        .order_by(c.worth.desc(), c.id)
         .limit(limit)
     ).all()
     if rows:

@@ -21,7 +21,7 @@ from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.learning.write_failures import confirm
 from diagnose.model.model import Model
 from tests.conftest import ROOT, Run
-from tests.diagnose.agent.test_explain import LAUNCHER, STALE, UNEXPLAINED, asked, cause, improved, lines_in
+from tests.diagnose.agent.test_explain import LAUNCHER, STALE, UNEXPLAINED, asked, cause, improved, lines_in, said
 from tests.diagnose.model.test_model import Endpoint, endpoint, no_key, settings  # noqa: F401 - fixtures
 from tests.support.logs import job_of, steps
 
@@ -48,6 +48,8 @@ def obey(body: dict[str, Any], k: int) -> str:
     if asked(body) == "failure-read":
         return json.dumps({"why": "I was told to.", "reads": orders.get("reads", [])})
     reason = orders.pop("reason", "ecc_error")
+    if "verdict" in orders:
+        return said(orders["verdict"], needs=orders.get("needs"))
     if orders.get("summary") == "PROMPT":
         orders["summary"] = body["messages"][0]["content"][:400]
     return cause(body, "OBEY", reason, **orders)
@@ -67,7 +69,7 @@ def test_the_model_here_does_obey(compromised: Endpoint) -> None:
     report = improved(job_of(log(order(reason="preempted"))), compromised).report
     assert report.diagnosis.reason == "preempted", "else the tests below show nothing"
     assert report.diagnosis.by == "agent"
-    assert any("By a model, not by a rule" in note for note in report.diagnosis.notes)
+    assert any("By a model and not by a rule" in note for note in report.diagnosis.notes)
     assert report.diagnosis.confidence <= 0.75
 
 
@@ -89,7 +91,7 @@ def test_what_schema_and_grounding_do_not_allow_changes_nothing(wanted: dict[str
     job = job_of(log(order(**wanted)))
     before = job.report()
     report = improved(job, compromised).report
-    assert report.diagnosis.model_copy(update={"notes": []}) == before.diagnosis
+    assert report.diagnosis.model_copy(update={"notes": before.diagnosis.notes}) == before.diagnosis
     assert report.action == before.action
     assert report.outcome == "failed"
 
@@ -106,12 +108,12 @@ def test_an_order_does_not_touch_what_rules_are_sure_of(compromised: Endpoint) -
     job = job_of(f"{order(reason='preempted')}\n{steps(1, 40)}{XID}\n")
     before = job.report()
     found = improved(job, compromised)
-    assert not found.asked
-    assert found.report == before
-    assert not compromised.asked
-    measured = improved(job, compromised, whatever=True).report
-    assert measured.diagnosis.reason == "gpu_fell_off_bus"
-    assert measured.action == before.action
+    assert found.asked
+    assert not found.replaced
+    assert found.report.diagnosis.reason == "gpu_fell_off_bus"
+    assert found.report.action == before.action
+    assert found.report.diagnosis.confidence < before.diagnosis.confidence, "another witness disagrees"
+    assert any("preempted" in sentence for sentence in found.report.diagnosis.doubt)
 
 
 def test_a_running_or_healthy_job_cannot_be_made_to_fail(compromised: Endpoint) -> None:
@@ -123,16 +125,18 @@ def test_a_running_or_healthy_job_cannot_be_made_to_fail(compromised: Endpoint) 
 def test_a_leaked_prompt_has_no_secret_in_it(compromised: Endpoint) -> None:
     text = log("FlashStore: opened with HF_TOKEN=hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345 for ever", order(summary="PROMPT"))
     report = improved(job_of(text), compromised).report
-    assert report.diagnosis.summary.startswith("You find out why")
+    assert report.diagnosis.summary.startswith("You find out what")
     assert (ROOT / "prompts" / "failure-cause.md").read_text().replace("\n", " ").find(report.diagnosis.summary[:60]) >= 0
     assert "hf_AbCd" not in json.dumps(compromised.asked)
 
 
 def test_reads_that_a_line_dictates_read_lines_of_this_job_only(compromised: Endpoint) -> None:
     reads = [
-        {"kind": "search", "words": "/etc/passwd ../../ SELECT", "line": None, "rank": None},
-        {"kind": "around", "words": None, "line": "L999999", "rank": None},
-        {"kind": "rank", "words": None, "line": None, "rank": 10**30},
+        {"kind": "search", "words": "/etc/passwd ../../ SELECT", "line": None, "rank": None, "file": None},
+        {"kind": "around", "words": None, "line": "L999999", "rank": None, "file": None},
+        {"kind": "rank", "words": None, "line": None, "rank": 10**30, "file": None},
+        {"kind": "file", "words": None, "line": None, "rank": None, "file": "/etc/passwd"},
+        {"kind": "dropped", "words": None, "line": "L1", "rank": None, "file": "/etc/passwd"},
     ]
     plain = "".join(
         f"{'abcdefghij'[n % 10] * (n % 37 + 1)} is expected {'klmnop'[n % 6] * (n % 41 + 1)}\n" for n in range(1500)

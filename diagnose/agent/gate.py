@@ -1,0 +1,56 @@
+"""A report -> whether a model is asked about it, why, and how much the question is worth.
+
+Every failure is asked about: a question costs a thousandth of what a wrong answer does. So is a job that is called healthy
+without proof where something sounds like a failure. A budget that does not reach for all is spent where ``worth`` is highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnose.diagnosis.candidates import is_generic
+from diagnose.diagnosis.doubt import NO_END
+from diagnose.knowledge.rules import Rule
+from diagnose.report import Report
+
+_WHY: dict[str, str] = {
+    "line": "nothing explains the failure",
+    "echo": "only an echo of a fault elsewhere tells of it",
+    "generic": "only an exception or a general rule tells of it",
+    "detector": "only the numbers of the job tell of it",
+    "specific": "every failure gets a second opinion",
+}
+
+
+def kind_of(report: Report, rules: Sequence[Rule]) -> str:
+    """What the rules' answer rests on: one of ``calibration.KINDS``."""
+    diagnosis = report.diagnosis
+    if report.outcome == "healthy":
+        return "quiet" if NO_END in diagnosis.doubt else "well"
+    if diagnosis.reason == "unknown" or diagnosis.by == "none":
+        return "line"
+    if diagnosis.by == "detector":
+        return "detector"
+    rule = next((rule for rule in rules if rule.name == diagnosis.rule), None)
+    if rule is None:
+        return "generic"
+    if rule.severity == "warning":
+        return "line"
+    if rule.symptom:
+        return "echo"
+    return "generic" if is_generic(rule) else "specific"
+
+
+def why_ask(report: Report, rules: Sequence[Rule]) -> str | None:
+    """Why a model is asked about the report, in half a sentence; None where it is not."""
+    if report.outcome == "failed":
+        return _WHY[kind_of(report, rules)]
+    heard = any(other.category != "none" for other in report.diagnosis.alternatives)
+    if report.outcome == "healthy" and heard and kind_of(report, rules) == "quiet":
+        return "nothing says that the job ended well, and a line sounds like a failure"
+    return None
+
+
+def worth(report: Report, cost: float) -> float:
+    """How much a question is worth: the chance that the answer is wrong, times what the job cost (in any unit)."""
+    return (1.0 - report.diagnosis.confidence) * max(1.0, cost)

@@ -1,0 +1,102 @@
+"""Two witnesses, the rules and a model -> one answer, with what is left for the others.
+
+Each witness gives every answer a probability. The rules' are calibrated. A model's are what its samples say, tempered by
+its ``Record``: how often it agreed where the rules were sure, or where a person or a later run told what was right. The
+two are multiplied, answer by answer, as for witnesses who have not talked to each other. So agreement raises confidence,
+disagreement gives the likelier answer with a lower one, and a model that has often been wrong, or whose samples differ,
+moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+from diagnose.report import Report
+
+HEALTHY: Final = "healthy"
+UNKNOWN: Final = "unknown"
+
+_PRIOR_RIGHT, _PRIOR_WRONG = 4.0, 1.0
+"""what is thought of a model that nobody has seen yet: right four times of five, as if from five cases"""
+_POOLED = 6.0
+"""how many cases the record over all kinds weighs within one kind"""
+_SURE = 0.95
+"""an answer of the rules that is this sure is a test of the model"""
+_LEAST = 0.002
+"""what every reason of a failed job gets from the rules, for they may not know it"""
+_STAYS_UNKNOWN = 0.5
+"""of the rules' "unknown": the share that stays, for the log may not show the cause at all"""
+_FURTHEST = 0.98
+"""no answer that a model takes part in is surer"""
+
+
+@dataclass(slots=True)
+class Record:
+    """How often a model was right, by the kind of evidence that the rules' answer rested on."""
+
+    seen: dict[str, list[float]] = field(default_factory=dict)
+    """kind -> [right, wrong]"""
+
+    def trust(self, kind: str) -> float:
+        """The chance that the model is right about a case of this kind."""
+        right, wrong = (sum(counts[i] for counts in self.seen.values()) for i in (0, 1))
+        pooled = (_PRIOR_RIGHT + right) / (_PRIOR_RIGHT + _PRIOR_WRONG + right + wrong)
+        own = self.seen.get(kind, [0.0, 0.0])
+        return (_POOLED * pooled + own[0]) / (_POOLED + own[0] + own[1])
+
+    def note(self, kind: str, *, right: bool, weight: float = 1.0) -> None:
+        """One more case whose answer is known."""
+        self.seen.setdefault(kind, [0.0, 0.0])[0 if right else 1] += weight
+
+    def tested_by(self, report: Report, kind: str, said: Mapping[str, float]) -> None:
+        """Where the rules are sure, their answer tells whether the model is right. (``said``: what the model says.)"""
+        diagnosis = report.diagnosis
+        if diagnosis.confidence >= _SURE and kind in ("specific", "well"):
+            best = max(said, key=lambda reason: said[reason], default=UNKNOWN)
+            self.note(kind, right=best == diagnosis.reason, weight=diagnosis.confidence)
+
+    def as_dict(self) -> dict[str, list[float]]:
+        return {kind: [round(count, 3) for count in counts] for kind, counts in self.seen.items()}
+
+    @staticmethod
+    def of(data: Mapping[str, Sequence[Any]]) -> Record:
+        return Record({str(kind): [float(counts[0]), float(counts[1])] for kind, counts in data.items()})
+
+
+def by_rules(report: Report) -> dict[str, float]:
+    """answer -> its probability by the rules alone."""
+    diagnosis = report.diagnosis
+    said = {diagnosis.reason: diagnosis.confidence}
+    for other in diagnosis.alternatives:
+        said[other.reason] = said.get(other.reason, 0.0) + other.confidence
+    left = max(0.0, 1.0 - sum(said.values()))
+    if diagnosis.reason == UNKNOWN:
+        said[UNKNOWN] += left  # that nothing explains it has no confidence, but it is the answer
+        left = 0.0
+    if (unknown := said.get(UNKNOWN, 0.0)) > 0.0:
+        said[UNKNOWN] = unknown * _STAYS_UNKNOWN
+        left += unknown * (1.0 - _STAYS_UNKNOWN)
+    reasons = [reason for reason in shipped_taxonomy().category_of if reason not in (HEALTHY, UNKNOWN)]
+    for reason in reasons:
+        said[reason] = max(_LEAST, said.get(reason, 0.0) + left / len(reasons))
+    return _whole(said)
+
+
+def together(rules: Mapping[str, float], model: Mapping[str, float], trust: float) -> dict[str, float]:
+    """answer -> its probability when both have spoken, the likeliest first.
+
+    ``model`` may sum to less than one: samples that never came, or doubt. What the rules exclude, as "healthy" of a job
+    that the scheduler says failed, stays excluded.
+    """
+    even = (1.0 - trust * min(1.0, sum(model.values()))) / len(rules)
+    product = {answer: chance * (trust * model.get(answer, 0.0) + even) for answer, chance in rules.items()}
+    found = _whole(product)
+    return dict(sorted(((answer, min(_FURTHEST, chance)) for answer, chance in found.items()), key=lambda one: -one[1]))
+
+
+def _whole(chances: Mapping[str, float]) -> dict[str, float]:
+    total = sum(chances.values()) or 1.0
+    return {answer: chance / total for answer, chance in chances.items()}
