@@ -601,12 +601,23 @@ class Weighing:
         if not self.taxonomy.has(one.reason, "stop") or one.symptom:
             return
         for other in told:
-            if other is one or self.taxonomy.has(other.reason, "stop") or not self.before(other, one):
+            if other is one or self.taxonomy.has(other.reason, "stop"):
+                continue
+            if not self.before(other, one) and not self._no_stop_makes(other, one):
                 continue
             if other.symptom and other.reason == "connection_error":
                 continue
             relate("by_failure", one, other)
             return
+
+    def _no_stop_makes(self, one: Hypothesis, stop: Hypothesis) -> bool:
+        """Whether an exception that stands after a signal which a program passes on is a mistake in the program's own code.
+
+        A scheduler's word stands: what the processes say after it comes of it.
+        """
+        passed_on = stop.rule is not None and not stop.fatal
+        mistake = one.traceback is not None and one.category == "script" and not self.taxonomy.has(one.reason, "of_a_stop")
+        return passed_on and mistake and one.event.source == stop.event.source and "raised" in one.signals
 
     def _by_specific(self, one: Hypothesis, told: list[Hypothesis]) -> None:
         """The exception that wraps a message, or that has none: what the lines behind it say more exactly is the cause."""

@@ -260,7 +260,7 @@ def test_it_may_not_be_reached_by_others_without_a_valid_token(database: Store, 
         create(database, expires=hands.clock.now() if state == "expired" else None)
     if state == "revoked":
         database.write(lambda connection: tokens.revoke(connection, "kim"))
-    with pytest.raises(DiagnoseError, match="there is no token") as refused:
+    with pytest.raises(DiagnoseError, match="it has no token yet") as refused:
         check_exposure(database, Settings(host=OTHERS), hands.clock)
     assert (refused.value.where, "tokens create" in str(refused.value.remedy)) == (f"--host {OTHERS}", True)
 

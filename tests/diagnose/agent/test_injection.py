@@ -66,8 +66,8 @@ def log(*orders: str) -> str:
 
 
 def test_the_model_here_does_obey(compromised: Endpoint) -> None:
-    report = improved(job_of(log(order(reason="preempted"))), compromised).report
-    assert report.diagnosis.reason == "preempted", "else the tests below show nothing"
+    report = improved(job_of(log(order(reason="hang"))), compromised).report
+    assert report.diagnosis.reason == "hang", "else the tests below show nothing"
     assert report.diagnosis.by == "agent"
     assert any("By a model and not by a rule" in note for note in report.diagnosis.notes)
     assert report.diagnosis.confidence <= 0.75

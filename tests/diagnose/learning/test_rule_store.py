@@ -43,7 +43,7 @@ def version(base: sqlite3.Connection) -> int:
 
 @pytest.mark.parametrize(
     ("statement", "what"),
-    [("create table rules (id text)", "something else"), ("pragma user_version = 99", "later version")],
+    [("create table rules (id text)", "not a file of learned rules"), ("pragma user_version = 99", "later version")],
 )
 def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path, statement: str, what: str) -> None:
     with sqlite3.connect(tmp_path / "other.db") as base:

@@ -182,7 +182,7 @@ def test_what_no_node_can_do_is_an_error_and_no_verdict(diagnose: Run) -> None:
             ["--nodes", "a,b", "--launcher", "command", "--command", "no-such-launcher {node} {probe}"],
             "no-such-launcher: the launcher cannot",
         ),
-        (["--nodes", "a", "--launcher", "ssh"], "1 node cannot be tested"),
+        (["--nodes", "a", "--launcher", "ssh"], "1 node is too few"),
         (["--nodes", "a,a", "--launcher", "ssh"], "a: the node is named twice"),
         (["--nodes=-oProxyCommand=x,b", "--launcher", "ssh"], "is not the name of a node"),
         (["--hostfile", "nowhere"], "nowhere: cannot be read"),

@@ -120,7 +120,7 @@ def test_a_pattern_finds_its_files_only(tmp_path: Path) -> None:
 
 
 def test_a_symbol_that_slurm_does_not_know() -> None:
-    with pytest.raises(DiagnoseError, match="knows no %q"):
+    with pytest.raises(DiagnoseError, match="Slurm has no pattern %q"):
         Pattern("/l/%q.out")
 
 

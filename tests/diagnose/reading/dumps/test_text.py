@@ -109,7 +109,7 @@ def test_gdb(stuck: subprocess.Popen[str]) -> None:
     text = tool("gdb", "-p", str(stuck.pid), "-batch", "-ex", "thread apply all bt", "-ex", "info threads")
     first = dumps_of(text)[0]
     assert first.tool == "gdb"
-    assert {thread.number for thread in first.threads} == {1, 2}
+    assert {thread.number for thread in first.threads} >= {1, 2}, "and that of faulthandler, where it has not ended"
     assert any("lock" in name.lower() or "wait" in name for name in functions(first)[:9])
     assert "main" in " ".join(functions(first))
 
