@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,9 @@ def test_tests_stand_where_what_they_test_stands() -> None:
     for top in ("diagnose", "service"):
         for tests in (ROOT / "tests" / top).rglob("test_*.py"):
             assert (ROOT / tests.parent.relative_to(ROOT / "tests")).is_dir(), tests
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    here = {dotted(path.parent) for top in ("diagnose", "service") for path in (ROOT / top).rglob("__init__.py")}
+    assert here <= set(listed)

@@ -52,9 +52,7 @@ def test_from_the_proposal_to_the_end() -> None:
         pytest.param(running(), lambda r: life.renew(r, 7, T, SPANS), "fence 7", id="not-his-lease"),
         pytest.param(running(), lambda r: life.finish(r, 7, True, "", T, SPANS), "never given out", id="a-fence-of-his-own"),
         pytest.param(running(), lambda r: life.finish(r, 0, True, "", T, SPANS), "never given out", id="no-fence"),
-        pytest.param(
-            record("auto", not_before=T + 9), lambda r: life.claim(r, "r1", T, SPANS), "ask again in 9 s", id="back-off"
-        ),
+        pytest.param(record("auto", not_before=T + 9), lambda r: life.claim(r, "r1", T, SPANS), "again in 9 s", id="back-off"),
         pytest.param(record(), lambda r: life.approve(r, "ann", T + 1e6, SPANS), "is expired", id="a-yes-that-comes-too-late"),
     ],
 )

