@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -82,9 +83,11 @@ def stuck(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def tool(*command: str) -> str:
     """What a tool prints of a process; skips where there is no such tool, or where it may not look."""
-    if shutil.which(command[0]) is None:
+    beside = os.path.dirname(sys.executable)  # what pip installs into an environment that nobody activated
+    found = shutil.which(command[0]) or shutil.which(command[0], path=beside)
+    if found is None:
         pytest.skip(f"{command[0]} is not installed")
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
+    done = subprocess.run([found, *command[1:]], capture_output=True, text=True, errors="replace", timeout=120)
     if done.returncode and not done.stdout.count("\n") > 5:
         pytest.skip(f"{command[0]} may not look at the process")
     return done.stdout
