@@ -192,7 +192,8 @@ def test_a_cause_that_it_names_is_grounded_or_the_rules_answer_stands(model_serv
     records = [json.loads(file.read_text()) for file in tmp_path.glob("*.json")]
     assert any(record["answers"] for record in records), "the engine answered"
     if after.diagnosis.by != "agent":
-        assert after.diagnosis.model_copy(update={"notes": before.diagnosis.notes}) == before.diagnosis
+        told = {name: getattr(before.diagnosis, name) for name in ("notes", "doubt", "alternatives")}
+        assert after.diagnosis.model_copy(update=told) == before.diagnosis
         assert after.diagnosis.notes[: len(before.diagnosis.notes)] == before.diagnosis.notes
         return
     lines = UNEXPLAINED.splitlines()
