@@ -97,7 +97,7 @@ def test_logs_go_by_age_and_what_was_found_out_stays(make: Callable[..., Server]
         assert (attempt(server, "old")["lines_kept"], attempt(server, "old")["lines_in"]) == (3, 3)
         (group,) = server.get("/v1/failures")["failures"]
         assert group["count"] == 2
-        assert "was deleted" in server.client.get("/ui/jobs/old/log").text
+        assert "The kept lines were deleted" in server.client.get("/ui/jobs/old/log").text
         # A label keeps its kept lines, and what runs keeps all.
         assert len(server.lines("label")) == 3
         assert attempt(server, "label")["lines_deleted"] is None
