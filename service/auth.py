@@ -13,6 +13,7 @@ from fastapi import Request
 from diagnose.errors import DiagnoseError
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Forbidden, Unauthorised
+from service.projects import EVERYTHING, NOBODY, Grant
 from service.settings import Settings
 from service.store import Store
 from service.store import tokens as stored
@@ -29,9 +30,11 @@ class Who:
     name: str
     may: frozenset[str]
     quota: int | None = None
+    grant: Grant = NOBODY
+    """what it may name"""
 
 
-LOCAL = Who("local", ROLES["admin"])
+LOCAL = Who("local", ROLES["admin"], grant=EVERYTHING)
 
 
 class Tokens:
@@ -63,7 +66,7 @@ class Tokens:
         token = self._by_hash.get(hash_of(secret.strip()))
         if token is None or not token.valid(self._clock.now()):
             raise Unauthorised("the token is not valid, or not valid any more", remedy="ask an administrator for a new one")
-        return Who(token.name, ROLES[token.role], token.quota)
+        return Who(token.name, ROLES[token.role], token.quota, token.grant)
 
     def spend(self, who: Who, size: int) -> None:
         """Take ``size`` bytes off the quota of ``who``; Busy if it is used up."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from diagnose.cli import action, database, printable
 from diagnose.cli.serve import settings_of
+
+if TYPE_CHECKING:
+    from service.projects import Grant
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--role",
         metavar="ROLE",
         required=True,
-        help="what the token allows: ingest (send logs), read (look at everything), operate (also decide), admin (all)",
+        help="what the token allows: ingest (send logs), node (send logs, and a node's kernel log in its name), "
+        "read (look at the projects), operate (also decide), admin (all)",
     )
     create.add_argument("--days", type=float, metavar="N", help="days until the token expires (default: never)")
     create.add_argument(
@@ -26,6 +32,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="BYTES",
         help="log bytes per second that the token may send (default: the quota of the service)",
+    )
+    names = create.add_argument_group("what the token may name", "patterns with * and ?; each may be given several times")
+    names.add_argument(
+        "--project",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="project that it reads; what it sends belongs to the first (default: the project default)",
+    )
+    names.add_argument("--job", metavar="PATTERN", action="append", default=[], help="jobs that it may send (default: any name)")
+    names.add_argument(
+        "--cluster", metavar="PATTERN", action="append", default=[], help="clusters that it may name (default: any)"
+    )
+    names.add_argument(
+        "--user",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="users of Slurm whose jobs may be acted on because of what it sends (default: nobody's)",
+    )
+    names.add_argument(
+        "--namespace", metavar="PATTERN", action="append", default=[], help="likewise namespaces of Kubernetes (default: none)"
+    )
+    names.add_argument(
+        "--node", metavar="PATTERN", action="append", default=[], help="nodes that its logs may accuse (default: none)"
     )
     listing = action(actions, "list", "list the tokens, without their secrets")
     revoke = action(actions, "revoke", "make a token invalid")
@@ -43,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(
                 store.write(
                     lambda connection: stored.create(
-                        connection, arguments.name, arguments.role, expires=expires, quota=arguments.quota
+                        connection, arguments.name, arguments.role, expires=expires, quota=arguments.quota, grant=_grant(arguments)
                     )
                 )
             )
@@ -53,5 +84,23 @@ def run(arguments: argparse.Namespace) -> int:
             for token in store.read(stored.listed):
                 state = "valid" if token.valid(time.time()) else "revoked" if token.revoked else "expired"
                 made = datetime.fromtimestamp(token.created, UTC).date()
-                print(f"{printable(token.name)}\t{token.role}\t{state}\tcreated {made}")
+                print(f"{printable(token.name)}\t{token.role}\t{state}\tcreated {made}{_named(token.binding or {})}")
     return 0
+
+
+def _grant(arguments: argparse.Namespace) -> Grant:
+    from service.projects import DEFAULT, Grant
+
+    return Grant(
+        projects=tuple(arguments.project) or (DEFAULT,),
+        jobs=tuple(arguments.job),
+        clusters=tuple(arguments.cluster),
+        users=tuple(arguments.user),
+        namespaces=tuple(arguments.namespace),
+        nodes=tuple(arguments.node),
+    )
+
+
+def _named(binding: Mapping[str, Sequence[str]]) -> str:
+    """What it may name."""
+    return "".join(f"\t{name}: {printable(', '.join(patterns))}" for name, patterns in sorted(binding.items()))

@@ -21,7 +21,7 @@ from service.intake.protocols.records import Records
 from service.intake.protocols.requests import Decoded, Head
 from service.live.stream import End
 from service.runtime import Service
-from service.store import reading
+from service.store import attempts, reading
 
 router = APIRouter(tags=["logs"])
 pushes = APIRouter(tags=["logs"], route_class=Straight)
@@ -208,7 +208,7 @@ class _Pushing:
             self.source = batch.source
             # The first piece of a body is refused at once where queues are full; later ones wait, which holds the sender back.
             wait_s = _WAIT_S if self.any else 0.0
-            self._begun.append((len(batch.data), await self._service.ingest.begin(batch, wait_s=wait_s)))
+            self._begun.append((len(batch.data), await self._service.ingest.begin(batch, self._who.grant, wait_s=wait_s)))
             await self.settle(_IN_FLIGHT)
 
     async def settle(self, most: int) -> None:
@@ -273,7 +273,7 @@ async def finish(job: JobName, service: Here, who: Sender, end: Annotated[Finish
     """The diagnosis is made at once. Lines that come later are still read, and it is made again."""
     now = time.time()
     at = end.at if end.at is not None and end.at <= now + 60 else now
-    number = await service.ingest.finish(job, end.attempt, End("exit", at, end.exit_code, end.signal))
+    number = await service.ingest.finish(job, end.attempt, End("exit", at, end.exit_code, end.signal), who.grant)
     return {"job": job, "attempt": number}
 
 
@@ -283,6 +283,8 @@ async def sources(job: JobName, service: Here, who: Sender, attempt: Number = No
     found = await service.store.aread(lambda connection: reading.attempt_id(connection, job, attempt))
     if found is None:
         raise Unknown("there is no such job or attempt", where=job, remedy="nothing was received: send from offset 0")
+    project = await service.store.aread(lambda connection: attempts.project_of(connection, job))
+    attempts.check_project(job, project, who.grant)
     rows = await service.store.aread(lambda connection: reading.sources(connection, found))
     live = await service.ingest.received(job, attempt)
     known = {row["name"]: row for row in rows}

@@ -309,7 +309,7 @@ class _Storing:
         for batch in batches:
             self._service.tokens.spend(self._who, len(batch.data))
             try:
-                self._begun.append((batch, await self._service.ingest.begin(batch, wait_s=_WAIT_S)))
+                self._begun.append((batch, await self._service.ingest.begin(batch, self._who.grant, wait_s=_WAIT_S)))
             except Refused as refused:
                 self._reject(batch, refused)
             while len(self._begun) > _IN_FLIGHT:

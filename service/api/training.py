@@ -11,6 +11,7 @@ from diagnose.decision.checkpoints import start
 from service.api import bodies
 from service.api.common import REFUSALS, Here, JobName, Sender
 from service.errors import Unknown
+from service.intake.batch import check_may_write
 from service.names import storable
 from service.store import attempts, training
 
@@ -22,7 +23,8 @@ _DECIDED = ("approved", "dispatched", "running", "succeeded")
 async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[bodies.Saved, Body()]) -> dict[str, Any]:
     """If a checkpoint is reported again for the same step and attempt, the last report counts."""
     storable(saved.path, "path")
-    attempt = await service.jobs.open(job, saved.attempt)
+    check_may_write(job, who.grant)
+    attempt = await service.jobs.open(job, saved.attempt, grant=who.grant)
     at = saved.time if saved.time is not None else time.time()
     await service.store.awrite(
         lambda connection: training.checkpoint(
@@ -35,7 +37,8 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
 @router.post("/v1/jobs/{job}/progress", response_model=bodies.Reported, summary="A step is done")
 async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bodies.Progress, Body()]) -> dict[str, Any]:
     """Only the latest report is kept."""
-    attempt = await service.jobs.open(job, done.attempt)
+    check_may_write(job, who.grant)
+    attempt = await service.jobs.open(job, done.attempt, grant=who.grant)
     at = done.time if done.time is not None else time.time()
     await service.store.awrite(
         lambda connection: training.progress(
@@ -61,6 +64,7 @@ async def resume(
         latest = attempts.latest_attempt(connection, job)
         if latest is None:
             return None
+        attempts.check_project(job, attempts.project_of(connection, job), who.grant)
         taken = training.rollbacks(connection, job, _DECIDED)
         waiting = training.rollbacks(connection, job, ("proposed",))
         if proposed:

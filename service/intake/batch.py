@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from service.errors import BadName, TooLarge
+from service.errors import BadName, Forbidden, TooLarge
 from service.names import LONGEST_NAME, check_job, check_source
+from service.projects import NODE_SOURCE, Grant, kernel_of
 
 LONGEST_LABEL = 256
 MOST_LABELS = 32
@@ -78,3 +79,37 @@ def checked(batch: Batch) -> Batch:
                 "this is not a label", where=name, remedy="use letters, digits and _.:/- in names, printable text in values"
             )
     return batch
+
+
+def allowed(batch: Batch, grant: Grant) -> Batch:
+    """``batch`` if its sender may name what it names. The name of a kernel's source also says its node."""
+    if grant.everything and not batch.source.startswith(NODE_SOURCE):
+        return batch
+    check_may_write(batch.job, grant)
+    if not grant.may_label(batch.labels):
+        raise Forbidden(
+            f"the token may not name the cluster {batch.labels['cluster']!r}",
+            where=batch.job,
+            remedy=f"it may name {', '.join(grant.clusters)}: see --cluster of diagnose tokens create",
+        )
+    node = grant.node_of(batch.source)
+    if node is None:
+        return batch
+    if not node or batch.node not in (None, node):
+        raise Forbidden(
+            "only a node's own runner writes in the name of its kernel",
+            where=batch.source[:80],
+            remedy=f"name the source otherwise, or use a token for it: diagnose tokens create NAME --role node "
+            f"--node {kernel_of(batch.source) or 'NODE'}",
+        )
+    return replace(batch, node=node)
+
+
+def check_may_write(job: str, grant: Grant) -> None:
+    """Forbidden for a job of another name than those that the token is for."""
+    if not grant.may_write(job):
+        raise Forbidden(
+            "the token is for jobs of other names",
+            where=job,
+            remedy=f"it may write {', '.join(grant.jobs)}: see --job of diagnose tokens create",
+        )

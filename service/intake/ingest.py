@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Iterable
 
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Conflict, OffsetGap, TooLarge, Unavailable
-from service.intake.batch import Accepted, Batch, checked
+from service.intake.batch import Accepted, Batch, allowed, check_may_write, checked
 from service.journal import CONTROL, DATA, Definition, Entry, Journal
 from service.live.attempt import LiveAttempt
 from service.live.jobs import Jobs
 from service.live.stream import HEAD, End, Item, Stream, key_of
 from service.names import check_job
+from service.projects import NOBODY, Grant
 from service.settings import Settings
 from service.telemetry import Telemetry
 
@@ -38,9 +39,9 @@ class Ingest:
         """Accept nothing more from now on."""
         self._closing = True
 
-    async def accept(self, batch: Batch, *, wait_s: float = 0.0) -> Accepted:
+    async def accept(self, batch: Batch, grant: Grant = NOBODY, *, wait_s: float = 0.0) -> Accepted:
         """Make ``batch`` durable. ``wait_s``: how long to wait where queues are full, for a body that is still streaming."""
-        return await (await self.begin(batch, wait_s=wait_s))
+        return await (await self.begin(batch, grant, wait_s=wait_s))
 
     async def accept_all(self, batches: Iterable[Batch], *, wait_s: float = 0.0) -> list[Accepted]:
         """Make all durable, with one sync for many. The first that is refused ends it: what came before it is stored."""
@@ -52,13 +53,14 @@ class Ingest:
             accepted = [await one for one in begun]
         return accepted
 
-    async def begin(self, batch: Batch, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
-        """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there."""
-        checked(batch)
+    async def begin(self, batch: Batch, grant: Grant = NOBODY, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
+        """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there. ``grant``: on whose
+        behalf it is sent."""
+        batch = allowed(checked(batch), grant)
         if self._closing:
             raise Unavailable("the service is stopping", remedy="send it again in a moment", retry_after_s=2)
         deadline = self._clock.steady() + wait_s
-        attempt = await self._jobs.open(batch.job, batch.attempt, dict(batch.labels))
+        attempt = await self._jobs.open(batch.job, batch.attempt, dict(batch.labels), grant)
         while (full := self._full(attempt, len(batch.data))) is not None:
             if self._clock.steady() >= deadline:
                 self._telemetry.batches.labels("busy").inc()
@@ -81,10 +83,10 @@ class Ingest:
         self._telemetry.batches.labels("stored").inc()
         return Accepted(end, False, attempt.number)
 
-    async def finish(self, job: str, number: int | None, end: End) -> int:
+    async def finish(self, job: str, number: int | None, end: End, grant: Grant = NOBODY) -> int:
         """The attempt has ended: durable when this returns. The attempt's number."""
-        check_job(job)
-        attempt = await self._jobs.open(job, number)
+        check_may_write(check_job(job), grant)
+        attempt = await self._jobs.open(job, number, grant=grant)
         await self._append_end(attempt, end)
         return attempt.number
 

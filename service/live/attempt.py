@@ -35,6 +35,7 @@ from service.live.scanner import Scanner, Turn
 from service.live.stream import End, Item, Reading, Stream
 from service.live.timers import Timers
 from service.live.verdict import judged, redacted
+from service.projects import Grant
 from service.settings import Settings
 from service.store.attempts import Opened
 from service.store.flush import Flush, JudgedReport
@@ -108,6 +109,9 @@ class Received:
         """records on their way to disk"""
         self.touched = now
         self.waiters: list[Waiter] = []
+        self.project = opened.project
+        self.admitted: set[Grant] = set()
+        """on whose behalf something was sent, and is entered so"""
 
     def stored(self, flush: Flush) -> None:
         """It is in the database."""

@@ -29,8 +29,9 @@ from service.live.inbox import Awaited, Stored
 from service.live.matchers import Matchers
 from service.live.scanner import Scanner
 from service.live.stream import End, Item
+from service.projects import Grant
 from service.settings import Settings
-from service.store import Store, deletions
+from service.store import Store, deletions, speakers
 from service.store import attempts as stored
 from service.store.attempts import Asked
 from service.store.flush import Flush
@@ -183,8 +184,11 @@ class Jobs:
             await asyncio.to_thread(scanner.close)
         await asyncio.to_thread(self._flusher.close)
 
-    async def open(self, job: str, number: int | None, labels: dict[str, str] | None = None) -> LiveAttempt:
-        """The live attempt; loaded or made where need be. ``number`` None: the latest."""
+    async def open(
+        self, job: str, number: int | None, labels: dict[str, str] | None = None, grant: Grant | None = None
+    ) -> LiveAttempt:
+        """The live attempt; loaded or made where need be. ``number`` None: the latest. ``grant``: on whose behalf something
+        is sent of it; None: the service itself looks."""
         attempt = self._live(job, number)
         if attempt is None:
             lock = self._opening.get(job)
@@ -194,7 +198,7 @@ class Jobs:
                 attempt = self._live(job, number)
                 if attempt is None:
                     self._check_leaving(job, number)
-                    opened = await self._opened(Asked(job, number, labels or {}, self._clock.now()))
+                    opened = await self._opened(Asked(job, number, labels or {}, self._clock.now(), grant))
                     self._check_leaving(job, opened.number)
                     if opened.lines_deleted is not None:
                         raise Conflict(
@@ -208,9 +212,17 @@ class Jobs:
                         self.events.publish("job.started", job=job, attempt=opened.number)
                         if opened.number > 1:
                             await self._supersede(job, opened.number)
+        if grant is not None and grant not in attempt.received.admitted:
+            await self._admit(attempt, grant)
         attempt.received.touched = self._clock.steady()
         attempt.label(labels or {})
         return attempt
+
+    async def _admit(self, attempt: LiveAttempt, grant: Grant) -> None:
+        """Who speaks of an attempt is on disk before anything that they say is taken."""
+        stored.check_project(attempt.job, attempt.received.project, grant)
+        await self.store.awrite(lambda connection: speakers.enter(connection, attempt.id, grant))
+        attempt.received.admitted.add(grant)
 
     def _check_leaving(self, job: str, number: int | None) -> None:
         if (job, None) in self._leaving or (number is not None and (job, number) in self._leaving):

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from diagnose.compression.snapshot import StoredLine
-from service.store import diagnoses
+from service.errors import Forbidden
+from service.projects import DEFAULT, Grant
+from service.store import diagnoses, speakers
 from service.store import tables as t
 from service.store.flush import Flush, KeptRow, SourceState
 from service.store.upsert import insert_many, update_many, upsert
@@ -45,6 +47,7 @@ class Opened:
     """when, if its kept lines are gone: then it cannot go on"""
     training_at: float | None = None
     """when its first step was seen"""
+    project: str = DEFAULT
 
 
 def last_lsn(connection: Connection) -> int:
@@ -60,7 +63,7 @@ def latest_attempt(connection: Connection, job: str) -> int | None:
 def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
     """The attempt if it is known; ``number`` None means the latest."""
     j = t.jobs.c
-    found = connection.execute(select(j.id, j.attempt, j.labels, j.reason).where(j.name == job)).first()
+    found = connection.execute(select(j.id, j.attempt, j.labels, j.reason, j.project).where(j.name == job)).first()
     if found is None:
         return None
     wanted = found.attempt if number is None else number
@@ -87,24 +90,43 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         row.state == "running" and wanted == found.attempt and found.reason == "hang",
         row.lines_deleted,
         row.training_at,
+        found.project,
     )
 
 
-def open_attempt(connection: Connection, job: str, number: int | None, labels: dict[str, str], now: float) -> Opened:
-    """The attempt; made if it is new."""
+def project_of(connection: Connection, job: str) -> str:
+    """The project of a job; that of new ones, if there is no such job."""
+    return connection.execute(select(t.jobs.c.project).where(t.jobs.c.name == job)).scalar() or DEFAULT
+
+
+def check_project(job: str, project: str, grant: Grant | None) -> None:
+    """Forbidden for a token of another project; ``grant`` None: the service itself."""
+    if grant is not None and not grant.everything and grant.project != project:
+        raise Forbidden(
+            "the job belongs to another project", where=job, remedy="give the job another name, or use a token of its project"
+        )
+
+
+def open_attempt(
+    connection: Connection, job: str, number: int | None, labels: dict[str, str], now: float, grant: Grant | None = None
+) -> Opened:
+    """The attempt; made if it is new, for whom ``grant`` speaks."""
     found = find_attempt(connection, job, number)
     if found is not None:
+        check_project(job, found.project, grant)
         return found
-    known = connection.execute(select(t.jobs.c.id, t.jobs.c.attempt).where(t.jobs.c.name == job)).first()
+    j = t.jobs.c
+    known = connection.execute(select(j.id, j.attempt, j.project).where(j.name == job)).first()
     wanted = number if number is not None else 1
     if known is None:
-        values = {**_named(labels), "labels": labels}
+        values = {**_named(labels), "labels": labels, "project": _project(grant)}
         job_id = connection.execute(
             insert(t.jobs)
             .values(name=job, attempt=wanted, state="running", outcome="running", first_seen=now, last_seen=now, **values)
             .returning(t.jobs.c.id)
         ).scalar_one()
     else:
+        check_project(job, known.project, grant)
         job_id = known.id
         if wanted > known.attempt:
             connection.execute(
@@ -119,7 +141,13 @@ def open_attempt(connection: Connection, job: str, number: int | None, labels: d
     )
     opened = find_attempt(connection, job, wanted)
     assert opened is not None
+    if grant is not None:
+        speakers.enter_new(connection, [(opened.attempt_id, grant)])
     return opened
+
+
+def _project(grant: Grant | None) -> str:
+    return grant.project if grant is not None else DEFAULT
 
 
 class Asked(NamedTuple):
@@ -129,6 +157,7 @@ class Asked(NamedTuple):
     number: int | None
     labels: dict[str, str]
     at: float
+    grant: Grant | None = None
 
 
 def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened]:
@@ -149,6 +178,7 @@ def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened
                 "first_seen": one.at,
                 "last_seen": one.at,
                 "labels": one.labels,
+                "project": _project(one.grant),
                 **_named(one.labels),
                 **common,
             }
@@ -171,8 +201,10 @@ def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened
         for one, row in zip(new.values(), attempts, strict=True):
             number, job_id, at = row["number"], row["job_id"], one.at
             opened[id(one)] = Opened(
-                job_id, attempt_ids[job_id], number, number, 0, "running", None, None, None, None, at, at, [], dict(one.labels)
-            )
+                job_id, attempt_ids[job_id], number, number, 0, "running", None, None, None, None, at, at, [], dict(one.labels),
+                project=_project(one.grant),
+            )  # fmt: skip
+        speakers.enter_new(connection, [(opened[id(one)].attempt_id, one.grant) for one in new.values() if one.grant])
     return [opened.get(id(one)) or open_attempt(connection, *one) for one in asked]
 
 

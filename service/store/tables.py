@@ -43,6 +43,7 @@ jobs = Table(
     metadata,
     Column("id", Big, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
+    Column("project", Text, nullable=False, server_default="default"),
     Column("cluster", Text),
     Column("user", Text),
     Column("framework", Text),
@@ -63,6 +64,7 @@ jobs = Table(
     Index(None, "reason", "last_seen"),
     Index(None, "user", "last_seen"),
     Index(None, "cluster", "last_seen"),
+    Index(None, "project", "last_seen"),
     sqlite_autoincrement=True,
 )
 
@@ -118,6 +120,28 @@ sources = Table(
     Column("last_seen", Double, nullable=False),
     UniqueConstraint("attempt_id", "name"),
     Index(None, "node"),
+)
+
+speakers = Table(  # on whose behalf somebody sent something of an attempt: what may be done because of it
+    "speakers",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("binding", JSON, nullable=False),  # as in tokens
+    sqlite_with_rowid=False,
+)
+
+confirmations = Table(  # what the scheduler said of an attempt when it was last decided about
+    "confirmations",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("confirmed", Boolean, nullable=False),
+    Column("why", Text, nullable=False),  # it was not
+    Column("owner", Text),
+    Column("subject", Text),  # the job, as the scheduler calls it
+    Column("nodes", JSON, nullable=False),  # that it ran on
+    Column("accused", JSON, nullable=False),  # nodes that its diagnosis speaks against, and may
 )
 
 kept_lines = Table(
@@ -286,6 +310,9 @@ actions = Table(
     Column("reason", Text),
     Column("incident", Text),
     Column("avoid", JSON),  # nodes that the restart leaves out
+    Column("owner", Text),  # project and owner, as the scheduler says: whose budget it is
+    Column("subject", Text),  # the job, as the scheduler calls it
+    Column("unconfirmed", Text),  # why a person must say yes: the scheduler did not confirm it
     Index(None, "state", "created"),
     Index(None, "attempt_id"),
     Index(None, "created"),
@@ -433,6 +460,7 @@ tokens = Table(
     Column("hash", Text, nullable=False, unique=True),
     Column("role", Text, nullable=False),  # ingest, read, operate, admin
     Column("quota", BigInteger),  # bytes per second; null: the service's own
+    Column("binding", JSON),  # projects, and what it may name; null: the default project, and nothing
     Column("created", Double, nullable=False),
     Column("expires", Double),
     Column("revoked", Double),

@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
 from service.errors import BadName, Conflict, Unknown
+from service.projects import Grant
 from service.store import tables as t
 
 ROLES = {
     "ingest": frozenset({"ingest"}),
+    "node": frozenset({"ingest"}),
     "read": frozenset({"read"}),
     "operate": frozenset({"read", "operate"}),
     "admin": frozenset({"ingest", "read", "operate", "admin"}),
 }
-"""role -> what it may do"""
+"""role -> what it may do; ``node`` is that of a node's own runner, which may write in the name of its kernel"""
+_MOST_PATTERNS, _LONGEST_PATTERN = 100, 200
 _PREFIX = "dgn_"
 
 
@@ -33,6 +37,13 @@ class Token:
     created: float
     expires: float | None
     revoked: float | None
+    binding: dict[str, Any] | None = None
+
+    @property
+    def grant(self) -> Grant:
+        """What it may name. An administrator's word is enough for everything."""
+        said = Grant.of(self.binding or {})
+        return replace(said, everything=self.role == "admin", kernel=self.role == "node")
 
     def valid(self, now: float) -> bool:
         return self.revoked is None and (self.expires is None or now < self.expires)
@@ -43,26 +54,61 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def create(connection: Connection, name: str, role: str, *, expires: float | None = None, quota: int | None = None) -> str:
+def create(
+    connection: Connection,
+    name: str,
+    role: str,
+    *,
+    expires: float | None = None,
+    quota: int | None = None,
+    grant: Grant | None = None,
+) -> str:
     """A new token; its secret is returned here and never again."""
     if not name or len(name) > 100 or not name.isprintable():
         raise BadName("this cannot be the name of a token", where=name[:80], remedy="use up to 100 printable characters")
     if role not in ROLES:
         raise BadName(f"{role!r} is not a role", remedy=f"use one of: {', '.join(ROLES)}")
+    binding = _binding(grant, role) if grant is not None else None
     if connection.execute(select(t.tokens.c.id).where(t.tokens.c.name == name)).first() is not None:
         raise Conflict("there is a token of this name", where=name, remedy="choose another name")
     secret = _PREFIX + secrets.token_urlsafe(32)
     connection.execute(
-        insert(t.tokens).values(name=name, hash=hash_of(secret), role=role, quota=quota, created=time.time(), expires=expires)
+        insert(t.tokens).values(
+            name=name,
+            hash=hash_of(secret),
+            role=role,
+            quota=quota,
+            created=time.time(),
+            expires=expires,
+            binding=binding,
+        )
     )
     return secret
+
+
+def _binding(grant: Grant, role: str) -> dict[str, Any] | None:
+    """As it is stored, if it makes sense."""
+    said = grant.as_dict()
+    for name, patterns in said.items():
+        for pattern in patterns:
+            if not pattern or len(pattern) > _LONGEST_PATTERN or not pattern.isprintable():
+                raise BadName(
+                    f"this cannot be one of the {name} of a token",
+                    where=pattern[:80],
+                    remedy=f"use up to {_LONGEST_PATTERN} printable characters",
+                )
+        if len(patterns) > _MOST_PATTERNS:
+            raise BadName(f"{len(patterns)} {name} for one token", remedy=f"name at most {_MOST_PATTERNS}; * and ? are allowed")
+    if role == "node" and not grant.nodes:
+        raise BadName("a token of the role node is for no node", remedy="name its nodes: --node 'gpu-*'")
+    return said or None
 
 
 def listed(connection: Connection) -> list[Token]:
     """All tokens, oldest first."""
     c = t.tokens.c
     rows = connection.execute(
-        select(c.name, c.role, c.hash, c.quota, c.created, c.expires, c.revoked).order_by(c.created, c.id)
+        select(c.name, c.role, c.hash, c.quota, c.created, c.expires, c.revoked, c.binding).order_by(c.created, c.id)
     )
     return [Token(*row) for row in rows]
 

@@ -1,0 +1,111 @@
+"""What an order rests on, to be compared with what the scheduler knows: who says so, and what the log tells of its job.
+
+A claim never makes anything possible by itself. It can only fail: the job must be the one that the log is from, and its owner
+one whom those that sent the log may speak for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from service.projects import Grant
+
+_CLOCKS_S: Final = 60.0
+"""by which the scheduler's clock may be ahead of ours"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Of one attempt of one job."""
+
+    speakers: tuple[Grant, ...] = ()
+    """on whose behalf its log, its labels and its end were sent"""
+    nodes: tuple[str, ...] = ()
+    """from which its logs came, by their own word"""
+    began: float | None = None
+    """when it was first heard of"""
+    word: str | None = None
+    """who has said yes, knowing that it was not confirmed"""
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any] | None) -> Claim:
+        """From JSON. Who says nothing claims for nobody."""
+        if said is None:
+            return cls()
+        return cls(
+            tuple(Grant.of(one) for one in said.get("speakers") or ()),
+            tuple(map(str, said.get("nodes") or ())),
+            said.get("began"),
+            said.get("word") or None,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "speakers": [one.as_dict() for one in self.speakers],
+            "nodes": list(self.nodes),
+            "began": self.began,
+            "word": self.word,
+        }
+
+    @property
+    def _for_jobs(self) -> tuple[Grant, ...]:
+        """Who speaks for the job. A node's own runner speaks for its node, and for a job only where nobody else does."""
+        return tuple(one for one in self.speakers if not one.kernel) or self.speakers
+
+    def for_user(self, user: str) -> bool:
+        """Whether all who speak of it may speak for this owner: one that may not could have sent anything."""
+        return bool(self._for_jobs) and all(one.acts_for_user(user) for one in self._for_jobs)
+
+    def for_namespace(self, namespace: str) -> bool:
+        return bool(self._for_jobs) and all(one.acts_for_namespace(namespace) for one in self._for_jobs)
+
+    def bound_to(self, job: str) -> bool:
+        """Whether an administrator has bound all who speak of it to names of jobs, this among them."""
+        return bool(self._for_jobs) and all(one.everything or (one.jobs and one.may_write(job)) for one in self._for_jobs)
+
+    def may_accuse(self, node: str) -> bool:
+        """Whether what was sent, apart from lines of kernels, may speak against a node."""
+        return bool(self._for_jobs) and all(one.may_accuse(node) for one in self._for_jobs)
+
+    def objection(self, owner: str, began: float | None, nodes: Collection[str]) -> str | None:
+        """What the scheduler's own words say against it, for a job of a user; None: it holds."""
+        if self.word is not None:
+            return None
+        if not self.speakers:
+            return "nobody who may speak for the job has sent its log"
+        if not self.for_user(owner):
+            return f"the job is {owner}'s, for whom not all of the tokens that sent of it may speak (tokens create --user)"
+        return self.not_the_same(began, nodes)
+
+    def not_the_same(self, began: float | None, nodes: Collection[str]) -> str | None:
+        """Why the log can be from no such job: it is older, or comes from where the job does not run."""
+        if self.word is not None:
+            return None
+        if began is not None and self.began is not None and began > self.began + _CLOCKS_S:
+            return "the job was started after its log had begun: it is another"
+        away = [node for node in self.nodes if node not in nodes and node.partition(".")[0] not in nodes]
+        if away:
+            return f"its log says that it comes from {', '.join(away[:3])}, where the job does not run"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The job that an order is about, by the scheduler's own word."""
+
+    subject: str
+    """its name there"""
+    owner: str
+    nodes: tuple[str, ...]
+    """where it runs, or ran"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """Why it is not certain that the order is called for."""
+
+    why: str
+    for_now: bool = False
+    """it may be certain soon: the job is just ending, or the scheduler did not answer"""

@@ -1,0 +1,111 @@
+"""Who may name what: the project of a token, and what its holder may speak for.
+
+A log is evidence. Whose job it is about, and what may be done with it, is not for the log to say: a ``Grant`` is what an
+administrator has said about a token, and the scheduler is asked about the rest (``acting.authority``).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+DEFAULT: Final = "default"
+"""the project of who does not use projects"""
+NODE_SOURCE: Final = "node:"
+"""sources that only a node's own runner may write are named so: ``node:gpu-17/kern.log``"""
+_LISTS: Final = ("projects", "jobs", "clusters", "users", "namespaces", "nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """On whose behalf a token speaks. Patterns have ``*`` and ``?``."""
+
+    projects: tuple[str, ...] = (DEFAULT,)
+    """what it reads; what it sends belongs to the first"""
+    jobs: tuple[str, ...] = ()
+    """names of jobs that it may write; empty: any, since a name alone is no authority"""
+    clusters: tuple[str, ...] = ()
+    """values of the label ``cluster``; empty: any"""
+    users: tuple[str, ...] = ()
+    """the scheduler's users whose jobs may be acted on because of what it sends; empty: nobody's"""
+    namespaces: tuple[str, ...] = ()
+    """likewise of Kubernetes"""
+    nodes: tuple[str, ...] = ()
+    """nodes that its logs may accuse; empty: none"""
+    everything: bool = False
+    """an administrator's"""
+    kernel: bool = False
+    """a node's own runner has it: it may write in the name of the kernels of ``nodes``"""
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Grant:
+        """From JSON. What is not understood allows nothing."""
+        known = {one.name for one in fields(cls)}
+        values: dict[str, Any] = {name: value for name, value in said.items() if name in known}
+        return cls(**{name: tuple(map(str, value)) if name in _LISTS else value for name, value in values.items()})
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: what differs from a grant that allows nothing."""
+        empty = Grant()
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            name: list(value) if name in _LISTS else value for name, value in found.items() if value != getattr(empty, name)
+        }
+
+    @property
+    def project(self) -> str:
+        """Where what it sends belongs."""
+        return self.projects[0] if self.projects else DEFAULT
+
+    def reads(self, project: str) -> bool:
+        """Whether its holder may look at a project."""
+        return self.everything or project in self.projects
+
+    @property
+    def digest(self) -> str:
+        """Two tokens that allow the same have one."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+    def may_write(self, job: str) -> bool:
+        return self.everything or not self.jobs or matches(job, self.jobs)
+
+    def may_label(self, labels: Mapping[str, str]) -> bool:
+        """Whether it may say so of a job."""
+        named = labels.get("cluster")
+        return self.everything or not self.clusters or named is None or matches(named, self.clusters)
+
+    def acts_for_user(self, user: str) -> bool:
+        return self.everything or matches(user, self.users)
+
+    def acts_for_namespace(self, namespace: str) -> bool:
+        return self.everything or matches(namespace, self.namespaces)
+
+    def may_accuse(self, node: str) -> bool:
+        return self.everything or matches(node, self.nodes)
+
+    def node_of(self, source: str) -> str | None:
+        """The node in whose kernel's name the source would speak, if this token may; "" if it may not."""
+        node = kernel_of(source)
+        if node is None:
+            return None
+        return node if self.everything or (self.kernel and matches(node, self.nodes)) else ""
+
+
+NOBODY: Final = Grant()
+"""speaks for nobody: what is done because of it, a person says"""
+EVERYTHING: Final = Grant(everything=True)
+
+
+def kernel_of(source: str) -> str | None:
+    """The node of a source that a node's own runner writes."""
+    if not source.startswith(NODE_SOURCE):
+        return None
+    return source.removeprefix(NODE_SOURCE).partition("/")[0]
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
