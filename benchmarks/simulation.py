@@ -487,7 +487,9 @@ class Month:
 
     def cluster(self) -> Cluster:
         return Cluster(
-            dict(self.state), tuple(self.isolations), tuple(one for one in self.checks if self.now - one.at < 8 * DAY)
+            dict(self.state),
+            isolations=tuple(self.isolations),
+            checks=tuple(one for one in self.checks if self.now - one.at < 8 * DAY),
         )
 
     # --- chance --------------------------------------------------------------------------------------------------------------
@@ -675,7 +677,7 @@ class Diagnosed(Month):
         if self.chance.random() < self.world.misread:
             node = printed_by = self.chance.choice(job.nodes)
         text = f"{printed_by} kernel: NVRM: Xid (PCI:0000:8a:00): 48, pid=4105, name=python, DBE"
-        return node, EvidenceLine(source=f"{printed_by}.log", line=1, text=text, role="root_cause", node=printed_by)
+        return node, EvidenceLine(source=f"node:{printed_by}/kern.log", line=1, text=text, role="root_cause", node=printed_by)
 
 
 class Storm(Diagnosed):

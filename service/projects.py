@@ -44,9 +44,8 @@ class Grant:
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Grant:
         """From JSON. What is not understood allows nothing."""
-        known = {one.name for one in fields(cls)}
-        values: dict[str, Any] = {name: value for name, value in said.items() if name in known}
-        return cls(**{name: tuple(map(str, value)) if name in _LISTS else value for name, value in values.items()})
+        values: dict[str, Any] = {name: tuple(map(str, said[name])) for name in _LISTS if name in said}
+        return cls(**values, everything=said.get("everything") is True, kernel=said.get("kernel") is True)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: what differs from a grant that allows nothing."""

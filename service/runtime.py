@@ -10,6 +10,7 @@ import time
 from diagnose.decision.policy_file import over_shipped, shipped_policy
 from diagnose.knowledge.rules import RuleSet
 from service.acting.actions import Actions
+from service.acting.authority import Authority
 from service.acting.dispatch import Dispatch, name_in
 from service.acting.executors import configuration
 from service.auth import Tokens, check_exposure
@@ -80,7 +81,7 @@ class Service:
         )
         self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
-        self.actions = Actions(self.store, self.events, policy)
+        self.actions = Actions(self.store, self.events, policy, authority=Authority(executors))
         self.dispatch = Dispatch(
             self.actions,
             executors,

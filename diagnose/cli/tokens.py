@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="project that it reads; what it sends belongs to the first (default: the project default)",
     )
-    names.add_argument("--job", metavar="PATTERN", action="append", default=[], help="jobs that it may send (default: any name)")
+    names.add_argument("--job", metavar="PATTERN", action="append", default=[], help="jobs that it may send (default: any)")
     names.add_argument(
         "--cluster", metavar="PATTERN", action="append", default=[], help="clusters that it may name (default: any)"
     )
@@ -71,13 +71,17 @@ def run(arguments: argparse.Namespace) -> int:
     with database.opened(settings_of(arguments)) as store:
         if arguments.action == "create":
             expires = time.time() + 86_400 * arguments.days if arguments.days is not None else None
-            print(
-                store.write(
-                    lambda connection: stored.create(
-                        connection, arguments.name, arguments.role, expires=expires, quota=arguments.quota, grant=_grant(arguments)
-                    )
+            secret = store.write(
+                lambda connection: stored.create(
+                    connection,
+                    arguments.name,
+                    arguments.role,
+                    expires=expires,
+                    quota=arguments.quota,
+                    grant=_grant(arguments),
                 )
             )
+            print(secret)
         elif arguments.action == "revoke":
             store.write(lambda connection: stored.revoke(connection, arguments.name))
         else:

@@ -25,8 +25,9 @@ class Case:
         self.report, self.history, self.cluster, self.policy, self.now = report, history, cluster, policy, now
         self.job, self.attempt, self.diagnosis = report.job.id, report.job.attempt, report.diagnosis
         self.job_class: JobClass | None = policy.class_of(self.job, history.labels, history.gpus)
-        self.own = tuple(one for one in history.actions if one.job == self.job)
-        """the actions on this job, picked out of all actions in the cluster, so that each is looked at once"""
+        subject = history.subject or object()
+        self.own = tuple(one for one in history.actions if one.job == self.job or one.subject == subject)
+        """the actions on this job, whatever it was called, picked out of all in the cluster, so that each is looked at once"""
         self.attempts = attempts_of(self.attempt, report.diagnosis, history, self.own, now)
         self.kind, self.why, self.wanted = "none", "", "none"
         self.nodes: list[str] = []
@@ -115,6 +116,9 @@ class Case:
             "signals": [{"node": s.node, "name": s.name, "points": s.points, "said": s.said} for s in self.signals],
             "attempts": [[a.number, a.reason, a.group, a.last_step] for a in self.attempts[-10:]],
             "isolated": sorted(self.cluster.isolated())[:100] if self.cluster else None,
-            "nodes": len(self.cluster.nodes) if self.cluster else None,
+            "nodes": self.cluster.count if self.cluster else None,
+            "owner": self.history.owner,
+            "subject": self.history.subject,
+            "unconfirmed": self.history.unconfirmed,
             "incident": [self.incident.key, self.incident.jobs, self.incident.rounds] if self.incident else None,
         }

@@ -239,10 +239,28 @@ def _restarted_all_day(case: Case) -> bool:
         if one.kind in RESTARTS and one.state in ("dispatched", "running", "succeeded") and case.now - one.at < DAY_S
     ]
     if len(today) < case.policy.limits.restarts_per_day:
-        return False
+        return _owner_had_all_day(case)
     said = f"it was restarted {len(today)} times in a day"
     change = "restart it by hand, or raise limits.restarts_per_day"
     _no_further_restart(case, "restarts-per-day", said, change, case.line("limits.restarts_per_day"))
+    return True
+
+
+def _owner_had_all_day(case: Case) -> bool:
+    """Whether all jobs of its owner together had theirs: a new name is no new budget."""
+    owner, most = case.history.owner, case.policy.limits.restarts_of_owner
+    if owner is None:
+        return False
+    done = ("dispatched", "running", "succeeded")
+    today = sum(
+        one.owner == owner and one.kind in RESTARTS and one.state in done and case.now - one.at < DAY_S
+        for one in case.history.actions
+    )
+    if today < most:
+        return False
+    change = "restart it by hand, or raise limits.restarts_of_owner"
+    said = f"jobs of {owner} were restarted {today} times in a day"
+    _no_further_restart(case, "restarts-of-owner", said, change, case.line("limits.restarts_of_owner"))
     return True
 
 
@@ -295,6 +313,9 @@ def _narrow(case: Case, chosen: Chosen) -> None:
     if chosen.mode != "auto":
         said = "the policy only observes" if chosen.mode == "observe" else "the policy asks for a person's yes"
         case.hold("mode", said, f"modes: {{{case.kind}: auto}} in the policy", chosen.where, at_most=chosen.mode)
+    if case.history.unconfirmed is not None:
+        change = "a person's yes, or what the reason names: the scheduler's word, or a token that may speak for the job"
+        case.hold("unconfirmed", f"not confirmed: {case.history.unconfirmed}", change, at_most="approve")
     if case.diagnosis.by == "agent":
         change = "a person's yes, or a rule that knows the line: diagnose rules"
         case.hold("agent", "the diagnosis is an agent's", change, at_most="approve")

@@ -56,6 +56,8 @@ class Failure(_Value):
     group: str | None = None
     by: str = "rule"
     suspects: tuple[str, ...] = ()
+    subject: str | None = None
+    """the job, as the scheduler calls it: what a sender calls it may change"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,9 @@ class PastAction(_Value):
     skip: tuple[int, int] | None = None
     taken: bool = False
     """an executor had the action: if it expired then, nobody knows what was done"""
+    owner: str | None = None
+    """project and owner, by the scheduler's word"""
+    subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,12 @@ class History(_Value):
     failures: tuple[Failure, ...] = ()
     actions: tuple[PastAction, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
+    unconfirmed: str | None = None
+    """why it is not certain that the log is that of the job which an action would touch; None: it is, or nobody was asked"""
+    believed: tuple[str, ...] | None = None
+    """nodes that the log may speak against; None: all"""
+    owner: str | None = None
+    subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +153,15 @@ class Cluster(_Value):
     """How the nodes are."""
 
     nodes: Mapping[str, NodeState] = field(default_factory=dict)
+    size: int | None = None
+    """how many there are, by the scheduler or an administrator; 0: nobody knows; None: as many as are named"""
     isolations: tuple[Isolation, ...] = ()
     checks: tuple[NodeCheck, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are; 0 if that is not known."""
+        return len(self.nodes) if self.size is None else self.size
 
     def isolated(self) -> set[str]:
         return {node for node, state in self.nodes.items() if state == "isolated"}

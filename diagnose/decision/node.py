@@ -147,8 +147,8 @@ def room(
     nodes: list[str], history: History, cluster: Cluster | None, policy: Policy, now: float
 ) -> tuple[list[str], list[Limit]]:
     """Which of ``nodes`` may still be isolated, and what stands against the others."""
-    if cluster is None or not cluster.nodes:
-        change = "let the service know the cluster's nodes"
+    if cluster is None or not cluster.count:
+        change = "let the service ask the scheduler (an executor), or say limits.cluster_nodes in the policy"
         return nodes, [Limit("cluster-unknown", "how many nodes there are is not known", change)]
     allowed, held = list(nodes), []
     for name, space, said, clause in _spaces(set(nodes), history, cluster, policy, now - _HOUR_S, now):
@@ -187,11 +187,18 @@ def _spaces(
         ),
         (
             "isolated-share",
-            math.floor(limits.isolated_share * len(cluster.nodes) + 1e-9) - len(isolated - asked),
-            f"{len(isolated)} of {len(cluster.nodes)} nodes are isolated",
+            _share(cluster.count, policy) - len(isolated - asked),
+            f"{len(isolated)} of {cluster.count} nodes are isolated, and {_share(cluster.count, policy)} may be",
             "limits.isolated_share",
         ),
     ]
+
+
+def _share(count: int, policy: Policy) -> int:
+    """How many of so many nodes may be out at one time: a share of a small cluster would be none at all."""
+    limits = policy.limits
+    least = limits.isolated_at_least if count >= limits.small_cluster_from else 0
+    return max(least, math.floor(limits.isolated_share * count + 1e-9))
 
 
 def _may_take_out(one: PastAction, hour: float) -> bool:

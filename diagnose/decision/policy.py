@@ -87,6 +87,14 @@ class Limits:
     job_cool_down_s: Duration
     node_cool_down_s: Duration
     isolations_of_a_node: Annotated[int, at_least(1)]
+    isolated_at_least: Annotated[int, at_least(0)] = 1
+    """so many may be out however small the share is"""
+    small_cluster_from: Annotated[int, at_least(2)] = 4
+    """on clusters of so many nodes or more"""
+    cluster_nodes: Annotated[int, at_least(0)] = 0
+    """how many there are, where no scheduler tells; 0: nobody has said"""
+    restarts_of_owner: Annotated[int, at_least(0)] = 500
+    """in a day"""
     never: Words = ()
 
 

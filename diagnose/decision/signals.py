@@ -26,6 +26,8 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Diagnosis
 
 XID = re.compile(r"NVRM: .{0,80}?Xid \((?:PCI:)?[0-9a-fA-F:.]+\): (\d{1,4})\b")
+_NODE = "node:"
+"""what a node's own runner sends is named so"""
 _OFTEN = 2
 """so many accusations count although a node check cleared each: there are faults that a check does not find"""
 
@@ -59,6 +61,11 @@ def against(
         return []
     found: list[Signal] = []
     for node in named:
+        if history.believed is not None and node not in history.believed:
+            said = f"the diagnosis {diagnosis.reason} names it, by senders who may not accuse it"
+            found.append(Signal(node, "unbelieved", 0, said))
+            found += checked(node, cluster, policy, now, history.ended)
+            continue
         found += _said_now(node, diagnosis, policy)
         found += _said_before(node, diagnosis, job, attempt, history, cluster, policy, now)
         found += checked(node, cluster, policy, now, history.ended)
@@ -81,7 +88,9 @@ def _said_now(node: str, diagnosis: Diagnosis, policy: Policy) -> list[Signal]:
     if root is not None and xid is not None and int(xid[1]) in policy.signals.strong_xids:
         if root.node != node:
             return [Signal(node, "diagnosis", 1, f"Xid {xid[1]} is told of it, but not by its own kernel")]
-        if any(fnmatch.fnmatchcase(root.source, pattern) for pattern in policy.signals.kernel_sources):
+        if any(fnmatch.fnmatchcase(root.source, pattern) for pattern in policy.signals.kernel_sources) and (
+            not root.source.startswith(_NODE) or root.source.startswith(f"{_NODE}{node}/")  # one node's kernel is not another's
+        ):
             return [Signal(node, "xid", 2, f"its kernel reports Xid {xid[1]}: that GPU takes no work before a reset")]
         return [
             Signal(node, "diagnosis", 1, f"Xid {xid[1]} stands in {root.source}, which is not believed in the kernel's name")
@@ -112,7 +121,7 @@ def _said_before(
         and failure.by != "agent"
         and accuses(failure.reason)
         and len(set(failure.suspects)) <= policy.signals.named_most
-        and (failure.job != job or _is_the_nodes(node, failure, diagnosis, history))
+        and (not _of_this_job(failure, job, history) or _is_the_nodes(node, failure, diagnosis, history))
         and not burst_at(failure, history.failures, policy)
     ]
     passed = [check.at for check in cluster.checks if check.node == node and check.result == "good"] if cluster else []
@@ -124,6 +133,11 @@ def _said_before(
     how = f"{len(earlier)} times" if len(earlier) > 1 else "once"
     although = "" if fresh else " although it passed a node check since"
     return [Signal(node, "recurrence", 1, f"it was named {how} before, last by {last.job} ({last.reason}){although}")]
+
+
+def _of_this_job(failure: Failure, job: str, history: History) -> bool:
+    """Under whatever name it was sent."""
+    return failure.job == job or (failure.subject is not None and failure.subject == history.subject)
 
 
 def _is_the_nodes(node: str, failure: Failure, diagnosis: Diagnosis, history: History) -> bool:

@@ -21,11 +21,15 @@ from sqlalchemy import Connection
 from diagnose.decision import action as life
 from diagnose.decision.action import Record, key_of
 from diagnose.decision.decide import decide
-from diagnose.decision.history import latest_check
+from diagnose.decision.history import Cluster, History, latest_check
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy import ISOLATE, RELEASE, Policy
 from diagnose.decision.result import Decision
+from diagnose.report import Report
+from service.acting.authority import Authority
+from service.acting.executors.claim import Unconfirmed
 from service.acting.nodecheck import CheckVerdict, check_of
+from service.acting.standing import Asked, Standing, asked_of
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.events import Events
 from service.store import Store, nodechecks, reading
@@ -37,6 +41,8 @@ log = logging.getLogger("diagnose.actions")
 _SWEEP_S = 2.0
 _NODES_S = 60.0
 _NODES_AT_ONCE = 200
+_PUT_OFF_S = 300.0
+"""a job that ends for longer, or a scheduler that is away for longer, is for a person to look at"""
 _WAKES = frozenset({"job.diagnosed", "job.ended", "diagnosis.corrected"})
 _TAKES_OUT = frozenset({"isolate_and_restart", ISOLATE})
 
@@ -72,9 +78,14 @@ class Actions:
         policy: Policy,
         clock: Callable[[], float] = time.time,
         sweep_s: float = _SWEEP_S,
+        authority: Authority | None = None,
     ) -> None:
-        """``sweep_s``: how long at most until it looks for what nobody told it of."""
+        """``sweep_s``: how long at most until it looks for what nobody told it of. ``authority``: who is asked whether what a
+        log says is so; None: nobody, and logs are believed."""
         self.policy = policy
+        self._authority = authority
+        self._put_off: dict[int, float] = {}
+        """attempts whose job is just ending, or whose scheduler did not answer, and since when"""
         self._sweep_s = sweep_s
         self._store, self._events, self._clock = store, events, clock
         self._awake = asyncio.Event()
@@ -94,30 +105,86 @@ class Actions:
 
     async def decide_all(self) -> int:
         """Decide about every diagnosis that is newer than its decision. Returns how many there were."""
-        waiting = await self._store.aread(stored.undecided)
+        again = list(self._put_off)
+        waiting = await self._store.aread(lambda connection: stored.undecided(connection, again))
         for attempt_id in waiting:
             await self._decide(attempt_id)
         return len(waiting)
 
+    async def decide_put_off(self) -> None:
+        """Ask again about those whose scheduler could not say anything yet."""
+        for attempt_id in list(self._put_off):
+            await self._decide(attempt_id)
+
     async def _decide(self, attempt_id: int) -> None:
         now = self._clock()
+        standing = await self._standing(attempt_id, now)
+        if standing is None:
+            self._put_off.setdefault(attempt_id, now)
+            return
+        self._put_off.pop(attempt_id, None)
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
-            about = stored.about(connection, attempt_id)
-            report = report_of(connection, attempt_id)
-            if about is None or report is None:
+            found = self._case(connection, attempt_id, standing, now)
+            if found is None:
                 return []
-            made_at, job, number = about
-            known = report.model_copy(update={"job": report.job.model_copy(update={"id": job, "attempt": number})})
-            decision = decide(known, history(connection, attempt_id, now), cluster(connection, now), self.policy, now)
-            changed = self._enter(connection, attempt_id, decision, now)
+            known, made_at, past, whole = found
+            decision = decide(known, past, whole, self.policy, now)
+            job = decision.job
+            if self._authority is not None:
+                standing.keep(connection, attempt_id, now)
+            changed = self._enter(connection, attempt_id, decision, now, standing)
             stored.keep_decision(connection, attempt_id, decision, made_at)
             reading.record(connection, "policy", f"decided.{decision.action.kind}", f"job/{job}", decision.as_dict(), now)
             return changed
 
         self._tell(await self._store.awrite(work))
 
-    def _enter(self, connection: Connection, attempt_id: int, decision: Decision, now: float) -> list[tuple[int, Record]]:
+    def _case(
+        self, connection: Connection, attempt_id: int, standing: Standing, now: float
+    ) -> tuple[Report, float, History, Cluster] | None:
+        """(report, when it was made, history, nodes) of an attempt; None if it was deleted meanwhile."""
+        about, report = stored.about(connection, attempt_id), report_of(connection, attempt_id)
+        if about is None or report is None:
+            return None
+        made_at, job, number = about
+        known = report.model_copy(update={"job": report.job.model_copy(update={"id": job, "attempt": number})})
+        past = standing.applied(history(connection, attempt_id, now, confirmed=self._authority is not None))
+        return known, made_at, past, self._cluster(connection, standing.names, now)
+
+    def _cluster(self, connection: Connection, names: Sequence[str] | None, now: float) -> Cluster:
+        """The nodes, by the word of the scheduler or of an administrator; without either nobody knows how many there are."""
+        size = self.policy.limits.cluster_nodes if self._authority is not None else None
+        return cluster(connection, now, names, size)
+
+    async def _standing(self, attempt_id: int, now: float) -> Standing | None:
+        """What the scheduler says of an attempt's job; None: it says nothing yet, and is asked again."""
+        if self._authority is None:
+            return Standing()
+        names = await self._authority.nodes()
+
+        def look(connection: Connection) -> tuple[Decision, Asked] | None:
+            found = self._case(connection, attempt_id, Standing(names=names), now)
+            if found is None:
+                return None
+            known, _, past, whole = found
+            return decide(known, past, whole, self.policy, now), asked_of(connection, attempt_id, known, past)
+
+        looked = await self._store.aread(look)
+        if looked is None:
+            return Standing(names=names)
+        wanted, asked = looked
+        if not wanted.acts and not asked.suspects:
+            return Standing(names=names)
+        answer = await self._authority.confirm(asked.order(wanted))
+        since = self._put_off.get(attempt_id, now)
+        if isinstance(answer, Unconfirmed) and answer.for_now and wanted.mode == "auto" and now - since < _PUT_OFF_S:
+            return None
+        return asked.standing(answer, names)
+
+    def _enter(
+        self, connection: Connection, attempt_id: int, decision: Decision, now: float, standing: Standing
+    ) -> list[tuple[int, Record]]:
         """The decision's action beside, or in the place of, those that there are."""
         changed: list[tuple[int, Record]] = []
         spans = self.policy.life
@@ -156,6 +223,9 @@ class Actions:
             reason=decision.reason,
             incident=decision.incident,
             avoid=list(decision.avoid),
+            owner=standing.owner,
+            subject=standing.subject,
+            unconfirmed=standing.unconfirmed,
         )
         reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": record.key}, now)
         return [*changed, (found, record)]
@@ -165,11 +235,13 @@ class Actions:
     async def take_check(self, check: Check, who: str) -> None:
         """A check's result: entered, and decided about where it speaks against a node, or for one that is out of service."""
         now = self._clock()
+        names = await self._authority.nodes() if self._authority is not None else None
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
             nodechecks.enter(connection, check, who, now)
             bad = [one.node for one in check.nodes if one.result != "good"]
-            return self._decide_nodes(connection, [*bad, *nodechecks.isolated(connection, check.named("good"))], now)
+            nodes = [*bad, *nodechecks.isolated(connection, check.named("good"))]
+            return self._decide_nodes(connection, nodes, names, now)
 
         self._tell(await self._store.awrite(work))
         named = {kind: check.named(kind) for kind in ("faulty", "slow", "suspect")}
@@ -193,12 +265,16 @@ class Actions:
         since = now - self.policy.signals.check_within_s
         due = await self._store.aread(lambda connection: nodechecks.passed_while_isolated(connection, since))
         if due:
-            self._tell(await self._store.awrite(lambda connection: self._decide_nodes(connection, due, now)))
+            names = await self._authority.nodes() if self._authority is not None else None
+            self._tell(await self._store.awrite(lambda connection: self._decide_nodes(connection, due, names, now)))
 
-    def _decide_nodes(self, connection: Connection, nodes: Sequence[str], now: float) -> list[tuple[int, Record]]:
+    def _decide_nodes(
+        self, connection: Connection, nodes: Sequence[str], names: Sequence[str] | None, now: float
+    ) -> list[tuple[int, Record]]:
         """One decision per node and check; each looks back on those before it, so that together they keep to the limits."""
         changed: list[tuple[int, Record]] = []
-        past, whole = lately(connection, now), cluster(connection, now)
+        confirmed = self._authority is not None
+        past, whole = lately(connection, now, confirmed=confirmed), self._cluster(connection, names, now)
         for node in nodes[:_NODES_AT_ONCE]:
             decision = decide_node(node, past, whole, self.policy, now)
             check = latest_check(whole, node, now - self.policy.signals.check_within_s, now)
@@ -213,7 +289,7 @@ class Actions:
             reading.record(connection, "policy", f"decided.{kind}", f"node/{node}", decision.as_dict(), now)
             reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": key, "node": node}, now)
             changed.append((found, record))
-            past = lately(connection, now)
+            past = lately(connection, now, confirmed=confirmed)
         return changed
 
     # --- what people say ----------------------------------------------------------------------------------------------------
@@ -427,6 +503,7 @@ class Actions:
             try:
                 while await self.decide_all():
                     pass
+                await self.decide_put_off()
                 await self.tick_all()
                 if time.monotonic() >= nodes_at:
                     nodes_at = time.monotonic() + _NODES_S

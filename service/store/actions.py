@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from diagnose.decision.action import Record
 from diagnose.decision.result import Decision
+from service.store import confirmations
 from service.store import tables as t
 from service.store.reading import record as entered
 from service.store.upsert import upsert
@@ -16,15 +17,15 @@ from service.store.upsert import upsert
 _A_ROUND = 200
 
 
-def undecided(connection: Connection) -> list[int]:
-    """Attempts whose diagnosis is newer than the decision about it, oldest first."""
+def undecided(connection: Connection, leaving: Collection[int] = ()) -> list[int]:
+    """Attempts whose diagnosis is newer than the decision about it, oldest first; ``leaving`` some aside for now."""
     d, x = t.diagnoses.c, t.decisions.c
     waits = or_(d.final, d.reason.in_(("hang", "loss_anomaly")))
     return list(
         connection.execute(
             select(d.attempt_id)
             .outerjoin(t.decisions, x.attempt_id == d.attempt_id)
-            .where(waits, or_(x.attempt_id.is_(None), x.about < d.made_at))
+            .where(waits, or_(x.attempt_id.is_(None), x.about < d.made_at), d.attempt_id.not_in(leaving))
             .order_by(d.made_at)
             .limit(_A_ROUND)
         ).scalars()
@@ -78,14 +79,14 @@ def ids_of(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
 
 def order(connection: Connection, action_id: int) -> dict[str, Any]:
     """What an executor is told."""
-    return _order(connection.execute(_orders().where(t.actions.c.id == action_id)).one())
+    return _order(connection, connection.execute(_orders().where(t.actions.c.id == action_id)).one())
 
 
 def orders(connection: Connection, now: float) -> list[dict[str, Any]]:
     """What executors may take."""
     x = t.actions.c
     query = _orders().where(x.state == "approved", x.not_before <= now)
-    return [_order(row) for row in connection.execute(query.order_by(x.created, x.id).limit(_A_ROUND))]
+    return [_order(connection, row) for row in connection.execute(query.order_by(x.created, x.id).limit(_A_ROUND)).all()]
 
 
 def in_hand(connection: Connection, whose: str) -> list[tuple[int, str, bool]]:
@@ -103,8 +104,10 @@ def _orders() -> Any:
     return _records().add_columns(*more).outerjoin(t.decisions, x.attempt_id == t.actions.c.attempt_id)
 
 
-def _order(row: Row[Any]) -> dict[str, Any]:
+def _order(connection: Connection, row: Row[Any]) -> dict[str, Any]:
     decided = row.decision or {}
+    # Who was told that it is not confirmed, and said yes, has the last word; the policy never has.
+    word = row.decided_by if row.unconfirmed is not None and row.decided_by != "policy" else None
     return {
         "id": row.id,
         "key": row.key,
@@ -120,6 +123,8 @@ def _order(row: Row[Any]) -> dict[str, Any]:
         "why": row.why,
         # Of a job submitted again under its name more may come in later, and is none of this decision's.
         "last_seen": min(row.last_seen, row.created) if row.last_seen is not None else None,
+        "subject": row.subject,
+        "claim": confirmations.claim_of(connection, row.attempt_id, word) if row.attempt_id is not None else None,
     }
 
 

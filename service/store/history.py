@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -23,8 +24,9 @@ def report_of(connection: Connection, attempt_id: int) -> Report | None:
     return Report.model_validate(unpacked(found)) if found is not None else None
 
 
-def history(connection: Connection, attempt_id: int, now: float) -> History:
-    """Of the job that ``attempt_id`` is an attempt of."""
+def history(connection: Connection, attempt_id: int, now: float, *, confirmed: bool = False) -> History:
+    """Of the job that ``attempt_id`` is an attempt of. ``confirmed``: earlier failures speak against those nodes only that the
+    scheduler said they had run on."""
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
         select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
@@ -39,21 +41,29 @@ def history(connection: Connection, attempt_id: int, now: float) -> History:
         ended=own.ended_at,
         progress_s=_moved_s(own),
         attempts=_attempts(connection, own.job_id, own.number),
-        failures=_failures(connection, now - _BACK_S),
+        failures=_failures(connection, now - _BACK_S, confirmed),
         actions=_actions(connection, now - _BACK_S),
         checkpoints=_checkpoints(connection, own.job_id),
     )
 
 
-def lately(connection: Connection, now: float) -> History:
+def lately(connection: Connection, now: float, *, confirmed: bool = False) -> History:
     """Of no job: what failed and was done anywhere."""
-    return History(failures=_failures(connection, now - _BACK_S), actions=_actions(connection, now - _BACK_S))
+    return History(failures=_failures(connection, now - _BACK_S, confirmed), actions=_actions(connection, now - _BACK_S))
 
 
-def cluster(connection: Connection, now: float) -> Cluster:
-    """All nodes that are known, who was taken out and given back, and what node checks said."""
+def cluster(connection: Connection, now: float, names: Sequence[str] | None = None, size: int | None = None) -> Cluster:
+    """The nodes, who was taken out and given back, and what node checks said.
+
+    ``names``: all nodes, by the scheduler's word; None: those that were heard of. ``size``: how many there are, where that is
+    known otherwise, or 0 where nobody knows.
+    """
     n, x = t.nodes.c, t.isolations.c
-    states = {row.name: row.state for row in connection.execute(select(n.name, n.state))}
+    heard = {row.name: row.state for row in connection.execute(select(n.name, n.state))}
+    states = heard
+    if names is not None:
+        out = {name: state for name, state in heard.items() if state in ("isolated", "gone")}
+        states, size = {**{name: heard.get(name, "ok") for name in names}, **out}, len(names)
     rows = connection.execute(
         select(x.node, x.at, x.by, x.key, x.released).where((x.at > now - _BACK_S) | x.released.is_(None)).order_by(x.at)
     )
@@ -62,7 +72,7 @@ def cluster(connection: Connection, now: float) -> Cluster:
         Isolation(row.node, row.at, "decision" if row.by == "policy" else row.by, row.key, row.released)
         for row in rows
     )
-    return Cluster(nodes=states, isolations=isolations, checks=nodechecks.since(connection, now - _BACK_S))
+    return Cluster(nodes=states, size=size, isolations=isolations, checks=nodechecks.since(connection, now - _BACK_S))
 
 
 def _nodes(connection: Connection, attempt_id: int) -> tuple[str, ...]:
@@ -113,8 +123,8 @@ def _attempts(connection: Connection, job_id: int, before: int) -> tuple[PastAtt
     return tuple(found)
 
 
-def _failures(connection: Connection, since: float) -> tuple[Failure, ...]:
-    o, n = t.occurrences.c, t.occurrence_nodes.c
+def _failures(connection: Connection, since: float, confirmed: bool) -> tuple[Failure, ...]:
+    o, n, x = t.occurrences.c, t.occurrence_nodes.c, t.confirmations.c
     rows = connection.execute(
         select(o.attempt_id, t.jobs.c.name, t.attempts.c.number, o.at, o.reason, t.groups.c.fingerprint, t.diagnoses.c.by)
         .join(t.jobs, t.jobs.c.id == o.job_id)
@@ -129,19 +139,22 @@ def _failures(connection: Connection, since: float) -> tuple[Failure, ...]:
     oldest = rows[-1].at if rows else since
     for attempt, node in connection.execute(select(n.attempt_id, n.node).where(n.at >= oldest)):
         suspects.setdefault(attempt, []).append(node)
-    return tuple(
-        Failure(
-            row.name, row.number, row.at, row.reason, row.fingerprint, row.by, tuple(sorted(suspects.get(row.attempt_id, ())))
-        )
-        for row in reversed(rows)
-    )
+    spoken = select(x.attempt_id, x.accused, x.subject).where(x.at >= oldest, x.confirmed)
+    known = connection.execute(spoken) if confirmed else ()
+    of_whom = {attempt: (set(accused), subject) for attempt, accused, subject in known}
+    found = []
+    for row in reversed(rows):
+        accused, subject = of_whom.get(row.attempt_id, (set(), None))
+        named = sorted(node for node in suspects.get(row.attempt_id, ()) if not confirmed or node in accused)
+        found.append(Failure(row.name, row.number, row.at, row.reason, row.fingerprint, row.by, tuple(named), subject))
+    return tuple(found)
 
 
 def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
     x = t.actions.c
     rows = connection.execute(
         select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
-               x.restart_from, x.skip_batches, x.fence)
+               x.restart_from, x.skip_batches, x.fence, x.owner, x.subject)
         .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # what is done about a node alone has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since)
@@ -163,6 +176,8 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
             restart_step=(row.restart_from or {}).get("step"),
             skip=tuple(row.skip_batches) if row.skip_batches else None,
             taken=row.fence > 0,
+            owner=row.owner,
+            subject=row.subject,
         )
         for row in reversed(rows.all())
     )

@@ -15,7 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
+
+from service.acting.executors.claim import Claim, Confirmed, Unconfirmed
 
 RESTARTS: Final = frozenset({"restart", "isolate_and_restart", "rollback_and_skip", "retry_later"})
 TAKES_OUT: Final = frozenset({"isolate", "isolate_and_restart"})
@@ -47,15 +49,20 @@ class Order:
     why: str = ""
     last_seen: float | None = None
     """when the attempt was last heard of before it was decided: what was begun after that is not what failed"""
+    subject: str | None = None
+    """the job, as the scheduler called it when it was decided: no label says otherwise any more"""
+    claim: Claim | None = None
+    """what the order rests on, for the scheduler to confirm; None: a person's order, who stands beside it"""
 
     @classmethod
     def of(cls, order: Mapping[str, Any]) -> Order:
         """From what the service tells executors."""
         skip = order.get("skip_batches")
+        job = order.get("job") or None
         return cls(
             key=order["key"],
             kind=order["kind"],
-            job=order.get("job") or None,
+            job=job,
             attempt=order.get("attempt") or None,
             labels={str(name): str(value) for name, value in (order.get("labels") or {}).items()},
             nodes=tuple(order.get("nodes") or ()),
@@ -65,6 +72,8 @@ class Order:
             skip_batches=(skip[0], skip[1]) if skip else None,
             why=order.get("why") or "",
             last_seen=order.get("last_seen"),
+            subject=order.get("subject") or None,
+            claim=Claim.of(order.get("claim")) if job is not None else None,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,6 +91,8 @@ class Order:
             "skip_batches": list(self.skip_batches) if self.skip_batches else None,
             "why": self.why,
             "last_seen": self.last_seen,
+            "subject": self.subject,
+            "claim": self.claim.as_dict() if self.claim is not None else None,
         }
 
     @property
@@ -104,6 +115,17 @@ class Outcome:
     isolated: tuple[str, ...] | None = None
     """the order's nodes that it has taken out of service, also where the rest failed; None: all if it succeeded, else none that
     it could tell"""
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """An executor that can say whether an order is called for: it asks who knows the jobs and the nodes."""
+
+    async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
+        """The job that the order is about, if it is what the order's claim says. Raises nothing."""
+
+    async def inventory(self) -> tuple[str, ...]:
+        """The names of all nodes. Problem if they cannot be had."""
 
 
 class Executor(Protocol):

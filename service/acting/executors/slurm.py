@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import (
     KINDS,
     MOST_AVOIDED,
@@ -26,6 +27,7 @@ from service.acting.executors.executor import (
     mark,
     node_names,
 )
+from service.acting.executors.hostlist import expand
 
 T = TypeVar("T")
 _JOB = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
@@ -65,6 +67,10 @@ class Job:
     """as Slurm writes it: a list expression"""
     comment: str
     """the administrators'"""
+    owner: str = ""
+    nodes: str = ""
+    """where it runs, or ran last: likewise a list expression"""
+    began: float | None = None
 
     @property
     def requeued_held(self) -> bool:
@@ -95,6 +101,9 @@ class Door(Protocol):
     """Slurm, as it can be reached. Each method raises Problem, or Unsupported before anything was done."""
 
     async def node(self, name: str) -> Node | None: ...
+
+    async def nodes(self) -> tuple[str, ...]:
+        """The names of all there are."""
 
     async def job(self, job_id: str) -> Job | None: ...
 
@@ -163,6 +172,8 @@ class Slurm:
             if order.kind in TAKES_OUT:
                 out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
             job = await self._known_job(order) if order.kind in RESTARTS else None
+            if job is not None:
+                self._check(order, job, [node.name for node in nodes if node.name not in out])
             avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not nodes:
@@ -180,6 +191,46 @@ class Slurm:
         self._unmarked.pop(order.key, None)
         said = ("would have: " if dry_run else "") + "; ".join(done)
         return Outcome("succeeded", said, details={"done": done}, isolated=() if dry_run else None)
+
+    # --- what Slurm itself says
+
+    async def inventory(self) -> tuple[str, ...]:
+        return await self._ask("list nodes", lambda door: door.nodes())
+
+    async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
+        try:
+            job = await self._known_job(order)
+            if job.held:
+                return Unconfirmed(f"job {job.id} is held by somebody")
+            if (why := self._objection(order, job)) is not None:
+                return why
+            nodes = () if self._went_on(order, job) else expand(job.nodes)
+        except Problem as problem:
+            return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
+        return Confirmed(job.id, job.owner, nodes)
+
+    def _check(self, order: Order, job: Job, isolate: Sequence[str]) -> None:
+        """Problem if Slurm does not confirm what the order rests on. What was begun was confirmed before it was."""
+        if order.claim is None or self._begun(order, job):
+            return
+        if (why := self._objection(order, job)) is not None:
+            raise Problem(f"not confirmed by Slurm: {why.why}", may_retry=why.for_now)
+        others = [name for name in isolate if name not in expand(job.nodes)]
+        if others:
+            raise Problem(f"not confirmed by Slurm: {', '.join(others[:3])} is none of the nodes of job {job.id}")
+
+    def _objection(self, order: Order, job: Job) -> Unconfirmed | None:
+        """Why the order is not called for, by Slurm's word."""
+        claim = order.claim
+        if claim is None:
+            return None
+        if "COMPLETING" in job.states:  # whether it failed or was cancelled is told when it has ended
+            return Unconfirmed(f"job {job.id} is just ending", for_now=True)
+        if self._went_on(order, job):  # nothing will be done about it
+            said = None if claim.word or claim.for_user(job.owner) else claim.objection(job.owner, None, ())
+        else:
+            said = claim.objection(job.owner, job.began, expand(job.nodes))
+        return Unconfirmed(f"job {job.id}: {said}") if said is not None else None
 
     # --- nodes
 
@@ -211,7 +262,7 @@ class Slurm:
     # --- jobs
 
     async def _known_job(self, order: Order) -> Job:
-        name = next((order.labels[label] for label in _LABELS if label in order.labels), order.job or "")
+        name = order.subject or next((order.labels[label] for label in _LABELS if label in order.labels), order.job or "")
         if not _JOB.fullmatch(name):
             raise Problem(f"{name[:80]!r} is not the id of a Slurm job")
         job = await self._ask("show jobs", lambda door: door.job(name))
@@ -220,6 +271,11 @@ class Slurm:
         if "CANCELLED" in job.states:
             raise Problem(f"job {name} was cancelled by somebody else, and was not started again")
         return job
+
+    def _begun(self, order: Order, job: Job) -> str | None:
+        """The mark of this order on the job."""
+        marks = (one for one in job.comment.split("; ") if one.startswith(mark(order.key) + " @"))
+        return next(marks, None) or self._unmarked.get(order.key)
 
     async def _restart_as_it_is(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:
         """A job whose log says that it failed is often just about to end."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 from service.acting.executors import processes
@@ -25,6 +26,9 @@ _JOB_STATE = re.compile(r"^ +JobState=([A-Z_]+) Reason=(\S*)", re.MULTILINE)
 _RESTARTS = re.compile(r"^ +Requeue=\d+ Restarts=(\d+)", re.MULTILINE)
 _EXCLUDED = re.compile(r"^ +ReqNodeList=\S* ExcNodeList=(\S+)", re.MULTILINE)
 _COMMENT = re.compile(r"^ +AdminComment=(.*?) ?$", re.MULTILINE)
+_OWNER = re.compile(r"^ +UserId=([^\s()]+)\(\d+\) GroupId=", re.MULTILINE)
+_NODES = re.compile(r"^ +NodeList=(\S*)", re.MULTILINE)
+_BEGAN = re.compile(r"^ +StartTime=(\S+) EndTime=", re.MULTILINE)
 _HELD = {"JobHeldAdmin": "HELD", "JobHeldUser": "HELD", "job_requeued_in_held_state": "REQUEUE_HOLD"}
 
 
@@ -54,6 +58,10 @@ class Commands:
         states = frozenset(part.rstrip("*~#%$@!^-") for part in state[1].split("+"))
         return Node(found, states, reason[1] if reason else "")
 
+    async def nodes(self) -> tuple[str, ...]:
+        said = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N")
+        return tuple(dict.fromkeys(said.split()))
+
     async def job(self, job_id: str) -> Job | None:
         said = await self._shown("job", job_id)
         if said is None:
@@ -70,6 +78,7 @@ class Commands:
             int(restarts[1]),
             excluded[1] if excluded and excluded[1] != "(null)" else "",
             comment[1] if comment else "",
+            *_whose(job_id, said),
         )
 
     async def drain(self, name: str, reason: str) -> None:
@@ -140,6 +149,19 @@ class Commands:
                 may_retry=ended.code < 0 or _passes(said),
             )
         return text
+
+
+def _whose(job_id: str, said: str) -> tuple[str, str, float | None]:
+    """(owner, nodes, begin). Each has one line; a name or a comment with a line's end in it could forge another."""
+    found = [one.findall(said) for one in (_OWNER, _NODES, _BEGAN)]
+    if any(len(one) != 1 for one in found):
+        raise Problem(f"scontrol shows job {job_id} in a way that is not understood: whose it is cannot be told")
+    (owner,), (nodes,), (began,) = found
+    try:
+        since = datetime.fromisoformat(began).replace(tzinfo=UTC).timestamp()
+    except ValueError:  # Unknown, N/A
+        since = None
+    return owner, nodes if nodes != "(null)" else "", since
 
 
 def _passes(said: str) -> bool:

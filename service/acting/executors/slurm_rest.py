@@ -74,6 +74,11 @@ class Rest:
         states = {*_words(found.get("state")), *_words(found.get("state_flags"))}
         return Node(str(found.get("name")), frozenset(states), str(found.get("reason") or ""))
 
+    async def nodes(self) -> tuple[str, ...]:
+        await self._negotiate()
+        found = self._understood(await self._ask("GET", "/nodes"), "nodes").get("nodes")
+        return tuple(str(one["name"]) for one in found or [] if isinstance(one, dict) and one.get("name"))
+
     async def job(self, job_id: str) -> Job | None:
         await self._negotiate()
         if "_" in job_id:
@@ -90,6 +95,9 @@ class Rest:
             _count(found.get("restart_cnt")),
             str(found.get("excluded_nodes") or ""),
             str(found.get("admin_comment") or ""),
+            str(found.get("user_name") or ""),
+            str(found.get("nodes") or ""),
+            float(_count(found.get("start_time"))) or None,
         )
 
     async def drain(self, name: str, reason: str) -> None:

@@ -29,7 +29,7 @@ bursts: {jobs: 500}                # or what is done to one job would wait for t
 limits: {job_cool_down: 0s}
 budgets: {gpu_fell_off_bus: {backoff: 0s}, cuda_error: {backoff: 0s}, native_crash: {backoff: 0s}, preempted: {backoff: 0s}}
 """
-XID = "Nov 21 10:00:01 {node} kernel: [812345.670] NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
+XID = "Nov 21 10:00:01 {node} kernel: [812345.670] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
 STEPS = "".join(f"step {step}/1000 | loss 2.{step} | grad_norm 0.5\n" for step in range(1, 20))
 SOFT = "RuntimeError: CUDA error: unspecified launch failure\n"
 
@@ -59,7 +59,8 @@ class World:
     def settled(self, *jobs: str) -> list[dict[str, Any]]:
         """All actions, once these jobs were decided about and nothing is under way any more."""
         for job in jobs:
-            until(lambda job=job: self.service.client.get(f"/v1/jobs/{job}/decision").status_code == 200, f"a decision on {job}")
+            path = f"/v1/jobs/{job}/decision"
+            until(lambda path=path: self.service.client.get(path).status_code == 200, f"a decision on {job}")
         time.sleep(2.5)  # a round of the dispatcher, and of whoever looks again at what was put off
 
         def quiet() -> bool:

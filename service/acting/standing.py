@@ -1,0 +1,105 @@
+"""Where an attempt stands by the scheduler's word: whose job it is, where it ran, and which nodes its log may speak against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from diagnose.decision.history import History
+from diagnose.decision.result import Decision
+from diagnose.decision.signals import accuses
+from diagnose.report import Report
+from service.acting.executors.claim import Claim, Confirmed, Unconfirmed
+from service.acting.executors.executor import Order
+from service.projects import kernel_of
+from service.store import confirmations
+from service.store.attempts import project_of
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of one attempt besides its log. What nobody was asked about is empty."""
+
+    names: tuple[str, ...] | None = None
+    """of all nodes"""
+    unconfirmed: str | None = None
+    owner: str | None = None
+    subject: str | None = None
+    nodes: tuple[str, ...] = ()
+    believed: tuple[str, ...] | None = None
+    """nodes that the log may speak against"""
+
+    def applied(self, past: History) -> History:
+        """What a decision looks back on, with what the scheduler says in the place of what the log does."""
+        return replace(
+            past,
+            nodes=self.nodes or past.nodes,
+            unconfirmed=self.unconfirmed,
+            believed=self.believed,
+            owner=self.owner,
+            subject=self.subject,
+        )
+
+    def keep(self, connection: Connection, attempt_id: int, now: float) -> None:
+        """For decisions to come: whom an unconfirmed log accuses, it accuses in vain."""
+        confirmations.keep(
+            connection,
+            attempt_id,
+            now,
+            why=self.unconfirmed,
+            owner=self.owner,
+            subject=self.subject,
+            nodes=self.nodes,
+            accused=[node for node in self.believed or () if self.unconfirmed is None and node in self.nodes],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What there is to be confirmed of an attempt."""
+
+    job: str
+    attempt: int
+    labels: dict[str, str]
+    claim: Claim
+    project: str
+    suspects: tuple[str, ...]
+    """nodes that its diagnosis speaks against"""
+    source: str | None
+    """where its root cause stands"""
+    last_seen: float | None
+
+    def order(self, decision: Decision) -> Order:
+        """As it would be given."""
+        kind = decision.action.kind if decision.acts else "restart"
+        nodes = tuple(decision.action.nodes)
+        return Order("", kind, self.job, self.attempt, self.labels, nodes, claim=self.claim, last_seen=self.last_seen)
+
+    def standing(self, answer: Confirmed | Unconfirmed, names: tuple[str, ...] | None) -> Standing:
+        believed = tuple(node for node in self.suspects if self._may_accuse(node))
+        if isinstance(answer, Unconfirmed):
+            return Standing(names, answer.why, believed=believed)
+        owner = f"{self.project}/{answer.owner}" if answer.owner else self.project
+        # Of a job that went on since nobody knows where it ran: its log speaks against nobody.
+        return Standing(names, None, owner, answer.subject, answer.nodes, believed if answer.nodes else ())
+
+    def _may_accuse(self, node: str) -> bool:
+        return self.claim.may_accuse(node) or (self.source is not None and kernel_of(self.source) == node)
+
+
+def asked_of(connection: Connection, attempt_id: int, report: Report, past: History) -> Asked:
+    """What there is to be asked of an attempt."""
+    diagnosis = report.diagnosis
+    named: Sequence[str] = diagnosis.suspects.nodes if accuses(diagnosis.reason) else ()
+    return Asked(
+        report.job.id,
+        report.job.attempt,
+        dict(past.labels),
+        Claim.of(confirmations.claim_of(connection, attempt_id)),
+        project_of(connection, report.job.id),
+        tuple(dict.fromkeys(named)),
+        diagnosis.root_cause.source if diagnosis.root_cause is not None else None,
+        past.ended,
+    )
