@@ -135,7 +135,9 @@ def world(daemons: real.Slurm, tmp_path: Path) -> Iterator[World]:
             daemons.wait(job, "RUNNING")
         found = World(daemons, service, victim, mine)
         service.client.headers["Authorization"] = found.token("admin", "--role", "admin").client.headers["Authorization"]
+        until(lambda: httpx.get(f"{service.url}/v1/jobs").status_code == 401, "the service to be closed")
         yield found
+    daemons.run("scancel", victim, mine)  # reset ends the jobs of its own user only
 
 
 def test_a_label_that_names_anothers_job(world: World) -> None:
