@@ -16,6 +16,9 @@ class Telemetry:
         ProcessCollector(registry=r)
         self.accepted_bytes = Counter("diagnose_accepted_bytes", "Log bytes that were made durable", registry=r)
         self.batches = Counter("diagnose_batches", "Batches by what became of them", ["result"], registry=r)
+        self.lost_bytes = Counter(
+            "diagnose_lost_bytes", "Accepted bytes that the disk damaged before they were read", registry=r
+        )
         self.append_s = Histogram("diagnose_journal_append_seconds", "From a batch to its sync", buckets=_FAST, registry=r)
         self.read_bytes = Counter("diagnose_read_bytes", "Log bytes that were scanned", registry=r)
         self.read_lines = Counter("diagnose_read_lines", "Lines that were scanned", registry=r)
