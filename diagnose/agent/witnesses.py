@@ -5,6 +5,10 @@ its ``Record``: how often it agreed where the rules were sure, or where a person
 two are multiplied, answer by answer, as for witnesses who have not talked to each other. So agreement raises confidence,
 disagreement gives the likelier answer with a lower one, and a model that has often been wrong, or whose samples differ,
 moves nothing.
+
+A model is shown what the rules say. One that has mostly agreed where they are sure has read the lines, and where it objects
+all the same it has a reason: on 125 fresh logs a strong model objected to 37 answers, and was right in 26 where the rules
+were in none. So a model that has proved itself is believed about its objections too; one that has not is not.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ UNKNOWN: Final = "unknown"
 
 _PRIOR_RIGHT, _PRIOR_WRONG = 4.0, 1.0
 """what is thought of a model that nobody has seen yet: right four times of five, as if from five cases"""
+_PROVED_AT, _PROVED_TRUST = 0.65, 0.97
+"""a model that agrees more often than this with sure rules has proved itself; how far it is believed then"""
 _POOLED = 6.0
 """how many cases the record over all kinds weighs within one kind"""
 _SURE = 0.95
 """an answer of the rules that is this sure is a test of the model"""
-_LEAST = 0.002
+_LEAST = 0.004
 """what every reason of a failed job gets from the rules, for they may not know it"""
 _STAYS_UNKNOWN = 0.5
 """of the rules' "unknown": the share that stays, for the log may not show the cause at all"""
@@ -45,7 +51,9 @@ class Record:
         right, wrong = (sum(counts[i] for counts in self.seen.values()) for i in (0, 1))
         pooled = (_PRIOR_RIGHT + right) / (_PRIOR_RIGHT + _PRIOR_WRONG + right + wrong)
         own = self.seen.get(kind, [0.0, 0.0])
-        return (_POOLED * pooled + own[0]) / (_POOLED + own[0] + own[1])
+        seen = (_POOLED * pooled + own[0]) / (_POOLED + own[0] + own[1])
+        proved = _chance_above(_PROVED_AT, right, wrong)
+        return proved * max(seen, _PROVED_TRUST) + (1.0 - proved) * seen
 
     def note(self, kind: str, *, right: bool, weight: float = 1.0) -> None:
         """One more case whose answer is known."""
@@ -95,6 +103,19 @@ def together(rules: Mapping[str, float], model: Mapping[str, float], trust: floa
     product = {answer: chance * (trust * model.get(answer, 0.0) + even) for answer, chance in rules.items()}
     found = _whole(product)
     return dict(sorted(((answer, min(_FURTHEST, chance)) for answer, chance in found.items()), key=lambda one: -one[1]))
+
+
+def _chance_above(rate: float, right: float, wrong: float) -> float:
+    """The chance that who was right and wrong so often is right at more than this rate: with nothing known before, a beta law.
+
+    Summed over a grid, which is exact enough and needs no library.
+    """
+    grid = [(step + 0.5) / _GRID for step in range(_GRID)]
+    weights = [at**right * (1.0 - at) ** wrong for at in grid]
+    return sum(weight for at, weight in zip(grid, weights, strict=True) if at > rate) / sum(weights)
+
+
+_GRID = 200
 
 
 def _whole(chances: Mapping[str, float]) -> dict[str, float]:

@@ -40,6 +40,7 @@ _SOFTLY = 0.4
 _MUCH = 20
 """calm lines behind a line that make it an old story"""
 _OFTEN = 4
+_TIME_LIMIT = re.compile(r"(?i)\b(?:wall-?time|time ?limit|run ?limit|h_rt|s_rt)\b")
 _SCRAP_LINES = 2
 _KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
@@ -613,6 +614,8 @@ class Weighing:
                 continue
             if other.symptom and other.reason == "connection_error":
                 continue
+            if _TIME_LIMIT.search(one.event.body) and not (other.fatal or other.ends_process):
+                continue  # the job ran on until its time was over
             relate("by_failure", one, other)
             return
 

@@ -23,7 +23,7 @@ from diagnose.reading.prefixes import body_start
 
 METRICS = (
     "step total_steps epoch loss val_loss grad_norm lr step_time_s step_time_ms tokens_per_s samples_per_s tflops loss_scale"
-    " nan_steps skipped_steps consumed_samples consumed_tokens memory_gb progress"
+    " nan_steps skipped_steps consumed_samples consumed_tokens memory_gb reward kl progress"
 ).split()
 CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pid peer status vendor".split()
 
