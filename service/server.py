@@ -16,6 +16,7 @@ import uvicorn
 
 from diagnose.errors import DiagnoseError
 from service.app import create_app
+from service.doors import Doors
 from service.runtime import Service
 from service.settings import Settings
 
@@ -67,6 +68,7 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         lifespan="on",
+        http=Doors(settings, service.telemetry).protocol,  # type: ignore[arg-type]
         backlog=2048,
     )
     server = _Server(config, f"{scheme}://{host}:{address[1]}")

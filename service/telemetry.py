@@ -34,6 +34,16 @@ class Telemetry:
         )
         self.requests = Counter("diagnose_requests", "Requests", ["route", "status"], registry=r)
         self.request_s = Histogram("diagnose_request_seconds", "How long a request takes", ["route"], buckets=_FAST, registry=r)
+        self.sign_ins_failed = Counter(
+            "diagnose_sign_ins_failed",
+            "Requests refused for a wrong token, or none",
+            ["token"],
+            registry=r,
+        )
+        self.connections_refused = Counter(
+            "diagnose_connections_refused", "Connections closed before anybody knew whose they are", ["why"], registry=r
+        )
+        self.strangers = Gauge("diagnose_strangers", "Connections that have shown no token yet", registry=r)
         self.live_jobs = Gauge("diagnose_live_jobs", "Attempts in memory", registry=r)
         self.queued_bytes = Gauge("diagnose_queued_bytes", "Accepted and not yet scanned", registry=r)
         self.unstored_bytes = Gauge("diagnose_unstored_bytes", "Kept and not yet in the database", registry=r)
