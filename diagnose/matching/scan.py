@@ -58,6 +58,10 @@ class Scan:
     blank: int = 0
     lines_kept: int = 0
     bytes_kept: int = 0
+    folded: int = 0
+    """lines that would have been kept and only repeat what was; less than 0 where one that was folded before is kept after all"""
+    unfolded: tuple[bytes, bytes] | None = None
+    """``text`` and ``kept`` as they were before folding, where that left something out"""
 
     def segments(self) -> Iterator[tuple[Kept, bytes]]:
         """The kept segments with their text."""
