@@ -9,20 +9,23 @@
 #define MOST_RANGES (MOST_FOLDS * 16u)
 #define MOST_PLACES 16384u /* places of words that may vary */
 #define MOST_WHO 32768u
+#define MOST_HEARD 16384u
 #define SAMPLE 160u
 #define EVIDENCE 8u /* lines after which the range of a number is known */
 #define FAR 10.0    /* a number leaps when it leaves its range by so many widths of it */
 #define VALUES 10u
 #define RARE 6u         /* a value of a word that came more often is one of a few, no name */
 #define SILENCE 1000u   /* lines */
+#define LATE 100u      /* lines */
+#define ALTERNATION 20u /* a place of more words than that is no choice of a few, however often they come */
 #define GUARDED 20u     /* indented lines behind a failure that stay */
 #define IN_TRACEBACK 60u
 #define IN_DUMP 400u
 #define NO_SAMPLE UINT32_MAX
 
-typedef struct { u64 key, count, first, last, silence, folded; u32 ranges, slots, sample, sign; } Fold;
+typedef struct { u64 key, count, first, last, silence, folded; u32 ranges, slots, sample, unused; } Fold;
 typedef struct { double least, most, last; u64 seen; u32 run, longest, changes, rising; } Range;
-typedef struct { u64 key; u32 folds[VALUES], count, open; } Place;
+typedef struct { u64 key; u32 folds[VALUES], count, open, distinct, unused; } Place;
 typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
 typedef struct {
     u64 seed, line, held_line;
@@ -36,7 +39,8 @@ typedef struct {
     int busy;
     Vector folds, ranges, samples, places, who, held; /* places and who are tables, open addressing; key 0 is free */
     u32 *slots, slot_mask; /* fold + 1 by key */
-    size_t place_count, who_count;
+    Vector heard; /* what may sound like a failure, and whether it does; can be asked again, and is no part of the state */
+    size_t place_count, who_count, heard_count;
     Masks masks, exact;
     Vector text, kept, scratch;
 } Folds;
@@ -173,31 +177,49 @@ static int numbers_tell(Folds *f, const Fold *fold, const Masks *m) {
     return tells;
 }
 
-/* The key of a masked text with word `w` left out. */
-static u64 key_without(Folds *f, const Masks *m, const Word *w) {
-    u8 *to = f->scratch.items;
+static int same_word(const Masks *m, const Word *a, const Word *b) {
     const u8 *out = m->out.items;
-    size_t length = m->length - (w->end - w->start) + 1;
-    memcpy(to, out, w->start);
-    to[w->start] = WORD_MASK;
-    memcpy(to + w->start + 1, out + w->end, m->length - w->end);
-    memset(to + length, 0, 16);
-    return hash_of(to, length, ~f->state.seed) | 1;
+    return a->end - a->start == b->end - b->start && memcmp(out + a->start, out + b->start, a->end - a->start) == 0;
 }
 
-static void leave_out(Masks *m, u32 which) {
-    Word word = m->words[which];
-    u8 *out = m->out.items;
-    u32 shorter = word.end - word.start - 1;
-    out[word.start] = WORD_MASK;
-    memmove(out + word.start + 1, out + word.end, m->length - word.end);
-    m->length -= shorter;
-    m->word_count--;
-    for (u32 k = which; k < m->word_count; k++) {
-        m->words[k] = m->words[k + 1];
-        m->words[k].start -= shorter;
-        m->words[k].end -= shorter;
+/* The masked text with word `which` left out, wherever it stands, into `to`; returns its length. */
+static size_t without(const Masks *m, u32 which, u8 *to) {
+    const u8 *out = m->out.items;
+    size_t from = 0, length = 0;
+    for (u32 w = which; w < m->word_count; w++) {
+        if (w != which && !same_word(m, &m->words[w], &m->words[which])) continue;
+        memcpy(to + length, out + from, m->words[w].start - from);
+        length += m->words[w].start - from;
+        to[length++] = WORD_MASK;
+        from = m->words[w].end;
     }
+    memcpy(to + length, out + from, m->length - from);
+    length += m->length - from;
+    memset(to + length, 0, 16);
+    return length;
+}
+
+static u64 key_without(Folds *f, const Masks *m, u32 which) {
+    return hash_of(f->scratch.items, without(m, which, f->scratch.items), ~f->state.seed) | 1;
+}
+
+static int is_first(const Masks *m, u32 which) {
+    for (u32 w = 0; w < which; w++) if (same_word(m, &m->words[w], &m->words[which])) return 0;
+    return 1;
+}
+
+static void leave_out(Folds *f, Masks *m, u32 which) {
+    size_t length = without(m, which, f->scratch.items);
+    Word word = m->words[which], left[MOST_WORDS];
+    u32 count = 0, shorter = 0, by = word.end - word.start - 1;
+    for (u32 w = 0; w < m->word_count; w++) {
+        if (same_word(m, &m->words[w], &word)) shorter += by;
+        else left[count++] = (Word){m->words[w].start - shorter, m->words[w].end - shorter};
+    }
+    memcpy(m->out.items, f->scratch.items, length);
+    memcpy(m->words, left, count * sizeof *left);
+    m->length = length;
+    m->word_count = count;
 }
 
 /* Words whose places are known to vary are left out; whether there was one. */
@@ -205,8 +227,8 @@ static int generalise(Folds *f, Masks *m) {
     int any = 0;
     if (!grow(&f->scratch, m->length + 64)) return -1;
     for (u32 w = 0; w < m->word_count;) {
-        const Place *place = entry_of(&f->places, &f->place_count, key_without(f, m, &m->words[w]), MOST_PLACES, 0);
-        if (place && place->open) { leave_out(m, w); any = 1; w = 0; }
+        const Place *place = entry_of(&f->places, &f->place_count, key_without(f, m, w), MOST_PLACES, 0);
+        if (place && place->open) { leave_out(f, m, w); any = 1; w = 0; }
         else w++;
     }
     return any;
@@ -218,18 +240,21 @@ static void learn_places(Folds *f, Masks *m, u32 fold) {
     const Fold *folds = f->folds.items;
     u32 needed = m->word_count > 2 ? 5 : VALUES;
     for (u32 w = 0; w < m->word_count; w++) {
-        Place *place = entry_of(&f->places, &f->place_count, key_without(f, m, &m->words[w]), MOST_PLACES, 1);
+        if (!is_first(m, w)) continue;
+        Place *place = entry_of(&f->places, &f->place_count, key_without(f, m, w), MOST_PLACES, 1);
         if (!place || place->open) continue;
+        place->distinct++;
         if (place->count == VALUES) { /* what came often since leaves room */
             u32 kept = 0;
             for (u32 k = 0; k < VALUES; k++) if (folds[place->folds[k]].count <= RARE) place->folds[kept++] = place->folds[k];
             place->count = kept;
-            if (kept == VALUES) continue;
+            if (kept == VALUES) { place->open = 1; continue; }
+            if (place->distinct >= ALTERNATION) place->open = 1;
         }
         place->folds[place->count++] = fold;
         u32 rare = 0;
         for (u32 k = 0; k < place->count; k++) rare += folds[place->folds[k]].count <= RARE;
-        place->open = rare >= needed;
+        place->open = rare >= needed || place->distinct >= ALTERNATION;
     }
 }
 
@@ -280,19 +305,37 @@ static int ask_sound(PyObject *sounds, const u8 *text, size_t n, size_t body, Py
 enum { FAILED = -1, STAYS = 0, FOLDS = 1 };
 
 /* One line of a fold: is it one too many? */
-static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 line) {
+static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 line) {
     u64 silence = line > fold->last ? line - fold->last : 0;
     int told = fold->slots == m->slots ? numbers_tell(f, fold, m) : 1;
-    int news = fold->count > f->state.keep && silence > SILENCE && silence > 4 * fold->silence;
+    int news = silence > SILENCE && silence > 4 * fold->silence;
     if (fold->count && silence > fold->silence) fold->silence = silence;
-    if (who) {
+    if (who) { /* one that says its first line at all, or this one after the others are long done with it */
         size_t before = f->who_count;
-        u64 key = mix(fold->key, who ^ f->state.seed);
-        entry_of(&f->who, &f->who_count, key ? key : 1, MOST_WHO, 1);
+        entry_of(&f->who, &f->who_count, who | 1, MOST_WHO, 1);
         news |= f->who_count != before;
+        before = f->who_count;
+        entry_of(&f->who, &f->who_count, mix(fold->key, who ^ f->state.seed) | 1, MOST_WHO, 1);
+        news |= f->who_count != before && silence >= late;
     }
     fold->last = line;
     return fold->count++ < f->state.keep || told || news ? STAYS : FOLDS;
+}
+
+/* The same, remembered for all lines that differ in numbers only, and in those not in how they are written. */
+static int is_sign(Folds *f, const u8 *text, size_t n, size_t at, PyObject *sounds, PyThreadState **thread) {
+    Masks *m = &f->masks;
+    if (mask(m, text + at, n - at, WORDY)) return FAILED;
+    u64 key = hash_masked(f, m);
+    const Masked *numbers = m->numbers.items;
+    for (size_t k = 0; k < m->numbers.count; k++) key = mix(key ^ numbers[k].kind, 0xa0761d6478bd642full);
+    key = (key | 3) ^ 2; /* ...01 is calm, ...11 is a sign */
+    if (entry_of(&f->heard, &f->heard_count, key, MOST_HEARD, 0)) return 0;
+    if (entry_of(&f->heard, &f->heard_count, key | 2, MOST_HEARD, 0)) return 1;
+    int answer = ask_sound(sounds, text, n, at, thread);
+    if (f->heard_count >= MOST_HEARD) { memset(f->heard.items, 0, f->heard.count * sizeof(u64)); f->heard_count = 0; }
+    if (answer >= 0) entry_of(&f->heard, &f->heard_count, key | (answer ? 2 : 0), MOST_HEARD, 1);
+    return answer;
 }
 
 static int judge_fold(Folds *f, const Kept *record, const u8 *text, PyObject *sounds, PyThreadState **thread) {
@@ -310,38 +353,28 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, PyObject *so
     if (s->guard) { s->guard--; if (n > at && blank(*body)) return STAYS; }
     if (f->folds.count >= MOST_FOLDS || f->ranges.count >= MOST_RANGES) forget_folds(f);
     Masks *m = &f->masks;
-    if (mask(m, body, n - at, sound & MAY_SOUND ? WORDY : COARSE)) return FAILED;
-    u64 who = who_speaks(f, text, at), key = hash_masked(f, m);
-    if (sound & MAY_SOUND)
-        for (size_t k = 0; k < m->numbers.count; k++) key = mix(key ^ ((Masked *)m->numbers.items)[k].kind, 0xa0761d6478bd642full) | 1;
+    u64 who = who_speaks(f, text, at);
+    int sign = sound & MAY_SOUND ? is_sign(f, text, n, at, sounds, thread) : 0;
+    if (sign < 0 || mask(m, body, n - at, sign ? EXACT : COARSE)) return FAILED;
+    u64 key = hash_masked(f, m);
+    if (sign) key = mix(key, ~s->seed) | 1; /* only its very copies are its like */
     Fold *fold = fold_at(f, key);
-    if (!fold && !(sound & MAY_SOUND)) {
+    if (!fold && !sign) {
         if ((made = generalise(f, m)) < 0) return FAILED;
-        if (made) key = hash_masked(f, m);
-        if (made) fold = fold_at(f, key);
+        if (made) { key = hash_masked(f, m); fold = fold_at(f, key); }
     }
     if (!fold) {
         if (!(fold = new_fold(f, key, m->slots, record->line))) return FAILED;
         if (made) fold->count = s->keep; /* the lines that showed that a word varies stand for the first ones */
-        else if (sound & MAY_SOUND) {
-            int answer = ask_sound(sounds, text, n, at, thread);
-            if (answer < 0) return FAILED;
-            fold->sign = (u32)answer;
-        } else learn_places(f, m, (u32)f->folds.count - 1);
+        else if (!sign) learn_places(f, m, (u32)f->folds.count - 1);
     }
-    if (fold->sign) { /* only its very copies are its like */
-        fold->count++;
-        fold->last = record->line;
-        m = &f->exact;
-        if (mask(m, body, n - at, EXACT)) return FAILED;
-        key = mix(hash_masked(f, m), who ^ ~s->seed) | 1;
-        if (!(fold = fold_at(f, key)) && !(fold = new_fold(f, key, m->slots, record->line))) return FAILED;
-        if (repeats(f, fold, m, 0, record->line) == STAYS || s->in_traceback) {
-            s->guard = GUARDED;
-            s->in_traceback = 0;
-            return STAYS;
-        }
-    } else if (repeats(f, fold, m, who, record->line) == STAYS) return STAYS;
+    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS;
+    if (sign && (stays || s->in_traceback)) {
+        s->guard = GUARDED;
+        s->in_traceback = 0;
+        return STAYS;
+    }
+    if (stays) return STAYS;
     fold->folded++;
     if (fold->sample == NO_SAMPLE) {
         Sample *sample = grow(&f->samples, 1);
@@ -415,6 +448,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     f->masks.out.size = f->exact.out.size = f->text.size = f->scratch.size = 1;
     f->masks.numbers.size = f->exact.numbers.size = sizeof(Masked);
     f->kept.size = sizeof(Kept);
+    f->heard.size = sizeof(u64);
     size_t left = (size_t)length;
     if (left) {
         u64 counts[8]; /* of the vectors, then places and speakers */
@@ -553,7 +587,7 @@ static void folds_dealloc(PyObject *self) {
     Folds *f = (Folds *)self;
     PyTypeObject *type = Py_TYPE(self);
     Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->masks.out, &f->masks.numbers,
-                         &f->exact.out, &f->exact.numbers, &f->text, &f->kept, &f->scratch};
+                         &f->exact.out, &f->exact.numbers, &f->text, &f->kept, &f->scratch, &f->heard};
     for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) free(vectors[k]->items);
     free(f->slots);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);

@@ -6,7 +6,7 @@
  */
 enum { NUMBER_MASK = 1, TIME_MASK, ID_MASK, PATH_MASK, QUOTE_MASK, MORE_MASK, WORD_MASK, BAR_MASK };
 #define MOST_SLOTS 256u /* numbers of a line that are told apart; those behind are one with the last */
-#define MOST_WORDS 24u  /* words of a line of which each may turn out to vary */
+#define MOST_WORDS 64u  /* words of a line of which each may turn out to vary */
 #define LIST 8u         /* numbers in a row that are told apart */
 #define LONGEST_QUOTE 8192u
 
@@ -214,6 +214,18 @@ static size_t path_at(const u8 *s, size_t n, size_t i) {
     return letters && j > i + 2 ? j : 0;
 }
 
+/* crypto/asn1/x_spki.o: some/words are none, and neither is train/loss.mean=1 */
+static size_t file_at(const u8 *s, size_t n, size_t i) {
+    size_t j = i, slashes = 0, point = 0;
+    for (; j < n && (word_byte(s[j]) || (s[j] && strchr("/.-@+~%", s[j]))); j++) {
+        if (s[j] == '/') { slashes++; point = 0; }
+        else if (s[j] == '.') point = j + 1;
+    }
+    if (!slashes || !point || point == j || j - point > 6 || !letter(s[point])) return 0;
+    for (size_t k = point; k < j; k++) if (!word_byte(s[k])) return 0;
+    return j < n && (s[j] == '=' || s[j] == ':') ? 0 : j;
+}
+
 static size_t bar_at(const u8 *s, size_t n, size_t i) { /* U+2500 to U+25FF, and the blanks between */
     size_t end = i;
     while (i + 2 < n && ((s[i] == 0xe2 && s[i + 1] >= 0x94 && s[i + 1] <= 0x97) || (end > i && blank(s[i])))) {
@@ -240,6 +252,7 @@ static int mask(Masks *m, const u8 *s, size_t n, int mode) {
         } else if (digit(c)) i = put_figure(m, s, n, i, mode);
         else if (letter(c) || c == '_') {
             if (!inside && hex(c) && mode != EXACT && (end = uuid_at(s, n, i))) { put_mask(m, ID_MASK); i += end; }
+            else if (mode == COARSE && !inside && (end = file_at(s, n, i))) { put_mask(m, PATH_MASK); i = end; }
             else i = put_word(m, s, n, i, mode);
         } else if (mode != EXACT && (c == '-' || c == '+' || c == '.') && !inside && i + 1 < n
                    && (digit(s[i + 1]) || (s[i + 1] == '.' && i + 2 < n && digit(s[i + 2]))) && !(i && s[i - 1] == c)) {
