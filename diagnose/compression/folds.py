@@ -40,7 +40,7 @@ class Fold(NamedTuple):
     first: int
     """the line in which the first of them stands, which was kept"""
     last: int
-    count: int
+    lines: int
     """lines of this kind; the first ones were kept"""
     folded: int
     text: bytes

@@ -168,6 +168,12 @@ def likeness(text: str, body: str) -> Likeness:
     )
 
 
+def sounds(text: bytes, start: int) -> bool:
+    """Whether there is anything of a failure in a line whose body begins at ``start``: what ``compression.folds`` asks."""
+    line = text.decode("utf-8", "replace")
+    return likeness(line, text[start:].decode("utf-8", "replace") if start else line).sounds
+
+
 def set_aside(sound: Likeness, transport: str | None) -> Likeness:
     """How a line sounds without the level that all its source's lines carry."""
     if transport is None:

@@ -454,6 +454,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
         u64 counts[8]; /* of the vectors, then places and speakers */
         if (left < sizeof f->state + sizeof counts) goto damaged;
         memcpy(&f->state, data, sizeof f->state);
+        f->state.keep = keep;
         memcpy(counts, data + sizeof f->state, sizeof counts);
         data += sizeof f->state + sizeof counts;
         left -= sizeof f->state + sizeof counts;
