@@ -8,7 +8,7 @@ its key (or its content) is remembered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Conflict, OffsetGap, TooLarge, Unavailable
@@ -41,16 +41,6 @@ class Ingest:
     async def accept(self, batch: Batch, *, wait_s: float = 0.0) -> Accepted:
         """Make ``batch`` durable. ``wait_s``: how long to wait where queues are full, for a body that is still streaming."""
         return await (await self.begin(batch, wait_s=wait_s))
-
-    async def accept_all(self, batches: Iterable[Batch], *, wait_s: float = 0.0) -> list[Accepted]:
-        """Make all durable, with one sync for many. The first that is refused ends it: what came before it is stored."""
-        begun: list[Awaitable[Accepted]] = []
-        try:
-            for batch in batches:
-                begun.append(await self.begin(batch, wait_s=wait_s))
-        finally:
-            accepted = [await one for one in begun]
-        return accepted
 
     async def begin(self, batch: Batch, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
         """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there."""
