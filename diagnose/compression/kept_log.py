@@ -449,7 +449,7 @@ class Compression:
 def _fold(scan: Scan, sifted: tuple[bytes, bytes, int]) -> None:
     """``scan`` with what remains of its lines."""
     before = len(scan.text)
-    if len(sifted[1]) != len(scan.kept):
+    if sifted[1] != scan.kept:
         scan.unfolded = scan.text, scan.kept
         scan.text, scan.kept, _ = sifted
     scan.folded = sifted[2]

@@ -271,7 +271,7 @@ static int keep_text(Folds *f, const Kept *record, const u8 *text) {
     return 0;
 }
 
-/* The line that was folded last goes out after all: it stands before a failure, or is the last of its source. */
+/* The line that was folded last goes out after all: it stands right before a failure, or is the last of its source. */
 static int let_go(Folds *f, long long *lines) {
     FoldState *s = &f->state;
     if (!s->held) return 0;
@@ -402,6 +402,7 @@ static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64
         if (verdict == FAILED) return -1;
         if (verdict == STAYS) {
             if (s->guard > guarded && let_go(f, lines)) return -1;
+            s->held = 0; /* it would come after this one */
             if (keep_text(f, record, its)) return -1;
             s->remaining = 1;
             continue;

@@ -286,7 +286,7 @@ enum { MAY_SOUND = 1, MAY_BE_DUMP = 2 };
 /* Lower-case beginnings of all that diagnosis/likeness.py looks for, and more: who finds none of them need not ask it. A blank
    before one means that no word byte may stand there. Behind the bar: what dumps of stacks and flight recorders begin with. */
 static const char *const stems[] = {
-    "err", "fail", "fault", "exception", "panic", "timeout", "interrupt", "notready", "evict", "lost", "unreach", "deleted",
+    "overflow", "err", "fail", "fault", "exception", "panic", "timeout", "interrupt", "notready", "evict", "lost", "unreach", "deleted",
     "oomkill", "backoff", "crit", "alert", "emerg", "[e]", " e/", " fatal", " abort", " kill", " crash", " cannot", " can't",
     " could", " unable", " unrecover", " denied", " refused", " reject", " timed", " time-out", " time out", " not found",
     " no such", " invalid", " corrupt", " terminat", " segfault", " segmentation", " core dump", " not respond", " out of",
