@@ -48,8 +48,8 @@ class Fold(NamedTuple):
 
 
 def available() -> bool:
-    """Whether the native core is there, which does the work."""
-    return core is not None
+    """Whether the native core is there, which does the work; one that was built of older sources cannot."""
+    return hasattr(core, "Folds")
 
 
 def folds(folding: Folding, state: bytes = b"") -> Any:

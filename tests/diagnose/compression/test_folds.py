@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.compression.folds import Folding, available, masked
+from diagnose.compression.folds import KEEP, Folding, available, masked
 from diagnose.compression.kept_log import FOLDED, Compression
 from diagnose.compression.snapshot import restored, snapshot, stored
 from diagnose.diagnosis.likeness import likeness, sounds
@@ -20,6 +20,7 @@ from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.reading.prefixes import body_start
+from service.settings import Settings
 from tests.support.strategies import cuts
 
 pytestmark = pytest.mark.skipif(not available(), reason="folds need the native core")
@@ -57,7 +58,7 @@ def joined(lines: list[str]) -> bytes:
     return "".join(line + "\n" for line in lines).encode()
 
 
-# --- what folds ------------------------------------------------------------------------------------------------------------------
+# --- what folds ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_and_the_last_stay() -> None:
@@ -116,7 +117,7 @@ def test_a_word_of_many_values_folds_and_one_of_few_does_not() -> None:
     assert b"weights digest unverifiable" in kept(log)
 
 
-# --- what stays ------------------------------------------------------------------------------------------------------------------
+# --- what stays ---------------------------------------------------------------------------------------------------------------
 
 PLANTED = [
     "iter {n} velocity nan m/s lr 0.001",
@@ -164,7 +165,8 @@ def test_a_step_that_stands_is_told() -> None:
 
 def test_what_comes_again_after_a_long_silence_is_kept() -> None:
     banner = ["begin of the walk"] * 6
-    compression = compressed([joined([*banner, *numbered("stride {n}", 3000), "begin of the walk", *numbered("stride {n}", 20)])])
+    strides = numbered("stride {n}", 3020)
+    compression = compressed([joined([*banner, *strides[:3000], "begin of the walk", *strides[3000:]])])
     assert 3007 in [line.line for line in compression.kept]
 
 
@@ -205,7 +207,8 @@ def test_the_line_before_a_failure_is_kept() -> None:
 
 
 def test_a_dump_of_stacks_is_kept_whole() -> None:
-    dump = [line for n in range(12) for line in (f"Thread 0x{n:08x} (most recent call first):", '  File "a.py", line 3 in wait')]
+    stack = ["Thread 0x{n:08x} (most recent call first):", '  File "a.py", line 3 in wait']
+    dump = [line.format(n=n) for n in range(12) for line in stack]
     lines = [*numbered("stride {n}", 50), *dump]
     assert kept(joined(lines))[-len(dump) :] == [line.encode() for line in dump]
 
@@ -228,7 +231,7 @@ def test_what_the_core_calls_calm_sounds_like_nothing_in_the_samples() -> None:
     assert loud > 100
 
 
-# --- counts, chunks, snapshots -------------------------------------------------------------------------------------------------------
+# --- counts, chunks, snapshots -----------------------------------------------------------------------------------------------
 
 
 def outcome(compression: Compression) -> tuple[Any, ...]:
@@ -303,3 +306,7 @@ def test_a_source_that_begins_anew_keeps_its_first_lines_again() -> None:
     compression.feed(0, log)
     compression.close(0)
     assert [line.line for line in compression.kept] == [1, 2, 3, 10, 1, 2, 3, 10]
+
+
+def test_the_service_folds_as_replay_does() -> None:
+    assert Settings().fold_after == KEEP
