@@ -103,8 +103,8 @@ class Wheel:
 
 def pattern_of(rule: Rule, number: int) -> Pattern:
     """``rule`` as Hyperscan takes it."""
-    flags = SINGLEMATCH | (PREFILTER if shapes.needs_confirmation(rule.pattern) else 0)
-    return Pattern(rule.pattern, flags, number)
+    confirmed = shapes.analyse([rule.pattern])[rule.pattern].confirmed
+    return Pattern(rule.pattern, SINGLEMATCH | (PREFILTER if confirmed else 0), number)
 
 
 def compiled(library: Library, patterns: Sequence[Pattern]) -> bytes | None:
@@ -155,13 +155,12 @@ def books(rules: Iterable[tuple[int, Rule]]) -> Books:
     known = shapes.analyse(rule.pattern for _, rule in numbered)
     result = Books([], [], [])
     for number, rule in numbered:
-        analysis = known[rule.pattern]
-        pattern = Pattern(rule.pattern, SINGLEMATCH | (PREFILTER if analysis.confirmed else 0), number)
-        if analysis.relaxed is None:
-            result.blind.append(pattern)
+        relaxed = known[rule.pattern].relaxed
+        if relaxed is None:
+            result.blind.append(pattern_of(rule, number))
         else:
-            result.sensitive.append(pattern)
-            result.relaxed.append(Pattern(analysis.relaxed, SINGLEMATCH | ALLOWEMPTY, number + RELAXED))
+            result.sensitive.append(pattern_of(rule, number))
+            result.relaxed.append(Pattern(relaxed, SINGLEMATCH | ALLOWEMPTY, number + RELAXED))
     return result
 
 
