@@ -40,7 +40,7 @@ from diagnose.compression.workload import Fingerprint, nearest
 from diagnose.errors import RuleError, said_first
 from diagnose.knowledge.rules import Family, RuleSet, load
 from diagnose.learning.learned_rule import Counts, LearnedRule, State, as_dict, followed, moved, of_dict, promoted
-from diagnose.matching.matcher import unusable
+from diagnose.matching.matcher import EARLY, Matcher, unusable
 from diagnose.verification.proposals import FEWEST_LINES, Refusal, judged
 
 log = logging.getLogger("diagnose.learned")
@@ -291,10 +291,15 @@ def usable(known: Sequence[LearnedRule]) -> list[LearnedRule]:
     return [one for one in known if one.rule.id not in broken]
 
 
-def working_rules(store: RuleStore, workload: str | None, base: RuleSet | None = None) -> RuleSet:
-    """The shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``."""
-    learned = (known.rule for known in usable([one for one in store.rules("active") if one.acts_for(workload)]))
-    return RuleSet.of([*(load() if base is None else base), *learned])
+def working_matcher(store: RuleStore, workload: str | None, base: RuleSet | None = None) -> Matcher:
+    """For the shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``.
+
+    What compiles the shipped rules takes half a minute, so the learned ones are compiled beside what lies ready, as a
+    service does. Learned failure rules come before the others.
+    """
+    matcher = Matcher(load() if base is None else base, reserved=EARLY)
+    matcher.add([known.rule for known in usable([one for one in store.rules("active") if one.acts_for(workload)])])
+    return matcher
 
 
 def _add(connection: Connection, known: LearnedRule) -> bool:

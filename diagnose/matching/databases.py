@@ -155,12 +155,13 @@ def books(rules: Iterable[tuple[int, Rule]]) -> Books:
     known = shapes.analyse(rule.pattern for _, rule in numbered)
     result = Books([], [], [])
     for number, rule in numbered:
-        relaxed = known[rule.pattern].relaxed
-        if relaxed is None:
-            result.blind.append(pattern_of(rule, number))
+        analysis = known[rule.pattern]
+        pattern = Pattern(rule.pattern, SINGLEMATCH | (PREFILTER if analysis.confirmed else 0), number)
+        if analysis.relaxed is None:
+            result.blind.append(pattern)
         else:
-            result.sensitive.append(pattern_of(rule, number))
-            result.relaxed.append(Pattern(relaxed, SINGLEMATCH | ALLOWEMPTY, number + RELAXED))
+            result.sensitive.append(pattern)
+            result.relaxed.append(Pattern(analysis.relaxed, SINGLEMATCH | ALLOWEMPTY, number + RELAXED))
     return result
 
 
