@@ -3,7 +3,7 @@
 The way of a push, from request to action:
 
     api  intake     a request of any protocol -> batches
-    journal         batches -> on disk, before the answer
+    journal         batches -> on disk, before the answer; ``segments`` are its files
     live            the journal -> the state of each running job, and its diagnosis
     store           what is known -> SQLite or PostgreSQL; all SQL is here
     acting          a diagnosis -> a decision -> an order -> what came of it

@@ -6,8 +6,12 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.decision.policy_file import over_shipped, shipped_policy
+from diagnose.errors import said_first
 from diagnose.knowledge.rules import RuleSet
 from service.acting.actions import Actions
 from service.acting.dispatch import Dispatch, name_in
@@ -27,6 +31,7 @@ from service.retention import Retention
 from service.settings import Settings
 from service.store import Store
 from service.store.attempts import last_lsn
+from service.store.lease import BEAT_S, Claim, LeaseLost
 from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.service")
@@ -67,7 +72,7 @@ class Service:
                 else None
             )
             self.store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
-            self.store.migrate()
+            self._take()
             check_exposure(self.store, settings)
         except BaseException:
             self.journal.close()
@@ -92,7 +97,18 @@ class Service:
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
         self.started_at = time.time()
         self.ready = False
+        self.lost: LeaseLost | None = None
+        """another service has the database: this one ends"""
+        self.end: Callable[[], None] = lambda: None
+        """how it ends: set by the server"""
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _take(self) -> None:
+        """Have the database for this service alone."""
+        name = name_in(self.settings.data, "service")
+        before = self.store.take(Claim.of(self.settings.data, name))
+        if before is not None:
+            log.warning("the database was used by %s: what only that one's journal has is not read here", before)
 
     async def start(self) -> None:
         """On the event loop, before the first request."""
@@ -112,6 +128,7 @@ class Service:
         self.courier.start()
         self.retention.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
+        self._tasks.append(asyncio.create_task(self._beat_for_ever()))
         self.ready = True
 
     async def stop(self) -> None:
@@ -132,7 +149,23 @@ class Service:
         if self.archive is not None:
             await asyncio.to_thread(self.archive.close)
         await asyncio.to_thread(self.journal.close)
+        with contextlib.suppress(SQLAlchemyError, LeaseLost):
+            await asyncio.to_thread(self.store.give_back)
         self.store.close()
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            try:
+                await asyncio.to_thread(self.store.beat)
+            except LeaseLost as error:
+                log.critical("%s; this service ends, and its journal stays", error)
+                self.lost, self.ready = error, False
+                self.ingest.close()
+                self.end()
+                return
+            except SQLAlchemyError as error:
+                log.warning("the database could not be told that this service is alive: %s", said_first(error))
 
     async def _refresh_for_ever(self) -> None:
         while True:

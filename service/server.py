@@ -16,6 +16,7 @@ import uvicorn
 
 from diagnose.errors import DiagnoseError
 from service.app import create_app
+from service.doors import Doors
 from service.runtime import Service
 from service.settings import Settings
 
@@ -67,15 +68,19 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         lifespan="on",
+        http=Doors(settings, service.telemetry).protocol,  # type: ignore[arg-type]
         backlog=2048,
     )
     server = _Server(config, f"{scheme}://{host}:{address[1]}")
+    service.end = lambda: setattr(server, "should_exit", True)
     # uvicorn ends in good order and then raises the signal once more: an end that was asked for would look like a crash.
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         server.run(sockets=[listening])
     finally:
         listening.close()
+    if service.lost is not None:
+        raise DiagnoseError(service.lost.what, where=str(settings.data), remedy="start it again once the other one has ended")
     if not server.started:
         raise DiagnoseError("the service could not start", remedy="see its messages above")
 

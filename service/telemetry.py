@@ -16,6 +16,9 @@ class Telemetry:
         ProcessCollector(registry=r)
         self.accepted_bytes = Counter("diagnose_accepted_bytes", "Log bytes that were made durable", registry=r)
         self.batches = Counter("diagnose_batches", "Batches by what became of them", ["result"], registry=r)
+        self.lost_bytes = Counter(
+            "diagnose_lost_bytes", "Accepted bytes that the disk damaged before they were read", registry=r
+        )
         self.append_s = Histogram("diagnose_journal_append_seconds", "From a batch to its sync", buckets=_FAST, registry=r)
         self.read_bytes = Counter("diagnose_read_bytes", "Log bytes that were scanned", registry=r)
         self.read_lines = Counter("diagnose_read_lines", "Lines that were scanned", registry=r)
@@ -31,6 +34,16 @@ class Telemetry:
         )
         self.requests = Counter("diagnose_requests", "Requests", ["route", "status"], registry=r)
         self.request_s = Histogram("diagnose_request_seconds", "How long a request takes", ["route"], buckets=_FAST, registry=r)
+        self.sign_ins_failed = Counter(
+            "diagnose_sign_ins_failed",
+            "Requests refused for a wrong token, or none",
+            ["token"],
+            registry=r,
+        )
+        self.connections_refused = Counter(
+            "diagnose_connections_refused", "Connections closed before anybody knew whose they are", ["why"], registry=r
+        )
+        self.strangers = Gauge("diagnose_strangers", "Connections that have shown no token yet", registry=r)
         self.live_jobs = Gauge("diagnose_live_jobs", "Attempts in memory", registry=r)
         self.queued_bytes = Gauge("diagnose_queued_bytes", "Accepted and not yet scanned", registry=r)
         self.unstored_bytes = Gauge("diagnose_unstored_bytes", "Kept and not yet in the database", registry=r)

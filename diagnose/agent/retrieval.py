@@ -54,6 +54,11 @@ _SAME_SHAPE = 2
 """lines of one shape, besides the first of it"""
 _NEIGHBOURS, _BESIDE_ROOT = 2, 3
 _BEGINNING = 2
+_WITH_NEIGHBOURS, _THEN_BEGINNING = 12, 24
+"""lines: so many bring their neighbours; after so many the beginning is taken"""
+_FEW_SOURCES = 4
+_SHORTEST = 20
+"""tokens: with fewer left, no line fits"""
 _LAST_WORDS = 6
 _STOPPED_EARLIER_S = 1.0
 
@@ -221,48 +226,70 @@ def choose(material: Material, scores: Sequence[float], budget: int, roots: Sequ
     everything = range(len(material))
     if sum(material.tokens(number) for number in everything) <= budget:
         return list(everything)
-    taken: dict[int, None] = {}
-    shapes: Counter[str] = Counter()
-    left = budget
+    choice = _Choice(material, budget)
+    for number in roots:
+        choice.take(number)
+        choice.take_beside(number, _BESIDE_ROOT)
+    for number in sorted(everything, key=lambda number: (-scores[number], number)):
+        if choice.has_enough_like(number):
+            continue
+        if not choice.take_likely(number) and choice.left < _SHORTEST:
+            break
+        if len(choice.taken) <= _WITH_NEIGHBOURS:
+            choice.take_beside(number, _NEIGHBOURS)
+        if len(choice.taken) == _THEN_BEGINNING:
+            choice.take_beginning()
+    return sorted(choice.taken)
 
-    def take(number: int) -> bool:
-        nonlocal left
-        if number in taken:
+
+class _Choice:
+    """The lines that were taken so far, and the tokens that are left for more."""
+
+    def __init__(self, material: Material, budget: int) -> None:
+        self.taken: set[int] = set()
+        self.left = budget
+        self._material = material
+        self._by_source = _by_source(material.events)
+        self._beside = {number: (numbers, at) for numbers in self._by_source.values() for at, number in enumerate(numbers)}
+        self._shown: Counter[str] = Counter()
+        self._first: dict[str, int] = {}
+        for number, event in enumerate(material.events):
+            self._first.setdefault(_shape(event), number)
+
+    def take(self, number: int) -> bool:
+        """Take a line, if there is room for it."""
+        if number in self.taken:
             return True
-        cost = material.tokens(number)
-        if cost > left:
+        cost = self._material.tokens(number)
+        if cost > self.left:
             return False
-        left -= cost
-        taken[number] = None
+        self.left -= cost
+        self.taken.add(number)
         return True
 
-    by_source = _by_source(material.events)
-    beside = {number: (numbers, at) for numbers in by_source.values() for at, number in enumerate(numbers)}
-    first: dict[str, int] = {}
-    for number, event in enumerate(material.events):
-        first.setdefault(_shape(event), number)
-    for number in roots:
-        numbers, at = beside[number]
-        for other in (number, *numbers[max(0, at - _BESIDE_ROOT) : at + _BESIDE_ROOT + 1]):
-            take(other)
-    best = sorted(everything, key=lambda number: (-scores[number], number))
-    for number in best:
-        shape = _shape(material.events[number])
-        if shapes[shape] >= _SAME_SHAPE:
-            continue
-        shapes[shape] += 1
-        take(first[shape])  # ranks say the same after each other, and the first of them is the cause
-        if not take(number) and left < 20:
-            break
-        if len(taken) <= 12:  # what stands beside the best
-            numbers, at = beside[number]
-            for other in numbers[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS + 1]:
-                take(other)
-        if len(taken) == 24 and len(by_source) <= 4:  # how the log begins: what was started, with which settings
-            for numbers in by_source.values():
+    def has_enough_like(self, number: int) -> bool:
+        """Whether lines of the same shape were taken, and enough of them."""
+        return self._shown[_shape(self._material.events[number])] >= _SAME_SHAPE
+
+    def take_likely(self, number: int) -> bool:
+        """Take a line and the first of its shape. False: there is no room for the line."""
+        shape = _shape(self._material.events[number])
+        self._shown[shape] += 1
+        self.take(self._first[shape])  # ranks say the same after each other, and the first of them is the cause
+        return self.take(number)
+
+    def take_beside(self, number: int, distance: int) -> None:
+        """Take the lines of the same source that stand beside a line."""
+        numbers, at = self._beside[number]
+        for other in numbers[max(0, at - distance) : at + distance + 1]:
+            self.take(other)
+
+    def take_beginning(self) -> None:
+        """Take how the log begins, which says what was started, with which settings."""
+        if len(self._by_source) <= _FEW_SOURCES:
+            for numbers in self._by_source.values():
                 for other in numbers[:_BEGINNING]:
-                    take(other)
-    return sorted(taken)
+                    self.take(other)
 
 
 def _shape(event: Event) -> str:

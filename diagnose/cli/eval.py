@@ -112,6 +112,7 @@ def _facts(results: Results) -> list[tuple[str, ...]]:
         row("reason", lambda one: _share(one.reason, one.cases)),
         row("reason in the first two guesses", lambda one: _share(one.guessed, one.cases)),
         row("line or traceback", lambda one: _share(one.near, one.with_line)),
+        row("line within three lines", lambda one: _share(one.within, one.with_line)),
         row("action exact", lambda one: _share(one.action, one.cases)),
         row("action by kind", lambda one: _share(one.action_kind, one.cases)),
         row("failures called healthy", lambda one: f"{one.missed} of {one.failures}"),

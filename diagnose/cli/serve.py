@@ -18,6 +18,8 @@ GROUPS: dict[str, dict[str, str | None]] = {
         "tls_certificate": "FILE",
         "tls_key": "FILE",
         "root_path": "PATH",
+        "allowed_hosts": "NAMES",
+        "trusted_proxies": "NETWORKS",
     },
     "what it stores": {
         "data": "DIR",

@@ -168,6 +168,9 @@ class Progress:
         self.last_line = max(self.last_line, column.lines[-1])
 
 
+_SIGN = ("line", "count", "most")
+
+
 class Course:
     """How a source went on: what is asked of its numbers, line by line."""
 
@@ -290,7 +293,11 @@ class Compression:
         """How a source went on, as it stands now."""
         stream = self._stream(source)
         signs = [
-            list(zip(*(map(int, stream.series[name].column(part)) for part in ("line", "count")), strict=True))
+            [
+                (int(line), int(count))
+                for line, count, most in zip(*(stream.series[name].column(part) for part in _SIGN), strict=True)
+                if most != 0 or name != "progress"  # a bar at 0 has not moved; it is drawn again as its process dies
+            ]
             for name in ("step", "loss", "progress")
             if name in stream.series
         ]

@@ -71,7 +71,6 @@ _NOTHING = re.compile(
     r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
     r"|\bretry(?:ing)?\b(?! (?:count|limit|budget)\b)"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
-    r"|\b(?:hours?|time|tokens?|steps?|compute) budget (?:is )?(?:exhausted|exceeded|reached)"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
 )

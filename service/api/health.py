@@ -34,6 +34,8 @@ async def readyz(service: Here, response: Response) -> dict[str, Any]:
         "journal": journal,
         "raw_logs": None if service.archive is None else service.archive.problem is None,
         "raw_logs_problem": service.archive.problem if service.archive is not None else None,
+        "lost_bytes": service.jobs.lost_bytes,
+        "damaged_segments": service.journal.damaged,
         "rules": service.jobs.prepared,
         "queued_bytes": service.jobs.queued,
         "live_jobs": len(service.jobs),

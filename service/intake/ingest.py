@@ -8,16 +8,17 @@ its key (or its content) is remembered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Conflict, OffsetGap, TooLarge, Unavailable
 from service.intake.batch import Accepted, Batch, checked
-from service.journal import CONTROL, DATA, Definition, Entry, Journal
+from service.journal import Entry, Journal
 from service.live.attempt import LiveAttempt
 from service.live.jobs import Jobs
 from service.live.stream import HEAD, End, Item, Stream, key_of
 from service.names import check_job
+from service.segments import CONTROL, DATA, Definition
 from service.settings import Settings
 from service.telemetry import Telemetry
 
@@ -41,16 +42,6 @@ class Ingest:
     async def accept(self, batch: Batch, *, wait_s: float = 0.0) -> Accepted:
         """Make ``batch`` durable. ``wait_s``: how long to wait where queues are full, for a body that is still streaming."""
         return await (await self.begin(batch, wait_s=wait_s))
-
-    async def accept_all(self, batches: Iterable[Batch], *, wait_s: float = 0.0) -> list[Accepted]:
-        """Make all durable, with one sync for many. The first that is refused ends it: what came before it is stored."""
-        begun: list[Awaitable[Accepted]] = []
-        try:
-            for batch in batches:
-                begun.append(await self.begin(batch, wait_s=wait_s))
-        finally:
-            accepted = [await one for one in begun]
-        return accepted
 
     async def begin(self, batch: Batch, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
         """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there."""
@@ -118,10 +109,9 @@ class Ingest:
                 where=batch.source,
                 remedy="send several ranks as one source, or give sources names without numbers that keep growing",
             )
-        data, key = self._news(batch, known)
+        data, key, offset = self._news(attempt, batch, known)
         if known is not None and not data:
             return None, known
-        offset = known.received if known is not None else 0
         definition = known.definition if known is not None else Definition(
             batch.job, attempt.number, batch.source, batch.rank, batch.node
         )  # fmt: skip
@@ -151,13 +141,16 @@ class Ingest:
         self._remember(stream, key, now)
         return future, stream
 
-    def _news(self, batch: Batch, known: Stream | None) -> tuple[bytes, int]:
-        """(what of the batch is not there yet, the key by which the same batch is known again if it has no offset)."""
+    def _news(self, attempt: LiveAttempt, batch: Batch, known: Stream | None) -> tuple[bytes, int, int]:
+        """(what of the batch is not there yet, the key by which the same batch is known again if it has no offset, where it
+        goes on)."""
+        received = known.received if known is not None else 0
         if batch.offset is None:
             key = key_of(batch.key, batch.data)
-            return b"" if known is not None and self._seen(known, key) else batch.data, key
-        received = known.received if known is not None else 0
+            return b"" if known is not None and self._seen(known, key) else batch.data, key, received
         if batch.offset > received:
+            if self._jobs.may_lack(attempt, batch.offset - received):  # the sender was told that we have it, and has it no more
+                return batch.data, 0, batch.offset
             raise OffsetGap(batch.source, received, batch.offset)
         if batch.offset == 0 and known is not None and known.head:
             same = min(len(known.head), len(batch.data))
@@ -167,7 +160,7 @@ class Ingest:
                     where=batch.source,
                     remedy="give each writer, and each file, a source name of its own",
                 )
-        return batch.data[received - batch.offset :], 0
+        return batch.data[received - batch.offset :], 0, received
 
     def _remember(self, stream: Stream, key: int, now: float) -> None:
         if key:

@@ -28,13 +28,13 @@ from diagnose.matching.scan import Scan
 from diagnose.matching.series import Series
 from diagnose.report import Report
 from service.clock import Clock
-from service.journal import DATA, Definition
 from service.live.inbox import Awaited, Entered, Inbox, Labelled, Note, Stored
 from service.live.rows import Rows
 from service.live.scanner import Scanner, Turn
 from service.live.stream import End, Item, Reading, Stream
 from service.live.timers import Timers
 from service.live.verdict import judged, redacted
+from service.segments import DATA, Definition
 from service.settings import Settings
 from service.store.attempts import Opened
 from service.store.flush import Flush, JudgedReport
@@ -376,11 +376,12 @@ class LiveAttempt:
         self._lsn = item.lsn
         self._dirty = True
         if item.kind != DATA:
-            self._finish(job, End.of(item.data))
+            if not item.lost:
+                self._finish(job, End.of(item.data))
             return
         reading = self._reading(job, item.source)
-        if item.offset > reading.read:
-            log.error("%s: bytes %d to %d are missing", reading.definition.source, reading.read, item.offset)
+        if not reading.goes_on_at(item):
+            self._break_off(job, reading)
         data = reading.take(item, self._settings.duplicates)
         self._is_alive(item.at)
         scans = job.feed(reading.number, data)
@@ -390,6 +391,13 @@ class LiveAttempt:
             self.workload = self._host.workload(job.fingerprint)
         if self._host.learns:
             self._learn(scans)
+
+    def _break_off(self, job: Job, reading: Reading) -> None:
+        """Bytes of a source are missing: what comes next does not belong to the line that was begun, and a report says so."""
+        for scan in job.close(reading.number):
+            self._keep(job, reading, scan)
+        self._times.diagnose = self._clock.steady()
+        self._judged_lsn = -1
 
     def _reading(self, job: Job, number: int) -> Reading:
         if number >= len(self._readings):
@@ -527,6 +535,7 @@ class LiveAttempt:
             attempt=self.number,
             end=self._end,
             silent_s=began - self._last_data if self._hung and self._end is None else None,
+            missing={one.definition.source: one.missing for one in self._readings if one.missing},
         )
         if self._settings.redact:
             report = redacted(report)

@@ -22,13 +22,14 @@ from diagnose.report import Report
 from service.clock import SYSTEM, Clock
 from service.errors import Conflict, Unavailable
 from service.events import Events
-from service.journal import DATA, Journal, Record
+from service.journal import Journal
 from service.live.attempt import LiveAttempt
 from service.live.flusher import Flusher
 from service.live.inbox import Awaited, Stored
 from service.live.matchers import Matchers
 from service.live.scanner import Scanner
 from service.live.stream import End, Item
+from service.segments import DATA, Damage, Record
 from service.settings import Settings
 from service.store import Store, deletions
 from service.store import attempts as stored
@@ -93,6 +94,11 @@ class Jobs:
         self._flusher = Flusher(store, telemetry, clock)
         self._sweeper: asyncio.Task[None] | None = None
         self.accepted_bytes = 0
+        self.lost_bytes = 0
+        """that were accepted, and could not be read any more"""
+        self._unattributed = 0
+        """of those, bytes of which nobody knows whose they were"""
+        self._recovered_at = 0.0
         self.end_attempt: Callable[[LiveAttempt, End], None] = lambda attempt, end: None
         """how an end gets into the journal: set by ``ingest``"""
         self._weighing = threading.Lock()
@@ -120,6 +126,10 @@ class Jobs:
         skipped: dict[tuple[str, int], int] = {}
         over: set[tuple[str, int]] = set()  # their kept lines are deleted: as in ``open``, nothing goes on from there
         for record in self.journal.recover():
+            if isinstance(record, Damage):
+                self._unattributed += record.size
+                self._lose(record.size, f"{record.path.name} from byte {record.at} on; it cannot be told whose they were")
+                continue
             definition = record.stream
             if record.lsn <= gone.get(definition.job, 0) or definition.owner in over:
                 skipped[definition.owner] = record.lsn
@@ -134,7 +144,11 @@ class Jobs:
                 attempt = self._register(definition.job, opened)
             if record.lsn > attempt.received.durable_lsn:
                 again += 1
+                if record.lost:
+                    whose = f"job {definition.job} attempt {definition.attempt} {definition.source}"
+                    self._lose(record.lost, f"{whose} from byte {record.offset} on")
                 self._read_again(attempt, record)
+        self._recovered_at = self._clock.now()
         for owner, lsn in skipped.items():
             self.journal.stored(owner, lsn)
         if again:
@@ -146,11 +160,20 @@ class Jobs:
         source, at = -1, record.at_ms / 1000
         if record.kind == DATA:
             stream = attempt.enter(record.stream)
-            stream.recovered(record.offset, record.key, at, record.data)
+            stream.recovered(record.offset, record.key, at, record.data, record.lost)
             source = stream.number
         while attempt.queued > self.settings.queue_job or self.queued > self.settings.queue_all:
             time.sleep(0.01)
-        self.push(attempt, Item(record.lsn, record.kind, source, record.offset, record.key, at, record.data))
+        self.push(attempt, Item(record.lsn, record.kind, source, record.offset, record.key, at, record.data, record.lost))
+
+    def _lose(self, size: int, where: str) -> None:
+        log.error("%d accepted bytes are lost: the disk damaged them in the journal: %s", size, where)
+        self.lost_bytes += size
+        self.telemetry.lost_bytes.inc(size)
+
+    def may_lack(self, attempt: LiveAttempt, size: int) -> bool:
+        """Whether ``size`` bytes of ``attempt`` may be among those of which nobody knows whose they were."""
+        return size <= self._unattributed and attempt.started_at <= self._recovered_at
 
     def start(self) -> None:
         """On the event loop, behind ``recover``."""

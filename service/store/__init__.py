@@ -19,6 +19,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModu
 
 from diagnose.errors import DiagnoseError, said_first
 from service.errors import Unavailable
+from service.store import lease
+from service.store.lease import Claim
 
 T = TypeVar("T")
 _READERS = 8
@@ -61,6 +63,7 @@ class Store:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._writing = threading.Lock()
+        self._claim: Claim | None = None
 
     @staticmethod
     def in_folder(folder: Path) -> Store:
@@ -69,10 +72,35 @@ class Store:
 
     def migrate(self) -> None:
         """Bring the tables up to date."""
+        self._prepare(None)
+
+    def take(self, claim: Claim) -> str | None:
+        """Bring the tables up to date, and have the database for this service alone; a refusal if another one has it.
+
+        Returns who had it before, if that was a service with another data folder.
+        """
+        self._prepare(claim)
+        before = self.write(lambda connection: lease.take(connection, claim))
+        self._claim = claim
+        return before
+
+    def beat(self) -> None:
+        """Write that this service is alive. ``LeaseLost`` if another one has the database now."""
+        claim = self._claim
+        if claim is not None:
+            self.write(lambda connection: lease.beat(connection, claim))
+
+    def give_back(self) -> None:
+        """Another service may have the database at once."""
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            self.write(lambda connection: lease.give_back(connection, claim))
+
+    def _prepare(self, claim: Claim | None) -> None:
         from service.store.migrate import upgrade
 
         try:
-            upgrade(self.engine)
+            upgrade(self.engine, claim)
         except (OperationalError, InterfaceError) as error:
             raise DiagnoseError(
                 f"the database cannot be used: {said_first(error)}",
@@ -87,6 +115,8 @@ class Store:
                 connection.exec_driver_sql("begin immediate")
             else:  # another service's too: the ids of the audit trail, which webhooks read on from, come in order
                 connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
+            if self._claim is not None:
+                lease.check_held(connection, self._claim.holder)
             return work(connection)
 
     def read(self, work: Callable[[Connection], T]) -> T:

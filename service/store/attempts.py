@@ -81,12 +81,19 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         row.signal,
         row.started_at,
         row.last_seen,
-        [SourceState(s.number, s.name, s.rank, s.node, s.received, s.head or b"", s.keys or b"", s.last_seen) for s in sources],
+        [_state(row) for row in sources],
         found.labels,
         row.workload,
         row.state == "running" and wanted == found.attempt and found.reason == "hang",
         row.lines_deleted,
         row.training_at,
+    )
+
+
+def _state(row: Any) -> SourceState:
+    missing = tuple((begin, end) for begin, end in row.missing or ())
+    return SourceState(
+        row.number, row.name, row.rank, row.node, row.received, row.head or b"", row.keys or b"", row.last_seen, missing
     )
 
 

@@ -141,9 +141,9 @@ def sources(connection: Connection, attempt: int) -> Rows:
     """How far each source is stored."""
     s = t.sources.c
     rows = connection.execute(
-        select(s.name, s.rank, s.node, s.received, s.last_seen).where(s.attempt_id == attempt).order_by(s.number)
+        select(s.name, s.rank, s.node, s.received, s.last_seen, s.missing).where(s.attempt_id == attempt).order_by(s.number)
     )
-    return [_dict(row) for row in rows]
+    return [{**_dict(row), "missing": row.missing or []} for row in rows]
 
 
 def series(connection: Connection, attempt: int) -> Rows:

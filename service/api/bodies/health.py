@@ -14,6 +14,10 @@ class Readiness(BaseModel):
     raw_logs: bool | None
     """whether they can be written, where they are kept; readiness does not depend on it"""
     raw_logs_problem: str | None
+    lost_bytes: int
+    """accepted, and damaged by the disk before they were read; since the start"""
+    damaged_segments: int
+    """files of the journal that are damaged, in use or set aside; readiness does not depend on it"""
     rules: bool
     queued_bytes: int
     live_jobs: int

@@ -57,6 +57,26 @@ def test_a_traceback_that_the_end_of_the_log_cut_off_is_a_failure() -> None:
     assert any("within the traceback" in sentence for sentence in report.diagnosis.doubt)
 
 
+def test_a_bar_that_never_moved_is_no_progress_behind_the_death_of_a_process() -> None:
+    full = RAISED.format(what="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB.")
+    log = "".join(
+        "".join(f"[rank{rank}]: {line}\n" for line in full.splitlines())
+        + f"[rank{rank}]:   0%|          | 0/1000 [00:29<?, ?it/s]\n"
+        for rank in range(8)
+    )
+    assert (report_of(log).outcome, report_of(log).diagnosis.reason) == ("failed", "out_of_memory")
+    anew = "".join(f"{n / 10:.0f}%|#         | {n}/1000 [00:29<01:00, 2.0it/s, loss=2.1]\n" for n in range(1, 60))
+    assert report_of(log + anew).outcome == "healthy"
+
+
+@pytest.mark.parametrize(("ranks", "failed"), [(8, True), (1, False)])
+def test_what_each_rank_says_once_is_not_said_often(ranks: int, failed: bool) -> None:
+    said = "Status message: 1 worker(s) were killed due to the node running low on memory."
+    tail = "".join(f"[rank{n % 8}]: {n} 0.{n} python -m ray.util.client.server\n" for n in range(40))
+    log = "".join(f"[rank{n % ranks}]: {said}\n" for n in range(8)) + tail
+    assert (report_of(log).outcome == "failed") is failed
+
+
 def test_a_program_that_ends_well_says_nothing_of_its_numbers() -> None:
     losses = [1 / (n + 1) + 0.1 * (n % 3) for n in range(120)] + [3000.0 * n for n in range(120, 160)]
     spiked = "".join(f"step: {n} | loss: {loss:.6f} | lr: 0.02\n" for n, loss in enumerate(losses))

@@ -14,11 +14,11 @@ from diagnose.knowledge.rules import Rule
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 from diagnose.report import Report
-from service.journal import DATA, Definition
 from service.live.attempt import LiveAttempt
 from service.live.inbox import Stored
 from service.live.scanner import Scanner
 from service.live.stream import End, Item
+from service.segments import DATA, Definition
 from service.settings import Settings
 from service.store.attempts import Opened
 from service.store.flush import Flush
