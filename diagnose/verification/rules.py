@@ -83,7 +83,7 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
     found: list[Objection] = []
     sound: list[Rule] = []
     wheel = Wheel()
-    with contextlib.suppress(shapes.Unreadable):  # one of them is: each is asked alone below
+    with contextlib.suppress(shapes.Unreadable):  # each is asked by itself below, and then it is said which one
         _analyse(rules)
     for number, rule in enumerate(rules):
         try:
@@ -113,7 +113,7 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
 
 
 def _analyse(rules: RuleSet) -> None:
-    """Look the patterns up together, as a matcher does: what is known of the shipped ones lies ready."""
+    """Analyse the patterns together, as a matcher does: the analysis of the shipped ones comes with the package."""
     shapes.analyse(rule.pattern for rule in rules)
     shapes.analyse(pattern for rule in rules for _, pattern in rule.metrics)
 
@@ -126,7 +126,7 @@ def _hits(database: Any, body: bytes) -> bool:
 
 
 def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
-    """Raises TimeoutError where a search takes too long."""
+    """The objections to one rule by itself. Raises TimeoutError if a search takes too long."""
     import regex
 
     try:
@@ -388,7 +388,7 @@ def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Obj
 
 
 def advice(rules: Iterable[Rule]) -> Iterator[Objection]:
-    """What is not wrong, but costs: rules whose verdict cannot be shared by lines that differ in their numbers."""
+    """What is not wrong but costs time: rules whose verdict lines that differ only in numbers cannot share."""
     for rule in rules:
         why = shapes.sensitivity(rule.pattern)
         if why is not None:
