@@ -135,6 +135,8 @@ class Settings(BaseModel):
     nvrx_from: Networks = Field(default="127.0.0.0/8,::1/128", examples=["networks, such as 10.20.0.0/16,127.0.0.0/8"])
     """networks that need no token for these routes, because the extension's clients have none"""
 
+    fold_after: int = Field(default=3, ge=0, le=1000)
+    """number of lines that repeat each other which are kept before the next ones are folded; 0 folds none"""
     scanners: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=256)
     """number of threads that read logs"""
     queue_job: Bytes = Field(default=32 * MIB, ge=64 * KIB, le=TIB)

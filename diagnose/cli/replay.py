@@ -15,6 +15,7 @@ from diagnose.cli.following import KeptFile, follow
 from diagnose.cli.rendering import overview, render
 from diagnose.cli.terminal import Notice, Progress, Style, wrapped
 from diagnose.cli.why import why
+from diagnose.compression.folds import KEEP
 from diagnose.compression.workload import HEAD, KEYS, nearest
 from diagnose.errors import DiagnoseError, SourceError, needs
 from diagnose.job import Job
@@ -95,6 +96,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         action="append",
         help="rule file or folder to use instead of the shipped rules; may be repeated",
+    )
+    rules.add_argument(
+        "--no-folds", action="store_true", help="keep every line that no rule knows, also where it only repeats others"
     )
     rules.add_argument(
         "--learned",
@@ -216,7 +220,7 @@ def _matcher(arguments: argparse.Namespace) -> Matcher:
 
 def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse.Namespace) -> Job:
     """The job, with the rules that were learned from jobs like it, as its beginning tells."""
-    job = Job(name, sources, matcher)
+    job = Job(name, sources, matcher, _fold_after(arguments))
     job.metadata = dict(arguments.meta)
     job.failed, job.exit_code = arguments.failed, arguments.exit_code
     if (arguments.learned is None and not arguments.learn) or any(source.path is None for source in sources):
@@ -237,12 +241,16 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
     if workload is not None:
         own = working_matcher(store, workload, load(arguments.rules))
         if {rule.id for rule in own.rules} - {rule.id for rule in matcher.rules}:
-            job = Job(name, sources, own)
+            job = Job(name, sources, own, _fold_after(arguments))
             job.metadata = first.metadata
             job.failed, job.exit_code = arguments.failed, arguments.exit_code
     job.fingerprint = first.fingerprint
     first.compression.kept.close()
     return job
+
+
+def _fold_after(arguments: argparse.Namespace) -> int:
+    return 0 if arguments.no_folds else KEEP
 
 
 def _metadata(text: str) -> tuple[str, str]:
@@ -257,7 +265,7 @@ def _known(path: str, matcher: Matcher) -> Job:
     found = find([path])
     if found.problems:
         raise found.problems[0]
-    job = Job(path, found.sources, matcher)
+    job = Job(path, found.sources, matcher, fold_after=0)  # each of its lines is known
     _read(job, KeptFile(None))
     return job
 

@@ -81,7 +81,7 @@ def _read(paths: Sequence[str], store: RuleStore) -> tuple[list[Job], int]:
             problems += 1
         if not found.sources:
             continue
-        job = Job(os.path.basename(path), found.sources, matcher)
+        job = Job(os.path.basename(path), found.sources, matcher, fold_after=0)  # it learns from what repeats
         for index, source in enumerate(found.sources):
             for chunk in source.chunks():
                 job.feed(index, chunk)

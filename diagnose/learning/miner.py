@@ -142,7 +142,7 @@ class Miner:
         self.lines = 0
 
     def add(self, body: str) -> bool:
-        """Take one line that no rule knows. Returns False if it is not mined, but kept to try proposals on, as every second one is."""
+        """Take a line that no rule knows. False for every second one of a shape, which is kept to try proposals on."""
         self.lines += 1
         if len(body) > _LONGEST or not body.strip():
             return False

@@ -47,8 +47,8 @@ def judged(
 ) -> dict[str, Refusal]:
     """The refusals among ``proposals``, by id.
 
-    ``lines``: id -> the lines that a rule was written for. Its author need not have seen all of them. ``evidence``: lines that no
-    filter may drop, such as the kept lines of known failures. ``healthy``: lines that no failure rule may match, such as the
+    ``lines``: id -> the lines that a rule was written for. Its author need not have seen all of them. ``evidence``: lines that
+    no filter may drop, such as the kept lines of known failures. ``healthy``: lines that no failure rule may match, such as the
     kept lines of runs that went well. ``beside``: the rules at work, with examples; by default the shipped ones. ``failures``:
     learned failure rules, whatever their state: no filter may drop what they were made of.
     """

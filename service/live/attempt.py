@@ -354,14 +354,14 @@ class LiveAttempt:
             self._times.retry = now + _RETRY_S
             return None
         self._times.retry = 0.0
-        job = Job(self.job, [reading.source() for reading in self._readings], matcher)
+        job = Job(self.job, [reading.source() for reading in self._readings], matcher, self._settings.fold_after)
         job.metadata = {key: self._labels[key] for key in KEYS if key in self._labels}
         if snapshot is not None:
             try:
                 job.restore(snapshot, kept)
             except DiagnoseError as error:
                 log.error("job %s attempt %d starts again from the beginning of its logs: %s", self.job, self.number, error)
-                job = Job(self.job, job.sources, matcher)
+                job = Job(self.job, job.sources, matcher, self._settings.fold_after)
                 self._anew = True
         self._analysis = job
         self._counted_lines = job.compression.counts.lines_in

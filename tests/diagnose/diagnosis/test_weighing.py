@@ -324,6 +324,7 @@ def test_overflows_to_the_floor_are_an_anomaly_and_a_few_are_not() -> None:
         return "".join(f"| WARNING: overflow detected, setting loss scale to: {scale}\n" for scale in scales)
 
     assert report_of(run([2.0**-n for n in range(12)])).diagnosis.reason == "loss_anomaly"
+    assert report_of(run([2.0**-n for n in range(12)] + [2.0**-11] * 12)).diagnosis.reason == "loss_anomaly"
     assert report_of(run([2.0**n for n in range(16, 4, -1)])).outcome == "healthy"
 
 

@@ -110,7 +110,7 @@ def test_what_was_proposed_when_a_run_broke_off_is_judged_by_the_next(tmp_path: 
 def test_learning_from_a_job_and_not_from_its_failure(tmp_path: Path) -> None:
     store = RuleStore(RuleFile(tmp_path / "learned.db"))
     errors = "".join(f"ERROR: lane keeper lost bucket b{n}\n" for n in range(20))
-    lesson = learn([job_of("\n".join(LINES) + "\n" + errors)], store)
+    lesson = learn([job_of("\n".join(LINES) + "\n" + errors, fold_after=0)], store)
     assert lesson.lines == 40
     assert [known.state for known in lesson.active] == ["active"]
     assert all("lost" not in known.rule.pattern for known in store.rules())
