@@ -26,6 +26,7 @@ from service.learning.host import Learning, endpoint
 from service.live.jobs import Jobs
 from service.net.guarded import Outgoing, networks
 from service.notify.courier import Courier
+from service.probes import Probes
 from service.raw.archive import Archive
 from service.retention import Retention
 from service.settings import Settings
@@ -95,6 +96,7 @@ class Service:
         )
         self.retention = Retention(self.store, self.jobs, self.journal, self.archive, self.events, self.telemetry, settings)
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
+        self.probes = Probes(self.journal.folder, self.store, self.jobs, self.telemetry)
         self.started_at = time.time()
         self.ready = False
         self.lost: LeaseLost | None = None
@@ -129,6 +131,7 @@ class Service:
         self.retention.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
         self._tasks.append(asyncio.create_task(self._beat_for_ever()))
+        self._tasks.append(asyncio.create_task(self.probes.watch()))
         self.ready = True
 
     async def stop(self) -> None:
