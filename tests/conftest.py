@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from model_server.run import MODEL, Server, default_folder
+from tests.support.commands import Commands
 
 if TYPE_CHECKING:
     from service.store import Store
@@ -106,22 +107,19 @@ def _compile_rules(folder: Path) -> None:
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(scope="session")
+def commands(own_cache: None) -> Iterator[Commands]:
+    made = Commands(ROOT)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def diagnose(tmp_path: Path) -> Run:
+def diagnose(commands: Commands, tmp_path: Path) -> Run:
     """Run ``diagnose`` as a person does; in an empty folder."""
 
     def run(*words: str, stdin: bytes | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "diagnose", *words],
-            input=stdin,
-            capture_output=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            timeout=240,
-        )
-        return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-        )
+        return commands.run(words, cwd=tmp_path, stdin=stdin, environment=environment)
 
     return run
 

@@ -190,10 +190,11 @@ def test_a_loop_back_address_is_no_suspect() -> None:
 
 @pytest.fixture
 def own_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The shipped rules with a reason of a site's own, which is a machine's."""
+    """A few of the shipped rules, with a reason of a site's own, which is a machine's."""
     folder = tmp_path / "rules"
     real = shipped.folder("rules")
-    shutil.copytree(real, folder)
+    others = [path.name for path in real.glob("*/*.yaml") if path.name not in ("python.yaml", "megatron.yaml")]
+    shutil.copytree(real, folder, ignore=shutil.ignore_patterns(*others))
     taxonomy = folder / "taxonomy.yaml"
     text = taxonomy.read_text().replace("infrastructure: [", "infrastructure: [cooling_error, ")
     text = text.replace("  machine: [", "  machine: [cooling_error, ")
