@@ -191,6 +191,8 @@ SLOW = (
     "diagnose/matching/test_engines.py",
     "diagnose/model/test_model.py",
     "diagnose/nodecheck/",
+    "diagnose/reading/dumps/test_documents.py",
+    "diagnose/reading/dumps/test_text.py",
     "diagnose/reading/test_transport.py",
     "diagnose/shipping/",
     "diagnose/test_accuracy.py",

@@ -163,6 +163,13 @@ def test_alternatives_stand_without_the_answer_best_first() -> None:
     assert sum(told) + report.diagnosis.confidence <= 1.01
 
 
+def test_a_failure_is_no_consequence_of_itself() -> None:
+    job = job_of(RAISED.format(what="KeyError: 'x'"))
+    finding = job.finding(job.evidence())
+    assert finding.root is not None
+    assert (finding.others, finding.consequences) == ([], [])
+
+
 def test_told_that_the_job_failed_a_quiet_log_is_not_called_healthy() -> None:
     job = job_of(steps(1, 30))
     job.exit_code = 9
