@@ -103,6 +103,8 @@ class Service:
         """another service has the database: this one ends"""
         self.end: Callable[[], None] = lambda: None
         """how it ends: set by the server"""
+        self.phase: Callable[[str], None] = lambda phase: None
+        """told what it is at while it gets ready: set by the server"""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _take(self) -> None:
@@ -117,6 +119,9 @@ class Service:
         self.events.start()
         await self.tokens.refresh()
         await asyncio.to_thread(self.retention.recover)
+        self.phase("compiling the rules")
+        await asyncio.to_thread(self.jobs.prepare)
+        self.phase("reading the journal again")
         await asyncio.to_thread(self.jobs.recover)
         known = await self.store.aread(last_lsn)
         self.journal.start(after=known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
@@ -17,6 +18,7 @@ import uvicorn
 from diagnose.errors import DiagnoseError
 from service.app import create_app
 from service.doors import Doors
+from service.opening import Opening
 from service.runtime import Service
 from service.settings import Settings
 
@@ -42,8 +44,8 @@ class _Lines(logging.Formatter):
         return json.dumps(entry)
 
 
-def serve(settings: Settings) -> None:
-    """Serve until a signal ends it."""
+def serve(settings: Settings, opening: Opening) -> None:
+    """Serve until a signal ends it. ``opening`` answers until then, and has the socket."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
@@ -51,10 +53,11 @@ def serve(settings: Settings) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     _many_files()
     sys.setswitchinterval(_TURN_S)
+    opening.at("opening the database")
     service = Service(settings)
+    service.phase = opening.at
     app = create_app(service)
-    listening = _listen(settings)
-    address = listening.getsockname()
+    address = opening.socket.getsockname()
     scheme = "https" if settings.tls_certificate else "http"
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     config = uvicorn.Config(
@@ -71,14 +74,11 @@ def serve(settings: Settings) -> None:
         http=Doors(settings, service.telemetry).protocol,  # type: ignore[arg-type]
         backlog=2048,
     )
-    server = _Server(config, f"{scheme}://{host}:{address[1]}")
+    server = _Server(config, f"{scheme}://{host}:{address[1]}", opening)
     service.end = lambda: setattr(server, "should_exit", True)
     # uvicorn ends in good order and then raises the signal once more: an end that was asked for would look like a crash.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    try:
-        server.run(sockets=[listening])
-    finally:
-        listening.close()
+    server.run(sockets=[opening.socket])
     if service.lost is not None:
         raise DiagnoseError(service.lost.what, where=str(settings.data), remedy="start it again once the other one has ended")
     if not server.started:
@@ -88,13 +88,14 @@ def serve(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Says where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, opening: Opening) -> None:
         super().__init__(config)
-        self._url = url
+        self._url, self._opening = url, opening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            await asyncio.to_thread(self._opening.hand_over)
             _settle_in()
             sys.stdout.write(f"diagnose serves on {self._url}\n")
             sys.stdout.flush()
@@ -105,20 +106,6 @@ def _settle_in() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_NEWCOMERS)
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((settings.host, settings.port))
-    except OSError as error:
-        raise DiagnoseError(
-            f"cannot listen: {error.strerror}", where=f"{settings.host}:{settings.port}", remedy="choose another --port"
-        ) from None
-    listening.set_inheritable(True)
-    return listening
 
 
 def _many_files() -> None:

@@ -1414,6 +1414,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt")) shape = shape_ssse3;
 #endif
+    set_up_kinds();
     set_up_stems();
     PyObject *m = PyModule_Create(&module);
     if (!m) return NULL;

@@ -16,6 +16,7 @@
 #define VALUES 10u
 #define RARE 6u         /* a value of a word that came more often is one of a few, no name */
 #define SILENCE 1000u   /* lines */
+#define MOST_GLUED 64u
 #define LATE 100u      /* lines */
 #define ALTERNATION 20u /* a place of more words than that is no choice of a few, however often they come */
 #define GUARDED 20u     /* indented lines behind a failure that stay */
@@ -338,6 +339,17 @@ static int is_sign(Folds *f, const u8 *text, size_t n, size_t at, PyObject *soun
     return answer;
 }
 
+/* Copies of one text that several processes wrote into one line are one copy. */
+static void unglue(Masks *m) {
+    const u8 *out = m->out.items;
+    for (size_t copies = MOST_GLUED; copies > 1; copies--) {
+        size_t one = m->length / copies;
+        if (one < 8 || one * copies != m->length || memcmp(out, out + one, m->length - one)) continue;
+        m->length = one;
+        return;
+    }
+}
+
 static int judge_fold(Folds *f, const Kept *record, const u8 *text, PyObject *sounds, PyThreadState **thread) {
     FoldState *s = &f->state;
     size_t n = record->length, at = body_start(text, n);
@@ -356,6 +368,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, PyObject *so
     u64 who = who_speaks(f, text, at);
     int sign = sound & MAY_SOUND ? is_sign(f, text, n, at, sounds, thread) : 0;
     if (sign < 0 || mask(m, body, n - at, sign ? EXACT : COARSE)) return FAILED;
+    if (sign) unglue(m);
     u64 key = hash_masked(f, m);
     if (sign) key = mix(key, ~s->seed) | 1; /* only its very copies are its like */
     Fold *fold = fold_at(f, key);

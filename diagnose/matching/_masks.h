@@ -24,8 +24,24 @@ typedef struct {
     u8 between[3]; /* what stands between its numbers */
 } Masks;
 
-static inline int word_byte(u8 c) { return letter(c) || digit(c) || c == '_'; }
-static inline int hex(u8 c) { return digit(c) || (u8)((c | 32) - 'a') < 6; }
+enum { A_WORD = 1, A_DIGIT = 2, A_HEX = 4, A_PATH = 8, A_FILE = 16, A_CAPITAL = 32, A_HIGH = 64 };
+static u8 kinds[256]; /* what a byte may be part of */
+
+static void set_up_kinds(void) {
+    for (int c = 0; c < 256; c++) {
+        u8 b = (u8)c;
+        if (letter(b) || digit(b) || b == '_') kinds[c] |= A_WORD | A_PATH | A_FILE;
+        if (digit(b)) kinds[c] |= A_DIGIT | A_HEX;
+        if ((u8)((b | 32) - 'a') < 6) kinds[c] |= A_HEX;
+        if (b && strchr("/.@=%~+-*&?#", b)) kinds[c] |= A_PATH;
+        if (b && strchr("/.-@+~%", b)) kinds[c] |= A_FILE;
+        if ((u8)(b - 'A') < 26) kinds[c] |= A_CAPITAL;
+        if (b >= 0x80) kinds[c] |= A_HIGH | A_PATH;
+    }
+}
+
+static inline int word_byte(u8 c) { return kinds[c] & A_WORD; }
+static inline int hex(u8 c) { return (kinds[c] & A_HEX) != 0; }
 
 static void put_number(Masks *m, double value, u32 kind) {
     u8 *out = m->out.items;
@@ -125,10 +141,12 @@ static size_t dotted_at(const u8 *s, size_t n, size_t i) {
 static size_t put_word(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
     size_t j = i, runs = 0, digits = 0, hexes = 0;
     u8 *out = m->out.items;
-    for (; j < n && (word_byte(s[j]) || s[j] >= 0x80); j++) {
-        runs += digit(s[j]) && !(j > i && digit(s[j - 1]));
-        digits += digit(s[j]);
-        hexes += hex(s[j]);
+    for (u8 before = 0; j < n && (kinds[s[j]] & (A_WORD | A_HIGH)); j++) {
+        u8 kind = kinds[s[j]];
+        runs += (kind & ~before & A_DIGIT) != 0;
+        digits += (kind & A_DIGIT) != 0;
+        hexes += (kind & A_HEX) != 0;
+        before = kind;
     }
     size_t length = j - i;
     if (!digits || mode == EXACT) {
@@ -209,7 +227,7 @@ static size_t prose_at(const u8 *s, size_t n, size_t i) {
 
 static size_t path_at(const u8 *s, size_t n, size_t i) {
     size_t j = i, letters = 0;
-    for (; j < n && (word_byte(s[j]) || s[j] >= 0x80 || (s[j] && strchr("/.@=%~+-*&?#", s[j]))); j++) letters += letter(s[j]);
+    for (; j < n && (kinds[s[j]] & A_PATH); j++) letters += (size_t)letter(s[j]);
     while (j > i && (s[j - 1] == '.' || s[j - 1] == '=')) j--;
     return letters && j > i + 2 ? j : 0;
 }
@@ -217,7 +235,7 @@ static size_t path_at(const u8 *s, size_t n, size_t i) {
 /* crypto/asn1/x_spki.o: some/words are none, and neither is train/loss.mean=1 */
 static size_t file_at(const u8 *s, size_t n, size_t i) {
     size_t j = i, slashes = 0, point = 0;
-    for (; j < n && (word_byte(s[j]) || (s[j] && strchr("/.-@+~%", s[j]))); j++) {
+    for (; j < n && (kinds[s[j]] & A_FILE); j++) {
         if (s[j] == '/') { slashes++; point = 0; }
         else if (s[j] == '.') point = j + 1;
     }
@@ -283,19 +301,21 @@ static int mask(Masks *m, const u8 *s, size_t n, int mode) {
 /* ------------------------------------------------------------------------------------- what might sound like a failure */
 
 enum { MAY_SOUND = 1, MAY_BE_DUMP = 2 };
-/* Lower-case beginnings of all that diagnosis/likeness.py looks for, and more: who finds none of them need not ask it. A blank
-   before one means that no word byte may stand there. Behind the bar: what dumps of stacks and flight recorders begin with. */
+/* Beginnings of all that diagnosis/likeness.py looks for, and more: who finds none of them need not ask it. They are lower-case
+   and stand for any case; no word byte may stand before a blank; a capital stands for itself, inside a word too. Behind the bar:
+   what dumps of stacks and flight recorders begin with. */
 static const char *const stems[] = {
-    "overflow", "err", "fail", "fault", "exception", "panic", "timeout", "interrupt", "notready", "evict", "lost", "unreach", "deleted",
-    "oomkill", "backoff", "crit", "alert", "emerg", "[e]", " e/", " fatal", " abort", " kill", " crash", " cannot", " can't",
-    " could", " unable", " unrecover", " denied", " refused", " reject", " timed", " time-out", " time out", " not found",
-    " no such", " invalid", " corrupt", " terminat", " segfault", " segmentation", " core dump", " not respond", " out of",
-    " oom", " exceed", " insufficient", " exhaust", " disconnect", " unavailable", " unhealthy", " preempt", " cancel",
-    " undefined", " unexpected", " illegal", " unsupported", " not supported", " does not exist", " doesn't exist", " hung",
-    " hang", " stuck", " stalled", " deadlock", " dead", " missing", " abnormal", " fallen", " no route", " retry count",
-    " blocked for", " unresponsive", " assertion", " revoked", " expired", " reclaimed", " bad", " broken", " stopping",
-    " shutting", " not ready", " sever", " goroutine", " unhandled", "uncaught", " caused by", " exit", " return", " ended",
-    " finished", " died", " caught", " received", " nonzero", " non-zero", " giving up", " gave up",
+    "Error", "Exception", "Failure", "Fault", "Panic", "Timeout", "Interrupt", "Failed", "NotReady", "Evicted", "Lost",
+    "Unreachable", "Deleted", "OOMKilled", "BackOff", "Uncaught", "[e]", " overflow", " err", " fail", " fault", " panic",
+    " timeout", " interrupt", " evict", " lost", " unreach", " crit", " alert", " emerg", " e/", " fatal", " abort", " kill",
+    " crash", " cannot", " can't", " could", " unable", " unrecover", " denied", " refused", " reject", " timed", " time-out",
+    " time out", " not found", " no such", " invalid", " corrupt", " terminat", " segfault", " segmentation", " core dump",
+    " not respond", " out of", " oom", " exceed", " insufficient", " exhaust", " disconnect", " unavailable", " unhealthy",
+    " preempt", " cancel", " undefined", " unexpected", " illegal", " unsupported", " not supported", " does not exist",
+    " doesn't exist", " hung", " hang", " stuck", " stalled", " deadlock", " dead", " missing", " abnormal", " fallen",
+    " no route", " retry count", " blocked for", " unresponsive", " assertion", " revoked", " expired", " reclaimed", " bad",
+    " broken", " stopping", " shutting", " not ready", " notready", " sever", " goroutine", " unhandled", " caused by", " exit",
+    " return", " ended", " finished", " died", " caught", " received", " nonzero", " non-zero", " giving up", " gave up",
     "|", "(most recent call", "full thread dump ", "pytorch flight recorder of ", "peer_d", "thread 0x", "(lwp ", "tid ", "#0 ",
     "communicators...", " incomplete", " mismatch", "thread 1", "thread 2", "thread 3", "thread 4", "thread 5", "thread 6",
     "thread 7", "thread 8", "thread 9",
@@ -308,7 +328,7 @@ static void set_up_stems(void) {
         const u8 *stem = (const u8 *)stems[k - 1];
         if (*stem == '|') continue;
         stem += *stem == ' ';
-        u32 head = (u32)stem[0] << 8 | stem[1];
+        u32 head = (u32)(*stem | (letter(*stem) ? 32 : 0)) << 8 | (stem[1] | (letter(stem[1]) ? 32 : 0));
         stem_next[k] = stem_heads[head];
         stem_heads[head] = (u8)k;
     }
@@ -322,17 +342,20 @@ static int sounding(const u8 *s, size_t n) {
     int found = 0;
     for (size_t i = 0; i < 4 && i + 1 < n; i++) /* E0123 10:00:00   C12-31 */
         if ((s[i] == 'E' || s[i] == 'F' || s[i] == 'C') && (digit(s[i + 1]) || s[i + 1] == ' ')) found |= MAY_SOUND;
-    u8 a = n ? lower(s[0]) : 0;
-    for (size_t i = 0; i + 1 < n && found != (MAY_SOUND | MAY_BE_DUMP); i++) {
-        u8 b = lower(s[i + 1]);
-        for (u8 k = stem_heads[(u32)a << 8 | b]; k; k = stem_next[k]) {
+    u8 before = 0;
+    for (size_t i = 0; i + 1 < n; i++) {
+        u8 kind = kinds[s[i]];
+        int inside = before & kind & A_WORD && !(kind & A_CAPITAL); /* no stem begins here */
+        before = kind;
+        if (inside) continue;
+        for (u8 k = stem_heads[(u32)lower(s[i]) << 8 | lower(s[i + 1])]; k; k = stem_next[k]) {
             const u8 *stem = (const u8 *)stems[k - 1];
             if (*stem == ' ' && (stem++, i && word_byte(s[i - 1]))) continue;
-            size_t j = 2;
-            while (stem[j] && i + j < n && lower(s[i + j]) == stem[j]) j++;
+            int exact = (u8)(*stem - 'A') < 26;
+            size_t j = exact ? 0 : 2;
+            while (stem[j] && i + j < n && (exact ? s[i + j] : lower(s[i + j])) == (u8)stem[j]) j++;
             if (!stem[j]) found |= k > dumps ? MAY_BE_DUMP : MAY_SOUND;
         }
-        a = b;
     }
     return found;
 }

@@ -114,11 +114,16 @@ class Jobs:
 
     # --- coming and going ----------------------------------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        """Have all scanners ready, one by one: the first compiles the rules for all, if that was not done before."""
+        for scanner in self._scanners:
+            if not scanner.prepared.is_set():
+                scanner.start()
+                scanner.prepared.wait()
+
     def recover(self) -> int:
         """Before the first request: what the journal has and the database not yet is read again. The number of records."""
-        for scanner in self._scanners:  # one by one: the first compiles the rules for all, if that was not done before
-            scanner.start()
-            scanner.prepared.wait()
+        self.prepare()
         self.matchers.refresh()
         self._flusher.start()
         again = 0

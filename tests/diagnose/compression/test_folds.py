@@ -21,6 +21,7 @@ from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.reading.prefixes import body_start
 from service.settings import Settings
+from tests.support.logs import shipped_matcher
 from tests.support.strategies import cuts
 
 pytestmark = pytest.mark.skipif(not available(), reason="folds need the native core")
@@ -310,3 +311,24 @@ def test_a_source_that_begins_anew_keeps_its_first_lines_again() -> None:
 
 def test_the_service_folds_as_replay_does() -> None:
     assert Settings().fold_after == KEEP
+
+
+BAR = " 50%|\u2588\u2588\u2588\u2588\u2588     | {n}/900 [00:01<00:01,  4.2it/s{more}]"
+GLUED = ["CRITICAL - cannot save checkpoint", "Skip batch 7 due to non-finite gradients", "Out of memory", "Quota exceeded"]
+
+
+@pytest.mark.parametrize("text", GLUED)
+@pytest.mark.parametrize(
+    "glue",
+    ["{bar}{text}", "{text} {bar}", "{bar}{bar}{text}", "{bar}\r{text}", "{text}\r{bar}", "Epoch 3: {bar}{text}"],
+    ids=["behind", "before", "behind two", "behind a return", "before a return", "behind an epoch"],
+)
+def test_what_is_glued_to_a_progress_bar_is_kept(glue: str, text: str) -> None:
+    """With the shipped rules, in the middle of bars that are dropped."""
+    compression = Compression(shipped_matcher(), FOLDING)
+    bars = [BAR.format(n=n, more=", loss=2.5" if n % 2 else "") for n in range(200)]
+    bars[150] = glue.format(bar=bars[150], text=text)
+    compression.feed(0, joined(bars))
+    compression.close(0)
+    assert [line.line for line in compression.kept] == [151]
+    assert text.encode() in b"".join(line.text for line in compression.kept)
