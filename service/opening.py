@@ -54,6 +54,7 @@ class Opening:
     """A bound socket, and a thread that answers on it until the service does."""
 
     def __init__(self, settings: Settings) -> None:
+        _check(settings)
         self.socket = _listen(settings)
         self.phase = "loading the program"
         """what keeps it, for people"""
@@ -184,6 +185,23 @@ def _response(status: str, told: Mapping[str, object]) -> bytes:
     again = "" if status.startswith("200") else "retry-after: 2\r\n"
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n{again}"
     return head.encode() + b"connection: close\r\n\r\n" + body
+
+
+def _check(settings: Settings) -> None:
+    """Refuse a file that is not what it should be before anything is bound; who has none waits for no import."""
+    if settings.policy is not None:
+        from diagnose.decision.policy_file import over_shipped
+
+        over_shipped(settings.policy)
+    if settings.executors is not None:
+        from service.acting.executors import configuration
+        from service.net.guarded import networks
+
+        configuration.load(settings.executors, networks(settings.webhooks_to))
+    if settings.identities is not None:
+        from service.intake.protocols import identity
+
+        identity.load(settings.identities)
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:
