@@ -77,10 +77,13 @@ def test_what_each_rank_says_once_is_not_said_often(ranks: int, failed: bool) ->
     assert (report_of(log).outcome == "failed") is failed
 
 
-def test_a_rank_that_died_and_says_no_more_is_no_attempt_of_its_own() -> None:
-    job = steps(1, 30) + steps(21, 60)
-    report = report_of(job, RAISED.format(what="KeyError: 'x'"), names=("rank0.log", "rank1.log"))
-    assert report.job.attempt == 1
+def test_what_good_runs_print_too_begins_no_attempt() -> None:
+    lost = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    job = job_of(steps(1, 30) + lost)
+    assert job.report().diagnosis.reason == "gpu_fell_off_bus"
+    job.learn(job_of(steps(1, 30) + lost))
+    report = job.report()
+    assert (report.outcome, report.job.attempt) == ("healthy", 1)
 
 
 def test_a_program_that_ends_well_says_nothing_of_its_numbers() -> None:
