@@ -63,11 +63,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What is kept between runs is what was compiled. An answer of a model would be one that this run did not ask for."""
+    kept = os.environ.get("DIAGNOSE_TEST_CACHE")
+    if kept and not hasattr(config, "workerinput"):
+        for path in Path(kept).glob("answer-*"):
+            path.unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The suite neither uses nor fills the cache of the person who runs it. Processes side by side share one.
 
-    ``./test quick`` keeps one between its runs (DIAGNOSE_TEST_CACHE): compiling all rules takes longer than its tests.
+    ``./test`` keeps one between its runs (DIAGNOSE_TEST_CACHE): compiling rules takes longer than most tests.
     """
     before = os.environ.get("DIAGNOSE_CACHE")
     base = tmp_path_factory.getbasetemp()
@@ -191,6 +199,8 @@ SLOW = (
     "diagnose/matching/test_engines.py",
     "diagnose/model/test_model.py",
     "diagnose/nodecheck/",
+    "diagnose/reading/dumps/test_documents.py",
+    "diagnose/reading/dumps/test_text.py",
     "diagnose/reading/test_transport.py",
     "diagnose/shipping/",
     "diagnose/test_accuracy.py",

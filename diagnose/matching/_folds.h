@@ -13,6 +13,9 @@
 #define SAMPLE 160u
 #define EVIDENCE 8u /* lines after which the range of a number is known */
 #define FAR 10.0    /* a number leaps when it leaves its range by so many widths of it */
+#define WINDOW 64u      /* values */
+#define FAR_OF_LATE 3.0 /* a number leaps, too, when it leaves the range of these by so many widths of it */
+#define STOOD 256u  /* a number that stood for so many lines is news when it moves */
 #define VALUES 10u
 #define RARE 6u         /* a value of a word that came more often is one of a few, no name */
 #define SILENCE 1000u   /* lines */
@@ -25,7 +28,12 @@
 #define NO_SAMPLE UINT32_MAX
 
 typedef struct { u64 key, count, first, last, silence, folded; u32 ranges, slots, sample, unused; } Fold;
-typedef struct { double least, most, last; u64 seen; u32 run, longest, changes, rising; } Range;
+typedef struct {
+    double least, most, last;
+    double before_least, before_most, now_least, now_most; /* of the window before, and of this one */
+    u64 seen;
+    u32 run, longest, changes, rising, in_window, unused;
+} Range;
 typedef struct { u64 key; u32 folds[VALUES], count, open, distinct, unused; } Place;
 typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
 typedef struct {
@@ -144,6 +152,26 @@ static u64 who_speaks(const Folds *f, const u8 *s, size_t n) {
     return h;
 }
 
+/* Whether a value is far from what came lately; the windows go on. */
+static int leaps_of_late(Range *r, double v) {
+    int leaps = 0;
+    if (r->seen > WINDOW) {
+        double least = r->before_least < r->now_least ? r->before_least : r->now_least;
+        double most = r->before_most > r->now_most ? r->before_most : r->now_most, wide = most - least;
+        leaps = wide > 0 && (v > most + FAR_OF_LATE * wide || v < least - FAR_OF_LATE * wide);
+    }
+    if (v < r->now_least) r->now_least = v;
+    if (v > r->now_most) r->now_most = v;
+    if (++r->in_window == WINDOW) {
+        r->before_least = r->now_least;
+        r->before_most = r->now_most;
+        r->now_least = INFINITY;
+        r->now_most = -INFINITY;
+        r->in_window = 0;
+    }
+    return leaps;
+}
+
 /* The numbers of a line go into the ranges of its fold; whether one of them says something new. */
 static int numbers_tell(Folds *f, const Fold *fold, const Masks *m) {
     Range *ranges = (Range *)f->ranges.items + fold->ranges;
@@ -153,14 +181,18 @@ static int numbers_tell(Folds *f, const Fold *fold, const Masks *m) {
         Range *r = &ranges[numbers[k].slot];
         double v = numbers[k].value;
         if (!isfinite(v)) { tells = 1; continue; }
-        if (!r->seen++) { *r = (Range){v, v, v, 1, 1, 1, 0, 1}; continue; }
+        if (!r->seen++) {
+            *r = (Range){.least = v, .most = v, .last = v, .now_least = v, .now_most = v, .seen = 1, .run = 1, .rising = 1, .in_window = 1};
+            continue;
+        }
         int known = r->seen > EVIDENCE, moved = v != r->last;
         double wide = r->most - r->least;
         if (known) {
             if (wide == 0) tells |= moved;
             else tells |= v > r->most + FAR * wide || v < r->least - FAR * wide || (v == 0 && (r->least > 0 || r->most < 0));
-            tells |= v < r->last && r->rising && r->changes >= EVIDENCE;
+            tells |= (v < r->last && r->rising && r->changes >= EVIDENCE) || (moved && r->run >= STOOD);
         }
+        tells |= leaps_of_late(r, v);
         if (v < r->last) r->rising = 0;
         if (moved) {
             if (r->run > r->longest) r->longest = r->run;
@@ -487,11 +519,15 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
         }
         f->place_count = (size_t)counts[6];
         f->who_count = (size_t)counts[7];
-        if (left || f->place_count * 2 > f->places.count + 64 || f->who_count * 2 > f->who.count + 64) goto damaged;
+        size_t places = 0, speakers = 0;
+        for (size_t k = 0; k < f->places.count; k++) places += ((const Place *)f->places.items)[k].key != 0;
+        for (size_t k = 0; k < f->who.count; k++) speakers += ((const u64 *)f->who.items)[k] != 0;
+        if (left || f->place_count != places || f->who_count != speakers) goto damaged;
+        if ((places && places * 2 > f->places.count) || (speakers && speakers * 2 > f->who.count)) goto damaged;
         for (size_t k = 0; k < f->folds.count; k++) {
             const Fold *fold = (const Fold *)f->folds.items + k;
             if ((u64)fold->ranges + fold->slots > f->ranges.count || fold->slots > MOST_SLOTS
-                || (fold->sample != NO_SAMPLE && fold->sample >= f->samples.count)) goto damaged;
+                || (fold->sample == NO_SAMPLE ? fold->folded != 0 : fold->sample >= f->samples.count)) goto damaged;
         }
         for (size_t k = 0; k < f->places.count; k++) {
             const Place *place = (const Place *)f->places.items + k;

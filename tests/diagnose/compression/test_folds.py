@@ -164,6 +164,21 @@ def test_a_step_that_stands_is_told() -> None:
     assert any(200 < line.line <= 205 for line in compression.kept)
 
 
+def test_a_leap_is_measured_against_what_came_of_late() -> None:
+    """A number that fell from 90 to 2 leaps at 20, though 20 is in its range."""
+    dice = random.Random(1)
+    course = [90 * 0.97**n + 2 + dice.random() / 10 for n in range(400)]
+    course[380] = 20.0
+    compression = compressed([joined([f"stride {n} is {value:.4f} m" for n, value in enumerate(course)])])
+    assert 381 in [line.line for line in compression.kept]
+
+
+def test_a_number_that_stood_for_long_is_news_when_it_moves() -> None:
+    alive = [64] * 300 + [63] * 300 + [64] * 300 + [62] * 20
+    compression = compressed([joined([f"stride {n} with {count} of 64" for n, count in enumerate(alive)])])
+    assert {301, 601, 901} <= {line.line for line in compression.kept}
+
+
 def test_what_comes_again_after_a_long_silence_is_kept() -> None:
     banner = ["begin of the walk"] * 6
     strides = numbered("stride {n}", 3020)
