@@ -15,6 +15,9 @@ Beside the way:
     learning        kept lines -> learned rules and a model's diagnoses, in a process of its own
     retention       what is deleted, and when
     net             requests to others: guarded and signed
+    opening         the port, while all of this gets ready
+    doors  edge     who may connect, and what a request must be before it is looked at
+    probes          whether all of it works: found out by doing it
     auth  names  settings  events  telemetry  errors
     nvrx            the API of NVIDIA's resiliency extension
     runtime         the parts, put together; ``app`` and ``server`` put HTTP around them

@@ -26,6 +26,7 @@ from service.learning.host import Learning, endpoint
 from service.live.jobs import Jobs
 from service.net.guarded import Outgoing, networks
 from service.notify.courier import Courier
+from service.probes import Probes
 from service.raw.archive import Archive
 from service.retention import Retention
 from service.settings import Settings
@@ -95,12 +96,15 @@ class Service:
         )
         self.retention = Retention(self.store, self.jobs, self.journal, self.archive, self.events, self.telemetry, settings)
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
+        self.probes = Probes(self.journal.folder, self.store, self.jobs, self.telemetry)
         self.started_at = time.time()
         self.ready = False
         self.lost: LeaseLost | None = None
         """another service has the database: this one ends"""
         self.end: Callable[[], None] = lambda: None
         """how it ends: set by the server"""
+        self.phase: Callable[[str], None] = lambda phase: None
+        """told what it is at while it gets ready: set by the server"""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _take(self) -> None:
@@ -115,6 +119,9 @@ class Service:
         self.events.start()
         await self.tokens.refresh()
         await asyncio.to_thread(self.retention.recover)
+        self.phase("compiling the rules")
+        await asyncio.to_thread(self.jobs.prepare)
+        self.phase("reading the journal again")
         await asyncio.to_thread(self.jobs.recover)
         known = await self.store.aread(last_lsn)
         self.journal.start(after=known)
@@ -129,6 +136,7 @@ class Service:
         self.retention.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
         self._tasks.append(asyncio.create_task(self._beat_for_ever()))
+        self._tasks.append(asyncio.create_task(self.probes.watch()))
         self.ready = True
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""A report -> the same, after a model was asked: two witnesses, and what they say together.
+"""A report -> the report after a model was asked: two witnesses, and what they say together.
 
 The rules' report stands first. ``improve`` asks where ``gate`` says so, and gives back a report that both stand behind. What a
 model says counts only so far as it passed all of:
@@ -56,7 +56,7 @@ _WEAK = ("line", "echo", "generic", "quiet")
 
 @dataclass(frozen=True, slots=True)
 class Improved:
-    """A report after a model was asked, or was not."""
+    """A report, and what came of the question to a model, if one was asked."""
 
     report: Report
     asked: bool = False
@@ -171,7 +171,7 @@ class _Case:
         return [redact(fact).text for fact in facts]
 
     def _progress(self) -> str:
-        """How far the job came, by its diagnosis or by its numbers."""
+        """How far the job came. The diagnosis says it, or else the numbers of its log."""
         diagnosis, metrics = self.report.diagnosis, self.report.metrics
         steps = [diagnosis.step, *(found.at_step for found in metrics.values())]
         if (counted := metrics.get("step")) is not None:
@@ -205,7 +205,7 @@ class _Case:
     # --- what it says --------------------------------------------------------------------------------------------------------
 
     async def answer(self) -> Opinion | None:
-        """What the samples say; None where there is no answer to believe."""
+        """What the samples say. None if no answer can be believed."""
         if not await self._read():
             return None
         answer = await self._ask("failure-cause", self.samples, 0.7, {"lines": self.material.rows(self.shown)})
@@ -218,7 +218,7 @@ class _Case:
         return opinion
 
     async def _read(self) -> bool:
-        """Let the model read more, for a few rounds. False: a recorded answer that decides what is asked next is missing."""
+        """Let the model read more, for a few rounds. False if a recorded answer is missing that decides what is asked next."""
         room = READ_TOKENS
         for rounds in range(ROUNDS, 0, -1):
             if (len(self.shown) == len(self.material) and not self._more_in_the_file()) or room <= 0:
@@ -251,7 +251,7 @@ class _Case:
         return readable and self.kind in _WEAK and figures.lines_in > figures.lines_kept
 
     def _wanted(self, read: Mapping[str, Any]) -> list[int]:
-        """The lines that one read is about. What makes no sense reads nothing."""
+        """The lines that one request to read is about. A request that makes no sense gets no lines."""
         kind = read["kind"]
         if kind == "search" and read["words"]:
             return self.material.search(read["words"], READ_LINES)
@@ -270,7 +270,7 @@ class _Case:
         return []
 
     def _dropped(self, number: int) -> list[int]:
-        """What the file itself says around a line."""
+        """The lines around a line, read from the file itself, so dropped lines are among them."""
         event = self.material.events[number]
         source = self.material.evidence.sources[event.source]
         first = event.line - 2 * READ_LINES // 3
@@ -334,7 +334,7 @@ class _Case:
         return f"The rules say {before.reason} ({before.confidence:.0%} sure), but {self.why}."
 
     def _agreed(self, opinion: Opinion, chances: Mapping[str, float]) -> Report:
-        """Both say the same: the better line and the better words."""
+        """The report where both say the same: it takes the better line and the better words."""
         before = self.report.diagnosis
         changes: dict[str, Any] = {"confidence": self._confidence(before.reason, chances)}
         believed = opinion.believed.get(before.reason)
@@ -353,7 +353,7 @@ class _Case:
         return self._at_root(report, root, believed.evidence if believed else ()) if root is not None else report
 
     def _stands(self, opinion: Opinion, chances: Mapping[str, float]) -> Report:
-        """The rules' answer, less sure, with the model's beside it."""
+        """The rules' answer with less confidence, and the model's answer beside it."""
         before = self.report.diagnosis
         sure = (
             min(before.confidence, self._confidence(before.reason, chances)) if opinion.reason != UNKNOWN else before.confidence
@@ -361,7 +361,7 @@ class _Case:
         return self._with({"confidence": sure, "alternatives": self._alternatives(before.reason, opinion, chances)})
 
     def _confidence(self, reason: str, chances: Mapping[str, float]) -> float:
-        """The chance of both together. What would isolate a node is never surer by a model's word."""
+        """The confidence from both together. A model never raises it for an answer that would isolate a node."""
         if reason == UNKNOWN:
             return 0.0
         before, both = self.report.diagnosis.confidence, round(chances.get(reason, 0.0), 2)

@@ -91,7 +91,10 @@ class Material:
         return self.order(number) > self.order(other)
 
     def add(self, source: int, lines: Sequence[tuple[int, str]], first: int) -> list[int]:
-        """Lines of a file from ``first`` on, kept or not: their numbers. Those before it only tell what is a secret."""
+        """Add the lines of a file from ``first`` on, kept or not. Returns their numbers.
+
+        The lines before ``first`` only help to find secrets.
+        """
         own = {event.line: number for number, event in enumerate(self.events) if event.source == source}
         name = _names(self.evidence)[source]
         found, before = [], -1
@@ -127,7 +130,7 @@ class Material:
         return int(len(shown(self.texts[number], self._most(number))) / _CHARACTERS_A_TOKEN) + 4
 
     def _most(self, number: int) -> int:
-        """Characters of a line that are shown: what tells of a failure often says at its end what failed."""
+        """How many characters of a line are shown. A line about a failure often says at its end what failed."""
         event = self.events[number]
         telling = event.rule >= 0 or _STRONG.search(event.body[:_LONGEST])
         return _MOST_TELLING if telling else MOST_CHARACTERS
@@ -331,7 +334,7 @@ def _placed(numbers: Sequence[int], scores: list[float], strong: list[bool]) -> 
 
 
 def _stopped_first(material: Material, scores: list[float]) -> None:
-    """The last lines of whoever fell silent before the others did."""
+    """The last lines of each rank that fell silent before the others."""
     last: dict[tuple[int, int | None], tuple[float, list[int]]] = {}
     for number, event in enumerate(material.events):
         speaker = event.source, material.evidence.rank_of(event)
@@ -353,7 +356,7 @@ def _stopped_first(material: Material, scores: list[float]) -> None:
 
 
 def _linked(material: Material, by_source: dict[int, list[int]], scores: list[float]) -> None:
-    """Lines that share rare words with the end of the log: it dies of what they speak of."""
+    """Lines that share rare words with the end of the log. They often tell of what it ends with."""
     ends = [number for numbers in by_source.values() for number in numbers[-_LAST_WORDS:]][-40:]
     counts = Counter(word.lower() for number in ends for word in _WORD.findall(material.events[number].body[:400]))
     terms = [word for word, count in counts.most_common() if count <= 4 and not word.isdigit()][:40]
@@ -395,7 +398,7 @@ def _redacted(evidence: Evidence, events: Sequence[Event], *, hosts: bool) -> tu
             rank = f" rank {origin.rank}" if event.rank is None and origin.rank is not None else ""
             node = f" {origin.node}" if event.node is None and origin.node is not None else ""
             texts[id(event)] = f"{names[event.source]}{event.line}{rank}{node}: {text}"
-    # Names of files and nodes come from outside too; a whole that is redacted again does not change but in its names.
+    # Names of files and nodes come from outside too. Text that was redacted before changes only in these names.
     told = [redactor.redact(texts[id(event)]).text if hosts else texts[id(event)] for event in events]
     return [plain[id(event)] for event in events], told
 

@@ -56,7 +56,7 @@ class Record:
         return proved * max(seen, _PROVED_TRUST) + (1.0 - proved) * seen
 
     def note(self, kind: str, *, right: bool, weight: float = 1.0) -> None:
-        """One more case whose answer is known."""
+        """Count one more case whose right answer is known."""
         self.seen.setdefault(kind, [0.0, 0.0])[0 if right else 1] += weight
 
     def tested_by(self, report: Report, kind: str, said: Mapping[str, float]) -> None:

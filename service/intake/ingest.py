@@ -24,6 +24,7 @@ from service.telemetry import Telemetry
 
 _ROOM_S = 0.02
 _RETRY_S = 1.0
+_REFUSED_S = 60.0
 
 
 class Ingest:
@@ -122,6 +123,7 @@ class Ingest:
         def done(entry: Entry, failure: Exception | None) -> None:
             attempt.received.unanswered -= 1
             if failure is not None:
+                stream.refused, stream.refused_at = max(stream.refused, offset + len(data)), self._clock.steady()
                 _back_to_disk(stream, key)
                 if not future.done():
                     future.set_exception(failure)
@@ -151,6 +153,13 @@ class Ingest:
         if batch.offset > received:
             if self._jobs.may_lack(attempt, batch.offset - received):  # the sender was told that we have it, and has it no more
                 return batch.data, 0, batch.offset
+            if known is not None and self._follows_a_refusal(batch.offset, len(batch.data), known):
+                raise Unavailable(
+                    "what comes before this could not be written to disk",
+                    where=batch.source,
+                    remedy=f"send again from offset {received}, where the last answer of success ended",
+                    retry_after_s=5,
+                )
             raise OffsetGap(batch.source, received, batch.offset)
         if batch.offset == 0 and known is not None and known.head:
             same = min(len(known.head), len(batch.data))
@@ -161,6 +170,13 @@ class Ingest:
                     remedy="give each writer, and each file, a source name of its own",
                 )
         return batch.data[received - batch.offset :], 0, received
+
+    def _follows_a_refusal(self, offset: int, size: int, known: Stream) -> bool:
+        """Whether there is a gap only because we refused a moment ago what was to fill it: then the sender has not erred."""
+        if offset > known.refused or self._clock.steady() - known.refused_at > _REFUSED_S:
+            return False
+        known.refused = max(known.refused, offset + size)
+        return True
 
     def _remember(self, stream: Stream, key: int, now: float) -> None:
         if key:

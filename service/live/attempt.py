@@ -104,14 +104,17 @@ class Received:
         """up to where the stored diagnosis knows it"""
         self.bytes = 0
         """that are on disk, since it is live"""
+        self.unstored_since = 0.0
+        """since when something is on disk that the database has not; 0: it has all"""
         self.unanswered = 0
         """records on their way to disk"""
         self.touched = now
         self.waiters: list[Waiter] = []
 
-    def stored(self, flush: Flush) -> None:
+    def stored(self, flush: Flush, now: float) -> None:
         """It is in the database."""
         self.stored_lsn = flush.lsn
+        self.unstored_since = now if flush.lsn < self.durable_lsn else 0.0
         self.judged_lsn = max(self.judged_lsn, flush.judged_lsn)
 
     def answer(self) -> None:
@@ -226,6 +229,7 @@ class LiveAttempt:
     def push(self, item: Item) -> None:
         """A record is on disk: read it."""
         self.received.durable_lsn = item.lsn
+        self.received.unstored_since = self.received.unstored_since or self._clock.steady()
         self.received.bytes += len(item.data)
         self.inbox.items.append(item)
         self.scanner.schedule(self)
@@ -354,14 +358,14 @@ class LiveAttempt:
             self._times.retry = now + _RETRY_S
             return None
         self._times.retry = 0.0
-        job = Job(self.job, [reading.source() for reading in self._readings], matcher)
+        job = Job(self.job, [reading.source() for reading in self._readings], matcher, self._settings.fold_after)
         job.metadata = {key: self._labels[key] for key in KEYS if key in self._labels}
         if snapshot is not None:
             try:
                 job.restore(snapshot, kept)
             except DiagnoseError as error:
                 log.error("job %s attempt %d starts again from the beginning of its logs: %s", self.job, self.number, error)
-                job = Job(self.job, job.sources, matcher)
+                job = Job(self.job, job.sources, matcher, self._settings.fold_after)
                 self._anew = True
         self._analysis = job
         self._counted_lines = job.compression.counts.lines_in

@@ -114,11 +114,16 @@ class Jobs:
 
     # --- coming and going ----------------------------------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        """Have all scanners ready, one by one: the first compiles the rules for all, if that was not done before."""
+        for scanner in self._scanners:
+            if not scanner.prepared.is_set():
+                scanner.start()
+                scanner.prepared.wait()
+
     def recover(self) -> int:
         """Before the first request: what the journal has and the database not yet is read again. The number of records."""
-        for scanner in self._scanners:  # one by one: the first compiles the rules for all, if that was not done before
-            scanner.start()
-            scanner.prepared.wait()
+        self.prepare()
         self.matchers.refresh()
         self._flusher.start()
         again = 0
@@ -342,6 +347,21 @@ class Jobs:
         """Bytes that are on disk and not read yet."""
         return self.accepted_bytes - self._read_bytes
 
+    def standing(self, longest_s: float) -> list[int]:
+        """The scanners that make no progress."""
+        return [scanner.number for scanner in self._scanners if scanner.stands(longest_s)]
+
+    def lag(self) -> tuple[float, float]:
+        """(age of the oldest byte that is not read, how far the database is behind), in seconds."""
+        now, steady = self._clock.now(), self._clock.steady()
+        unread, unstored = 0.0, 0.0
+        for attempt in self._attempts.values():
+            with contextlib.suppress(IndexError):  # read meanwhile
+                unread = max(unread, now - attempt.inbox.items[0].at)
+            if attempt.received.unstored_since:
+                unstored = max(unstored, steady - attempt.received.unstored_since)
+        return unread, unstored
+
     @property
     def database_up(self) -> bool:
         return self._flusher.up
@@ -427,7 +447,7 @@ class Jobs:
 
     def _tell(self, attempt: LiveAttempt, flush: Flush) -> None:
         """On the event loop: it is stored."""
-        attempt.received.stored(flush)
+        attempt.received.stored(flush, self._clock.steady())
         attempt.answer()
         figures = flush.figures
         judged = flush.judged

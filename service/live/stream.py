@@ -58,6 +58,9 @@ class Stream:
         self.received = 0
         """on its way to disk, or there"""
         self.durable = 0
+        self.refused = 0
+        """how far batches came that could not be written: what follows them has no place until they are sent again"""
+        self.refused_at = 0.0
         self.keys: OrderedDict[int, float] = OrderedDict()
         """of the batches without an offset: when each came"""
         self.head = b""

@@ -1,7 +1,7 @@
 """Where the service keeps what it knows: SQLite with no configuration, PostgreSQL by URL. All SQL is in this package.
 
-``Store`` owns the engine. Writes go through one thread, one transaction after the other, so that SQLite never says that it is
-locked, and one service's after another's; reads go anywhere.
+``Store`` owns the engine. All writes go through one thread, one transaction after the other. So SQLite never says that it is
+locked, and the transactions of two services do not mix. Any thread may read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Store:
 
     @staticmethod
     def in_folder(folder: Path) -> Store:
-        """The default: a file in the data folder."""
+        """The store of a data folder: a SQLite file in it, which is the default."""
         return Store(f"sqlite:///{folder / 'diagnose.db'}")
 
     def migrate(self) -> None:
@@ -140,7 +140,7 @@ class Store:
             raise
 
     def alive(self) -> bool:
-        """Whether it answers now."""
+        """Whether the database answers now."""
         try:
             return self.read(lambda connection: int(connection.execute(text("select 1")).scalar_one())) == 1
         except SQLAlchemyError:
@@ -153,7 +153,7 @@ class Store:
 
 
 class Within:
-    """A transaction that is under way, as a store: what is done by it is done with it, or not at all."""
+    """A transaction that is under way, as a store. What is done through it is committed with it, or not at all."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Actions and the decisions behind them, as rows. What may happen to an action is ``diagnose.action``'s to say."""
+"""Actions and the decisions behind them, as rows. ``diagnose.decision.action`` says what may happen to an action."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def of_attempt(connection: Connection, attempt_id: int) -> list[Record]:
 
 
 def find(connection: Connection, action_id: int, *, locked: bool = False) -> Record | None:
-    """An action; ``locked``: nobody else changes it before this transaction ends."""
+    """An action. With ``locked`` nobody else can change it before this transaction ends."""
     if locked and connection.dialect.name == "postgresql":
         connection.execute(select(t.actions.c.id).where(t.actions.c.id == action_id).with_for_update())
     row = connection.execute(_records().where(t.actions.c.id == action_id)).first()
@@ -71,13 +71,13 @@ def find(connection: Connection, action_id: int, *, locked: bool = False) -> Rec
 
 
 def ids_of(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
-    """key -> id."""
+    """The id of each action, by its key."""
     x = t.actions.c
     return {row.key: row.id for row in connection.execute(select(x.key, x.id).where(x.key.in_(keys)))}
 
 
 def order(connection: Connection, action_id: int) -> dict[str, Any]:
-    """What an executor is told."""
+    """An action as its executor is told of it."""
     return _order(connection.execute(_orders().where(t.actions.c.id == action_id)).one())
 
 
@@ -159,13 +159,13 @@ def approved(connection: Connection, now: float) -> list[int]:
 
 
 def enter(connection: Connection, record: Record, attempt_id: int | None, group_id: int | None, **more: Any) -> int:
-    """A new action; its id."""
+    """Enter a new action, and return its id."""
     values = {**_values(record), "key": record.key, "attempt_id": attempt_id, "group_id": group_id, **more}
     return int(connection.execute(insert(t.actions).values(**values).returning(t.actions.c.id)).scalar_one())
 
 
 def save(connection: Connection, action_id: int, before: Record, after: Record, who: str, now: float) -> None:
-    """What has changed, with an entry in the audit trail."""
+    """Store what has changed of an action, with an entry in the audit trail."""
     if after == before:
         return
     connection.execute(update(t.actions).where(t.actions.c.id == action_id).values(**_values(after)))
@@ -175,7 +175,7 @@ def save(connection: Connection, action_id: int, before: Record, after: Record, 
 
 
 def set_node(connection: Connection, node: str, state: str, who: str, why: str, key: str | None, now: float) -> None:
-    """A node was taken out of service, or given back; with a record."""
+    """Store that a node was taken out of service or given back, with an entry in the audit trail."""
     x = t.isolations.c
     upsert(
         connection,
@@ -191,7 +191,7 @@ def set_node(connection: Connection, node: str, state: str, who: str, why: str, 
 
 
 def was_isolated(connection: Connection, node: str, key: str) -> bool:
-    """Whether this action has taken it out."""
+    """Whether this action has taken the node out of service."""
     x = t.isolations.c
     return connection.execute(select(x.id).where(x.node == node, x.key == key).limit(1)).first() is not None
 

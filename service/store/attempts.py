@@ -98,7 +98,7 @@ def _state(row: Any) -> SourceState:
 
 
 def open_attempt(connection: Connection, job: str, number: int | None, labels: dict[str, str], now: float) -> Opened:
-    """The attempt; made if it is new."""
+    """The attempt, which is made if it is new."""
     found = find_attempt(connection, job, number)
     if found is not None:
         return found
@@ -139,7 +139,7 @@ class Asked(NamedTuple):
 
 
 def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened]:
-    """As ``open_attempt``, for many; new jobs in three statements: each costs more in the interpreter than in the database."""
+    """``open_attempt`` for many. New jobs take three statements: each costs more in Python than in the database."""
     j, a = t.jobs.c, t.attempts.c
     known = set(connection.execute(select(j.name).where(j.name.in_({one.job for one in asked}))).scalars())
     new: dict[str, Asked] = {}
@@ -184,7 +184,7 @@ def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened
 
 
 def state_of(connection: Connection, attempt_id: int) -> tuple[bytes | None, list[StoredLine]]:
-    """(snapshot, kept lines) of an attempt: what it goes on from."""
+    """(snapshot, kept lines) of an attempt: the state from which reading goes on."""
     snapshot = connection.execute(select(t.attempts.c.snapshot).where(t.attempts.c.id == attempt_id)).scalar()
     k = t.kept_lines.c
     rows = connection.execute(
@@ -264,7 +264,7 @@ def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
 
 
 def _move_on(connection: Connection, flushes: Sequence[Flush], known: Mapping[int, int]) -> None:
-    """How far the attempts have come, and their jobs with them."""
+    """Store how far the attempts and their jobs have come."""
     attempts, jobs = [], []
     for flush in flushes:
         lsn = max(known[flush.attempt_id], flush.lsn)

@@ -77,14 +77,14 @@ def take(connection: Connection, claim: Claim) -> str | None:
 
 
 def beat(connection: Connection, claim: Claim) -> None:
-    """It is alive, and the database can be written."""
+    """Write that the service is alive, which shows that the database can be written, too."""
     mine = t.lease.c.holder == claim.holder
     if not connection.execute(update(t.lease).where(mine).values(beat=_now(connection))).rowcount:
         raise lost()
 
 
 def give_back(connection: Connection, claim: Claim) -> None:
-    """Another one need not wait."""
+    """Give the lease back, so that another service need not wait."""
     connection.execute(update(t.lease).where(t.lease.c.holder == claim.holder).values(beat=0.0))
 
 

@@ -162,7 +162,8 @@ def test_with_one_token_this_machine_needs_it_too(database: Store, hands: Hands)
 def request(known: Tokens, authorization: str | None) -> Any:
     """What of a request is looked at."""
     headers = {"authorization": authorization} if authorization is not None else {}
-    return SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(tokens=known))), headers=headers)
+    service = SimpleNamespace(tokens=known)
+    return SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(service=service)), headers=headers, scope={})
 
 
 @pytest.mark.parametrize("right", RIGHTS)

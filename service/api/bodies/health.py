@@ -9,8 +9,14 @@ from pydantic import BaseModel
 
 class Readiness(BaseModel):
     ready: bool
+    problems: list[str]
+    """what is wrong, in sentences"""
     database: bool
+    """whether it can be written"""
     journal: bool
+    """whether it can be written, and is within its limit"""
+    scanners: bool
+    """whether all of them make progress"""
     raw_logs: bool | None
     """whether they can be written, where they are kept; readiness does not depend on it"""
     raw_logs_problem: str | None

@@ -122,7 +122,7 @@ class Case:
     def stored(self) -> Flush:
         """The flush that is under way, once it is in the database."""
         flush = self.flushes[-1]
-        self.attempt.received.stored(flush)
+        self.attempt.received.stored(flush, self.hands.clock.steady())
         self.unstored -= flush.weight
         self.attempt.tell(Stored())
         return flush
