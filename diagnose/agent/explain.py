@@ -80,12 +80,13 @@ async def improve(
     whatever: bool = False,
     hosts: bool = False,
     records: dict[str, Record] | None = None,
+    may_be_healthy: bool = False,
 ) -> Improved:
     """``report``, improved by a model where it can be. Never raises for what an endpoint does.
 
     ``whatever``: ask also where there is no need, to measure with; the rules' answer stands then. ``hosts``: host names and
     addresses are redacted too; then the model cannot name nodes. ``records``: how often models were right, by name; what this
-    case tells of the model is added.
+    case tells of the model is added. ``may_be_healthy``: nobody but the log says that the job failed.
     """
     kind = gate.kind_of(report, evidence.rules)
     why = gate.why_ask(report, evidence.rules)
@@ -103,7 +104,7 @@ async def improve(
     if opinion.root is not None:
         event = case.material.events[opinion.root]
         line = evidence.sources[event.source].name, event.line
-    improved = case.improved(opinion)
+    improved = case.improved(opinion, may_be_healthy=may_be_healthy)
     return Improved(improved, True, why, opinion, line, improved.diagnosis.reason != report.diagnosis.reason)
 
 
@@ -291,17 +292,17 @@ class _Case:
 
     # --- what is believed ----------------------------------------------------------------------------------------------------
 
-    def improved(self, opinion: Opinion) -> Report:
+    def improved(self, opinion: Opinion, *, may_be_healthy: bool) -> Report:
         """The report that both witnesses stand behind."""
         before = self.report.diagnosis
         record = self.records.setdefault(self._model_name() or "", Record())
-        trust = record.trust(self.kind)
+        trust, proved = record.trust(self.kind), record.proved
         record.tested_by(self.report, self.kind, opinion.chances)
         said = self._words(opinion)
         if self.only_measured:
             self._note(f"A model was asked and says {said}; the rules' answer stands.")
             return self._finished(self.report, opinion)
-        chances = together(by_rules(self.report), opinion.chances, trust)
+        chances = together(by_rules(self.report, may_be_healthy=may_be_healthy), opinion.chances, trust, proved)
         known = [
             reason for reason in chances if reason == before.reason or reason in opinion.believed or reason == opinion.reason
         ]

@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace, agent: endpoint.Agent | None) -> int:
 
     def ask(report: Report, evidence: Evidence) -> Second:
         assert agent is not None
-        found = agent.improve(report, evidence, whatever=whatever(report))
+        found = agent.improve(report, evidence, may_be_healthy=True, whatever=whatever(report))
         reason = found.opinion.reason if found.opinion else None
         return Second(found.report, found.asked, reason, found.line, found.replaced)
 

@@ -197,7 +197,7 @@ def _asked(agent: endpoint.Agent, report: Report, job: Job) -> Report:
     evidence = job.evidence()
     if agent.waits(report, evidence):
         endpoint.say_asking(report)
-    return agent.improve(report, evidence).report
+    return agent.improve(report, evidence, may_be_healthy=not (job.failed or job.exit_code)).report
 
 
 def _second(before: Report, report: Report, job: Job, style: Style) -> str:
