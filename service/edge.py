@@ -25,7 +25,7 @@ log = logging.getLogger("diagnose.edge")
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (
@@ -95,6 +95,8 @@ class Edge:
             remedy = "use its address, or have the service allow the name: diagnose serve --allowed-hosts NAME"
             return 421, "wrong_host", f"this service does not go by the name {shown!r}", remedy
         if scope["method"] in _HARMLESS:
+            return None
+        if site == "same-origin":  # said by the browser itself, and only over https or to this machine
             return None
         if site in ("cross-site", "same-site") or (origin is not None and not self._is_own(origin, host)):
             return 403, "forbidden", "this was sent by a page of another site", "use the service's own pages, or a program"

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import logging
+import os
 import resource
 import signal
 import socket
@@ -27,6 +28,11 @@ _TURN_S = 0.0005
 each time would wait for a scanner, which has a lot to do, for ten times as long"""
 _NEWCOMERS = 10_000, 20, 20
 """when Python looks for garbage: batches have thousands of rows, and are gone soon"""
+
+
+log = logging.getLogger("diagnose.server")
+_CERTIFICATE_TICKS = 20
+"""of a tenth of a second each"""
 
 
 class _Lines(logging.Formatter):
@@ -91,6 +97,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, url: str, opening: Opening) -> None:
         super().__init__(config)
         self._url, self._opening = url, opening
+        self._certificate = self._certificate_times()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -99,6 +106,30 @@ class _Server(uvicorn.Server):
             _settle_in()
             sys.stdout.write(f"diagnose serves on {self._url}\n")
             sys.stdout.flush()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _CERTIFICATE_TICKS == 0 and self.config.ssl is not None:
+            self._reload_certificate()
+        return await super().on_tick(counter)
+
+    def _reload_certificate(self) -> None:
+        """New connections get a certificate that was renewed; who is connected stays so."""
+        config, times = self.config, self._certificate_times()
+        if times == self._certificate or config.ssl is None or config.ssl_certfile is None:
+            return
+        try:
+            config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+        except OSError as error:  # half of it may be written; the next look finds the rest
+            log.warning("the new certificate cannot be used yet: %s", error.strerror or error)
+            return
+        self._certificate = times
+        log.info("the certificate was read anew")
+
+    def _certificate_times(self) -> list[float]:
+        files = (self.config.ssl_certfile, self.config.ssl_keyfile)
+        with contextlib.suppress(OSError):
+            return [os.stat(file).st_mtime for file in files if file is not None]
+        return []
 
 
 def _settle_in() -> None:

@@ -89,10 +89,22 @@ def test_what_a_page_of_another_site_sends_is_refused(headers: dict[str, str]) -
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"sec_fetch_site": "same-origin", "origin": "http://127.0.0.1:8321"}, {"sec_fetch_site": "none"}]
+    "headers",
+    [
+        {},
+        {"origin": "http://127.0.0.1:8321"},
+        {"sec_fetch_site": "same-origin", "origin": "http://127.0.0.1:8321"},
+        {"sec_fetch_site": "same-origin", "origin": "null"},
+        {"sec_fetch_site": "none"},
+    ],
 )
 def test_programs_and_our_own_pages_may_send(headers: dict[str, str]) -> None:
     assert ask(method="POST", **headers)[0] == 200
+
+
+def test_a_page_of_ours_may_say_where_a_form_comes_from() -> None:
+    """Without a referrer for its own site a browser calls the origin of a form "null", as it does that of a stranger's."""
+    assert ask()[1][b"referrer-policy"] == b"same-origin"
 
 
 def test_behind_a_proxy_the_page_has_the_name_that_the_operator_gave() -> None:

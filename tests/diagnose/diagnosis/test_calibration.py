@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from diagnose.diagnosis.calibration import Calibration
+from diagnose.diagnosis.calibration import Calibration, log_odds
+
+
+def test_log_odds_are_even_at_one_half_and_bounded_at_the_ends() -> None:
+    assert log_odds(0.5) == 0
+    assert log_odds(0.8) == pytest.approx(math.log(4))
+    assert log_odds(0.2) == pytest.approx(-math.log(4))
+    assert log_odds(1.0) == pytest.approx(-log_odds(0.0))
 
 
 def test_a_falling_line_is_refused_and_a_flat_one_is_not() -> None:

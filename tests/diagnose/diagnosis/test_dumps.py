@@ -95,6 +95,23 @@ def test_of_few_that_wait_nothing_is_concluded() -> None:
     assert diagnosis.suspects.ranks == []
 
 
+def test_a_group_of_stacks_is_shown_by_its_lowest_rank() -> None:
+    diagnosis = report_of(
+        *(spied(100 + rank, WAITS) for rank in (2, 0, 1)), names=("r_rank_2.txt", "r_rank_0.txt", "r_rank_1.txt")
+    )
+    assert diagnosis.diagnosis.dumps is not None
+    (group,) = diagnosis.diagnosis.dumps.stacks
+    assert (group.ranks, group.source) == ([0, 1, 2], "r_rank_0.txt")
+
+
+def test_a_collective_that_stands_is_reported_with_its_group() -> None:
+    dumps = recorded(*(recorder(entry(6, "completed"), *([] if rank == 3 else [entry(7)])) for rank in range(4)))
+    diagnosis = report_of(*dumps, names=names(4, "trace_rank_{}")).diagnosis
+    assert diagnosis.dumps is not None
+    (one,) = diagnosis.dumps.collectives
+    assert (one.group, one.description, one.number, one.waiting, one.late) == ("0", "default_pg", 7, [0, 1, 2], [3])
+
+
 def test_the_rank_without_a_dump_is_the_one_to_look_at() -> None:
     texts = [spied(100 + rank, WAITS) for rank in (0, 1, 3)]
     report = report_of(*texts, names=("r/rank_0.txt", "r/rank_1.txt", "r/rank_3.txt"))

@@ -77,6 +77,15 @@ def test_what_each_rank_says_once_is_not_said_often(ranks: int, failed: bool) ->
     assert (report_of(log).outcome == "failed") is failed
 
 
+def test_what_good_runs_print_too_begins_no_attempt() -> None:
+    lost = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    job = job_of(steps(1, 30) + lost)
+    assert job.report().diagnosis.reason == "gpu_fell_off_bus"
+    job.learn(job_of(steps(1, 30) + lost))
+    report = job.report()
+    assert (report.outcome, report.job.attempt) == ("healthy", 1)
+
+
 def test_a_program_that_ends_well_says_nothing_of_its_numbers() -> None:
     losses = [1 / (n + 1) + 0.1 * (n % 3) for n in range(120)] + [3000.0 * n for n in range(120, 160)]
     spiked = "".join(f"step: {n} | loss: {loss:.6f} | lr: 0.02\n" for n, loss in enumerate(losses))
@@ -143,6 +152,8 @@ def test_a_level_that_every_line_carries_is_the_transports() -> None:
     events = job.evidence().events
     assert transport_level(events, job.compression) == "error"
     assert transport_level(events[:5], job.compression) is None
+    mixed = job_of("".join(f"svc {'INFO' if n % 8 == 7 else 'ERROR'} the worker says {n} of many things\n" for n in range(40)))
+    assert transport_level(mixed.evidence().events, mixed.compression) is None
 
 
 def test_the_errno_that_a_fabric_prints_is_the_fabrics() -> None:
