@@ -33,8 +33,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def serving(tmp_path: Path, database: str, *words: str) -> Server:
-    # What learned filters drop is seen where nothing folds.
-    quick = {"DIAGNOSE_SERVE_LESSON_S": "0.5", "DIAGNOSE_SERVE_FOLD_AFTER": "0", "DIAGNOSE_LLM_KEY": "none"}
+    quick = {"DIAGNOSE_SERVE_LESSON_S": "0.5", "DIAGNOSE_LLM_KEY": "none"}
     return Server(tmp_path / "data", "--database", database, *words, **quick)
 
 
