@@ -27,6 +27,8 @@ _PRIOR_RIGHT, _PRIOR_WRONG = 4.0, 1.0
 """what is thought of a model that nobody has seen yet: right four times of five, as if from five cases"""
 _PROVED_AT = 0.65
 """a model that agrees more often than this with sure rules has proved itself"""
+_NOT_YET = 3.0
+"""cases that count against a model before anything is known of it, so that a lucky beginning proves nothing"""
 _HEARD = 0.8
 """what the objection of such a model weighs; the rest is the rules'"""
 _POOLED = 6.0
@@ -59,7 +61,7 @@ class Record:
     def proved(self) -> float:
         """The chance that the model has proved itself."""
         right, wrong = (sum(counts[i] for counts in self.seen.values()) for i in (0, 1))
-        return _chance_above(_PROVED_AT, right, wrong)
+        return _chance_above(_PROVED_AT, right, wrong + _NOT_YET)
 
     def note(self, kind: str, *, right: bool, weight: float = 1.0) -> None:
         """Count one more case whose right answer is known."""

@@ -2,8 +2,8 @@
 
 A spike that comes down again is told, not alarmed about. What looks alike and is not: warm-up (the first values), a
 loss that was always noisy (its own steps are the measure), a new epoch or a restart (the base is the median of many values),
-steps that were left out (trainers print exactly 0 for a batch that they skip: no level to rise from), one value that a progress
-bar shows again and again, and the loss of reinforcement learning, which has no level that is good: its reward has.
+steps that were left out (trainers print exactly 0 for a batch that they skip: no level to rise from), and the loss of
+reinforcement learning, which has no level that is good: its reward has.
 """
 
 from __future__ import annotations
@@ -107,8 +107,7 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
             sentence += f" at step {first.step:.0f}" if first.step == first.step else ""
             stays = "; it has not come down yet." if waits else " and stayed there."
             sentence += stays if sustained else ", and came down again."
-            many = len(set(values[at:end])) >= _FEWEST or end - at >= _BASE
-            reason = "loss_anomaly" if sustained and not waits and many else None
+            reason = "loss_anomaly" if sustained and not waits and end - at >= _FEWEST else None
             spike = Anomaly("loss", reason, source, first.line, sentence, first.step, last.step, sustained)
             at = end + _BASE // 2
         else:

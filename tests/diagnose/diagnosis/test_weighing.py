@@ -368,3 +368,18 @@ def test_a_node_that_says_it_was_taken_for_dead_by_mistake_stays_in() -> None:
     alive = "[Timeout] Exiting because this node manager has mistakenly been marked as dead by the GCS: health check failed\n"
     assert report_of(dead).action.nodes == ["10.1.0.14"]
     assert report_of(dead + alive).action.nodes == []
+
+
+# --- stops ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [
+        ("=>> PBS: job killed: walltime 28871 exceeded limit 28800", "preempted"),
+        ("slurmstepd: error: *** JOB 4711 ON gpu-01 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***", "preempted"),
+    ],
+)  # fmt: skip
+def test_a_time_limit_is_no_work_of_a_small_error_before_it(stop: str, reason: str) -> None:
+    small = "/var/spool/pbs/mom_priv/jobs/4711.SC: line 276: /work/hosts_4711.txt: No such file or directory\n"
+    assert report_of(small + steps(1, 30) + stop + "\n").diagnosis.reason == reason
