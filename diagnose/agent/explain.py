@@ -48,6 +48,8 @@ _ANSWER_TOKENS = 2048
 _LEAST_ALTERNATIVE, _ALTERNATIVES = 0.02, 5
 _MAJORITY = 0.5
 """the share of samples that must name an answer, and more, before it is followed"""
+_PROVED = 0.5
+"""the chance that a model has proved itself, from which on it may say that nothing failed"""
 _AGREED = 0.6
 """the share of samples whose words and lines are taken where they agree with the rules"""
 _WEAK = ("line", "echo", "generic", "quiet")
@@ -302,11 +304,15 @@ class _Case:
         if self.only_measured:
             self._note(f"A model was asked and says {said}; the rules' answer stands.")
             return self._finished(self.report, opinion)
+        may_be_healthy = may_be_healthy and proved > _PROVED  # a failure that is called healthy is the worst mistake
         chances = together(by_rules(self.report, may_be_healthy=may_be_healthy), opinion.chances, trust, proved)
-        known = [
-            reason for reason in chances if reason == before.reason or reason in opinion.believed or reason == opinion.reason
-        ]
-        answer = known[0]
+        answer = next(
+            reason
+            for reason in chances
+            if reason == before.reason
+            or reason in opinion.believed
+            or (reason == opinion.reason and (may_be_healthy or reason != HEALTHY))
+        )
         if answer != before.reason and not (answer == opinion.reason and opinion.share <= _MAJORITY):
             self._note(f"By a model and not by a rule: {said}. Summary and help are its words.")
             self.doubts.append(self._objection())
