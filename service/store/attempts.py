@@ -57,6 +57,13 @@ def latest_attempt(connection: Connection, job: str) -> int | None:
     return connection.execute(select(t.jobs.c.attempt).where(t.jobs.c.name == job)).scalar()
 
 
+def ended_badly(connection: Connection, attempt_id: int) -> bool:
+    """Whether more than its log says that an attempt failed: an exit status, a signal, or the scheduler."""
+    a = t.attempts.c
+    row = connection.execute(select(a.exit_code, a.signal, a.ended_by).where(a.id == attempt_id)).first()
+    return row is not None and bool(row.exit_code or row.signal or row.ended_by == "scheduler")
+
+
 def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
     """The attempt if it is known; ``number`` None means the latest."""
     j = t.jobs.c
