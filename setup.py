@@ -1,7 +1,8 @@
 """The native core, and the shipped rules compiled, for setuptools.
 
 The package works without either: without a C compiler it is slower (see diagnose/matching/matcher.py), and without ready rules
-its first run takes half a minute longer (see diagnose/ready.py).
+its first run takes half a minute longer (see diagnose/ready.py). DIAGNOSE_READY names a folder of ready rules, such as that of
+another checkout: what fits these rules is taken from there, and not compiled again.
 """
 
 import os
@@ -29,6 +30,7 @@ class Build(build_ext):
             "diagnose.ready",
             str(package / "diagnose" / "_ready"),
             str(CHECKOUT / "diagnose" / "_ready"),
+            *filter(None, os.environ.get("DIAGNOSE_READY", "").split(os.pathsep)),
         ]
         done = subprocess.run(command, env=environment, cwd=package, capture_output=True, text=True)
         said = done.stdout if done.returncode == 0 else f"the rules are not compiled ready: {done.stderr}"
@@ -41,6 +43,7 @@ setup(
         Extension(
             "diagnose.matching._core",
             ["diagnose/matching/_core.c"],
+            depends=["diagnose/matching/_masks.h", "diagnose/matching/_folds.h"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             extra_compile_args=["-O3"],

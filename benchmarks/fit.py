@@ -14,6 +14,7 @@ often they are right.
 
     python -m benchmarks.fit fixtures ../shared/corpus/cases ../shared/corpus/whole          # fit and write rules/weights.json
     python -m benchmarks.fit --check fixtures ../shared/corpus/cases                         # only print
+    python -m benchmarks.fit --onto rules/weights.json NEW...    # pull back to these weights, whose logs are no longer at hand
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from diagnose.diagnosis.explain import answer_kind, by_reason, said_reason
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.signals import SIGNALS
 from diagnose.diagnosis.weighing import Weighing
-from diagnose.diagnosis.weights import Weights, spread
+from diagnose.diagnosis.weights import Weights, read, spread
 from diagnose.job import Job
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import Matcher
@@ -126,8 +127,8 @@ def _right(label: Label, weighed: Sequence[Hypothesis], sources: Sequence[object
     return honest if honest.any() else np.array([one.kind != "healthy" for one in weighed])
 
 
-def fit(data: Sequence[Choice], ridge: float = _RIDGE) -> Numbers:
-    """The weights: gradient steps (Adam) on the likelihood of the right choices, held to their signs."""
+def fit(data: Sequence[Choice], ridge: float = _RIDGE, pulled_to: Numbers = PRIOR) -> Numbers:
+    """The weights: gradient steps (Adam) on the likelihood of the right choices, held to the signs of ``PRIOR``."""
     data = [one for one in data if one.right.any() and not one.right.all()]
     rows = [np.unique(np.column_stack([one.signals, one.right]), axis=0, return_counts=True) for one in data]
     sizes = [len(found) for found, _ in rows]
@@ -137,7 +138,7 @@ def fit(data: Sequence[Choice], ridge: float = _RIDGE) -> Numbers:
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     of = np.repeat(np.arange(len(data)), sizes)
     counts = np.array([one.weight for one in data])
-    w = PRIOR.copy()
+    w = pulled_to.copy()
     first, second = np.zeros_like(w), np.zeros_like(w)
     for step in range(1, _ROUNDS + 1):
         score = x @ w + often
@@ -146,7 +147,7 @@ def fit(data: Sequence[Choice], ridge: float = _RIDGE) -> Numbers:
         p /= np.add.reduceat(p, starts)[of]
         good = np.where(right, p, 0.0)
         good /= np.maximum(np.add.reduceat(good, starts), 1e-12)[of]
-        slope = x.T @ ((p - good) * counts[of]) + ridge * (w - PRIOR)
+        slope = x.T @ ((p - good) * counts[of]) + ridge * (w - pulled_to)
         first = 0.9 * first + 0.1 * slope
         second = 0.999 * second + 0.001 * slope**2
         rate = _RATE * (1 - step / (_ROUNDS + 1))
@@ -186,14 +187,14 @@ def answers(data: Sequence[Choice], w: Numbers) -> Iterator[Answer]:
         yield Answer(choice, reason, ranked[reason][0], answer_kind(best), reason == wanted, wanted in two, line, missed)
 
 
-def out_of_fold(data: Sequence[Choice], folds: int, ridge: float) -> list[Answer]:
+def out_of_fold(data: Sequence[Choice], folds: int, ridge: float, pulled_to: Numbers) -> list[Answer]:
     """Answers to each log by weights that were fitted without its source."""
     fold = [zlib.crc32(one.group.encode()) % folds for one in data]
     found: list[Answer] = []
     for number in range(folds):
         rest = [one for one, at in zip(data, fold, strict=True) if at != number]
         held = [one for one, at in zip(data, fold, strict=True) if at == number]
-        found += answers(held, fit(rest, ridge))
+        found += answers(held, fit(rest, ridge, pulled_to))
     return found
 
 
@@ -261,10 +262,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folds", type=int, default=FOLDS)
     parser.add_argument("--ridge", type=float, default=_RIDGE)
     parser.add_argument("--wrong", action="store_true", help="list the logs that come out wrong without their source")
+    parser.add_argument("--onto", metavar="FILE", type=Path, help="weights to start from, and to be pulled back to")
     chosen = parser.parse_args(arguments)
+    pulled_to = PRIOR
+    if chosen.onto is not None:
+        pulled_to = np.array([read(chosen.onto).of[name] for name in NAMES])
     matcher = Matcher(load())
     data = [choice for corpus in chosen.corpora for choice in choices(Path(corpus), matcher)]
-    found = out_of_fold(data, chosen.folds, chosen.ridge)
+    found = out_of_fold(data, chosen.folds, chosen.ridge, pulled_to)
     calibration = calibrate(found)
     print(told(found, calibration))
     if chosen.wrong:
@@ -272,7 +277,7 @@ def main(arguments: list[str] | None = None) -> int:
             if not one.right:
                 label = one.choice.label
                 print(f"  {label.file:32} {label.reason:22} {one.reason:22} {one.probability:.2f}")
-    w = fit(data, chosen.ridge)
+    w = fit(data, chosen.ridge, pulled_to)
     own = list(answers([one for one in data if one.weight == 1.0], w))
     print(f"with the final weights: reason right {_share(own, 'right')}")
     if not chosen.check:

@@ -74,6 +74,7 @@ AREAS: dict[str, Area] = {
         "service/acting/actions.py", ("tests/service/acting/test_actions.py", "tests/service/acting/test_nodecheck.py")
     ),
     "journal": Area("service/journal.py", ("tests/service/test_journal.py",)),
+    "segments": Area("service/segments.py", ("tests/service/test_journal.py", "tests/service/live/test_damage.py")),
     "redaction": Area(
         "diagnose/redaction/*.py",
         ("tests/diagnose/redaction",),

@@ -44,7 +44,7 @@ class Connection:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
         reader, writer = self._streams
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         await writer.drain()
         answer = await reader.readuntil(b"\r\n\r\n")
@@ -331,7 +331,7 @@ async def _fail(server: Server, jobs: int, tail: bytes) -> dict[str, Any]:
         assert status == 200, body
     known: dict[str, float] = {}
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+    writer.write(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
     async def listen() -> None:
         kind = ""

@@ -72,6 +72,8 @@ class Verdict:
     exact: bool
     near: bool
     """the right line, or another line of the same traceback"""
+    within: bool
+    """at most three lines from the right one: who looks there sees it"""
     suspects: tuple[int, int, int] | None
     """(found, named by the label, named by the report); None where the label names none"""
     guesses: tuple[str, ...] = ()
@@ -120,6 +122,7 @@ class Score:
     with_line: int = 0
     exact: int = 0
     near: int = 0
+    within: int = 0
     healthy: int = 0
     alarms: int = 0
     unknown: int = 0
@@ -151,6 +154,7 @@ class Score:
             self.with_line += 1
             self.exact += verdict.exact
             self.near += verdict.near
+            self.within += verdict.within
         if label.reason == "healthy":
             self.healthy += 1
             self.alarms += verdict.reason != "healthy"
@@ -321,7 +325,7 @@ def evaluate(
         verdict = judge(label, report, job.sources)
         if ask is not None:
             second = ask(report, job.evidence())
-            _, near = _placed(label, second.line, job.sources)
+            near = placed(label, second.line, job.sources) if second.line else False
             second = replace(second, before=verdict, line_near=near)
             verdict = replace(judge(label, second.report, job.sources), second=second)
         yield verdict
@@ -346,14 +350,14 @@ def job_of(corpus: Path, label: Label, matcher: Matcher) -> Job:
 
 def placed(label: Label, line: tuple[str, int], sources: Sequence[Source]) -> bool:
     """Whether a line is the one that the label names, or of the same traceback."""
-    return any(_placed(label, line, sources))
+    return _placed(label, line, sources)[1]
 
 
 def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
     """A report compared with its label."""
     diagnosis = report.diagnosis
     root = diagnosis.root_cause
-    exact, near = _placed(label, (root.source, root.line) if root else None, sources)
+    exact, near, within = _placed(label, (root.source, root.line) if root else None, sources)
     suspects = diagnosis.suspects
     return Verdict(
         label=label,
@@ -364,6 +368,7 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
         confidence=diagnosis.confidence,
         exact=exact,
         near=near,
+        within=within,
         suspects=_suspects(label.where, suspects.nodes, suspects.ranks, suspects.gpus),
         guesses=(diagnosis.reason, *(one.reason for one in diagnosis.alternatives)),
         isolated=_isolated(label, report.action.nodes),
@@ -384,15 +389,19 @@ def _isolated(label: Label, nodes: Sequence[str]) -> tuple[int, int]:
 _NO_NAMES = {"", "-", "and", "GPU", "GPUs", "rank", "ranks", "local", "node", "nodes", "all"}
 
 
-def _placed(label: Label, found: tuple[str, int] | None, sources: Sequence[Source]) -> tuple[bool, bool]:
-    """Whether a line is the labelled one; whether it is that or another of its traceback."""
+_WITHIN = 3
+
+
+def _placed(label: Label, found: tuple[str, int] | None, sources: Sequence[Source]) -> tuple[bool, bool, bool]:
+    """Whether a line is the labelled one; whether it is that or another of its traceback; whether it is close to it."""
     if label.root_cause_line is None or found is None:
-        return False, False
+        return False, False, False
     name, line = label.root_cause_line
     if name is not None and not found[0].endswith(name):
-        return False, False
+        return False, False, False
     exact = found[1] == line
-    return exact, exact or _one_traceback(next(s for s in sources if s.name == found[0]), line, found[1])
+    near = exact or _one_traceback(next(s for s in sources if s.name == found[0]), line, found[1])
+    return exact, near, abs(found[1] - line) <= _WITHIN
 
 
 def _one_traceback(source: Source, one: int, other: int) -> bool:
@@ -492,6 +501,7 @@ def as_dict(results: Results) -> dict[str, Any]:
                 "ambiguous": v.ambiguous,
                 "exact": v.exact,
                 "near": v.near,
+                "within": v.within,
                 "suspects": v.suspects,
                 "asked": None if v.second is None or not v.second.asked else _second_as_dict(v.second),
             }

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from diagnose.compression.folds import KEEP, Folding
 from diagnose.compression.kept_log import Compression
 from diagnose.compression.workload import FIRST, HEAD, Fingerprint, fingerprint
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.evidence import Evidence, gather, normal
 from diagnose.diagnosis.explain import explain
 from diagnose.diagnosis.finding import Finding
+from diagnose.diagnosis.likeness import sounds
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 from diagnose.reading.sources import Source
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
 class Job:
     """One job: its sources, its kept lines, and its report."""
 
-    def __init__(self, job_id: str, sources: Sequence[Source], matcher: Matcher) -> None:
+    def __init__(self, job_id: str, sources: Sequence[Source], matcher: Matcher, fold_after: int = KEEP) -> None:
+        """``fold_after``: so many lines that repeat each other are kept before the next ones fold; 0 folds none."""
         self.id = job_id
         self.sources = list(sources)
-        self.compression = Compression(matcher)
+        self.compression = Compression(matcher, Folding(sounds, fold_after) if fold_after else None)
         self.known: set[str] = set()
         """lines of runs that went well: not the cause of anything"""
         self.metadata: dict[str, str] = {}
@@ -84,7 +87,7 @@ class Job:
         """Go on where a snapshot was made: ``kept`` are the lines that had been kept by then."""
         from diagnose.compression.snapshot import beside_of, restored
 
-        self.compression = restored(snapshot, self.compression.matcher, kept)
+        self.compression = restored(snapshot, self.compression.matcher, kept, self.compression.folding)
         beside, self._first = beside_of(snapshot)
         if beside is not None:
             metadata, sketch = beside

@@ -181,6 +181,16 @@ class SavedCheckpoint(_Part):
     """False: its begin was told, its end was not"""
 
 
+class FoldFigures(_Part):
+    """Lines of a source that repeat each other: the first ones were kept, most of the others folded."""
+
+    source: str
+    first_line: int
+    last_line: int
+    lines: int
+    folded: int
+
+
 class CompressionFigures(_Part):
     lines_in: int
     bytes_in: int
@@ -189,6 +199,8 @@ class CompressionFigures(_Part):
     ratio: float | None
     """bytes kept / bytes in; null for nothing in"""
     dropped_by_kind: dict[str, int]
+    folds: list[FoldFigures] = Field(default_factory=list)
+    """those of which most lines were folded"""
 
 
 class MetricFigures(_Part):

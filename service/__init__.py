@@ -3,7 +3,7 @@
 The way of a push, from request to action:
 
     api  intake     a request of any protocol -> batches
-    journal         batches -> on disk, before the answer
+    journal         batches -> on disk, before the answer; ``segments`` are its files
     live            the journal -> the state of each running job, and its diagnosis
     store           what is known -> SQLite or PostgreSQL; all SQL is here
     acting          a diagnosis -> a decision -> an order -> what came of it
@@ -15,6 +15,9 @@ Beside the way:
     learning        kept lines -> learned rules and a model's diagnoses, in a process of its own
     retention       what is deleted, and when
     net             requests to others: guarded and signed
+    opening         the port, while all of this gets ready
+    doors  edge     who may connect, and what a request must be before it is looked at
+    probes          whether all of it works: found out by doing it
     auth  names  settings  events  telemetry  errors
     nvrx            the API of NVIDIA's resiliency extension
     runtime         the parts, put together; ``app`` and ``server`` put HTTP around them

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
@@ -15,7 +14,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
@@ -37,11 +36,11 @@ from service.api import (
 )
 from service.api.common import Json
 from service.dashboard import create_pages
+from service.edge import Edge
 from service.errors import Refused
 from service.nvrx import Attributions
 from service.runtime import Service
 from service.store import away
-from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.app")
 
@@ -60,19 +59,6 @@ ROUTERS = (
     webhooks.router,
     health.router,
 )
-_HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (
-        b"content-security-policy",
-        b"default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; connect-src 'self'; font-src 'self'; "
-        b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    ),
-    (b"cache-control", b"no-store"),
-]
 
 
 def create_app(service: Service) -> FastAPI:
@@ -119,38 +105,10 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(SQLAlchemyError, _database)
     app.add_exception_handler(Exception, _failed)
-    app.add_middleware(_Edge, telemetry=service.telemetry)
+    app.add_middleware(Edge, settings=settings, telemetry=service.telemetry)
+    if settings.trusted_proxies:  # the outermost: what it tells of scheme and client is what everything else sees
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
     return app
-
-
-class _Edge:
-    """Headers on every answer, and a count of it."""
-
-    def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
-        self._app, self._telemetry = app, telemetry
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began = time.monotonic()
-        status = 500
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                given = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *((name, value) for name, value in _HEADERS if name not in given)]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_with_headers)
-        finally:
-            route = getattr(scope.get("route"), "path", "none")
-            self._telemetry.requests.labels(route, status).inc()
-            if route != "/v1/events":
-                self._telemetry.request_s.labels(route).observe(time.monotonic() - began)
 
 
 def _answer(

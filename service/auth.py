@@ -1,6 +1,7 @@
 """Authentication: bearer tokens with roles, and how many bytes per second each may send.
 
-With no token at all the service is open, and then it must be bound to loopback: ``check_exposure`` refuses anything else.
+As long as no token was ever made the service is open, and then it must be bound to loopback: ``check_exposure`` refuses
+anything else.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from fastapi import Request
 from diagnose.errors import DiagnoseError
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Forbidden, Unauthorised
-from service.projects import EVERYTHING, NOBODY, Grant
+from service.projects import NOBODY, Grant
 from service.settings import Settings
 from service.store import Store
 from service.store import tokens as stored
 from service.store.tokens import ROLES, Token, hash_of
 
+ADMIT = "diagnose.admit"
+"""where a request has what is to be called once its sender is known"""
 _BURST_S = 2.0
 """seconds of a quota that may be used at once"""
 
@@ -30,11 +33,10 @@ class Who:
     name: str
     may: frozenset[str]
     quota: int | None = None
-    grant: Grant = NOBODY
-    """what it may name"""
-
-
-LOCAL = Who("local", ROLES["admin"], grant=EVERYTHING)
+    grant: Grant | None = None
+    """what it may name, and for whom it speaks; None: nobody asks"""
+    anybody: bool = False
+    """no token was needed: somebody on this machine"""
 
 
 class Tokens:
@@ -43,30 +45,45 @@ class Tokens:
     def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
         self._store, self._settings, self._clock = store, settings, clock
         self._by_hash: dict[str, Token] = {}
+        self._by_name: dict[str, Token] = {}
         self._any = True  # until they are read nobody knows that there is none
+        self._asks = settings.authority == "confirmed"
+        self._local = Who("local", ROLES["admin"], grant=NOBODY if self._asks else None, anybody=True)
         self._buckets: dict[str, tuple[float, float]] = {}
 
     async def refresh(self) -> None:
         found = await self._store.aread(stored.listed)
         self._by_hash = {token.hash: token for token in found}
-        self._any = any(token.revoked is None for token in found)
+        self._by_name = {token.name: token for token in found}
+        self._any = bool(found)
 
     @property
     def open(self) -> bool:
-        """Whether no token exists. Then the service is open to everybody on this machine, and only to them."""
+        """Whether no token was ever made. Then the service is open to everybody on this machine, and only to them.
+
+        Who revokes the last one wants fewer to come in, and not all.
+        """
         return not self._any and self._settings.on_loopback
 
     def who(self, authorization: str | None) -> Who:
         """The holder of a token."""
         if self.open:
-            return LOCAL
+            return self._local
         scheme, _, secret = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not secret:
             raise Unauthorised("a token is needed", remedy="send Authorization: Bearer TOKEN; diagnose tokens create makes one")
         token = self._by_hash.get(hash_of(secret.strip()))
         if token is None or not token.valid(self._clock.now()):
             raise Unauthorised("the token is not valid, or not valid any more", remedy="ask an administrator for a new one")
-        return Who(token.name, ROLES[token.role], token.quota, token.grant)
+        grant = token.grant if self._asks or token.binding else None  # what an administrator has said holds in any case
+        return Who(token.name, ROLES[token.role], token.quota, grant)
+
+    def holds(self, who: Who) -> bool:
+        """Whether ``who`` would still come in: what goes on for long asks again and again."""
+        if who.anybody:
+            return self.open
+        token = self._by_name.get(who.name)
+        return token is not None and token.valid(self._clock.now())
 
     def spend(self, who: Who, size: int) -> None:
         """Take ``size`` bytes off the quota of ``who``; Busy if it is used up."""
@@ -97,9 +114,17 @@ def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
 def holder(request: Request, right: str) -> Who:
     """The sender of a request, if it has the right ``right``; else a refusal."""
     who: Who = request.app.state.service.tokens.who(request.headers.get("authorization"))
+    admit(request)
     if right not in who.may:
         raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")
     return who
+
+
+def admit(request: Request) -> None:
+    """The sender is known: its connection is no stranger's any more."""
+    told = request.scope.get(ADMIT)
+    if told is not None:
+        told()
 
 
 def check_exposure(store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:

@@ -21,7 +21,7 @@ KINDS = tuple(
 """all kinds of event; a browser receives only the kinds that it names"""
 _KEPT = 10_000
 _MOST_WAITING = 1_000
-_BEAT_S = 15.0
+_BEAT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,81 +1,38 @@
-"""Accepted bytes, on disk before the answer: append-only segments of framed records, synced in groups by one thread.
+"""Accepted bytes, on disk before the answer: append-only segments of records, synced in groups by one thread.
 
 What it promises:
 
 - ``append`` is called on the event loop; its ``done`` is called there too, in the same order, once the record is on disk
   (fdatasync) or has failed. All that waits while one sync runs goes out with the next one: many clients share a sync.
 - A failed write (disk full) fails everything behind it, in order, and leaves no half record behind; later appends may succeed.
-- Recovery yields every record that was on disk. A torn tail, of a write that nobody was told had succeeded, is cut off.
+- Recovery yields every record that is on disk and whole, and tells of each that is not (``segments``). Only a torn tail, of a
+  write that nobody was told had succeeded, is cut off. A damaged segment is never cut, and set aside where others are deleted.
 - A segment is deleted when the database has what all of its jobs wrote into it, and the archive too where raw logs are kept.
-
-A segment names its streams itself (``STREAM`` records), so any one of them can be read alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
-import struct
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from diagnose.folder_lock import Guard
 from service.errors import Busy, Unavailable
+from service.segments import ENDING, HEADING, Damage, Definition, Owner, Reader, Record, first_lsn, framed, name_of
 
 log = logging.getLogger("diagnose.journal")
 
-STREAM, DATA, CONTROL = 1, 2, 3
-_FRAME = struct.Struct("<IIQQQQIB3x")
-"""CRC of the rest, length of the payload, LSN, offset, key, time in ms, stream, kind"""
-_MAGIC = b"diagnose journal 1\n\0\0\0\0\0"
-_LARGEST = 64 << 20
 _MOST_BUFFERS = 512
-_ENDING = ".journal"
+_MOST_NAMES = 20_000
 _NEVER = (1 << 63) - 1
-
-Owner = tuple[str, int]
-"""job and attempt: a segment is needed until the database has what its owners wrote"""
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """What the bytes belong to. ``source`` is empty for what is about the attempt itself."""
-
-    job: str
-    attempt: int
-    source: str = ""
-    rank: int | None = None
-    node: str | None = None
-
-    @property
-    def owner(self) -> Owner:
-        return self.job, self.attempt
-
-    def as_bytes(self) -> bytes:
-        return json.dumps([self.job, self.attempt, self.source, self.rank, self.node]).encode()
-
-    @staticmethod
-    def of(data: bytes) -> Definition:
-        return Definition(*json.loads(data))
-
-
-class Record(NamedTuple):
-    """One record, as recovery finds it."""
-
-    lsn: int
-    kind: int
-    stream: Definition
-    offset: int
-    key: int
-    at_ms: int
-    data: bytes
+_ASIDE = ".damaged"
+_MOST_ASIDE = 8
+"""damaged segments that are kept to be looked at; of more the oldest go"""
 
 
 @dataclass(slots=True)
@@ -100,6 +57,8 @@ class _Segment:
     """the last LSN of each owner that the database has not got yet"""
     raw: dict[Owner, int] = field(default_factory=dict)
     """likewise of the archive, if there is one"""
+    mark: int = 0
+    damaged: bool = False
 
 
 class Journal:
@@ -119,7 +78,7 @@ class Journal:
         self._closed: list[_Segment] = []
         self._current: _Segment | None = None
         self._file = -1
-        self._streams: dict[Definition, int] = {}
+        self._names: dict[Definition, bytes] = {}
         self._lsn = 1
         self._waiting = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -129,30 +88,44 @@ class Journal:
 
     # --- what was there ------------------------------------------------------------------------------------------------------
 
-    def recover(self) -> Iterator[Record]:
-        """Every record on disk, oldest first. To be read to the end before ``start``."""
-        paths = sorted(self.folder.glob(f"*{_ENDING}"))
+    def recover(self) -> Iterator[Record | Damage]:
+        """Every record on disk, oldest first, and what is damaged. To be read to the end before ``start``."""
+        paths = sorted(self.folder.glob(f"*{ENDING}"))
         for path in paths:
-            segment = _Segment(path, path.stat().st_size)
-            good = len(_MAGIC)
-            for record, end in read_segment(path):
-                good = end
-                if record.kind != STREAM:
+            yield from self._recover(path, last=path is paths[-1])
+        self._delete_free()
+
+    def _recover(self, path: Path, *, last: bool) -> Iterator[Record | Damage]:
+        segment = _Segment(path, path.stat().st_size)
+        reader = Reader(path)
+        try:
+            for record in reader.records(segment.size):
+                if isinstance(record, Record):
                     self._lsn = max(self._lsn, record.lsn + 1)
                     segment.latest[record.stream.owner] = record.lsn
                     if self._archives:
                         segment.raw[record.stream.owner] = record.lsn
-                    yield record
-            if good < segment.size:
-                torn = segment.size - good
-                if path is paths[-1]:
-                    log.info("cut a torn tail of %d bytes off %s", torn, path.name)
-                else:
-                    log.error("%d bytes of %s cannot be read", torn, path.name)
+                yield record
+            rest = segment.size - reader.end
+            torn = rest > 0 and last and reader.is_unfinished(segment.size)
+            segment.damaged = reader.damaged or (rest > 0 and not torn)
+            if segment.damaged and rest and not torn:
+                yield Damage(path, reader.end, rest)
+            elif torn and not segment.damaged:
+                log.info("cut a torn tail of %d bytes off %s", rest, path.name)
                 with contextlib.suppress(OSError):
-                    os.truncate(path, good)
-                segment.size = good
+                    os.truncate(path, reader.end)
+                segment.size = reader.end
+        finally:
+            reader.close()
+        with self._lock:
             self._closed.append(segment)
+
+    @property
+    def damaged(self) -> int:
+        """How many damaged segments there are, in use or set aside."""
+        with self._lock:
+            return sum(segment.damaged for segment in self._segments()) + len(list(self.folder.glob(f"*{_ASIDE}")))
 
     @property
     def lsn(self) -> int:
@@ -162,8 +135,8 @@ class Journal:
     @property
     def oldest(self) -> int:
         """No record that is left has a smaller LSN. Also before ``recover``."""
-        names = (path.stem for path in self.folder.glob(f"*{_ENDING}"))
-        return min((int(name) for name in names if name.isdecimal()), default=_NEVER)
+        found = map(first_lsn, self.folder.glob(f"*{ENDING}"))
+        return min((lsn for lsn in found if lsn is not None), default=_NEVER)
 
     def start(self, after: int = 0) -> None:
         """Begin to write, on the event loop. ``after``: the last LSN that the database knows."""
@@ -246,17 +219,10 @@ class Journal:
     def _write(self, entries: list[Entry]) -> None:
         segment = self._writable(entries[0].lsn)
         buffers: list[bytes] = []
-        size = 0
-        defined = dict(self._streams)
         for entry in entries:
-            number = defined.get(entry.stream)
-            if number is None:
-                number = defined[entry.stream] = len(defined) + 1
-                definition = entry.stream.as_bytes()
-                buffers += _framed(0, STREAM, number, 0, 0, 0, definition)
-                size += _FRAME.size + len(definition)
-            buffers += _framed(entry.lsn, entry.kind, number, entry.offset, entry.key, entry.at_ms, entry.data)
-            size += _FRAME.size + len(entry.data)
+            name = self._name(entry.stream)
+            buffers += framed(segment.mark, entry.lsn, entry.kind, name, entry.offset, entry.key, entry.at_ms, entry.data)
+        size = sum(map(len, buffers))
         try:
             _write_all(self._file, buffers)
             os.fdatasync(self._file)
@@ -267,7 +233,6 @@ class Journal:
             self._close_segment()
             raise
         self.syncs += 1
-        self._streams = defined
         with self._lock:
             segment.size += size
             for entry in entries:
@@ -277,13 +242,22 @@ class Journal:
         if segment.size >= self._segment_size:
             self._close_segment()
 
+    def _name(self, stream: Definition) -> bytes:
+        known = self._names.get(stream)
+        if known is None:
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            known = self._names[stream] = stream.as_bytes()
+        return known
+
     def _writable(self, lsn: int) -> _Segment:
         if self._current is not None:
             return self._current
-        path = self.folder / f"{lsn:020d}{_ENDING}"
+        name, mark = name_of(lsn)
+        path = self.folder / name
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            _write_all(self._file, [_MAGIC])
+            _write_all(self._file, [HEADING])
             folder = os.open(self.folder, os.O_RDONLY)
             try:
                 os.fsync(folder)  # the name too must be on disk
@@ -294,8 +268,7 @@ class Journal:
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
-        self._current = _Segment(path, len(_MAGIC))
-        self._streams = {}
+        self._current = _Segment(path, len(HEADING), mark=mark)
         return self._current
 
     def _close_segment(self) -> None:
@@ -325,11 +298,12 @@ class Journal:
         self._delete_free()
 
     def unreadable(self, path: Path) -> None:
-        """The archive cannot read this segment to its end: it does not wait for it."""
+        """The archive could not read all of this segment: it does not wait for the rest."""
         with self._lock:
             for segment in self._segments():
                 if segment.path == path:
                     segment.raw.clear()
+                    segment.damaged = True
         self._delete_free()
 
     def durable(self) -> list[tuple[Path, int, bool]]:
@@ -347,7 +321,17 @@ class Journal:
             self._closed = [segment for segment in self._closed if segment.latest or segment.raw]
         for segment in free:
             with contextlib.suppress(FileNotFoundError):
-                segment.path.unlink()
+                if segment.damaged:
+                    self._set_aside(segment.path)
+                else:
+                    segment.path.unlink()
+
+    def _set_aside(self, path: Path) -> None:
+        """Nobody reads it again; but somebody may want to see what the disk did."""
+        path.rename(path.with_suffix(_ASIDE))
+        log.warning("set the damaged segment aside as %s", path.with_suffix(_ASIDE))
+        for old in sorted(self.folder.glob(f"*{_ASIDE}"))[:-_MOST_ASIDE]:
+            old.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Write what waits, and end."""
@@ -359,52 +343,6 @@ class Journal:
         if self._current is not None:
             self._close_segment()
         self._guard.close()
-
-
-class Reader:
-    """One segment, read from its beginning; on as far as it has grown."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = open(path, "rb")  # noqa: SIM115 - as long as the reader
-        self._streams: dict[int, Definition] = {}
-        self.end = len(_MAGIC) if self._file.read(len(_MAGIC)) == _MAGIC else 0
-        """of the last good record"""
-
-    def records(self, until: int) -> Iterator[Record]:
-        """Every good record that ends by byte ``until``."""
-        if not self.end:
-            return
-        self._file.seek(self.end)
-        while self.end + _FRAME.size <= until and len(head := self._file.read(_FRAME.size)) == _FRAME.size:
-            crc, length, lsn, offset, key, at_ms, number, kind = _FRAME.unpack(head)
-            if length > _LARGEST or self.end + _FRAME.size + length > until:
-                return
-            data = self._file.read(length)
-            if len(data) < length or zlib.crc32(data, zlib.crc32(head[4:])) != crc:
-                return
-            self.end += _FRAME.size + length
-            if kind == STREAM:
-                self._streams[number] = Definition.of(data)
-            yield Record(lsn, kind, self._streams[number], offset, key, at_ms, data)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def read_segment(path: Path) -> Iterator[tuple[Record, int]]:
-    """(record, where it ends) of every good record from the beginning on."""
-    reader = Reader(path)
-    try:
-        for record in reader.records(path.stat().st_size):
-            yield record, reader.end
-    finally:
-        reader.close()
-
-
-def _framed(lsn: int, kind: int, stream: int, offset: int, key: int, at_ms: int, data: bytes) -> tuple[bytes, bytes]:
-    rest = _FRAME.pack(0, len(data), lsn, offset, key, at_ms, stream, kind)[4:]
-    return struct.pack("<I", zlib.crc32(data, zlib.crc32(rest))) + rest, data
 
 
 def _write_all(file: int, buffers: list[bytes]) -> None:

@@ -6,8 +6,12 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 
-from diagnose.decision.policy_file import over_shipped, shipped_policy
+from sqlalchemy.exc import SQLAlchemyError
+
+from diagnose.decision.policy_file import over_shipped, strict_path
+from diagnose.errors import said_first
 from diagnose.knowledge.rules import RuleSet
 from service.acting.actions import Actions
 from service.acting.authority import Authority
@@ -23,11 +27,13 @@ from service.learning.host import Learning, endpoint
 from service.live.jobs import Jobs
 from service.net.guarded import Outgoing, networks
 from service.notify.courier import Courier
+from service.probes import Probes
 from service.raw.archive import Archive
 from service.retention import Retention
 from service.settings import Settings
 from service.store import Store
 from service.store.attempts import last_lsn
+from service.store.lease import BEAT_S, Claim, LeaseLost
 from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.service")
@@ -44,7 +50,8 @@ class Service:
         outgoing = Outgoing(private)
         executors = configuration.load(settings.executors, private) if settings.executors else ()
         self.identities = identity.load(settings.identities)
-        policy = over_shipped(settings.policy) if settings.policy else shipped_policy()
+        confirmed = settings.authority == "confirmed"
+        policy = over_shipped(*([strict_path()] if confirmed else []), *([settings.policy] if settings.policy else []))
         self.journal = Journal(
             settings.data / "journal",
             segment=settings.segment,
@@ -68,7 +75,7 @@ class Service:
                 else None
             )
             self.store = Store(settings.database) if settings.database else Store.in_folder(settings.data)
-            self.store.migrate()
+            self._take()
             check_exposure(self.store, settings)
         except BaseException:
             self.journal.close()
@@ -81,7 +88,7 @@ class Service:
         )
         self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
-        self.actions = Actions(self.store, self.events, policy, authority=Authority(executors))
+        self.actions = Actions(self.store, self.events, policy, authority=Authority(executors) if confirmed else None)
         self.dispatch = Dispatch(
             self.actions,
             executors,
@@ -91,15 +98,32 @@ class Service:
         )
         self.retention = Retention(self.store, self.jobs, self.journal, self.archive, self.events, self.telemetry, settings)
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
+        self.probes = Probes(self.journal.folder, self.store, self.jobs, self.telemetry)
         self.started_at = time.time()
         self.ready = False
+        self.lost: LeaseLost | None = None
+        """another service has the database: this one ends"""
+        self.end: Callable[[], None] = lambda: None
+        """how it ends: set by the server"""
+        self.phase: Callable[[str], None] = lambda phase: None
+        """told what it is at while it gets ready: set by the server"""
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _take(self) -> None:
+        """Have the database for this service alone."""
+        name = name_in(self.settings.data, "service")
+        before = self.store.take(Claim.of(self.settings.data, name))
+        if before is not None:
+            log.warning("the database was used by %s: what only that one's journal has is not read here", before)
 
     async def start(self) -> None:
         """On the event loop, before the first request."""
         self.events.start()
         await self.tokens.refresh()
         await asyncio.to_thread(self.retention.recover)
+        self.phase("compiling the rules")
+        await asyncio.to_thread(self.jobs.prepare)
+        self.phase("reading the journal again")
         await asyncio.to_thread(self.jobs.recover)
         known = await self.store.aread(last_lsn)
         self.journal.start(after=known)
@@ -113,6 +137,8 @@ class Service:
         self.courier.start()
         self.retention.start()
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
+        self._tasks.append(asyncio.create_task(self._beat_for_ever()))
+        self._tasks.append(asyncio.create_task(self.probes.watch()))
         self.ready = True
 
     async def stop(self) -> None:
@@ -133,7 +159,23 @@ class Service:
         if self.archive is not None:
             await asyncio.to_thread(self.archive.close)
         await asyncio.to_thread(self.journal.close)
+        with contextlib.suppress(SQLAlchemyError, LeaseLost):
+            await asyncio.to_thread(self.store.give_back)
         self.store.close()
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            try:
+                await asyncio.to_thread(self.store.beat)
+            except LeaseLost as error:
+                log.critical("%s; this service ends, and its journal stays", error)
+                self.lost, self.ready = error, False
+                self.ingest.close()
+                self.end()
+                return
+            except SQLAlchemyError as error:
+                log.warning("the database could not be told that this service is alive: %s", said_first(error))
 
     async def _refresh_for_ever(self) -> None:
         while True:

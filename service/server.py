@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
 import logging
+import os
 import resource
 import signal
 import socket
@@ -16,6 +18,8 @@ import uvicorn
 
 from diagnose.errors import DiagnoseError
 from service.app import create_app
+from service.doors import Doors
+from service.opening import Opening
 from service.runtime import Service
 from service.settings import Settings
 
@@ -24,6 +28,11 @@ _TURN_S = 0.0005
 each time would wait for a scanner, which has a lot to do, for ten times as long"""
 _NEWCOMERS = 10_000, 20, 20
 """when Python looks for garbage: batches have thousands of rows, and are gone soon"""
+
+
+log = logging.getLogger("diagnose.server")
+_CERTIFICATE_TICKS = 20
+"""of a tenth of a second each"""
 
 
 class _Lines(logging.Formatter):
@@ -41,8 +50,8 @@ class _Lines(logging.Formatter):
         return json.dumps(entry)
 
 
-def serve(settings: Settings) -> None:
-    """Serve until a signal ends it."""
+def serve(settings: Settings, opening: Opening) -> None:
+    """Serve until a signal ends it. ``opening`` answers until then, and has the socket."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
@@ -50,10 +59,11 @@ def serve(settings: Settings) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     _many_files()
     sys.setswitchinterval(_TURN_S)
+    opening.at("opening the database")
     service = Service(settings)
+    service.phase = opening.at
     app = create_app(service)
-    listening = _listen(settings)
-    address = listening.getsockname()
+    address = opening.socket.getsockname()
     scheme = "https" if settings.tls_certificate else "http"
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     config = uvicorn.Config(
@@ -67,15 +77,16 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         lifespan="on",
+        http=Doors(settings, service.telemetry).protocol,  # type: ignore[arg-type]
         backlog=2048,
     )
-    server = _Server(config, f"{scheme}://{host}:{address[1]}")
+    server = _Server(config, f"{scheme}://{host}:{address[1]}", opening)
+    service.end = lambda: setattr(server, "should_exit", True)
     # uvicorn ends in good order and then raises the signal once more: an end that was asked for would look like a crash.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    try:
-        server.run(sockets=[listening])
-    finally:
-        listening.close()
+    server.run(sockets=[opening.socket])
+    if service.lost is not None:
+        raise DiagnoseError(service.lost.what, where=str(settings.data), remedy="start it again once the other one has ended")
     if not server.started:
         raise DiagnoseError("the service could not start", remedy="see its messages above")
 
@@ -83,16 +94,42 @@ def serve(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Says where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, opening: Opening) -> None:
         super().__init__(config)
-        self._url = url
+        self._url, self._opening = url, opening
+        self._certificate = self._certificate_times()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            await asyncio.to_thread(self._opening.hand_over)
             _settle_in()
             sys.stdout.write(f"diagnose serves on {self._url}\n")
             sys.stdout.flush()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _CERTIFICATE_TICKS == 0 and self.config.ssl is not None:
+            self._reload_certificate()
+        return await super().on_tick(counter)
+
+    def _reload_certificate(self) -> None:
+        """New connections get a certificate that was renewed; who is connected stays so."""
+        config, times = self.config, self._certificate_times()
+        if times == self._certificate or config.ssl is None or config.ssl_certfile is None:
+            return
+        try:
+            config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+        except OSError as error:  # half of it may be written; the next look finds the rest
+            log.warning("the new certificate cannot be used yet: %s", error.strerror or error)
+            return
+        self._certificate = times
+        log.info("the certificate was read anew")
+
+    def _certificate_times(self) -> list[float]:
+        files = (self.config.ssl_certfile, self.config.ssl_keyfile)
+        with contextlib.suppress(OSError):
+            return [os.stat(file).st_mtime for file in files if file is not None]
+        return []
 
 
 def _settle_in() -> None:
@@ -100,20 +137,6 @@ def _settle_in() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_NEWCOMERS)
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((settings.host, settings.port))
-    except OSError as error:
-        raise DiagnoseError(
-            f"cannot listen: {error.strerror}", where=f"{settings.host}:{settings.port}", remedy="choose another --port"
-        ) from None
-    listening.set_inheritable(True)
-    return listening
 
 
 def _many_files() -> None:

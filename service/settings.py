@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from diagnose.quantities import DAY_S, GIB, KIB, MIB, TIB, Bytes, Days, Seconds, is_optional
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SECOND_DAYS = 1 / DAY_S
 _CENTURY_DAYS = 36_500
 _MONTH_S = 30 * DAY_S
@@ -83,11 +83,31 @@ class Settings(BaseModel):
     """file of the certificate's private key"""
     root_path: str = Field(default="", pattern=r"^(/[^\s/?#]+)*$", examples=["a path like /diagnose"])
     """path under which a proxy in front shows the service, such as /diagnose"""
+    allowed_hosts: str = Field(
+        default="",
+        pattern=r"^[\w.:*\[\]-]+(\s*,\s*[\w.:*\[\]-]+)*$|^$",
+        examples=["names, such as logs.example.org,.svc.cluster.local"],
+    )
+    """names of the service besides its address and loopback; one that begins with a dot stands for all below it, * for any"""
+    trusted_proxies: Networks = Field(default="", examples=["networks, such as 10.20.0.0/16,127.0.0.0/8"])
+    """networks of the proxies in front, which are believed what they say of the client's address and protocol"""
+    head_limit: Bytes = Field(default=64 * KIB, ge=4 * KIB, le=MIB)
+    """maximum size of the head of a request"""
+    head_s: Seconds = Field(default=20.0, ge=0.1, le=3600)
+    """longest wait for the whole head of a request"""
+    request_s: Seconds = Field(default=60.0, ge=0.1, le=DAY_S)
+    """longest wait for the whole body of a request that has shown no token"""
+    most_strangers: int = Field(default=1024, ge=1, le=1_000_000)
+    """maximum number of connections that have shown no token yet; beyond it, the oldest are closed"""
+    most_strangers_address: int = Field(default=256, ge=1, le=1_000_000)
+    """maximum number of such connections from one address; it does not hold for trusted proxies"""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """least severe messages that the service writes to its own log"""
 
     policy: Location | None = None
     """policy file, which says what is done about failures (docs/policy.md); without it, the shipped policy only observes"""
+    authority: Literal["labels", "confirmed"] = "labels"
+    """whose word says which job and nodes an action is about (docs/service.md): the senders' labels, or the scheduler's"""
     executors: Location | None = None
     """file of the executors that carry out approved actions (docs/executors.md); without it, actions wait for a runner"""
     identities: Location | None = None
@@ -117,6 +137,8 @@ class Settings(BaseModel):
     nvrx_from: Networks = Field(default="127.0.0.0/8,::1/128", examples=["networks, such as 10.20.0.0/16,127.0.0.0/8"])
     """networks that need no token for these routes, because the extension's clients have none"""
 
+    fold_after: int = Field(default=3, ge=0, le=1000)
+    """number of lines that repeat each other which are kept before the next ones are folded; 0 folds none"""
     scanners: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=256)
     """number of threads that read logs"""
     queue_job: Bytes = Field(default=32 * MIB, ge=64 * KIB, le=TIB)
@@ -192,7 +214,7 @@ class Settings(BaseModel):
 
     @property
     def on_loopback(self) -> bool:
-        return self.host in _LOOPBACK
+        return self.host in LOOPBACK
 
     @field_validator("*", mode="before")
     @classmethod

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
+
+from diagnose import __version__
 
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -14,8 +18,13 @@ class Telemetry:
     def __init__(self) -> None:
         self.registry = r = CollectorRegistry()
         ProcessCollector(registry=r)
+        self.build = Gauge("diagnose_build_info", "Always 1", ["version", "python"], registry=r)
+        self.build.labels(__version__, platform.python_version()).set(1)
         self.accepted_bytes = Counter("diagnose_accepted_bytes", "Log bytes that were made durable", registry=r)
         self.batches = Counter("diagnose_batches", "Batches by what became of them", ["result"], registry=r)
+        self.lost_bytes = Counter(
+            "diagnose_lost_bytes", "Accepted bytes that the disk damaged before they were read", registry=r
+        )
         self.append_s = Histogram("diagnose_journal_append_seconds", "From a batch to its sync", buckets=_FAST, registry=r)
         self.read_bytes = Counter("diagnose_read_bytes", "Log bytes that were scanned", registry=r)
         self.read_lines = Counter("diagnose_read_lines", "Lines that were scanned", registry=r)
@@ -31,11 +40,26 @@ class Telemetry:
         )
         self.requests = Counter("diagnose_requests", "Requests", ["route", "status"], registry=r)
         self.request_s = Histogram("diagnose_request_seconds", "How long a request takes", ["route"], buckets=_FAST, registry=r)
+        self.sign_ins_failed = Counter(
+            "diagnose_sign_ins_failed",
+            "Requests refused for a wrong token, or none",
+            ["token"],
+            registry=r,
+        )
+        self.connections_refused = Counter(
+            "diagnose_connections_refused", "Connections closed before anybody knew whose they are", ["why"], registry=r
+        )
+        self.strangers = Gauge("diagnose_strangers", "Connections that have shown no token yet", registry=r)
         self.live_jobs = Gauge("diagnose_live_jobs", "Attempts in memory", registry=r)
         self.queued_bytes = Gauge("diagnose_queued_bytes", "Accepted and not yet scanned", registry=r)
         self.unstored_bytes = Gauge("diagnose_unstored_bytes", "Kept and not yet in the database", registry=r)
         self.journal_bytes = Gauge("diagnose_journal_bytes", "Size of the journal", registry=r)
         self.database_up = Gauge("diagnose_database_up", "Whether the database answered last time", registry=r)
+        self.disk_up = Gauge("diagnose_disk_up", "Whether the journal's folder could be written last time", registry=r)
+        self.scanners_standing = Gauge("diagnose_scanners_standing", "Scanner threads without progress", registry=r)
+        self.unread_age = Gauge("diagnose_unread_age_seconds", "Age of the oldest byte that is not scanned", registry=r)
+        self.unstored_age = Gauge("diagnose_unstored_age_seconds", "Lag of the database behind what was accepted", registry=r)
+        self.clock_jumps = Counter("diagnose_clock_jumps", "Times that the clock was set while the service ran", registry=r)
         self.learning_lines = Counter(
             "diagnose_learning_lines",
             "Kept lines for the learner: fed, or missed because its queue was full",

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from model_server.run import MODEL, Server, default_folder
+from tests.support.commands import Commands
 
 if TYPE_CHECKING:
     from service.store import Store
@@ -62,11 +63,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What is kept between runs is what was compiled. An answer of a model would be one that this run did not ask for."""
+    kept = os.environ.get("DIAGNOSE_TEST_CACHE")
+    if kept and not hasattr(config, "workerinput"):
+        for path in Path(kept).glob("answer-*"):
+            path.unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The suite neither uses nor fills the cache of the person who runs it. Processes side by side share one.
 
-    ``./test quick`` keeps one between its runs (DIAGNOSE_TEST_CACHE): compiling all rules takes longer than its tests.
+    ``./test`` keeps one between its runs (DIAGNOSE_TEST_CACHE): compiling rules takes longer than most tests.
     """
     before = os.environ.get("DIAGNOSE_CACHE")
     base = tmp_path_factory.getbasetemp()
@@ -106,22 +115,19 @@ def _compile_rules(folder: Path) -> None:
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(scope="session")
+def commands(own_cache: None) -> Iterator[Commands]:
+    made = Commands(ROOT)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def diagnose(tmp_path: Path) -> Run:
+def diagnose(commands: Commands, tmp_path: Path) -> Run:
     """Run ``diagnose`` as a person does; in an empty folder."""
 
     def run(*words: str, stdin: bytes | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "diagnose", *words],
-            input=stdin,
-            capture_output=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            timeout=240,
-        )
-        return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-        )
+        return commands.run(words, cwd=tmp_path, stdin=stdin, environment=environment)
 
     return run
 
@@ -193,6 +199,8 @@ SLOW = (
     "diagnose/matching/test_engines.py",
     "diagnose/model/test_model.py",
     "diagnose/nodecheck/",
+    "diagnose/reading/dumps/test_documents.py",
+    "diagnose/reading/dumps/test_text.py",
     "diagnose/reading/test_transport.py",
     "diagnose/shipping/",
     "diagnose/test_accuracy.py",

@@ -1,4 +1,4 @@
-"""A report -> the same, after a model was asked: two witnesses, and what they say together.
+"""A report -> the report after a model was asked: two witnesses, and what they say together.
 
 The rules' report stands first. ``improve`` asks where ``gate`` says so, and gives back a report that both stand behind. What a
 model says counts only so far as it passed all of:
@@ -48,6 +48,8 @@ _ANSWER_TOKENS = 2048
 _LEAST_ALTERNATIVE, _ALTERNATIVES = 0.02, 5
 _MAJORITY = 0.5
 """the share of samples that must name an answer, and more, before it is followed"""
+_PROVED = 0.5
+"""the chance that a model has proved itself, from which on it may say that nothing failed"""
 _AGREED = 0.6
 """the share of samples whose words and lines are taken where they agree with the rules"""
 _WEAK = ("line", "echo", "generic", "quiet")
@@ -56,7 +58,7 @@ _WEAK = ("line", "echo", "generic", "quiet")
 
 @dataclass(frozen=True, slots=True)
 class Improved:
-    """A report after a model was asked, or was not."""
+    """A report, and what came of the question to a model, if one was asked."""
 
     report: Report
     asked: bool = False
@@ -80,12 +82,13 @@ async def improve(
     whatever: bool = False,
     hosts: bool = False,
     records: dict[str, Record] | None = None,
+    may_be_healthy: bool = False,
 ) -> Improved:
     """``report``, improved by a model where it can be. Never raises for what an endpoint does.
 
     ``whatever``: ask also where there is no need, to measure with; the rules' answer stands then. ``hosts``: host names and
     addresses are redacted too; then the model cannot name nodes. ``records``: how often models were right, by name; what this
-    case tells of the model is added.
+    case tells of the model is added. ``may_be_healthy``: nobody but the log says that the job failed.
     """
     kind = gate.kind_of(report, evidence.rules)
     why = gate.why_ask(report, evidence.rules)
@@ -103,7 +106,7 @@ async def improve(
     if opinion.root is not None:
         event = case.material.events[opinion.root]
         line = evidence.sources[event.source].name, event.line
-    improved = case.improved(opinion)
+    improved = case.improved(opinion, may_be_healthy=may_be_healthy)
     return Improved(improved, True, why, opinion, line, improved.diagnosis.reason != report.diagnosis.reason)
 
 
@@ -171,7 +174,7 @@ class _Case:
         return [redact(fact).text for fact in facts]
 
     def _progress(self) -> str:
-        """How far the job came, by its diagnosis or by its numbers."""
+        """How far the job came. The diagnosis says it, or else the numbers of its log."""
         diagnosis, metrics = self.report.diagnosis, self.report.metrics
         steps = [diagnosis.step, *(found.at_step for found in metrics.values())]
         if (counted := metrics.get("step")) is not None:
@@ -205,7 +208,7 @@ class _Case:
     # --- what it says --------------------------------------------------------------------------------------------------------
 
     async def answer(self) -> Opinion | None:
-        """What the samples say; None where there is no answer to believe."""
+        """What the samples say. None if no answer can be believed."""
         if not await self._read():
             return None
         answer = await self._ask("failure-cause", self.samples, 0.7, {"lines": self.material.rows(self.shown)})
@@ -218,7 +221,7 @@ class _Case:
         return opinion
 
     async def _read(self) -> bool:
-        """Let the model read more, for a few rounds. False: a recorded answer that decides what is asked next is missing."""
+        """Let the model read more, for a few rounds. False if a recorded answer is missing that decides what is asked next."""
         room = READ_TOKENS
         for rounds in range(ROUNDS, 0, -1):
             if (len(self.shown) == len(self.material) and not self._more_in_the_file()) or room <= 0:
@@ -251,7 +254,7 @@ class _Case:
         return readable and self.kind in _WEAK and figures.lines_in > figures.lines_kept
 
     def _wanted(self, read: Mapping[str, Any]) -> list[int]:
-        """The lines that one read is about. What makes no sense reads nothing."""
+        """The lines that one request to read is about. A request that makes no sense gets no lines."""
         kind = read["kind"]
         if kind == "search" and read["words"]:
             return self.material.search(read["words"], READ_LINES)
@@ -270,7 +273,7 @@ class _Case:
         return []
 
     def _dropped(self, number: int) -> list[int]:
-        """What the file itself says around a line."""
+        """The lines around a line, read from the file itself, so dropped lines are among them."""
         event = self.material.events[number]
         source = self.material.evidence.sources[event.source]
         first = event.line - 2 * READ_LINES // 3
@@ -291,21 +294,25 @@ class _Case:
 
     # --- what is believed ----------------------------------------------------------------------------------------------------
 
-    def improved(self, opinion: Opinion) -> Report:
+    def improved(self, opinion: Opinion, *, may_be_healthy: bool) -> Report:
         """The report that both witnesses stand behind."""
         before = self.report.diagnosis
         record = self.records.setdefault(self._model_name() or "", Record())
-        trust = record.trust(self.kind)
+        trust, proved = record.trust(self.kind), record.proved
         record.tested_by(self.report, self.kind, opinion.chances)
         said = self._words(opinion)
         if self.only_measured:
             self._note(f"A model was asked and says {said}; the rules' answer stands.")
             return self._finished(self.report, opinion)
-        chances = together(by_rules(self.report), opinion.chances, trust)
-        known = [
-            reason for reason in chances if reason == before.reason or reason in opinion.believed or reason == opinion.reason
-        ]
-        answer = known[0]
+        may_be_healthy = may_be_healthy and proved > _PROVED  # a failure that is called healthy is the worst mistake
+        chances = together(by_rules(self.report, may_be_healthy=may_be_healthy), opinion.chances, trust, proved)
+        answer = next(
+            reason
+            for reason in chances
+            if reason == before.reason
+            or reason in opinion.believed
+            or (reason == opinion.reason and (may_be_healthy or reason != HEALTHY))
+        )
         if answer != before.reason and not (answer == opinion.reason and opinion.share <= _MAJORITY):
             self._note(f"By a model and not by a rule: {said}. Summary and help are its words.")
             self.doubts.append(self._objection())
@@ -334,7 +341,7 @@ class _Case:
         return f"The rules say {before.reason} ({before.confidence:.0%} sure), but {self.why}."
 
     def _agreed(self, opinion: Opinion, chances: Mapping[str, float]) -> Report:
-        """Both say the same: the better line and the better words."""
+        """The report where both say the same: it takes the better line and the better words."""
         before = self.report.diagnosis
         changes: dict[str, Any] = {"confidence": self._confidence(before.reason, chances)}
         believed = opinion.believed.get(before.reason)
@@ -353,7 +360,7 @@ class _Case:
         return self._at_root(report, root, believed.evidence if believed else ()) if root is not None else report
 
     def _stands(self, opinion: Opinion, chances: Mapping[str, float]) -> Report:
-        """The rules' answer, less sure, with the model's beside it."""
+        """The rules' answer with less confidence, and the model's answer beside it."""
         before = self.report.diagnosis
         sure = (
             min(before.confidence, self._confidence(before.reason, chances)) if opinion.reason != UNKNOWN else before.confidence
@@ -361,7 +368,7 @@ class _Case:
         return self._with({"confidence": sure, "alternatives": self._alternatives(before.reason, opinion, chances)})
 
     def _confidence(self, reason: str, chances: Mapping[str, float]) -> float:
-        """The chance of both together. What would isolate a node is never surer by a model's word."""
+        """The confidence from both together. A model never raises it for an answer that would isolate a node."""
         if reason == UNKNOWN:
             return 0.0
         before, both = self.report.diagnosis.confidence, round(chances.get(reason, 0.0), 2)

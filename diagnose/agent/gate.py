@@ -1,7 +1,8 @@
 """A report -> whether a model is asked about it, why, and how much the question is worth.
 
 Every failure is asked about: a question costs a thousandth of what a wrong answer does. So is a job that is called healthy
-without proof where something sounds like a failure. A budget that does not reach for all is spent where ``worth`` is highest.
+without proof where something sounds like a failure. A budget that is too small for all questions is spent where ``worth`` is
+highest.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def kind_of(report: Report, rules: Sequence[Rule]) -> str:
 
 
 def why_ask(report: Report, rules: Sequence[Rule]) -> str | None:
-    """Why a model is asked about the report, in half a sentence; None where it is not."""
+    """Why a model is asked about the report, in half a sentence. None if it is not asked."""
     if report.outcome == "failed":
         return _WHY[kind_of(report, rules)]
     heard = any(other.category != "none" for other in report.diagnosis.alternatives)

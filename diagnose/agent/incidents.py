@@ -68,7 +68,7 @@ class Incidents(Protocol):
     """A store of past incidents. May be called from any thread."""
 
     def remember(self, incident: Incident, vectors: Vectors | None = None) -> None:
-        """Enter it, or replace it; ``vectors`` has one row, for its root line."""
+        """Enter an incident, or replace it. ``vectors`` has one row, for its root line."""
 
     def similar(self, lines: Sequence[str], vectors: Vectors | None, k: int) -> list[Similar]:
         """Up to ``k`` incidents whose root line resembles one of ``lines`` (bodies), the most similar first."""
@@ -89,7 +89,7 @@ def in_common(one: Sequence[str], other: Sequence[str]) -> float:
 
 
 def fts_query(terms: Iterable[str]) -> str:
-    """Any of these words, as FTS5 asks for it. Whatever they are, they are no operators."""
+    """A query of FTS5 for any of these words. They are quoted, so none of them is an operator."""
     return " OR ".join('"' + term.replace('"', '""') + '"' for term in terms)
 
 

@@ -1,7 +1,7 @@
 """Samples of a model -> its opinion: which answers with which chances, and for each the line that bears it out.
 
-A sample counts as much as every other, and one that never came or does not hold counts for nothing: so the chances sum to
-less than one where the samples were few, doubtful or cited what they were not shown.
+Every sample counts alike. A sample that never came, or that fails the checks, counts for nothing. So the chances sum to less
+than one where samples are missing, are in doubt, or cite lines that the model was not shown.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Voices:
         self._texts = "\n".join(material.texts[number] for number in sorted(shown))
 
     def opinion(self, answer: Answer) -> Opinion | None:
-        """None where no sample says anything that its lines bear out."""
+        """The opinion. None if no sample says anything that its lines support."""
         chances: dict[str, float] = {}
         first: list[tuple[str, Mapping[str, Any]]] = []
         named: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
@@ -100,7 +100,7 @@ class Voices:
         )
 
     def _said(self, value: Mapping[str, Any], named: dict[str, list[tuple[int, Mapping[str, Any]]]]) -> dict[str, float]:
-        """The answers of one sample with their chances; ``named`` gets the lines."""
+        """The answers of one sample with their chances. The lines that it names are added to ``named``."""
         if value["verdict"] == "finished_well":
             return {HEALTHY: _SAID_PLAINLY} if not value["hypotheses"] else {}
         if value["verdict"] == "cannot_tell" or not value["hypotheses"]:
@@ -117,7 +117,7 @@ class Voices:
         return said
 
     def _believed(self, roots: list[tuple[int, Mapping[str, Any]]]) -> Believed:
-        """The line that most of those that name the reason name, and the words of one that does."""
+        """The line that most samples give for this reason, and the words of one of those samples."""
         groups: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
         for root, one in roots:
             groups.setdefault(normal(self._material.events[root].body), []).append((root, one))
@@ -144,7 +144,7 @@ class Voices:
         return number if number in self._shown else None
 
     def _suspects(self, said: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
-        """Those that shown lines name."""
+        """The suspects that the model names and that a shown line names too."""
         evidence, events = self._material.evidence, self._material.events
         ranks = {int(found) for found in _RANKS.findall(self._texts)}
         ranks |= {rank for number in self._shown if (rank := evidence.rank_of(events[number])) is not None}
@@ -166,5 +166,5 @@ def _occurs(name: str, texts: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """A model's words on one line, without what a terminal acts upon."""
+    """A model's words on one line, without characters that a terminal would obey."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -54,6 +54,11 @@ _SAME_SHAPE = 2
 """lines of one shape, besides the first of it"""
 _NEIGHBOURS, _BESIDE_ROOT = 2, 3
 _BEGINNING = 2
+_WITH_NEIGHBOURS, _THEN_BEGINNING = 12, 24
+"""lines: so many bring their neighbours; after so many the beginning is taken"""
+_FEW_SOURCES = 4
+_SHORTEST = 20
+"""tokens: with fewer left, no line fits"""
 _LAST_WORDS = 6
 _STOPPED_EARLIER_S = 1.0
 
@@ -86,7 +91,10 @@ class Material:
         return self.order(number) > self.order(other)
 
     def add(self, source: int, lines: Sequence[tuple[int, str]], first: int) -> list[int]:
-        """Lines of a file from ``first`` on, kept or not: their numbers. Those before it only tell what is a secret."""
+        """Add the lines of a file from ``first`` on, kept or not. Returns their numbers.
+
+        The lines before ``first`` only help to find secrets.
+        """
         own = {event.line: number for number, event in enumerate(self.events) if event.source == source}
         name = _names(self.evidence)[source]
         found, before = [], -1
@@ -122,7 +130,7 @@ class Material:
         return int(len(shown(self.texts[number], self._most(number))) / _CHARACTERS_A_TOKEN) + 4
 
     def _most(self, number: int) -> int:
-        """Characters of a line that are shown: what tells of a failure often says at its end what failed."""
+        """How many characters of a line are shown. A line about a failure often says at its end what failed."""
         event = self.events[number]
         telling = event.rule >= 0 or _STRONG.search(event.body[:_LONGEST])
         return _MOST_TELLING if telling else MOST_CHARACTERS
@@ -221,48 +229,70 @@ def choose(material: Material, scores: Sequence[float], budget: int, roots: Sequ
     everything = range(len(material))
     if sum(material.tokens(number) for number in everything) <= budget:
         return list(everything)
-    taken: dict[int, None] = {}
-    shapes: Counter[str] = Counter()
-    left = budget
+    choice = _Choice(material, budget)
+    for number in roots:
+        choice.take(number)
+        choice.take_beside(number, _BESIDE_ROOT)
+    for number in sorted(everything, key=lambda number: (-scores[number], number)):
+        if choice.has_enough_like(number):
+            continue
+        if not choice.take_likely(number) and choice.left < _SHORTEST:
+            break
+        if len(choice.taken) <= _WITH_NEIGHBOURS:
+            choice.take_beside(number, _NEIGHBOURS)
+        if len(choice.taken) == _THEN_BEGINNING:
+            choice.take_beginning()
+    return sorted(choice.taken)
 
-    def take(number: int) -> bool:
-        nonlocal left
-        if number in taken:
+
+class _Choice:
+    """The lines that were taken so far, and the tokens that are left for more."""
+
+    def __init__(self, material: Material, budget: int) -> None:
+        self.taken: set[int] = set()
+        self.left = budget
+        self._material = material
+        self._by_source = _by_source(material.events)
+        self._beside = {number: (numbers, at) for numbers in self._by_source.values() for at, number in enumerate(numbers)}
+        self._shown: Counter[str] = Counter()
+        self._first: dict[str, int] = {}
+        for number, event in enumerate(material.events):
+            self._first.setdefault(_shape(event), number)
+
+    def take(self, number: int) -> bool:
+        """Take a line, if there is room for it."""
+        if number in self.taken:
             return True
-        cost = material.tokens(number)
-        if cost > left:
+        cost = self._material.tokens(number)
+        if cost > self.left:
             return False
-        left -= cost
-        taken[number] = None
+        self.left -= cost
+        self.taken.add(number)
         return True
 
-    by_source = _by_source(material.events)
-    beside = {number: (numbers, at) for numbers in by_source.values() for at, number in enumerate(numbers)}
-    first: dict[str, int] = {}
-    for number, event in enumerate(material.events):
-        first.setdefault(_shape(event), number)
-    for number in roots:
-        numbers, at = beside[number]
-        for other in (number, *numbers[max(0, at - _BESIDE_ROOT) : at + _BESIDE_ROOT + 1]):
-            take(other)
-    best = sorted(everything, key=lambda number: (-scores[number], number))
-    for number in best:
-        shape = _shape(material.events[number])
-        if shapes[shape] >= _SAME_SHAPE:
-            continue
-        shapes[shape] += 1
-        take(first[shape])  # ranks say the same after each other, and the first of them is the cause
-        if not take(number) and left < 20:
-            break
-        if len(taken) <= 12:  # what stands beside the best
-            numbers, at = beside[number]
-            for other in numbers[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS + 1]:
-                take(other)
-        if len(taken) == 24 and len(by_source) <= 4:  # how the log begins: what was started, with which settings
-            for numbers in by_source.values():
+    def has_enough_like(self, number: int) -> bool:
+        """Whether lines of the same shape were taken, and enough of them."""
+        return self._shown[_shape(self._material.events[number])] >= _SAME_SHAPE
+
+    def take_likely(self, number: int) -> bool:
+        """Take a line and the first of its shape. False: there is no room for the line."""
+        shape = _shape(self._material.events[number])
+        self._shown[shape] += 1
+        self.take(self._first[shape])  # ranks say the same after each other, and the first of them is the cause
+        return self.take(number)
+
+    def take_beside(self, number: int, distance: int) -> None:
+        """Take the lines of the same source that stand beside a line."""
+        numbers, at = self._beside[number]
+        for other in numbers[max(0, at - distance) : at + distance + 1]:
+            self.take(other)
+
+    def take_beginning(self) -> None:
+        """Take how the log begins, which says what was started, with which settings."""
+        if len(self._by_source) <= _FEW_SOURCES:
+            for numbers in self._by_source.values():
                 for other in numbers[:_BEGINNING]:
-                    take(other)
-    return sorted(taken)
+                    self.take(other)
 
 
 def _shape(event: Event) -> str:
@@ -304,7 +334,7 @@ def _placed(numbers: Sequence[int], scores: list[float], strong: list[bool]) -> 
 
 
 def _stopped_first(material: Material, scores: list[float]) -> None:
-    """The last lines of whoever fell silent before the others did."""
+    """The last lines of each rank that fell silent before the others."""
     last: dict[tuple[int, int | None], tuple[float, list[int]]] = {}
     for number, event in enumerate(material.events):
         speaker = event.source, material.evidence.rank_of(event)
@@ -326,7 +356,7 @@ def _stopped_first(material: Material, scores: list[float]) -> None:
 
 
 def _linked(material: Material, by_source: dict[int, list[int]], scores: list[float]) -> None:
-    """Lines that share rare words with the end of the log: it dies of what they speak of."""
+    """Lines that share rare words with the end of the log. They often tell of what it ends with."""
     ends = [number for numbers in by_source.values() for number in numbers[-_LAST_WORDS:]][-40:]
     counts = Counter(word.lower() for number in ends for word in _WORD.findall(material.events[number].body[:400]))
     terms = [word for word, count in counts.most_common() if count <= 4 and not word.isdigit()][:40]
@@ -368,7 +398,7 @@ def _redacted(evidence: Evidence, events: Sequence[Event], *, hosts: bool) -> tu
             rank = f" rank {origin.rank}" if event.rank is None and origin.rank is not None else ""
             node = f" {origin.node}" if event.node is None and origin.node is not None else ""
             texts[id(event)] = f"{names[event.source]}{event.line}{rank}{node}: {text}"
-    # Names of files and nodes come from outside too; a whole that is redacted again does not change but in its names.
+    # Names of files and nodes come from outside too. Text that was redacted before changes only in these names.
     told = [redactor.redact(texts[id(event)]).text if hosts else texts[id(event)] for event in events]
     return [plain[id(event)] for event in events], told
 

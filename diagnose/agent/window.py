@@ -13,7 +13,7 @@ _MOST_BYTES = 1 << 30
 
 
 def window(source: Source, first: int, last: int) -> list[tuple[int, str]]:
-    """(line number, text) of the lines ``first`` to ``last``, and of some before them; nothing where there is no file."""
+    """(line number, text) of the lines ``first`` to ``last`` and of some before them. Empty if there is no file."""
     if source.path is None:
         return []
     first = max(1, first - _BEFORE)

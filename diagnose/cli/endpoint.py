@@ -113,12 +113,20 @@ class Agent:
         if self._incidents is not None:
             self._incidents.close()
 
-    def improve(self, report: Report, evidence: Evidence, *, whatever: bool = False) -> Improved:
-        """``report``, improved where the model could."""
+    def improve(self, report: Report, evidence: Evidence, *, may_be_healthy: bool, whatever: bool = False) -> Improved:
+        """``report``, improved where the model could. ``may_be_healthy``: nobody but the log says that the job failed."""
         from diagnose.agent.explain import improve
 
         return self._runner.run(
-            improve(report, evidence, self._model, self._incidents, whatever=whatever, records=self._records)
+            improve(
+                report,
+                evidence,
+                self._model,
+                self._incidents,
+                whatever=whatever,
+                records=self._records,
+                may_be_healthy=may_be_healthy,
+            )
         )
 
     def waits(self, report: Report, evidence: Evidence) -> bool:

@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace, agent: endpoint.Agent | None) -> int:
 
     def ask(report: Report, evidence: Evidence) -> Second:
         assert agent is not None
-        found = agent.improve(report, evidence, whatever=whatever(report))
+        found = agent.improve(report, evidence, may_be_healthy=True, whatever=whatever(report))
         reason = found.opinion.reason if found.opinion else None
         return Second(found.report, found.asked, reason, found.line, found.replaced)
 
@@ -112,6 +112,7 @@ def _facts(results: Results) -> list[tuple[str, ...]]:
         row("reason", lambda one: _share(one.reason, one.cases)),
         row("reason in the first two guesses", lambda one: _share(one.guessed, one.cases)),
         row("line or traceback", lambda one: _share(one.near, one.with_line)),
+        row("line within three lines", lambda one: _share(one.within, one.with_line)),
         row("action exact", lambda one: _share(one.action, one.cases)),
         row("action by kind", lambda one: _share(one.action_kind, one.cases)),
         row("failures called healthy", lambda one: f"{one.missed} of {one.failures}"),

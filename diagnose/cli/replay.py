@@ -15,10 +15,11 @@ from diagnose.cli.following import KeptFile, follow
 from diagnose.cli.rendering import overview, render
 from diagnose.cli.terminal import Notice, Progress, Style, wrapped
 from diagnose.cli.why import why
+from diagnose.compression.folds import KEEP
 from diagnose.compression.workload import HEAD, KEYS, nearest
 from diagnose.errors import DiagnoseError, SourceError, needs
 from diagnose.job import Job
-from diagnose.knowledge.rules import RuleSet, load
+from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.grouping import Log, group, look
 from diagnose.reading.sources import EmptyLog, Found, Source, find
@@ -97,6 +98,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="rule file or folder to use instead of the shipped rules; may be repeated",
     )
     rules.add_argument(
+        "--no-folds", action="store_true", help="keep every line that no rule knows, also where it only repeats others"
+    )
+    rules.add_argument(
         "--learned",
         metavar="FILE",
         nargs="?",
@@ -118,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not jobs:
         return 2
     with Notice("preparing the rules, which is done once"):
-        matcher = Matcher(_rules(arguments), reserved=EARLY)
+        matcher = _matcher(arguments)
     with KeptFile(arguments.kept) as kept_file, _agent(arguments) as agent:
         statuses = [2] if problems else []
         reports: list[Report] = []
@@ -193,7 +197,7 @@ def _asked(agent: endpoint.Agent, report: Report, job: Job) -> Report:
     evidence = job.evidence()
     if agent.waits(report, evidence):
         endpoint.say_asking(report)
-    return agent.improve(report, evidence).report
+    return agent.improve(report, evidence, may_be_healthy=not (job.failed or job.exit_code)).report
 
 
 def _second(before: Report, report: Report, job: Job, style: Style) -> str:
@@ -204,24 +208,25 @@ def _second(before: Report, report: Report, job: Job, style: Style) -> str:
     return "\n".join(f"  {line}" for note in notes for line in wrapped(printable(note), 98))
 
 
-def _rules(arguments: argparse.Namespace) -> RuleSet:
+def _matcher(arguments: argparse.Namespace) -> Matcher:
+    rules = load(arguments.rules)
     if arguments.learned is None:
-        return load(arguments.rules)
+        return Matcher(rules, reserved=EARLY)
     needs("diagnose.learning")
-    from diagnose.learning.rule_store import RuleFile, RuleStore, working_rules
+    from diagnose.learning.rule_store import RuleFile, RuleStore, working_matcher
 
-    return working_rules(RuleStore(RuleFile(endpoint.rule_file(arguments.learned or None))), None, load(arguments.rules))
+    return working_matcher(RuleStore(RuleFile(endpoint.rule_file(arguments.learned or None))), None, rules)
 
 
 def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse.Namespace) -> Job:
     """The job, with the rules that were learned from jobs like it, as its beginning tells."""
-    job = Job(name, sources, matcher)
+    job = Job(name, sources, matcher, _fold_after(arguments))
     job.metadata = dict(arguments.meta)
     job.failed, job.exit_code = arguments.failed, arguments.exit_code
     if (arguments.learned is None and not arguments.learn) or any(source.path is None for source in sources):
         return job
     needs("diagnose.learning")
-    from diagnose.learning.rule_store import RuleFile, RuleStore, working_rules
+    from diagnose.learning.rule_store import RuleFile, RuleStore, working_matcher
 
     first = Job(name, sources, matcher)
     first.metadata = job.metadata
@@ -234,14 +239,18 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
     store = RuleStore(RuleFile(endpoint.rule_file(arguments.learned or None)))
     workload = nearest(first.fingerprint, store.workloads()) if arguments.learned is not None else None
     if workload is not None:
-        rules = working_rules(store, workload, load(arguments.rules))
-        if {rule.id for rule in rules} - {rule.id for rule in matcher.rules}:
-            job = Job(name, sources, Matcher(rules, reserved=EARLY))
+        own = working_matcher(store, workload, load(arguments.rules))
+        if {rule.id for rule in own.rules} - {rule.id for rule in matcher.rules}:
+            job = Job(name, sources, own, _fold_after(arguments))
             job.metadata = first.metadata
             job.failed, job.exit_code = arguments.failed, arguments.exit_code
     job.fingerprint = first.fingerprint
     first.compression.kept.close()
     return job
+
+
+def _fold_after(arguments: argparse.Namespace) -> int:
+    return 0 if arguments.no_folds else KEEP
 
 
 def _metadata(text: str) -> tuple[str, str]:
@@ -256,7 +265,7 @@ def _known(path: str, matcher: Matcher) -> Job:
     found = find([path])
     if found.problems:
         raise found.problems[0]
-    job = Job(path, found.sources, matcher)
+    job = Job(path, found.sources, matcher, fold_after=0)  # each of its lines is known
     _read(job, KeptFile(None))
     return job
 

@@ -68,11 +68,10 @@ def learn(arguments: argparse.Namespace) -> int:
 def _read(paths: Sequence[str], store: RuleStore) -> tuple[list[Job], int]:
     """The jobs, read to their ends, and how many things could not be read."""
     from diagnose.job import Job
-    from diagnose.learning.rule_store import working_rules
-    from diagnose.matching.matcher import EARLY, Matcher
+    from diagnose.learning.rule_store import working_matcher
     from diagnose.reading.sources import find
 
-    matcher = Matcher(working_rules(store, None), reserved=EARLY)
+    matcher = working_matcher(store, None)
     jobs, problems = [], 0
     progress = Progress("reading", len(paths))
     for number, path in enumerate(paths):
@@ -82,7 +81,7 @@ def _read(paths: Sequence[str], store: RuleStore) -> tuple[list[Job], int]:
             problems += 1
         if not found.sources:
             continue
-        job = Job(os.path.basename(path), found.sources, matcher)
+        job = Job(os.path.basename(path), found.sources, matcher, fold_after=0)  # it learns from what repeats
         for index, source in enumerate(found.sources):
             for chunk in source.chunks():
                 job.feed(index, chunk)

@@ -80,6 +80,7 @@ def test(arguments: argparse.Namespace) -> int:
 
 
 def explain(arguments: argparse.Namespace) -> int:
+    from diagnose.compression.folds import available, masked
     from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.reading.prefixes import origin
     from diagnose.verification.rules import body_of, captures_of, how_far
@@ -111,6 +112,7 @@ def explain(arguments: argparse.Namespace) -> int:
                         "rules": [
                             as_dict(matcher.rules[hit]) | {"captures": captures_of(matcher.rules[hit], body)} for hit in hits
                         ],
+                        **({"mask": masked(body)} if not hits and available() else {}),
                         **about,
                     },
                     ensure_ascii=False,
@@ -126,6 +128,9 @@ def explain(arguments: argparse.Namespace) -> int:
             print(f"  {style.cyan(rule.name)}  {rule.title}")
             for name, value in captures_of(matcher.rules[hit], body).items():
                 print(f"      {name} = {printable(value)}")
+        if not hits and available():
+            print(f"  folds  {printable(masked(body))}")
+            print(f"  {_why(line)}")
         if not hits:
             near = []
             for rule in rules if arguments.rule else ():
@@ -133,6 +138,18 @@ def explain(arguments: argparse.Namespace) -> int:
                 near.append(f"  {rule.id} matched up to column {reached + 1}, then wanted {wanted!r}")
             print("\n".join(near), end="\n" if near else "")
     return 0
+
+
+def _why(line: str) -> str:
+    """When a line folds that no rule knows."""
+    from diagnose.compression.folds import KEEP
+    from diagnose.diagnosis.likeness import sounds
+    from diagnose.reading.prefixes import body_start
+
+    text = line.encode("utf-8", "surrogateescape")
+    if sounds(text, body_start(text)):
+        return f"it sounds like a failure: only exact copies of it fold, from number {KEEP + 1} on"
+    return f"from number {KEEP + 1} on, lines of this mask fold, unless a number or who says it is new (docs/folds.md)"
 
 
 def _lines(word: str) -> Iterable[str]:

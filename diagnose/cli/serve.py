@@ -18,6 +18,8 @@ GROUPS: dict[str, dict[str, str | None]] = {
         "tls_certificate": "FILE",
         "tls_key": "FILE",
         "root_path": "PATH",
+        "allowed_hosts": "NAMES",
+        "trusted_proxies": "NETWORKS",
     },
     "what it stores": {
         "data": "DIR",
@@ -28,7 +30,12 @@ GROUPS: dict[str, dict[str, str | None]] = {
         "keep_lines_days": "DAYS",
         "keep_jobs_days": "DAYS",
     },
-    "what it does about failures": {"policy": "FILE", "executors": "FILE", "webhooks_to": "NETWORKS"},
+    "what it does about failures": {
+        "policy": "FILE",
+        "authority": "WORD",
+        "executors": "FILE",
+        "webhooks_to": "NETWORKS",
+    },
     "learning, and asking a language model": {
         "learn": None,
         "llm": "URL",
@@ -77,9 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.print_config:
         sys.stdout.write(configuration.text())
         return 0
-    from service.server import serve
+    from service.opening import Opening
 
-    serve(configuration.settings)
+    with Opening(configuration.settings) as opening:
+        from service.server import serve  # what it brings with it takes long: the port is open before
+
+        serve(configuration.settings, opening)
     return 0
 
 

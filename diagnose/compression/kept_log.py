@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import truediv
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
+from diagnose.compression.folds import Fold, Folding, available, folds
 from diagnose.compression.outliers import Watch, stand_out
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
@@ -29,6 +30,8 @@ from diagnose.reading.transport import Transport
 
 NOTABLE = -2
 """The rule number of a kept metric line."""
+FOLDED = "folded"
+"""the kind of lines that repeat others"""
 _IN_MEMORY = 2 << 20
 _HEADER = struct.Struct("<IIQ")
 _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
@@ -146,6 +149,7 @@ class Counts:
     lines_kept: int = 0
     bytes_kept: int = 0
     blank: int = 0
+    folded: int = 0
     dropped: Counter[int] = field(default_factory=Counter)
     """rule -> lines"""
     dropped_before: Counter[str] = field(default_factory=Counter)
@@ -166,6 +170,9 @@ class Progress:
             self.first = bytes(data[column.starts[0] : min(column.ends[0], column.starts[0] + _HEAD)])
         self.last = bytes(data[column.starts[-1] : min(column.ends[-1], column.starts[-1] + _HEAD)])
         self.last_line = max(self.last_line, column.lines[-1])
+
+
+_SIGN = ("line", "count", "most")
 
 
 class Course:
@@ -215,8 +222,9 @@ class Course:
 class Stream:
     """One source on its way through."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, folding: Folding | None = None) -> None:
         self.number = number
+        self.folds: Any = folds(folding) if folding is not None else None
         self.progress = Progress()
         self.transport = Transport()
         self.blocks = Blocks()
@@ -228,8 +236,10 @@ class Stream:
 class Compression:
     """The compressed log of one job, its counts and its numbers."""
 
-    def __init__(self, matcher: Matcher) -> None:
+    def __init__(self, matcher: Matcher, folding: Folding | None = None) -> None:
+        """``folding``: fold what repeats, where the native core is there."""
         self.matcher = matcher
+        self.folding = folding if available() else None
         self.counts = Counts()
         self.kept = KeptLog()
         self.facts: list[tuple[int, bytes]] = []
@@ -249,7 +259,8 @@ class Compression:
         scans += [self._add(stream, block) for block in stream.blocks.close()]
         if stream.cursor.content:
             scans.append(self._add(stream, Block(b"\n")))
-        return scans
+        last = self._last_folded(stream)
+        return [*scans, last] if last is not None else scans
 
     def restart(self, source: int) -> list[Scan]:
         """The source begins anew: what comes next is line 1."""
@@ -257,6 +268,8 @@ class Compression:
         stream = self._stream(source)
         stream.cursor = Cursor()
         stream.transport = Transport()
+        if self.folding is not None:
+            stream.folds = folds(self.folding)
         return scans
 
     def series(self, name: str) -> tuple[int, Series] | None:
@@ -290,7 +303,11 @@ class Compression:
         """How a source went on, as it stands now."""
         stream = self._stream(source)
         signs = [
-            list(zip(*(map(int, stream.series[name].column(part)) for part in ("line", "count")), strict=True))
+            [
+                (int(line), int(count))
+                for line, count, most in zip(*(stream.series[name].column(part) for part in _SIGN), strict=True)
+                if most != 0 or name != "progress"  # a bar at 0 has not moved; it is drawn again as its process dies
+            ]
             for name in ("step", "loss", "progress")
             if name in stream.series
         ]
@@ -306,7 +323,19 @@ class Compression:
             kinds[self.matcher.rules[rule].kind or "?"] += lines
         if self.counts.blank:
             kinds["blank"] += self.counts.blank
+        if self.counts.folded:
+            kinds[FOLDED] += self.counts.folded
         return dict(kinds.most_common())
+
+    def folds(self) -> list[Fold]:
+        """What was folded, most first."""
+        found = [
+            Fold(number, *row)
+            for number, stream in self.streams.items()
+            if stream.folds is not None
+            for row in stream.folds.table()
+        ]
+        return sorted(found, key=lambda fold: -fold.folded)
 
     def dropped_by_rule(self) -> dict[str, int]:
         """Lines dropped, by the rule that dropped them."""
@@ -315,7 +344,7 @@ class Compression:
     def _stream(self, source: int) -> Stream:
         stream = self.streams.get(source)
         if stream is None:
-            stream = self.streams[source] = Stream(source)
+            stream = self.streams[source] = Stream(source, self.folding)
         return stream
 
     def _add(self, stream: Stream, block: Block) -> Scan:
@@ -335,11 +364,25 @@ class Compression:
         if any(self.matcher.rules[rule].facts for rule in _rules_of(scan)):
             self._set_facts_aside(stream.number, scan, block, before)
         stream.cursor = scan.cursor
+        if stream.folds is not None and self.folding is not None:
+            _fold(scan, stream.folds.sift(scan.text, scan.kept, scan.cursor.line, self.folding.sounds))
+        return self._count(stream, scan)
+
+    def _last_folded(self, stream: Stream) -> Scan | None:
+        """The line that was folded last comes back when its source ends: how far it got is worth a line."""
+        if stream.folds is None:
+            return None
+        scan = Scan(stream.cursor)
+        _fold(scan, stream.folds.close())
+        return self._count(stream, scan) if scan.kept else None
+
+    def _count(self, stream: Stream, scan: Scan) -> Scan:
         counts = self.counts
         counts.lines_in += scan.lines
         counts.blank += scan.blank
         counts.lines_kept += scan.lines_kept
         counts.bytes_kept += scan.bytes_kept
+        counts.folded += scan.folded
         for rule, lines in scan.dropped:
             counts.dropped[rule] += lines
         self.kept.add(stream.number, scan)
@@ -408,6 +451,17 @@ class Compression:
         stop = data.index(b"\n", end)
         line = data[data.rfind(b"\n", 0, stop) + 1 : stop + 1]
         return self.matcher.scan(Block(line), Cursor()).dropped[0][0]
+
+
+def _fold(scan: Scan, sifted: tuple[bytes, bytes, int]) -> None:
+    """``scan`` with what remains of its lines."""
+    before = len(scan.text)
+    if sifted[1] != scan.kept:
+        scan.unfolded = scan.text, scan.kept
+        scan.text, scan.kept, _ = sifted
+    scan.folded = sifted[2]
+    scan.lines_kept -= scan.folded
+    scan.bytes_kept += len(scan.text) - before
 
 
 def _rules_of(scan: Scan) -> set[int]:

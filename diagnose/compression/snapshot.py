@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
+from diagnose.compression.folds import Folding, folds
 from diagnose.compression.kept_log import NOTABLE, Compression, KeptLine, Stream
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule
@@ -26,7 +27,7 @@ from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 
-FORMAT = 3
+FORMAT = 4
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")
@@ -60,7 +61,7 @@ def snapshot(compression: Compression, beside: Any = None, first: bytes = b"") -
         "kept": compression.kept.lines,
         "beside": beside,
         "first": blobs.add(first),
-        "counts": [counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank],
+        "counts": [counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank, counts.folded],
         "dropped": [[rules[number].id, rules[number].kind, lines] for number, lines in counts.dropped.items()],
         "dropped_before": dict(counts.dropped_before),
         "facts": [[source, blobs.add(text)] for source, text in compression.facts],
@@ -76,13 +77,13 @@ def beside_of(data: bytes) -> tuple[Any, bytes]:
     return state["beside"], blobs.get(state["first"])
 
 
-def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine]) -> Compression:
+def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding: Folding | None = None) -> Compression:
     """The compression that ``data`` is a snapshot of, with its kept lines."""
     state, blobs = _opened(data)
     numbers = {rule.id: number for number, rule in enumerate(matcher.rules)}
-    compression = Compression(matcher)
+    compression = Compression(matcher, folding)
     counts = compression.counts
-    counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank = state["counts"]
+    counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank, counts.folded = state["counts"]
     counts.dropped_before.update(state["dropped_before"])
     for rule, kind, lines in state["dropped"]:
         if rule in numbers:
@@ -91,7 +92,7 @@ def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine]) -> Compr
             counts.dropped_before[kind or "?"] += lines
     compression.facts = [(source, blobs.get(place)) for source, place in state["facts"]]
     for entry in state["streams"]:
-        stream = _restored_stream(entry, numbers, blobs)
+        stream = _restored_stream(entry, numbers, blobs, compression.folding)
         compression.streams[stream.number] = stream
     for source, scan in _scans(kept, numbers, state["kept"]):
         compression.kept.add(source, scan)
@@ -113,6 +114,7 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
     return {
         "number": stream.number,
         "transport": stream.transport.state,
+        "folds": blobs.add(stream.folds.state() if stream.folds is not None else b""),
         "blocks": [blobs.add(rest), overflow, bytes_in],
         "cursor": [line, content, was_kept, _id_of(rule, rules)],
         "progress": [blobs.add(stream.progress.first), blobs.add(stream.progress.last), stream.progress.last_line],
@@ -125,8 +127,10 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
     }
 
 
-def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blobs) -> Stream:
-    stream = Stream(entry["number"])
+def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blobs, folding: Folding | None) -> Stream:
+    stream = Stream(entry["number"], folding)
+    if folding is not None:
+        stream.folds = _restored_folds(folding, blobs.get(entry["folds"]))
     stream.transport.state = entry["transport"]
     rest, overflow, bytes_in = entry["blocks"]
     stream.blocks.state = blobs.get(rest), overflow, bytes_in
@@ -141,6 +145,15 @@ def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blo
         if name in stream.watches:
             stream.watches[name].state = list(blobs.floats(recent)), until, blobs.floats(limit)[0], found
     return stream
+
+
+def _restored_folds(folding: Folding, state: bytes) -> Any:
+    try:
+        return folds(folding, state)
+    except ValueError as error:
+        raise DiagnoseError(
+            f"is damaged: {error}", where="snapshot", remedy="let the job be read anew from its raw log"
+        ) from None
 
 
 def _series(series: Series, blobs: _Blobs) -> list[Any]:

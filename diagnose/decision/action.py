@@ -39,7 +39,7 @@ _MOST_NOTES = 50
 
 
 class Refused(DiagnoseError):
-    """What is asked may not happen to this action now: 409 for the service."""
+    """The action is in a state that does not allow what is asked for. The service answers 409."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ def propose(
 
 
 def approve(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
-    """Somebody says yes. That they may is for ``Policy.may_approve`` to say."""
+    """A person approves it. ``Policy.may_approve`` tells whether that person may."""
     record = tick(record, now, spans)
     if record.state != "proposed":
         if record.state in ("approved", "dispatched", "running", "succeeded"):
-            return record  # said before: a repeated click is no error
+            return record  # approved before: a second click is no error
         raise _refused(record, "approved", "decide anew: a later report may propose it again")
     if record.mode == "observe":
         raise Refused(
@@ -112,7 +112,7 @@ def approve(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
 
 
 def reject(record: Record, who: str, why: str, now: float, spans: LifeSpans) -> Record:
-    """Somebody says no; possible until an executor has it."""
+    """A person rejects it. That is possible until an executor has taken it."""
     record = tick(record, now, spans)
     if record.state == "rejected":
         return record
@@ -145,7 +145,7 @@ def start(record: Record, fence: int, now: float, spans: LifeSpans) -> Record:
 
 
 def renew(record: Record, fence: int, now: float, spans: LifeSpans) -> Record:
-    """The executor is still at it."""
+    """The executor says that it is still at work, and its lease is renewed."""
     record = tick(record, now, spans)
     if record.state not in ("dispatched", "running") or fence != record.fence:
         raise _refused(record, f"renewed with fence {fence}", "stop: the lease lapsed, or another executor has it")
@@ -155,7 +155,7 @@ def renew(record: Record, fence: int, now: float, spans: LifeSpans) -> Record:
 def resume(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
     """The executor that has it goes on after a crash of its own, under a new fence.
 
-    Also where its lease lapsed meanwhile and nobody has noticed yet: not for longer than an action may wait to be begun.
+    It may do so too if its lease has lapsed and nobody has noticed yet, but not for longer than an action may wait to begin.
     """
     if record.state not in ("dispatched", "running") or record.claimed_by != who or record.lease_until is None:
         raise _refused(record, f"resumed by {who}", "leave it: it is over, or in other hands")
@@ -169,7 +169,7 @@ def resume(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
 
 
 def finish(record: Record, fence: int, succeeded: bool, said: str, now: float, spans: LifeSpans) -> Record:
-    """What came of it, however late."""
+    """Record what came of the action, however late the result comes."""
     record = tick(record, now, spans)
     if not 1 <= fence <= record.fence:
         raise Refused(f"fence {fence} was never given out", where=record.key, remedy="claim the action first")
@@ -177,11 +177,11 @@ def finish(record: Record, fence: int, succeeded: bool, said: str, now: float, s
     if record.state == "running" and fence == record.fence:
         return _next(record, now, state=state, result=said, lease_until=None)
     if record.state == state and record.result == said:
-        return record  # told twice
+        return record  # the same result was reported twice
     if record.state == "expired" and (fence == record.fence or succeeded):
         return _next(record, now, state=state, result=said, late=True, lease_until=None)
     if record.state in ("approved", "dispatched") and succeeded:
-        # Its lease lapsed before it said that it began, and yet it is done: nobody else shall do it again.
+        # Its lease lapsed before it reported a start, and yet it is done. Nobody else may do it again.
         return _next(
             record, now, state=state, result=said, late=fence < record.fence or record.state == "approved", lease_until=None
         )
@@ -191,7 +191,7 @@ def finish(record: Record, fence: int, succeeded: bool, said: str, now: float, s
 
 
 def tick(record: Record, now: float, spans: LifeSpans) -> Record:
-    """What time alone does to an action."""
+    """Let time act on an action: leases lapse and actions expire."""
     now = _floor(record, now)
     if record.state in UNDONE:
         if now >= record.expires:
@@ -215,7 +215,7 @@ def tick(record: Record, now: float, spans: LifeSpans) -> Record:
 
 
 def withdraw(record: Record, why: str, now: float, spans: LifeSpans) -> Record:
-    """The diagnosis changed before anybody took the action."""
+    """Withdraw the action, because the diagnosis changed before an executor took it."""
     return reject(record, "decision", why, now, spans)
 
 

@@ -1,4 +1,4 @@
-"""Finding -> the usual action: what one log alone speaks for. Nothing is looked back on; ``decision`` does that."""
+"""Finding -> the usual action, judged by one log alone. ``decide`` looks at the past too."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _usual(finding: Finding, policy: Policy) -> tuple[str, str]:
 
 
 def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
-    """What the line itself says decides: a signal, an address, a phase, whose code raised."""
+    """What the line itself tells decides: a signal, an address, a phase, or whose code raised the exception."""
     root = finding.root
     if root is None:
         return kind, why
@@ -85,7 +85,7 @@ def _speaks_gently(one: Hypothesis, reason: str) -> bool:
 
 
 def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
-    """Which nodes to take out: only where a machine's fault names them itself. Else what is to be done instead.
+    """Which nodes to take out: only those that a fault of the machine names itself. Otherwise what to do instead.
 
     A line about a connection has two ends. The peer that it names may be the innocent one, and before the first step of
     the first

@@ -50,7 +50,7 @@ class Case:
         """nothing may be done about it any more"""
 
     def choose(self, name: str, kind: str, why: str, where: str = "", tell: Tell | None = None) -> None:
-        """This is the action now, and this is why."""
+        """Set the action, and the sentence that says why."""
         self.kind, self.why, self.decided_by = kind, why, name
         self.steps.append(Step(name, why, where, decided=True))
         if tell is not None:
@@ -64,7 +64,7 @@ class Case:
         self.steps.append(Step(name, said, where))
 
     def hold(self, name: str, said: str, change: str, where: str = "", at_most: Mode = "auto") -> None:
-        """This holds the action back."""
+        """Note what holds the action back."""
         self.limits.append(Limit(name, said, change, where))
         self.mode = min(self.mode, at_most, key=MODES.index)
 

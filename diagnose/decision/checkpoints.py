@@ -73,7 +73,7 @@ def saved(facts: Iterable[tuple[int, bytes]], rules: Sequence[Rule]) -> tuple[Ch
 
 
 def stretch(onset: float, last: float | None, rollback: Rollback, wider: int = 0) -> tuple[int, int]:
-    """The batches to leave out for an anomaly that began at ``onset``; each time that it came back, twice as many."""
+    """The batches to leave out for an anomaly that began at ``onset``. They double each time that it comes back."""
     begin = int(onset)
     back = max(rollback.back_least, int(begin * rollback.back_share)) << min(wider, 8)
     most = rollback.skip_most << min(wider, 8)
@@ -84,16 +84,16 @@ def stretch(onset: float, last: float | None, rollback: Rollback, wider: int = 0
 def newest(checkpoints: Iterable[Checkpoint], at_most: int, below: int | None = None) -> Checkpoint | None:
     """The newest checkpoint of step ``at_most`` or before, and before ``below`` if that was tried already."""
     known = list(checkpoints)
-    spoilt = {one.step for one in known if one.healthy is False}  # whoever else tells of the same one
+    spoilt = {one.step for one in known if one.healthy is False}  # the same checkpoint, told of by another
     good = [one for one in known if one.step <= at_most and one.step not in spoilt and (below is None or one.step < below)]
-    # Told by the training side counts more than read in a log; whole more than begun.
+    # What the training side told counts more than what a log says, and a whole checkpoint more than a begun one.
     return max(good, key=lambda one: (one.step, one.complete, one.told_by == "api", one.path is not None), default=None)
 
 
 def start(checkpoints: Iterable[Saved], rollbacks: Iterable[PastRollback]) -> Start:
     """From where the next attempt starts, and what it leaves out.
 
-    What a later attempt saved is not spoilt by what an earlier one met: it had skipped those batches.
+    A checkpoint of a later attempt is not spoilt by the batches of an earlier one, because it skipped them.
     """
     decided = list(rollbacks)
     known = list(checkpoints)

@@ -21,7 +21,7 @@ _MOST_S = 10 * 365 * 86400
 
 
 def seconds_in(text: str) -> float | None:
-    """``90s``, ``10m``, ``24h`` or ``7d``; None if it is no such thing, or longer than ten years."""
+    """The seconds in ``90s``, ``10m``, ``24h`` or ``7d``. None if it is none of these, or more than ten years."""
     match = _DURATION.fullmatch(text)
     seconds = float(match[1]) * _UNIT_S[match[2]] if match else math.inf
     return seconds if seconds <= _MOST_S else None
@@ -68,7 +68,7 @@ class Clauses:
         self.errors.append(RuleError(f"{place}{what}", where=self.where(at), remedy=remedy))
 
     def only(self, at: str, names: Collection[str]) -> None:
-        """Nothing else may stand there: a misspelt limit would be no limit."""
+        """Object to any other key. A misspelt limit would be no limit."""
         for name in self.names(at):
             if name not in names:
                 place = f"{at}.{name}" if at else name
@@ -93,7 +93,7 @@ class Clauses:
         return self.get(at) is not None
 
     def names(self, at: str) -> list[str]:
-        """The keys of a table; none where there is no table."""
+        """The keys of a table. Empty if there is no table."""
         found = self.get(at)
         if found is None or found == "":
             return []

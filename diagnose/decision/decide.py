@@ -60,7 +60,7 @@ def _usual(case: Case) -> None:
         return
     remedy = policy.remedy(reason, case.job_class)
     advised = report.action
-    # What one log said of its own counts more than the table, unless the site or the class says otherwise.
+    # What the log itself tells counts more than the table, unless the site's file or the job's class says otherwise.
     own = case.diagnosis.by != "agent" and remedy.kind == shipped_policy().remedy(reason).kind and advised.kind != remedy.kind
     kind, why = (advised.kind, advised.why) if own and advised.kind in shipped_taxonomy().actions else (remedy.kind, remedy.why)
     case.choose("usual", kind, why, remedy.where if not own else case.diagnosis.rule or "")
@@ -118,7 +118,7 @@ def _burst(case: Case) -> None:
         case.choose("burst", "retry_later", why, where)
         change = f"fewer than {case.policy.bursts.jobs} jobs in {span(case.policy.bursts.within_s)}, or bursts in the policy"
         case.hold("circuit-breaker", f"incident {found.key}", change, where)
-    # One incident, one message: only its first decision tells people.
+    # People get one message per incident: the first decision sends it.
     if case.kind not in _OF_THE_JOB:
         case.tell = "operator" if found.first else "nobody"
 

@@ -184,7 +184,7 @@ class Situation(_Value):
 
 def situation(text: str, where: str) -> Situation:
     """The situation in a JSON file: the names of this module's fields, times as seconds since 1970."""
-    import pydantic  # takes a while: not before it is needed
+    import pydantic  # it takes a while to import, and is seldom needed
 
     try:
         return pydantic.TypeAdapter(Situation).validate_json(text)

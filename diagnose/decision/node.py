@@ -29,7 +29,7 @@ _HOUR_S: Final = 3600.0
 
 
 def node(case: Case) -> None:
-    """Is it a node's, and is that certain enough to take it out?"""
+    """Is it the fault of a node, and is that certain enough to take the node out?"""
     if case.settled or case.incident or case.kind not in ("restart", "isolate_and_restart"):
         return
     named = list(dict.fromkeys(case.diagnosis.suspects.nodes))
@@ -71,7 +71,7 @@ def _cleared(case: Case, wanted: list[str]) -> list[str]:
 
 
 def _in_doubt(case: Case, named: list[str], weak: list[str]) -> None:
-    """What is not certain is avoided and checked; nobody is accused where too many are named, or none."""
+    """What to do in doubt: the nodes are avoided and checked. No node is accused if too many are named, or none."""
     most = case.policy.signals.named_most
     if weak and len(weak) <= most:
         case.avoid = case.check = weak
@@ -89,7 +89,7 @@ def _in_doubt(case: Case, named: list[str], weak: list[str]) -> None:
 
 
 def _go_on(case: Case, gone: list[str]) -> None:
-    """Nothing is isolated: the job is restarted all the same."""
+    """No node is isolated, and the job is restarted all the same."""
     if gone:
         why = f"{', '.join(gone)} is out of service already: the job goes on elsewhere."
     elif case.avoid:
@@ -274,12 +274,12 @@ def decide_node(
 
 
 def _named_before(node: str, failed: list[Failure]) -> list[Signal]:
-    """A diagnosis of late that named the node, as a signal."""
+    """A recent diagnosis that named the node, as a signal."""
     return [Signal(node, "recurrence", 1, f"a diagnosis named it, last that of {failed[-1].job}")] if failed else []
 
 
 def _take_out(node: str, seen: list[Signal], history: History, cluster: Cluster, policy: Policy, now: float) -> _Answer:
-    """Enough speaks against it: it goes, if the blast radius allows it."""
+    """Isolate the node, because enough speaks against it, if the blast radius allows it."""
     allowed, limits = room([node], history, cluster, policy, now)
     if not allowed:
         return _Answer("none", limits[0].said, tuple(limits), "operator")

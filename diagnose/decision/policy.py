@@ -87,7 +87,7 @@ class Limits:
     job_cool_down_s: Duration
     node_cool_down_s: Duration
     isolations_of_a_node: Annotated[int, at_least(1)]
-    isolated_at_least: Annotated[int, at_least(0)] = 1
+    isolated_at_least: Annotated[int, at_least(0)] = 0
     """so many may be out however small the share is"""
     small_cluster_from: Annotated[int, at_least(2)] = 4
     """on clusters of so many nodes or more"""

@@ -32,6 +32,11 @@ def shipped_policy() -> Policy:
     return read(_shipped_path())
 
 
+def strict_path() -> Path:
+    """What is laid over the shipped policy where the scheduler confirms what logs say."""
+    return shipped.folder("rules") / "policy-confirmed.yaml"
+
+
 def _shipped_path() -> Path:
     return shipped.folder("rules") / "policy.yaml"
 
@@ -41,9 +46,10 @@ def read(path: Path, taxonomy: Taxonomy | None = None) -> Policy:
     return _policy(_clauses(path), taxonomy or shipped_taxonomy())
 
 
-def over_shipped(path: Path, taxonomy: Taxonomy | None = None) -> Policy:
-    """The shipped policy with a site's file laid over it: tables are merged, lists and single values replaced."""
-    return _policy(_clauses(_shipped_path()).under(_clauses(path)), taxonomy or shipped_taxonomy())
+def over_shipped(*paths: Path, taxonomy: Taxonomy | None = None) -> Policy:
+    """The shipped policy with a site's files laid over it: tables are merged, lists and single values replaced."""
+    clauses = functools.reduce(lambda under, path: under.under(_clauses(path)), paths, _clauses(_shipped_path()))
+    return _policy(clauses, taxonomy or shipped_taxonomy())
 
 
 def objections(path: Path | None = None, taxonomy: Taxonomy | None = None) -> list[RuleError]:

@@ -54,7 +54,7 @@ def alike_at_startup(attempts: Sequence[PastAttempt]) -> int:
 
 
 def same_place(attempts: Sequence[PastAttempt], policy: Policy) -> PastAttempt | None:
-    """An earlier attempt that failed alike at the same step in the middle of its training: then it is the data's."""
+    """An earlier attempt that failed alike at the same step in the middle of its training. Then the data is at fault."""
     last = attempts[-1]
     if (
         last.last_step is None
@@ -96,7 +96,7 @@ def fruitless(attempts: Sequence[PastAttempt], budget: Budget, now: float) -> in
 def progressed(attempt: PastAttempt, budget: Budget, best: float | None) -> bool:
     """Whether an attempt made it worth while to go on: steps for long enough, beyond where the job had been before."""
     if attempt.last_step is not None and best is not None and attempt.last_step <= best:
-        return False  # the same steps over again
+        return False  # it only repeated steps
     if attempt.progress_s is not None:
         return attempt.progress_s >= budget.progress_s
     if attempt.last_step is None or attempt.first_step is None or attempt.ended is None:
@@ -105,7 +105,7 @@ def progressed(attempt: PastAttempt, budget: Budget, best: float | None) -> bool
 
 
 def _at_startup(attempt: PastAttempt) -> bool:
-    """Before its first step: by the steps where they are known, else by what the diagnosis says."""
+    """Whether it failed before its first step. The steps tell it where they are known, else the diagnosis."""
     if attempt.last_step is not None and attempt.first_step is not None:
         return attempt.last_step <= attempt.first_step
     return attempt.last_step is None and attempt.phase in (None, "start-up", "load a checkpoint", "load data")

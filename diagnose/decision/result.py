@@ -85,7 +85,7 @@ class Decision:
         return self.action.kind in RESTARTS or self.action.kind in (ISOLATE, RELEASE)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The decision as JSON holds it."""
         return {
             "job": self.job,
             "attempt": self.attempt,
@@ -114,5 +114,5 @@ class Decision:
 
 
 def span(seconds: float) -> str:
-    """A time as a sentence has it."""
+    """A span of time in words, for a sentence."""
     return duration(max(0.0, seconds))

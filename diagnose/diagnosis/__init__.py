@@ -8,6 +8,7 @@ __all__ = [
     "explain",
     "finding",
     "hypotheses",
+    "likeness",
     "reporting",
     "signals",
     "topology",

@@ -352,7 +352,9 @@ def overflows(events: Sequence[Event], log: Compression) -> Anomaly | None:
     told = [(event, float(found["scale"])) for event in events if (found := _OVERFLOW.search(event.body)) is not None]
     run = told[-1:]
     for event, scale in reversed(told[:-1]):
-        if run[-1][0].line - event.line > 1 or scale < run[-1][1]:
+        after, least = run[-1]
+        copies = after.order - event.order == 1 and scale == least  # those between were folded
+        if (after.line - event.line > 1 and not copies) or scale < least:
             break
         run.append((event, scale))
     if len(run) < _RUN or run[0][1] > 1 or log.course(run[0][0].source).signs_after(run[0][0].line):

@@ -71,7 +71,6 @@ _NOTHING = re.compile(
     r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
     r"|\bretry(?:ing)?\b(?! (?:count|limit|budget)\b)"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
-    r"|\b(?:hours?|time|tokens?|steps?|compute) budget (?:is )?(?:exhausted|exceeded|reached)"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
 )
@@ -92,6 +91,7 @@ _HINT = re.compile(
 _BULLET = re.compile(r"^\s*(?:[-*•·]|\(?\d{1,2}[.)])\s+\S")
 _WARNING = re.compile(r"\b[A-Z]\w+Warning: |:\d+: \w*Warning\b|^\s*warnings\.warn\(")
 _QUOTED = re.compile(r"^\s*(?:#|//|>>> |\$ |\+{1,3} |raise |return |print\(|logger?\.|log\.|assert |if |elif |except |echo )")
+_OVERFLOW = re.compile(r"(?i)\boverflow\b")
 _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 
 
@@ -166,6 +166,14 @@ def likeness(text: str, body: str) -> Likeness:
         int(is_warning(body)),
         int(_QUOTED.match(body) is not None),
     )
+
+
+def sounds(text: bytes, start: int) -> bool:
+    """Whether there is anything of a failure in a line whose body begins at ``start``: what ``compression.folds`` asks."""
+    line = text.decode("utf-8", "replace")
+    if _OVERFLOW.search(line) is not None:  # each loss scale counts, see candidates.overflows
+        return True
+    return likeness(line, text[start:].decode("utf-8", "replace") if start else line).sounds
 
 
 def set_aside(sound: Likeness, transport: str | None) -> Likeness:

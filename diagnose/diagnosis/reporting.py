@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _MOST_EVIDENCE = 20
 _MOST_GROUPS = 50
 _MOST_RANKS = 4096
+_MOST_FOLDS = 50
 _NEIGHBOURS, _NEAR_LINES = 2, 50
 
 
@@ -74,6 +75,16 @@ class _Reporting:
                 bytes_kept=counts.bytes_kept,
                 ratio=counts.bytes_kept / counts.bytes_in if counts.bytes_in else None,
                 dropped_by_kind=self.log.dropped_by_kind(),
+                folds=[
+                    r.FoldFigures(
+                        source=self.sources[fold.source].name,
+                        first_line=fold.first,
+                        last_line=fold.last,
+                        lines=fold.lines,
+                        folded=fold.folded,
+                    )
+                    for fold in self.log.folds()[:_MOST_FOLDS]
+                ],
             ),
             metrics={name: self._metric(name) for name in self.log.series_names},
             checkpoints=list(checkpoints),

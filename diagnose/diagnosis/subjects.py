@@ -360,6 +360,7 @@ SUBJECTS: Final = (
         plain=(
             r"\bno such file\b",
             r"\bfile (?:was |is )?not found",
+            r"\bmissing (?:\w+ )?file\b",
             r"\b(?:file|path|directory|folder) .{0,120}\bdoes(?: not|n't) exist",
             r"\bcannot (?:open|find|stat|access)\b",
             r"\benoent\b",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
@@ -39,6 +40,7 @@ _SOFTLY = 0.4
 _MUCH = 20
 """calm lines behind a line that make it an old story"""
 _OFTEN = 4
+_TIME_LIMIT = re.compile(r"(?i)\b(?:wall-?time|time ?limit|run ?limit|h_rt|s_rt)\b")
 _SCRAP_LINES = 2
 _KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
@@ -408,6 +410,11 @@ class Weighing:
 
     # --- where does it stand? ----------------------------------------------------------------------------------------------
 
+    def _times_said(self, one: Hypothesis) -> int:
+        """How often one rank said it, where all ranks may say the same."""
+        said = Counter((same.event.source, self.evidence.rank_of(same.event)) for same in (one, *one.same))
+        return max(said.values())
+
     def _placed(self, one: Hypothesis) -> None:
         if one.detector is not None:
             return
@@ -421,7 +428,7 @@ class Weighing:
         elif one.kind == "line" or "warned" in one.signals or ("shown" in one.signals and one.handled):
             calm = behind - self._heard_after(one.event.source, last) - self._stacked_after(one.event.source, last)
             one.signals["followed"] = min(1.0, max(0, calm) / _MUCH)
-        if one.kind == "line" and len(one.same) >= _OFTEN:
+        if one.kind == "line" and self._times_said(one) > _OFTEN:
             one.signals["repeated"] = 1.0
         if ("warned" in one.signals or one.kind == "line") and self._scrap(one, behind):
             one.signals["scrap"] = 1.0
@@ -607,6 +614,8 @@ class Weighing:
                 continue
             if other.symptom and other.reason == "connection_error":
                 continue
+            if _TIME_LIMIT.search(one.event.body) and not (other.fatal or other.ends_process):
+                continue  # the job ran on until its time was over
             relate("by_failure", one, other)
             return
 

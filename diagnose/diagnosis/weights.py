@@ -39,11 +39,6 @@ def shipped_weights() -> Weights:
     return read(shipped.folder("rules") / "weights.json")
 
 
-def prior() -> Weights:
-    """The weights that nothing was fitted to."""
-    return Weights({signal.name: signal.weight for signal in SIGNALS}, Calibration())
-
-
 def read(path: Path) -> Weights:
     """The weights in a file; a signal that it does not name keeps what an engineer gave it."""
     try:

@@ -1,4 +1,4 @@
-"""Learning from jobs that have ended: one lesson, held by the worker process, and waited for."""
+"""Learning from jobs that have ended. The worker process holds one lesson, and the caller waits for it."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ proposed -> shadow -> active -> retired, for both families, filters and failures
 - *shadow*: it passed everything that ``proposals.judged`` asks. It is counted against lines that it has not seen, and does
   nothing;
 - *active*: those counts are clean. At first it acts for the workloads that it was learned from (``compression.workload``);
-- *retired*: refused, met what speaks against it, not matched for long, or by hand. It is kept, with the reason, so that it is
-  not proposed again.
+- *retired*: it was refused, it matched a line that speaks against it, it matched nothing for long, or a person retired it.
+  It is kept, with the reason, so that it is not proposed again.
 
 Whoever wrote it (the miner, a model, a person) makes no difference. What state follows from which counts is decided here, by
 functions of values; ``rule_store`` keeps rules and decides nothing.
@@ -39,7 +39,7 @@ ROT_S = 180 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a rule met."""
+    """How many lines, and how many that speak against it, a rule has matched."""
 
     matched: int = 0
     """lines"""
@@ -75,7 +75,7 @@ class LearnedRule:
 
     @property
     def counts(self) -> Counts:
-        """What it met in all workloads."""
+        """Its counts over all workloads."""
         return sum(self.workloads.values(), Counts())
 
     @property
@@ -87,7 +87,7 @@ class LearnedRule:
         return self.counts.dirty
 
     def acts_for(self, workload: str | None) -> bool:
-        """Whether it acts for jobs of ``workload``; None: for a job that nothing is known of."""
+        """Whether it acts for jobs of ``workload``. None stands for a job that nothing is known of."""
         return self.state == "active" and (self.scope == "global" or (workload is not None and workload in self.workloads))
 
 
@@ -95,7 +95,7 @@ class LearnedRule:
 
 
 def followed(known: LearnedRule, now: float) -> LearnedRule:
-    """``known`` as its counts want it at the time ``now``: the same where nothing changes."""
+    """``known`` in the state that follows from its counts at the time ``now``. It is the same object if nothing changes."""
     counts = known.counts
     if known.state not in ("shadow", "active"):
         return known
@@ -117,7 +117,7 @@ def followed(known: LearnedRule, now: float) -> LearnedRule:
 
 
 def moved(known: LearnedRule, state: State, why: str | None, now: float) -> LearnedRule:
-    """``known`` put into another state by somebody's word; an error where that may not be."""
+    """``known`` in another state that a person asked for. Raises an error if that is not allowed."""
     if state == "active" and known.dirty:
         raise RuleError(
             f"it met {known.dirty} {_against(known.rule)} in shadow", where=known.rule.id, remedy="retire it instead"
@@ -147,7 +147,7 @@ def as_dict(rule: Rule) -> dict[str, Any]:
 
 
 def of_dict(rule_id: str, family: Family, pattern: str, fields: Mapping[str, Any]) -> Rule:
-    """The rule that ``as_dict`` made ``fields`` of. What a later version added is left out."""
+    """The rule that ``as_dict`` made ``fields`` of. Fields that a later version added are left out."""
     known = {name: value for name, value in fields.items() if name in Rule.__dataclass_fields__}
     known["metrics"] = tuple((name, expression) for name, expression in known.get("metrics", ()))
     for key in ("matches", "misses"):

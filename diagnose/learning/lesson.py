@@ -1,7 +1,7 @@
 """Unknown lines of logs -> learned rules, offline: mine, judge, shadow, settle.
 
-Every other line of each shape that no rule knows is mined; the others, which the miner did not see, are the shadow that a rule
-is counted against before it may act.
+Of the lines that no rule knows, every second one of a shape is mined. The miner does not see the others: a rule is counted
+against them, in shadow, before it may act.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Lesson:
     problems: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """For whoever asked for it from another process."""
+        """The lesson as JSON, for the process that asked for it."""
         return {
             "lines": self.lines,
             "proposed": self.proposed,
@@ -75,7 +75,7 @@ class Heard(NamedTuple):
 
 
 def heard(job: Job, store: RuleStore) -> Heard:
-    """Of a job that has been read to its end."""
+    """What is to be learned from a job that has been read to its end."""
     return Heard(job.id, workload_of(job.fingerprint, store), *_lines(job))
 
 
@@ -110,7 +110,7 @@ def hold_lesson(
     segment: int = 0,
     ask: AskForRules | None = None,
 ) -> Lesson:
-    """What was gathered becomes proposals, and they are judged: what passes is in shadow."""
+    """Make proposals of the gathered lines and judge them. Those that pass are in shadow."""
     lesson = Lesson()
     about = {"jobs": list(jobs[:_MOST_JOBS]), "segment": segment}
     groups = {known.provenance.get("group", known.rule.id) for known in store.rules(family="filters")}
@@ -124,7 +124,7 @@ def hold_lesson(
         for proposal in written.proposals:
             lesson.proposed += propose(store, proposal.rule, about | proposal.provenance, proposal.lines, now)
         lesson.refused = judge(store, evidence, now)
-        # Where the door refused what the model wrote, the miner's template may do better.
+        # Where the checks refused what the model wrote, the miner's template may do better.
         again = {str(known.provenance.get("group")) for known in store.rules("retired", family="filters")}
         mined = {name: why | {"because": "the model's rule was refused"} for name, why in mined.items() if name in again}
         fresh = {name: pair for name, pair in fresh.items() if name in mined}
@@ -140,13 +140,13 @@ def propose(store: RuleStore, rule: Rule, provenance: dict[str, Any], lines: Seq
 
 
 def forward(store: RuleStore, rule: Rule, provenance: dict[str, Any], now: float) -> None:
-    """Remember lines that are left to the diagnosis: they are not asked about again, and no filter may drop them."""
+    """Remember lines that are left to the diagnosis. They are not asked about again, and no filter may drop them."""
     why = f"forwarded: {provenance['forwarded']}"
     store.add(LearnedRule(rule, "retired", provenance=provenance, why=why, created=now, changed=now))
 
 
 def judge(store: RuleStore, evidence: Sequence[str], now: float) -> list[tuple[Rule, Refusal]]:
-    """What waits as proposed, also from a run that broke off, goes into shadow or is refused; the refusals."""
+    """Judge all proposals, also those of a run that broke off. Each goes into shadow or is refused. Returns the refusals."""
     waiting = store.rules("proposed", family="filters")
     forwarded = (known.rule for known in store.rules("retired", family="filters") if "forwarded" in known.provenance)
     evidence = [*evidence, *(example.line for rule in forwarded for example in rule.matches)]
@@ -175,7 +175,7 @@ def shadow(store: RuleStore, lines: Sequence[str], evidence: Sequence[str], now:
         matched.update(hits)
         dirty.update(hits)
     for number, rule in enumerate(matcher.rules):
-        # Only a workload that prints its lines is one that a rule is for.
+        # A rule is meant only for workloads that print its lines.
         if matched[number]:
             store.count(rule.id, workload, Counts(matched[number], dirty[number], 1, now))
 
@@ -183,7 +183,7 @@ def shadow(store: RuleStore, lines: Sequence[str], evidence: Sequence[str], now:
 def root_of(report: Report) -> str | None:
     """The body of the line that a failure began with, as evidence: no filter may drop it, whether a rule knows it or not.
 
-    What a detector points at is regular output, but for its numbers.
+    A line that a detector points at is regular output except for its numbers, so it is not meant.
     """
     diagnosis = report.diagnosis
     if report.outcome != "failed" or diagnosis.by == "detector" or diagnosis.root_cause is None:

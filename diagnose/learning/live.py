@@ -1,7 +1,7 @@
 """Learning beside one job that runs: unknown lines go to the worker process, rules that may act come back into the matcher.
 
-What it promises: ``feed`` never waits. A rule in shadow drops nothing; what becomes active is added to the matcher here, and
-what met evidence of a failure is taken out.
+``feed`` never waits. A rule in shadow drops nothing. A rule that becomes active is added to the matcher, and a rule that
+matched evidence of a failure is taken out of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Summary:
 
 
 class Learner:
-    """Feeds the worker process with what no rule knows, and the matcher with what became active."""
+    """Gives the lines that no rule knows to the worker process, and the rules that became active to the matcher."""
 
     def __init__(
         self, rules: str | Path, matcher: Matcher, job: str, settings: Settings | None = None, workload: str = ""
@@ -56,10 +56,10 @@ class Learner:
         self._added = 0
         self._process = WorkerProcess(WORKER, lambda: about(rules, settings), self._receive, self._ended)
         self._process.start()
-        self._process.order({"kind": "tick"})  # it shall be there when the first lines come
+        self._process.order({"kind": "tick"})  # so that it is there when the first lines come
 
     def feed(self, scans: Sequence[Scan]) -> None:
-        """What was just scanned. Returns at once."""
+        """Take the lines that were just scanned. Returns at once."""
         fed, missed = self._process.feed(self._job, self._workload, scans)
         self.summary.lines += fed + missed
         self.summary.missed += missed
@@ -74,7 +74,7 @@ class Learner:
         return self.summary
 
     def _count(self, dropped: Counter[int]) -> None:
-        """What the active learned rules dropped: a rule that drops nothing for long is rotten."""
+        """Count what the active learned rules dropped. A rule that drops nothing for long is retired."""
         learned = {known.rule.id for known in self._store.rules("active", family="filters")}
         now = time.time()
         for number, lines in dropped.items():
@@ -87,7 +87,7 @@ class Learner:
             self._swap({name for name, state in said["changed"] if state == "retired"})
 
     def _swap(self, retired: set[str]) -> None:
-        """What may act for this job by now works in the matcher; what was retired works no more."""
+        """Put the rules that may act for this job to work in the matcher, and take out those that were retired."""
         acting = [one for one in self._store.rules("active", family="filters") if one.acts_for(self._workload)]
         fresh = [known for known in acting if known.rule.id not in self._at_work]
         self._at_work |= {known.rule.id for known in fresh}

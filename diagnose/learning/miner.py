@@ -142,7 +142,7 @@ class Miner:
         self.lines = 0
 
     def add(self, body: str) -> bool:
-        """One line that no rule knows; whether it was taken. Every other line of a shape is held back, to try proposals on."""
+        """Take a line that no rule knows. False for every second one of a shape, which is kept to try proposals on."""
         self.lines += 1
         if len(body) > _LONGEST or not body.strip():
             return False
@@ -162,7 +162,7 @@ class Miner:
         return shape.held_next
 
     def _forget(self) -> None:
-        """Shapes that came once make room."""
+        """Forget shapes that came only once, to make room."""
         self._shapes = {key: shape for key, shape in self._shapes.items() if shape.count > 1}
         if len(self._shapes) >= _MOST_SHAPES:
             self._shapes = dict(list(self._shapes.items())[_MOST_SHAPES // 2 :])
@@ -213,13 +213,13 @@ class Miner:
 
 
 def _sample(samples: list[str], body: str) -> None:
-    """A few lines of a shape. One that comes again word for word is no one-off: repeats count, up to what proves that."""
+    """A few lines of a shape. Repeats of a line count too, up to the number that proves that it comes again and again."""
     if len(samples) < (_MOST_SAMPLES if not samples or body != samples[-1] else _FEWEST):
         samples.append(body)
 
 
 def tokens_of(line: str) -> list[Token] | None:
-    """``line`` as tokens, its lists as one each; None if they are too many."""
+    """``line`` as tokens, with one token for each list. None if there are too many."""
     tokens = []
     for found in _TOKEN.finditer(line):
         tokens.append(Token(found.lastgroup or "other", found[0]))
@@ -272,7 +272,7 @@ def _begin(texts: list[str]) -> str:
 
 
 def _ragged(tokens: list[Token], line: str) -> list[Token]:
-    """A piece of a long list, cut off anywhere: its ends may be any part of an item, never a sentence."""
+    """Whether it is a piece of a long list, cut off anywhere. Its ends may be any part of an item, but never a sentence."""
     for place, token in enumerate(tokens):
         if token.kind != "list" or len(token.text) < _RAGGED * len(line) or not token.letters:
             continue
@@ -289,14 +289,14 @@ def _ragged(tokens: list[Token], line: str) -> list[Token]:
 
 
 def _merged(template: list[Token], line: list[Token]) -> list[Token] | None:
-    """The template with what differs in ``line`` made variable; None where too much does."""
+    """The template with everything variable that differs in ``line``. None if too much differs."""
     words = same = 0
     merged = []
     for ours, other in zip(template, line, strict=True):
         if ours.kind in ("word", "mixed", "variable"):
             words += 1
             equal = ours.kind == other.kind and _SHAPE.sub("0", ours.text) == _SHAPE.sub("0", other.text)
-            # What was found to be variable stays so, and a word in its place is no news.
+            # What was found to be variable stays variable, whatever stands in its place now.
             same += equal or ours.kind == "variable"
             merged.append(ours if equal else Token("variable", ours.text))
         elif ours.kind == "space" and ours.text != other.text:

@@ -40,7 +40,7 @@ from diagnose.compression.workload import Fingerprint, nearest
 from diagnose.errors import RuleError, said_first
 from diagnose.knowledge.rules import Family, RuleSet, load
 from diagnose.learning.learned_rule import Counts, LearnedRule, State, as_dict, followed, moved, of_dict, promoted
-from diagnose.matching.matcher import unusable
+from diagnose.matching.matcher import EARLY, Matcher, unusable
 from diagnose.verification.proposals import FEWEST_LINES, Refusal, judged
 
 log = logging.getLogger("diagnose.learned")
@@ -121,7 +121,7 @@ class RuleFile:
 
     def write(self, work: Callable[[Connection], T]) -> T:
         with self._engine.begin() as connection:
-            # From the first read on: another process shall not change what this is about to.
+            # It begins with the first read, so that no other process changes what is about to be changed here.
             connection.exec_driver_sql("begin immediate")
             return work(connection)
 
@@ -198,7 +198,7 @@ class RuleStore:
         }
 
     def enrol(self, name: str, fingerprint: Fingerprint) -> None:
-        """Enter a workload; one that is known stays as it is."""
+        """Enter a workload. One that is known stays as it is."""
 
         def work(connection: Connection) -> None:
             if connection.execute(select(workloads.c.name).where(workloads.c.name == name)).first() is None:
@@ -232,7 +232,7 @@ def workload_of(job: Fingerprint, store: RuleStore) -> str:
 
 
 def settle(store: RuleStore, now: float) -> list[LearnedRule]:
-    """Every rule goes where its counts want it; those that changed are returned."""
+    """Move every rule to the state that follows from its counts, and return those that changed."""
     changed = []
     for known in store.rules("shadow", "active"):
         after = followed(known, now)
@@ -253,7 +253,7 @@ def move(
 ) -> LearnedRule:
     """Put a rule into another state by somebody's word; ``everywhere``: active for all jobs.
 
-    Nobody's word lets a rule act that has not passed the door. ``evidence``: lines that no filter may drop.
+    A rule that has not passed the checks cannot act, whoever asks for it. ``evidence``: lines that no filter may drop.
     """
     known = store.find(rule_id)
     if known is None:
@@ -273,7 +273,7 @@ def move(
 
 
 def _not_let_in(known: LearnedRule, store: RuleStore, evidence: Iterable[str]) -> Refusal | None:
-    """Why a rule may not act. One in shadow or at work has passed the door, if perhaps on a machine with another Hyperscan."""
+    """Why a rule may not act. One in shadow or at work has passed the checks, perhaps on a machine with another Hyperscan."""
     rule = known.rule
     if known.state in ("shadow", "active"):
         return next((Refusal("does-not-compile", problem) for problem in unusable([rule], "plain").values()), None)
@@ -284,17 +284,22 @@ def _not_let_in(known: LearnedRule, store: RuleStore, evidence: Iterable[str]) -
 
 
 def usable(known: Sequence[LearnedRule]) -> list[LearnedRule]:
-    """Those that compile here: another build of Hyperscan may have learned them. What does not is said, and does nothing."""
+    """The rules that compile here. Another build of Hyperscan may have learned the others: they are logged and left out."""
     broken = unusable([one.rule for one in known], "plain")
     for name, why in broken.items():
         log.warning("the learned rule %s cannot be used here, and is left out: %s", name, why)
     return [one for one in known if one.rule.id not in broken]
 
 
-def working_rules(store: RuleStore, workload: str | None, base: RuleSet | None = None) -> RuleSet:
-    """The shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``."""
-    learned = (known.rule for known in usable([one for one in store.rules("active") if one.acts_for(workload)]))
-    return RuleSet.of([*(load() if base is None else base), *learned])
+def working_matcher(store: RuleStore, workload: str | None, base: RuleSet | None = None) -> Matcher:
+    """For the shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``.
+
+    Compiling all rules takes half a minute. So the learned ones are compiled by themselves, beside the shipped ones, which
+    lie ready. A service does the same. Learned failure rules come before the others.
+    """
+    matcher = Matcher(load() if base is None else base, reserved=EARLY)
+    matcher.add([known.rule for known in usable([one for one in store.rules("active") if one.acts_for(workload)])])
+    return matcher
 
 
 def _add(connection: Connection, known: LearnedRule) -> bool:

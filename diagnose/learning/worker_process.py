@@ -71,7 +71,7 @@ class WorkerProcess:
         """What was kept of a job; (lines that will be sent, lines that there was no room for)."""
         fed = missed = 0
         with self._wake:
-            for scan in scans:
+            for scan in map(Scan.before_folding, scans):
                 lines = len(scan.kept) // KEPT.size
                 if not lines:
                     continue

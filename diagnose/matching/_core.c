@@ -1383,7 +1383,11 @@ done:
     return result;
 }
 
+#include "_masks.h"
+#include "_folds.h"
+
 static PyMethodDef module_methods[] = {
+    {"masked", masked, METH_VARARGS, "masked(body, mode): what it is whatever its numbers, see _masks.h"},
     {"open_libhs", open_libhs, METH_VARARGS, "open_libhs(name) -> version, or None where it cannot be opened"},
     {"compile", compile_database, METH_O, "compile([(pattern, flags, id), ...]) -> serialised libhs database"},
     {"clean", twin_clean, METH_VARARGS, "see lines.clean"},
@@ -1410,10 +1414,15 @@ PyMODINIT_FUNC PyInit__core(void) {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt")) shape = shape_ssse3;
 #endif
+    set_up_kinds();
+    set_up_stems();
     PyObject *m = PyModule_Create(&module);
     if (!m) return NULL;
-    PyObject *type = PyType_FromSpec(&scanner_spec);
-    if (!type || PyModule_AddObjectRef(m, "Scanner", type)) { Py_XDECREF(type); Py_DECREF(m); return NULL; }
-    Py_DECREF(type);
+    struct { const char *name; PyType_Spec *spec; } types[] = {{"Scanner", &scanner_spec}, {"Folds", &folds_spec}};
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+        PyObject *type = PyType_FromSpec(types[k].spec);
+        if (!type || PyModule_AddObjectRef(m, types[k].name, type)) { Py_XDECREF(type); Py_DECREF(m); return NULL; }
+        Py_DECREF(type);
+    }
     return m;
 }

@@ -103,8 +103,8 @@ class Wheel:
 
 def pattern_of(rule: Rule, number: int) -> Pattern:
     """``rule`` as Hyperscan takes it."""
-    flags = SINGLEMATCH | (PREFILTER if shapes.needs_confirmation(rule.pattern) else 0)
-    return Pattern(rule.pattern, flags, number)
+    confirmed = shapes.analyse([rule.pattern])[rule.pattern].confirmed
+    return Pattern(rule.pattern, SINGLEMATCH | (PREFILTER if confirmed else 0), number)
 
 
 def compiled(library: Library, patterns: Sequence[Pattern]) -> bytes | None:

@@ -319,8 +319,11 @@ class Matcher:
         if self._own_plain is None or self._own_plain[0] is not self._databases:
             wheel = Wheel()
             engine = PlainEngine(self, wheel)
-            data = compiled(wheel, books(pair for pair in enumerate(self.rules) if pair[0] not in self._gone).together)
-            engine.use(Databases((data,), (None,), len(self.rules)))
+            at_work = [pair for pair in enumerate(self.rules) if pair[0] not in self._gone]
+            added = [pair for pair in at_work if self._in_delta(pair[0], self._databases)]
+            base = [pair for pair in at_work if not self._in_delta(pair[0], self._databases)]
+            parts = [compiled(wheel, books(part).together) for part in (base, added)]
+            engine.use(Databases((parts[0],), (parts[1],), len(base)))
             self._own_plain = (self._databases, engine)
         return self._own_plain[1]
 

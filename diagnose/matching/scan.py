@@ -58,6 +58,17 @@ class Scan:
     blank: int = 0
     lines_kept: int = 0
     bytes_kept: int = 0
+    folded: int = 0
+    """lines that only repeat what was kept; less than 0 where one that was folded before is kept after all"""
+    unfolded: tuple[bytes, bytes] | None = None
+    """``text`` and ``kept`` as they were before folding, where that left something out"""
+
+    def before_folding(self) -> Scan:
+        """The same with the lines that were folded: who learns from what repeats needs them."""
+        if self.unfolded is None:
+            return self
+        text, kept = self.unfolded
+        return Scan(self.cursor, text, kept)
 
     def segments(self) -> Iterator[tuple[Kept, bytes]]:
         """The kept segments with their text."""

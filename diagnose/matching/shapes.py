@@ -300,7 +300,9 @@ def _next_of_piece(operator: str, argument: Any, flags: int, after: int) -> int:
 _ATOMS = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
 
 
+@functools.lru_cache(maxsize=64)
 def _parse(pattern: str) -> Any:
+    """The tree of ``pattern``, which nobody may change: several questions in a row are asked about each pattern."""
     with warnings.catch_warnings():
         # What Python may one day read differently, such as [[:digit:]], Hyperscan reads differently now.
         warnings.simplefilter("error", FutureWarning)

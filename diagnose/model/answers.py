@@ -36,7 +36,7 @@ class Ask:
 
     @cached_property
     def key(self) -> str:
-        """Equal for questions that cannot be told apart by their answers: ``prompt`` and ``version`` are names only.
+        """A name for the question. ``prompt`` and ``version`` do not count, because they do not change the answer.
 
         The order of the schema's properties counts: it is the order in which a model fills them in.
         """
@@ -130,7 +130,7 @@ def _value(choice: Choice, validator: Validator) -> dict[str, Any] | str:
         else:
             wrong = error
     if len(fitting) > 1:
-        # One may be quoted from the log. Which one is meant cannot be known.
+        # One of them may be quoted from the log, and nothing tells which one is meant.
         return f"has {len(fitting)} objects that fit, and they differ"
     return fitting[0] if fitting else f"{wrong}: {_short(text)}" if wrong.startswith("has no") else wrong
 
@@ -154,7 +154,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             found, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             if _BEGINS.match(text, at):
-                return  # half an object: what is whole within it is not the answer
+                return  # half an object: a whole object within it is not the answer
             end = at + 1
         else:
             yield found

@@ -87,11 +87,11 @@ class Budget:
         self._clock = clock
         self._hour: deque[Spending] = deque()
         self._calls = self._tokens = 0
-        # The jobs asked for longest ago are forgotten, so that a service that runs for years does not grow.
+        # The jobs that were asked about longest ago are forgotten, so that memory does not grow over years.
         self._jobs: OrderedDict[str, list[int]] = OrderedDict()
 
     def reserve(self, job: str, tokens: int) -> Spending | str:
-        """The reservation, or which budget does not allow it."""
+        """Reserve what a request may cost. Returns the reservation, or the name of the budget that is too small."""
         now, limits = self._clock(), self._settings
         self._trim(now)
         spent = self._jobs.setdefault(job, [0, 0])
@@ -150,7 +150,7 @@ class Breaker:
         return "open" if self._clock() < self._until else "half open"
 
     def admit(self) -> bool | None:
-        """None: not now. True: this request is the one that tries, and must end in one of the three below."""
+        """Whether a request may be sent. None: not now. True: it is the one that tries, and must end in one of three ways."""
         if self._until is None:
             return False
         if self._trying or self._clock() < self._until:
@@ -177,6 +177,6 @@ class Breaker:
             self._until = max(self._until or 0.0, self._clock() + wait_s)
 
     def abandoned(self, *, tried: bool) -> None:
-        """The request was cancelled: nothing is known."""
+        """The request was cancelled, so nothing was learned about the endpoint."""
         if tried:
             self._trying = False

@@ -115,7 +115,7 @@ async def _try_chat(endpoint: Endpoint, model: str) -> Capability | Trouble:
 
 
 async def _try_schema(endpoint: Endpoint, model: str) -> Capability:
-    # The one word that fits is not in the question: only a decoder that is held to the schema can say it.
+    # The question does not contain the one word that fits. Only a decoder that enforces the schema can say it.
     word = "quartz-otter-51"
     schema = {
         "type": "object",

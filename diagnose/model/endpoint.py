@@ -1,4 +1,4 @@
-"""The wire: one request out, bounded bytes back, and a name for everything that can go wrong between.
+"""The wire: one request goes out, a bounded number of bytes comes back, and everything that can go wrong has a name.
 
 Each try is paid from the budgets, told to the circuit breaker and entered in the accounts, whatever becomes of it.
 """
@@ -91,14 +91,14 @@ class Endpoint:
         return (names_in(got), None) if isinstance(got, dict) else ([], got)
 
     async def retried(self, request: Request, tally: Tally | None = None) -> dict[str, Any] | Trouble:
-        """Tries again what may pass, after a pause of random length, so that many clients do not come back at once."""
+        """Tries again after a fault that may pass. The pause is random, so that clients do not come back all at once."""
         tries = 0
         while True:
             got = await self.send(request, tally)
             tries += 1
             if isinstance(got, dict):
                 return got
-            # An endpoint that was too slow once is slow because it has too much to do: one more try, not three.
+            # An endpoint that was too slow has too much to do, so there is one more try and not three.
             most = min(1, self.settings.retries) if got.slow else self.settings.retries
             hopeless = got.wait_s is not None and got.wait_s > LONGEST_WAIT_S
             if not got.passes or hopeless or tries > most or self.breaker.state == "open":
@@ -107,7 +107,7 @@ class Endpoint:
             await asyncio.sleep(max(pause, got.wait_s or 0.0))
 
     async def send(self, request: Request, tally: Tally | None = None) -> dict[str, Any] | Trouble:
-        """One request, if budgets and breaker allow it: accounted for whatever happens, cancellation too."""
+        """Send one request, if budgets and breaker allow it. It is accounted for whatever happens, even if it is cancelled."""
         here = self._at_home()
         async with here.gate:
             spending = None
@@ -130,7 +130,7 @@ class Endpoint:
                     self._tell_breaker(got, tried=trying)
                 tokens_in, tokens_out = tokens_used(got, request) if isinstance(got, dict) else (0, 0)
                 if spending is not None:
-                    # What is unanswered was read by the endpoint all the same, unless it refused at the door.
+                    # An endpoint that did not answer has read the request all the same, unless it refused the connection.
                     refused = isinstance(got, Trouble) and got.status is not None
                     unpaid = 0 if refused else request.tokens_in
                     self._budget.settle(spending, tokens_in + tokens_out or unpaid)
@@ -228,7 +228,7 @@ class Endpoint:
         return replace(trouble, passes=status >= 500)
 
     def _shown(self, text: str) -> str:
-        """Words of the endpoint in a message of ours: one line, short, and never with the key in it."""
+        """Words of the endpoint for a message of ours: one short line, without the key."""
         if len(self._key) > 6:
             text = text.replace(self._key, "(key)")
         text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -258,7 +258,7 @@ class Endpoint:
                             break
                 raise _Refused(response.status_code, response.headers, data[:_ERROR_BYTES].decode("utf-8", "replace"))
 
-        # No redirects: a question with lines of a log in it goes where it was sent, and nowhere else.
+        # No redirects: a question holds lines of a log, and goes nowhere but to the configured address.
         transport = DefaultAsyncHttpxClient(
             event_hooks={"response": [refuse]}, follow_redirects=False, timeout=self.settings.timeout_s
         )
@@ -273,7 +273,7 @@ class Endpoint:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """What breaks while a body is read. The openai package stands on httpx up to 2 and on httpx2 since 3."""
+    """The errors of a broken connection. The openai package uses httpx up to version 2, and httpx2 since version 3."""
     modules = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
     return tuple(kind for module in modules for kind in (module.HTTPError, module.StreamError))
 

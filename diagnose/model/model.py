@@ -102,7 +102,7 @@ class Model:
     # -- asking
 
     async def ask(self, ask: Ask, *, job: str) -> Answer:
-        """The answer, or why there is none. Raises for a broken question only: a schema that is none, no messages."""
+        """The answer, or why there is none. Raises only for a broken question: an invalid schema, or no messages."""
         began = self._clock()
         validator = validator_of(ask)
         if self._replay is not None:
@@ -141,8 +141,8 @@ class Model:
         seconds = self._clock() - began
         if model is not None and self.settings.cache and len(values) == ask.n and not problems:
             await asyncio.to_thread(recordings.store, ask, model, choices)
-        # An answer that was recorded is not lost because the endpoint is down today.
-        # A sample that did not come is recorded as such: what is replayed is the same vote.
+        # The endpoint being down now does not overwrite an answer that was recorded earlier.
+        # A sample that did not come is recorded too, so that a replay gives the same vote.
         missing = [Choice(None)] * (ask.n - len(choices)) if choices else []
         unwritten = await self._recorded(ask, [*choices, *missing], problems, tally, model, seconds, keep=not values)
         if unwritten is not None:
@@ -183,7 +183,7 @@ class Model:
     async def _requested(
         self, ask: Ask, model: str, job: str, n: int, seed: int, tally: Tally
     ) -> tuple[list[Choice], str | None]:
-        """The samples of one request that is asked more plainly where it is refused. None and no trouble: n was refused."""
+        """The samples of one request. If it is refused, a plainer one is sent. None without trouble: n was refused."""
         digest = hashlib.sha256(json.dumps(ask.schema).encode()).hexdigest()
         way = replace(self._endpoint.way, form=self._forms.get(digest, "json_schema"))
         while True:
@@ -233,7 +233,7 @@ class Model:
     # -- embeddings
 
     async def embed(self, texts: Sequence[str], *, job: str) -> list[list[float]] | None:
-        """A vector for each text; None where the endpoint has none to give."""
+        """A vector for each text. None if the endpoint cannot embed."""
         texts = [clean(text) for text in texts]
         if not texts:
             return []
@@ -269,7 +269,7 @@ class Model:
         return None
 
     async def _embedders(self) -> list[str] | None:
-        """Which models to try, the likely ones first; None where the endpoint does not say today."""
+        """Which models to try, the likely ones first. None if the endpoint does not list its models now."""
         if self.settings.embedding_model is not None:
             return [self.settings.embedding_model]
         names, trouble = await self._endpoint.models()

@@ -1,4 +1,4 @@
-r"""What we say to a model: the prompts in ``prompts/``, one Markdown file each, rendered by Jinja; see docs/prompts.md.
+r"""The texts that a model is sent: the prompts in ``prompts/``, one Markdown file each, rendered by Jinja; see docs/prompts.md.
 
 Text from a log is data, never words of ours, and that holds by construction: outside of a fence a prompt's variables can
 only put numbers, ids of ours (``G1``, ``L17``) and words of the taxonomy. Everything else is refused unless it comes
@@ -46,7 +46,7 @@ _PREFIX = re.compile(r"[A-Z]{1,3}(?:[0-9]{1,6}\.)?\Z")
 
 
 class PromptError(DiagnoseError):
-    """A prompt's file is not usable, or it was not given what it needs."""
+    """A prompt's file cannot be used, or a variable that it needs is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class _Unfenced(Exception):
 
 
 class _Fence(str):
-    """Text that has been fenced. Whatever is done to it makes a plain text of it again, which is refused."""
+    """Text that has been fenced. Any operation on it gives a plain text again, which is refused."""
 
     __slots__ = ()
 
@@ -300,7 +300,7 @@ def fenced(
 
 
 def _border(body: str) -> str:
-    """Looks drawn by lot, is the same for the same text, and does not occur in it."""
+    """A border that looks random, is the same for the same text, and does not occur in the text."""
     attempt = 0
     while True:
         border = hashlib.blake2b(f"{attempt}\n{body}".encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

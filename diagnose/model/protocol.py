@@ -70,7 +70,7 @@ class Way:
 
 
 def clean(text: str) -> str:
-    """``text`` as UTF-8 can hold it: lines of a log may have bytes that were no text."""
+    """``text`` without what UTF-8 cannot hold. Lines of a log may have bytes that were no text."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -118,7 +118,7 @@ _MANY = re.compile(r"\bn\b *(>|=|must|should|is |parameter)|['\"`]n['\"`]|\bbest
 
 
 def plainer(way: Way, trouble: Trouble, n: int) -> Way | None:
-    """``way`` without what the endpoint refuses; None where nothing is left to leave out."""
+    """``way`` without what the endpoint refuses. None if nothing more can be left out."""
     named = (trouble.parameter or "").partition(".")[0]
     words = trouble.words
 
@@ -144,7 +144,7 @@ def plainer(way: Way, trouble: Trouble, n: int) -> Way | None:
 
 
 def both(known: Way, took: Way) -> Way:
-    """What is known to be refused, now that a request went well; others may have learnt something meanwhile."""
+    """What is known to be refused, after a request that went well. Requests beside it may have found out more."""
     return Way(
         many=known.many and took.many,
         seed=known.seed and took.seed,
@@ -154,7 +154,7 @@ def both(known: Way, took: Way) -> Way:
 
 
 def about_tokens(messages: list[dict[str, str]]) -> int:
-    """About how many tokens; more than there are, for text of logs."""
+    """About how many tokens ``text`` has. For text of logs it is rather too many."""
     return sum(len(message["content"]) // 3 + 8 for message in messages)
 
 
@@ -162,7 +162,7 @@ def about_tokens(messages: list[dict[str, str]]) -> int:
 
 
 def member(value: Any, name: str) -> Any:
-    """``value[name]`` where there is such a thing: an endpoint may send anything."""
+    """``value[name]``, if there is such a member: an endpoint may send anything."""
     return value.get(name) if isinstance(value, dict) else None
 
 
@@ -193,7 +193,7 @@ def choices_in(got: dict[str, Any]) -> list[Choice]:
 
 
 def tokens_used(got: dict[str, Any], request: Request) -> tuple[int, int]:
-    """(tokens in, tokens out) as the endpoint says, or about."""
+    """(tokens in, tokens out) as the endpoint says, or estimated."""
     usage = got.get("usage")
     numbers = [member(usage, name) for name in ("prompt_tokens", "completion_tokens")]
     tokens_in = numbers[0] if is_count(numbers[0]) else request.tokens_in
@@ -216,7 +216,7 @@ _EMBEDS = re.compile(r"embed|\bbge\b|\bgte\b|\be5\b|minilm|mpnet", re.IGNORECASE
 
 
 def chat_models(names: Sequence[str]) -> list[str]:
-    """Those that do not look like models for embeddings; all, if all do."""
+    """The models that do not look like models for embeddings. All of them if all look so."""
     return [name for name in names if not _EMBEDS.search(name)] or list(names)
 
 

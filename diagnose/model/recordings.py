@@ -1,6 +1,6 @@
 """What was answered before: the cache of answers, and folders that questions are recorded to and replayed from.
 
-A record is a file a question, named by ``Ask.key``; a person may write one by hand.
+There is one file per question, named by ``Ask.key``. A person may write one by hand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fetch(ask: Ask, model: str) -> list[Choice] | None:
 
 
 def store(ask: Ask, model: str, choices: list[Choice]) -> None:
-    """Puts them into the cache, for the same question to the same model."""
+    """Put the samples into the cache, for the same question to the same model."""
     texts = json.dumps([choice.text for choice in choices])
     cache.store("answer", cache.key_of(ask.key, model), texts.encode())
 
@@ -145,7 +145,7 @@ def _read_json(path: Path) -> dict[str, Any] | str:
 
 
 def _write_json(path: Path, content: dict[str, Any], *, keep: bool = False) -> None:
-    """Whole or not at all; with ``keep``, what is there with answers stays."""
+    """Write the file whole or not at all. With ``keep`` a file that has answers is left as it is."""
     if keep and isinstance(there := _read_json(path), dict) and there.get("answers"):
         return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:16]}-")

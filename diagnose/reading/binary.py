@@ -63,7 +63,7 @@ _CONTROLS = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b") + b
 
 
 def no_log(head: bytes, tail: bytes = b"") -> NoLog | None:
-    """What a file with this beginning and this end is, if it is no log. ``tail`` is empty where it is not known."""
+    """What a file with this beginning and end is, or None if it may be a log. An empty ``tail`` is not known."""
     if head.startswith(_MARKS):
         return None
     for begin, what in _KNOWN:
@@ -88,7 +88,7 @@ def _looks_like(part: bytes) -> NoLog | None:
 
 
 def _is_utf8(text: bytes) -> bool:
-    """A character may be cut at either end."""
+    """Whether it is UTF-8. A character may be cut at either end."""
     start = next((at for at in range(min(4, len(text))) if text[at] & 0xC0 != 0x80), 0)
     try:
         codecs.getincrementaldecoder("utf-8")().decode(text[start:])

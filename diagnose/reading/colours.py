@@ -18,7 +18,7 @@ _RESET = re.compile(rb"\[(?:0|39|49|22|0;0)?m")
 
 
 def coloured(line: bytes) -> str:
-    """``spelled``, ``bare`` or nothing: which of the two forms stands in ``line``."""
+    """Which of the two forms stands in ``line``: ``spelled``, ``bare``, or none."""
     if b"[" not in line or (b"m" not in line and b"[K" not in line):
         return ""
     if _SPELLED.search(line):

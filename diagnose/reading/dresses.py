@@ -56,7 +56,7 @@ def learned(lines: Sequence[bytes]) -> Dress | None:
 
 
 def undressed(line: bytes, dress: Dress) -> bytes | None:
-    """What was printed; None where ``line`` does not have the dress."""
+    """The line as it was printed. None if ``line`` does not have the dress."""
     return _OFF[dress[0]](line, dress)
 
 
@@ -68,7 +68,7 @@ def _nearly_all(count: int, lines: Sequence[bytes]) -> bool:
 
 
 def _numbering(lines: Sequence[bytes]) -> Dress | None:
-    """Numbers that only grow. Those of ``srun -l`` and of clocks come again."""
+    """A dress of line numbers, which only grow. The numbers of ``srun -l`` and of clocks come again."""
     for name, numbering in _NUMBERINGS.items():
         last, found, spaced = 0, 0, 0
         for line in lines:
@@ -120,7 +120,7 @@ def _off_quotes(line: bytes, dress: Dress) -> bytes | None:
 
 
 def _key(lines: Sequence[bytes]) -> Dress | None:
-    """The key whose texts are the longest and differ."""
+    """The key of JSON with the longest texts that differ from line to line."""
     rows = [fields for line in lines if line.startswith(b"{") and (fields := fields_of(line)) is not None]
     if not rows or not _nearly_all(len(rows), lines):
         return None
@@ -257,14 +257,14 @@ def piped(line: bytes) -> bytes | None:
 
 
 def off_head(line: bytes, head: re.Pattern[bytes]) -> bytes | None:
-    """``line`` without the wrapper's head; who spoke and when stays before it."""
+    """``line`` without the wrapper's head. What tells who printed it, and when, stays."""
     start = body_start(line[:400])
     found = head.match(line, start)
     return line[:start] + line[found.end() :] if found else None
 
 
 def behind(line: bytes, head: re.Pattern[bytes]) -> bytes:
-    """What stands behind a head in ``line``; nothing where it has none."""
+    """What stands behind a head in ``line``. Empty if it has none."""
     found = head.match(line, body_start(line[:400]))
     return line[found.end() :] if found else b""
 
@@ -284,7 +284,7 @@ def surely_tells(payload: bytes, line: bytes) -> bool:
 
 
 def tells(payload: bytes, line: bytes) -> bool:
-    """The same, where enough lines share the head."""
+    """The same question with weaker signs, for a head that many lines share."""
     return surely_tells(payload, line) or _RAISED.match(payload) is not None
 
 

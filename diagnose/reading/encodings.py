@@ -37,7 +37,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
     for place in range(4):
         every = head[place::4]
         shares.append(every.count(0) / len(every))
-    # Letters beyond ASCII have no zeros: half of them is enough where the other bytes have none.
+    # Letters beyond ASCII have no zeros, so zeros in half of the places are enough if there are none elsewhere.
     seen = tuple(1 if share > 0.5 else 0 if share < 0.15 else -1 for share in shares)
     return _ZEROS.get(seen, ""), 0
 

@@ -207,7 +207,7 @@ def _plain(name: str) -> str:
 
 
 def _digits(time: str) -> str:
-    """Year to second, zeros for what is not said."""
+    """The digits of a time from year to second, with zeros for what is not said."""
     return re.sub(r"\D", "", time).ljust(14, "0")[:14]
 
 
@@ -228,7 +228,7 @@ def _job(number: str, index: str | None) -> Key:
 
 
 def _by_lines(logs: list[_Named]) -> None:
-    """One of a unit may speak for the others: the errors beside the output, the other ranks."""
+    """Group by what lines state. One log of a unit speaks for the others: errors beside output, other ranks."""
     for unit in _parts(logs, lambda one: one.unit).values():
         stated = frozenset[str]().union(*(one.log.stated for one in unit))
         for one in unit:
@@ -238,7 +238,7 @@ def _by_lines(logs: list[_Named]) -> None:
 
 
 def _by_long_number(logs: list[_Named]) -> None:
-    """The number that varies among names that are alike."""
+    """Group by the long number that differs among names that are otherwise alike."""
     _take_numbers(logs, lambda column: len(set(column)) > 1)
 
 
@@ -290,7 +290,7 @@ def _long_number(text: str, found: re.Match[str]) -> str | None:
 
 
 def _free(text: str, found: re.Match[str]) -> bool:
-    """Not glued to a word, as in h100 or gpt4096, nor the end of a fraction."""
+    """Whether a number stands free: it is not part of a word, as in h100 or gpt4096, nor the end of a fraction."""
     before = text[found.start("number") - 1 : found.start("number")]
     return not before.isalnum() and not re.search(r"\d\.$", text[: found.start("number")])
 
@@ -350,7 +350,7 @@ def _shared_depth(logs: list[_Named]) -> int:
 
 
 def _is_free(name: str) -> bool:
-    """Not a part of a job by its words, and not like a host, which ends in a number."""
+    """Whether a name can be a job of its own: its words name no part of a job, and it is not a host, which ends in a number."""
     words = re.split(r"[^a-z]+", name)
     return not name[-1].isdigit() and "." not in name and not _COMPONENTS & set(words)
 
@@ -381,7 +381,7 @@ def _span(logs: list[_Named]) -> tuple[float, float] | None:
 
 
 def _clusters(spans: Sequence[tuple[float, float, Of]]) -> list[list[Of]]:
-    """Apart where nothing is said for long."""
+    """Split the logs where none of them says anything for long."""
     clusters: list[list[Of]] = []
     latest = 0.0
     for begin, end, one in sorted(spans, key=lambda span: span[:2]):

@@ -16,7 +16,7 @@ _KEY_BODY = re.compile(r"^[A-Za-z0-9+/]+=*\s*$|(?<=\s)[A-Za-z0-9+/]{16,}=*\s*$")
 
 
 def conceal(data: bytes) -> bytes:
-    """``data`` without secrets, and with as many lines. A private key stands on many: each of them becomes a placeholder."""
+    """``data`` without secrets, with the same number of lines. Each line of a private key becomes a placeholder."""
     whole = Concealer()
     return whole.feed(data) + whole.rest()
 
@@ -27,24 +27,24 @@ def begun_key(data: bytes) -> bytes:
 
 
 class Concealer:
-    """The same for a text that comes in pieces, wherever they were cut.
+    """``conceal`` for a text that comes in pieces, wherever they were cut.
 
-    Half a line waits for its other half, and what may be a private key for its end: what comes out is other pieces of the same
-    lines. A line of more than 64 KiB is looked at in parts, cut where there is white space.
+    Half a line waits for its other half, and what may be a private key waits for its end. So the pieces that come out are not
+    those that went in, but the lines are the same. A line of more than 64 KiB is looked at in parts, cut at white space.
     """
 
     def __init__(self) -> None:
         self._half = self._key = self._line = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """What can be shown by now."""
+        """The text that can be shown by now."""
         whole, self._half = _lines(self._half + piece)
         clear, self._key = _without_keys(self._key + whole)
         whole, self._line = _lines(self._line + clear)
         return _each(whole)
 
     def rest(self) -> bytes:
-        """What waited: nothing comes behind it."""
+        """The text that still waited, once no more will come."""
         clear, key = _without_keys(self._key + self._half)
         rest = _each(self._line + clear + _placeholders(key))
         self._half = self._key = self._line = b""
@@ -52,7 +52,7 @@ class Concealer:
 
 
 class LineConcealer:
-    """The same for lines that are kept one by one, with lines of others between them: a key's go by how they look."""
+    """``conceal`` for lines that are kept one by one, between lines of others. The lines of a key are known by their looks."""
 
     def __init__(self) -> None:
         self._left = 0

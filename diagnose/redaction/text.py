@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 KINDS = ("token", "private_key", "email", "user", "host")
 
 _MOST_PASSES = 6
-_JUDGED = 160  # of a value so many characters are looked at, to say whether it is a secret
+_JUDGED = 160  # so many characters of a value are looked at to tell whether it is a secret
 _PLACEHOLDER = re.compile(r"<(?:token|private_key|email|user\d*|host\d*)>")
 
 # --- Names that a secret stands behind --------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def redact(text: str, *, hosts: bool = False) -> Redacted:
 
 
 def clear(lines: Sequence[str]) -> list[str]:
-    """Those of ``lines`` that have nothing to redact, each with the others in sight."""
+    """The lines that have nothing to redact. Each is judged together with the others."""
     return [line for line, told in zip(lines, Redactor().lines(lines), strict=True) if line == told]
 
 
@@ -213,7 +213,7 @@ class Redactor:
         return Redacted(text, counts)
 
     def lines(self, lines: Sequence[str]) -> list[str]:
-        """Each of ``lines`` redacted, with the others in sight: a key stands on many lines, a value below its name."""
+        """Each line redacted together with the others: a key takes many lines, and a value may stand below its name."""
         redacted = self.redact("\n".join(lines)).text.split("\n")
         if len(redacted) == len(lines):
             return redacted
@@ -365,10 +365,10 @@ def _named_values(text: str, pattern: re.Pattern[str], level_of: Callable[[str, 
 
 
 def _level(name: str, before: str) -> int:
-    """How much the name says that its value is a secret: 0 not, else _RANDOM (if it looks random), _LIKELY, _ALWAYS."""
+    """How sure the name makes it that its value is a secret: 0, _RANDOM (if the value looks random), _LIKELY or _ALWAYS."""
     if len(name) > 100:
         name = name[-100:]
-    # No name of a secret ends in another letter: most names are spared the rest.
+    # No name of a secret ends in another letter, so most names need not be looked at further.
     if not name[-1:].isdigit() and name[-1:].lower() not in "ndteyshgkl":
         return 0
     words = [word.lower() for word in re.split(r"[_.\-]+", _CAMEL.sub("_", name)) if word]
@@ -445,7 +445,7 @@ def _opaque(value: str) -> bool:
 
 
 def _random(value: str) -> bool:
-    """Looks as if drawn by lot: within a run of letters and digits the kind of character changes often."""
+    """Whether the value looks random: within a run of letters and digits the kind of character changes often."""
     if value.startswith(("0x", "GPU-", "MIG-")):
         return False
     for run in _RUN.finditer(value):

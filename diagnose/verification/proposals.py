@@ -45,11 +45,12 @@ def judged(
     healthy: Iterable[str] = (),
     failures: Sequence[Rule] = (),
 ) -> dict[str, Refusal]:
-    """The refusals among ``proposals``, by id. ``lines``: id -> lines it was written for, also such as its author did not see.
+    """The refusals among ``proposals``, by id.
 
-    ``evidence``: lines that no filter may drop, such as the kept lines of known failures. ``healthy``: lines that no failure
-    rule may match, such as the kept lines of runs that went well. ``beside``: the rules at work, with examples; by default
-    the shipped ones. ``failures``: learned failure rules, whatever their state: no filter may drop what they were made of.
+    ``lines``: id -> the lines that a rule was written for. Its author need not have seen all of them. ``evidence``: lines that
+    no filter may drop, such as the kept lines of known failures. ``healthy``: lines that no failure rule may match, such as the
+    kept lines of runs that went well. ``beside``: the rules at work, with examples; by default the shipped ones. ``failures``:
+    learned failure rules, whatever their state: no filter may drop what they were made of.
     """
     refused: dict[str, Refusal] = {}
     for rule in proposals:
@@ -121,7 +122,7 @@ def _says_enough(rule: Rule) -> Refusal | None:
 
 
 def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: Sequence[Matcher]) -> Refusal | None:
-    """Whether it matches what it was written for, a filter more than one line of it, and nothing that speaks against it."""
+    """Refuse a rule that misses its own lines or matches a line that speaks against it, and a filter with too few lines."""
     import regex
 
     expression = regex.compile(rule.pattern.encode())
@@ -152,7 +153,7 @@ def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: 
 def _tried(tries: list[tuple[str, list[str], list[str]]]) -> list[str | None]:
     """What is wrong with compiling each (pattern, its metrics' patterns, its lines) and searching the lines.
 
-    A process of its own finds that out (``trial``), for it may die of it.
+    Another process tries it (``trial``), because a bad pattern may end that process.
     """
     found: list[str | None] = []
     while len(found) < len(tries):

@@ -7,6 +7,7 @@ name that is explained in docs/rules.md. The further checks that learned rules m
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from diagnose.errors import RuleError
 from diagnose.knowledge.rules import Example, Rule, RuleSet
 from diagnose.matching import shapes
-from diagnose.matching.databases import Pattern, Wheel, compiled, pattern_of
+from diagnose.matching.databases import ALLOWEMPTY, Pattern, Wheel, compiled, pattern_of
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.series import value_of
 from diagnose.reading.lines import clean
@@ -23,7 +24,7 @@ from diagnose.reading.prefixes import body_start
 
 METRICS = (
     "step total_steps epoch loss val_loss grad_norm lr step_time_s step_time_ms tokens_per_s samples_per_s tflops loss_scale"
-    " nan_steps skipped_steps consumed_samples consumed_tokens memory_gb progress"
+    " nan_steps skipped_steps consumed_samples consumed_tokens memory_gb reward kl progress"
 ).split()
 CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pid peer status vendor".split()
 
@@ -82,6 +83,8 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
     found: list[Objection] = []
     sound: list[Rule] = []
     wheel = Wheel()
+    with contextlib.suppress(shapes.Unreadable):  # each is asked by itself below, and then it is said which one
+        _analyse(rules)
     for number, rule in enumerate(rules):
         try:
             own = list(_alone(rule, wheel))
@@ -109,21 +112,32 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
     return found
 
 
+def _analyse(rules: RuleSet) -> None:
+    """Analyse the patterns together, as a matcher does: the analysis of the shipped ones comes with the package."""
+    shapes.analyse(rule.pattern for rule in rules)
+    shapes.analyse(pattern for rule in rules for _, pattern in rule.metrics)
+
+
+def _hits(database: Any, body: bytes) -> bool:
+    """Whether any pattern of a loaded database matches ``body``."""
+    found: list[int] = []
+    database.scan(body, lambda *hit: found.append(1))
+    return bool(found)
+
+
 def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
-    """Raises TimeoutError where a search takes too long."""
+    """The objections to one rule by itself. Raises TimeoutError if a search takes too long."""
     import regex
 
     try:
-        shapes.sensitivity(rule.pattern)
+        analysis = shapes.analyse([rule.pattern])[rule.pattern]
         expression = regex.compile(rule.pattern.encode())
         began = time.monotonic()
         data = compiled(wheel, [pattern_of(rule, 0)])
         took = time.monotonic() - began
-        if shapes.sensitivity(rule.pattern):
-            compiled(wheel, [Pattern(shapes.relaxed(rule.pattern), 16, 0)])
+        relaxed = compiled(wheel, [Pattern(analysis.relaxed, ALLOWEMPTY, 0)]) if analysis.relaxed is not None else None
         metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
-        for _, pattern in rule.metrics:
-            shapes.steady(pattern)
+        shapes.analyse(pattern for _, pattern in rule.metrics)
     except (shapes.Unreadable, regex.error, ValueError) as error:
         yield Objection(
             "does-not-compile",
@@ -133,7 +147,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
             help="write what Hyperscan, Python's re and regex share; it may not match the empty line",
         )
         return
-    if shapes.sensitivity(rule.pattern) and regex.search(shapes.relaxed(rule.pattern).encode(), _PLAIN, timeout=_SEARCH_S):
+    if relaxed is not None and _hits(wheel.load(relaxed), _PLAIN):
         yield Objection(
             "expensive",
             rule,
@@ -162,9 +176,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
     database = wheel.load(data)
 
     def matches(body: bytes) -> bool:
-        hits: list[int] = []
-        database.scan(body, lambda *hit: hits.append(1))
-        return bool(hits) and expression.search(body, timeout=_SEARCH_S) is not None
+        return _hits(database, body) and expression.search(body, timeout=_SEARCH_S) is not None
 
     if not rule.matches:
         yield Objection(
@@ -376,7 +388,7 @@ def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Obj
 
 
 def advice(rules: Iterable[Rule]) -> Iterator[Objection]:
-    """What is not wrong, but costs: rules whose verdict cannot be shared by lines that differ in their numbers."""
+    """What is not wrong but costs time: rules whose verdict lines that differ only in numbers cannot share."""
     for rule in rules:
         why = shapes.sensitivity(rule.pattern)
         if why is not None:

@@ -2,7 +2,7 @@
 
 ``python -m diagnose.verification.trial`` reads a JSON list of (pattern, its metrics' patterns, lines) from its standard input.
 It answers each with one line: ``ok``, or what is wrong with it. A pattern that takes too long to compile, or too much memory,
-may end the process: then the answers up to it are there, and whoever started it begins again behind it.
+may end the process. Then the answers before it are there, and the caller starts again with the next pattern.
 """
 
 from __future__ import annotations

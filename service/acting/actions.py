@@ -84,6 +84,7 @@ class Actions:
         log says is so; None: nobody, and logs are believed."""
         self.policy = policy
         self._authority = authority
+        self._asks = authority is not None
         self._put_off: dict[int, float] = {}
         """attempts whose job is just ending, or whose scheduler did not answer, and since when"""
         self._sweep_s = sweep_s
@@ -149,13 +150,17 @@ class Actions:
             return None
         made_at, job, number = about
         known = report.model_copy(update={"job": report.job.model_copy(update={"id": job, "attempt": number})})
-        past = standing.applied(history(connection, attempt_id, now, confirmed=self._authority is not None))
+        past = standing.applied(history(connection, attempt_id, now, confirmed=self._asks))
         return known, made_at, past, self._cluster(connection, standing.names, now)
 
     def _cluster(self, connection: Connection, names: Sequence[str] | None, now: float) -> Cluster:
         """The nodes, by the word of the scheduler or of an administrator; without either nobody knows how many there are."""
-        size = self.policy.limits.cluster_nodes if self._authority is not None else None
+        size = self.policy.limits.cluster_nodes if self._asks else None
         return cluster(connection, now, names, size)
+
+    async def _names(self) -> tuple[str, ...] | None:
+        """Of all nodes, by the scheduler's word."""
+        return await self._authority.nodes() if self._authority is not None else None
 
     async def _standing(self, attempt_id: int, now: float) -> Standing | None:
         """What the scheduler says of an attempt's job; None: it says nothing yet, and is asked again."""
@@ -235,7 +240,7 @@ class Actions:
     async def take_check(self, check: Check, who: str) -> None:
         """A check's result: entered, and decided about where it speaks against a node, or for one that is out of service."""
         now = self._clock()
-        names = await self._authority.nodes() if self._authority is not None else None
+        names = await self._names()
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
             nodechecks.enter(connection, check, who, now)
@@ -265,7 +270,7 @@ class Actions:
         since = now - self.policy.signals.check_within_s
         due = await self._store.aread(lambda connection: nodechecks.passed_while_isolated(connection, since))
         if due:
-            names = await self._authority.nodes() if self._authority is not None else None
+            names = await self._names()
             self._tell(await self._store.awrite(lambda connection: self._decide_nodes(connection, due, names, now)))
 
     def _decide_nodes(
@@ -273,7 +278,7 @@ class Actions:
     ) -> list[tuple[int, Record]]:
         """One decision per node and check; each looks back on those before it, so that together they keep to the limits."""
         changed: list[tuple[int, Record]] = []
-        confirmed = self._authority is not None
+        confirmed = self._asks
         past, whole = lately(connection, now, confirmed=confirmed), self._cluster(connection, names, now)
         for node in nodes[:_NODES_AT_ONCE]:
             decision = decide_node(node, past, whole, self.policy, now)
@@ -381,7 +386,7 @@ class Actions:
     async def orders(self) -> list[dict[str, Any]]:
         """What an executor may take now, oldest first."""
         now = self._clock()
-        return await self._store.aread(lambda connection: stored.orders(connection, now))
+        return await self._store.aread(lambda connection: stored.orders(connection, now, claims=self._asks))
 
     async def in_hand(self, whose: str) -> list[InHand]:
         """Actions that executors whose names begin with this have claimed and not finished."""
@@ -410,7 +415,7 @@ class Actions:
         return await self._step(action_id, who, step, isolated)
 
     async def _taken(self, action_id: int, record: Record) -> Taken:
-        order = await self._store.aread(lambda connection: stored.order(connection, action_id))
+        order = await self._store.aread(lambda connection: stored.order(connection, action_id, claims=self._asks))
         assert record.lease_until is not None
         return Taken(action_id, record.fence, record.lease_until, self.policy.life.lease_s, order)
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from service.api.common import REFUSALS, Here, Reader
+from service.auth import Who
 from service.errors import Busy
 from service.events import KINDS, Event
 from service.runtime import Service
@@ -43,19 +44,22 @@ async def events(
 ) -> StreamingResponse:
     said = last_event_id or after
     start = int(said) if said is not None and said.isascii() and said.isdecimal() and len(said) < 19 else None
-    return stream(service, start, job)
+    return stream(service, who, start, job)
 
 
-def stream(service: Service, start: int | None, job: str | None) -> StreamingResponse:
-    """The events behind number ``start``, of one job or all."""
+def stream(service: Service, who: Who, start: int | None, job: str | None) -> StreamingResponse:
+    """The events behind number ``start``, of one job or all; as long as the token of ``who`` is valid."""
     if service.events.listeners >= _MOST:
         raise Busy("too many clients listen for events already", remedy="try again later", retry_after_s=10)
-    return StreamingResponse(_stream(service, start, job), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    found = _stream(service, who, start, job)
+    return StreamingResponse(found, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-async def _stream(service: Service, start: int | None, job: str | None) -> AsyncIterator[bytes]:
+async def _stream(service: Service, who: Who, start: int | None, job: str | None) -> AsyncIterator[bytes]:
     yield b"retry: 2000\n\n"
     async for event in service.events.listen(start):
+        if not service.tokens.holds(who):
+            return
         if event is None:
             yield b": still here\n\n"
         elif job is None or event.kind == "reset" or event.data.get("job") == job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -23,17 +22,27 @@ async def healthz(request: Request) -> dict[str, Any]:
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
 async def readyz(service: Here, response: Response) -> dict[str, Any]:
-    """Whether logs can be taken in and asked for. While the database is away, known sources are still taken in."""
-    database = await asyncio.to_thread(service.store.alive)
-    journal = service.journal.size <= service.settings.journal_limit
-    ready = service.ready and database and journal
+    """Whether logs can be taken in and asked for: a probe is written to the disk and to the database.
+
+    While the database is away, known sources are still taken in.
+    """
+    found = await service.probes.found()
+    database = found.database is None
+    journal = found.disk is None and service.journal.size <= service.settings.journal_limit
+    ready = service.ready and database and journal and found.scanners is None
     response.status_code = 200 if ready else 503
+    if not ready:
+        response.headers["Retry-After"] = "5"
     return {
         "ready": ready,
+        "problems": found.problems,
         "database": database,
         "journal": journal,
+        "scanners": found.scanners is None,
         "raw_logs": None if service.archive is None else service.archive.problem is None,
         "raw_logs_problem": service.archive.problem if service.archive is not None else None,
+        "lost_bytes": service.jobs.lost_bytes,
+        "damaged_segments": service.journal.damaged,
         "rules": service.jobs.prepared,
         "queued_bytes": service.jobs.queued,
         "live_jobs": len(service.jobs),

@@ -296,5 +296,6 @@ async def sources(job: JobName, service: Here, who: Sender, attempt: Number = No
             "node": definition.node,
             "received": stream.durable,
             "last_seen": stream.last_seen,
+            "missing": known[name]["missing"] if name in known else [],
         }
     return {"job": job, "attempt": attempt, "sources": list(known.values())}

@@ -91,11 +91,11 @@ async def _leave(request: Request) -> Response:
 
 async def _events(request: Request) -> Response:
     """What happens, for who is signed in by a cookie: the same stream as the API's."""
-    session.viewer(request)
+    who = session.viewer(request)
     service: Service = request.app.state.service
     said = request.headers.get("last-event-id", "")
     start = int(said) if said.isascii() and said.isdecimal() and len(said) < 19 else None
-    return stream(service, start, request.query_params.get("job"))
+    return stream(service, who, start, request.query_params.get("job"))
 
 
 async def _asset(request: Request) -> Response:

@@ -27,6 +27,7 @@ from service.dashboard.overview import liveness
 from service.dashboard.page import PAGE, Page, taxonomy
 from service.dashboard.words import LONGEST
 from service.errors import BadName, Forbidden, Refused, Unknown
+from service.live.verdict import lacking
 from service.names import check_job, storable
 from service.store import actions as stored
 from service.store import overview, reading, timeline
@@ -122,6 +123,7 @@ async def one(request: Request) -> Response:
         taxonomy=taxonomy(),
         files=_choice(found["sources"], diagnosis.root_cause.source if diagnosis and diagnosis.root_cause else None),
         more_files=len(found["sources"]) - _SOURCES,
+        missing=lacking({row["name"]: row["missing"] for row in found["sources"] if row["missing"]}),
         **found,
     )
 

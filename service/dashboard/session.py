@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from service.auth import LOCAL, Who
+from service.auth import Who, admit
 from service.errors import Forbidden, Unauthorised
 from service.runtime import Service
 
@@ -31,6 +31,7 @@ def viewer(request: Request) -> Who:
         who = service.tokens.who(_header(request))
     except Unauthorised:
         raise SignInFirst from None
+    admit(request)
     if "read" not in who.may:
         raise Forbidden(f"the token {who.name!r} may not read", remedy="sign in with a token that has the role read")
     return who
@@ -43,7 +44,7 @@ def _header(request: Request) -> str | None:
 
 def known_by_name(who: Who) -> bool:
     """Whether there is somebody to sign out."""
-    return who is not LOCAL
+    return not who.anybody
 
 
 def signed_in(request: Request, secret: str, target: str) -> Response:

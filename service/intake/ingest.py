@@ -8,22 +8,24 @@ its key (or its content) is remembered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Conflict, OffsetGap, TooLarge, Unavailable
 from service.intake.batch import Accepted, Batch, allowed, check_may_write, checked
-from service.journal import CONTROL, DATA, Definition, Entry, Journal
+from service.journal import Entry, Journal
 from service.live.attempt import LiveAttempt
 from service.live.jobs import Jobs
 from service.live.stream import HEAD, End, Item, Stream, key_of
 from service.names import check_job
-from service.projects import NOBODY, Grant
+from service.projects import Grant
+from service.segments import CONTROL, DATA, Definition
 from service.settings import Settings
 from service.telemetry import Telemetry
 
 _ROOM_S = 0.02
 _RETRY_S = 1.0
+_REFUSED_S = 60.0
 
 
 class Ingest:
@@ -39,23 +41,13 @@ class Ingest:
         """Accept nothing more from now on."""
         self._closing = True
 
-    async def accept(self, batch: Batch, grant: Grant = NOBODY, *, wait_s: float = 0.0) -> Accepted:
+    async def accept(self, batch: Batch, grant: Grant | None = None, *, wait_s: float = 0.0) -> Accepted:
         """Make ``batch`` durable. ``wait_s``: how long to wait where queues are full, for a body that is still streaming."""
         return await (await self.begin(batch, grant, wait_s=wait_s))
 
-    async def accept_all(self, batches: Iterable[Batch], *, wait_s: float = 0.0) -> list[Accepted]:
-        """Make all durable, with one sync for many. The first that is refused ends it: what came before it is stored."""
-        begun: list[Awaitable[Accepted]] = []
-        try:
-            for batch in batches:
-                begun.append(await self.begin(batch, wait_s=wait_s))
-        finally:
-            accepted = [await one for one in begun]
-        return accepted
-
-    async def begin(self, batch: Batch, grant: Grant = NOBODY, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
+    async def begin(self, batch: Batch, grant: Grant | None = None, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
         """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there. ``grant``: on whose
-        behalf it is sent."""
+        behalf it is sent; None: nobody asks."""
         batch = allowed(checked(batch), grant)
         if self._closing:
             raise Unavailable("the service is stopping", remedy="send it again in a moment", retry_after_s=2)
@@ -67,7 +59,7 @@ class Ingest:
                 raise full
             await asyncio.sleep(_ROOM_S)
         if attempt.closed:  # it left the memory while we waited
-            attempt = await self._jobs.open(batch.job, batch.attempt)
+            attempt = await self._jobs.open(batch.job, batch.attempt, grant=grant)
         future, stream = self._enter(attempt, batch)
         return self._accepted(attempt, stream, future, self._clock.steady())
 
@@ -83,7 +75,7 @@ class Ingest:
         self._telemetry.batches.labels("stored").inc()
         return Accepted(end, False, attempt.number)
 
-    async def finish(self, job: str, number: int | None, end: End, grant: Grant = NOBODY) -> int:
+    async def finish(self, job: str, number: int | None, end: End, grant: Grant | None = None) -> int:
         """The attempt has ended: durable when this returns. The attempt's number."""
         check_may_write(check_job(job), grant)
         attempt = await self._jobs.open(job, number, grant=grant)
@@ -120,10 +112,9 @@ class Ingest:
                 where=batch.source,
                 remedy="send several ranks as one source, or give sources names without numbers that keep growing",
             )
-        data, key = self._news(batch, known)
+        data, key, offset = self._news(attempt, batch, known)
         if known is not None and not data:
             return None, known
-        offset = known.received if known is not None else 0
         definition = known.definition if known is not None else Definition(
             batch.job, attempt.number, batch.source, batch.rank, batch.node
         )  # fmt: skip
@@ -134,6 +125,7 @@ class Ingest:
         def done(entry: Entry, failure: Exception | None) -> None:
             attempt.received.unanswered -= 1
             if failure is not None:
+                stream.refused, stream.refused_at = max(stream.refused, offset + len(data)), self._clock.steady()
                 _back_to_disk(stream, key)
                 if not future.done():
                     future.set_exception(failure)
@@ -153,13 +145,23 @@ class Ingest:
         self._remember(stream, key, now)
         return future, stream
 
-    def _news(self, batch: Batch, known: Stream | None) -> tuple[bytes, int]:
-        """(what of the batch is not there yet, the key by which the same batch is known again if it has no offset)."""
+    def _news(self, attempt: LiveAttempt, batch: Batch, known: Stream | None) -> tuple[bytes, int, int]:
+        """(what of the batch is not there yet, the key by which the same batch is known again if it has no offset, where it
+        goes on)."""
+        received = known.received if known is not None else 0
         if batch.offset is None:
             key = key_of(batch.key, batch.data)
-            return b"" if known is not None and self._seen(known, key) else batch.data, key
-        received = known.received if known is not None else 0
+            return b"" if known is not None and self._seen(known, key) else batch.data, key, received
         if batch.offset > received:
+            if self._jobs.may_lack(attempt, batch.offset - received):  # the sender was told that we have it, and has it no more
+                return batch.data, 0, batch.offset
+            if known is not None and self._follows_a_refusal(batch.offset, len(batch.data), known):
+                raise Unavailable(
+                    "what comes before this could not be written to disk",
+                    where=batch.source,
+                    remedy=f"send again from offset {received}, where the last answer of success ended",
+                    retry_after_s=5,
+                )
             raise OffsetGap(batch.source, received, batch.offset)
         if batch.offset == 0 and known is not None and known.head:
             same = min(len(known.head), len(batch.data))
@@ -169,7 +171,14 @@ class Ingest:
                     where=batch.source,
                     remedy="give each writer, and each file, a source name of its own",
                 )
-        return batch.data[received - batch.offset :], 0
+        return batch.data[received - batch.offset :], 0, received
+
+    def _follows_a_refusal(self, offset: int, size: int, known: Stream) -> bool:
+        """Whether there is a gap only because we refused a moment ago what was to fill it: then the sender has not erred."""
+        if offset > known.refused or self._clock.steady() - known.refused_at > _REFUSED_S:
+            return False
+        known.refused = max(known.refused, offset + size)
+        return True
 
     def _remember(self, stream: Stream, key: int, now: float) -> None:
         if key:

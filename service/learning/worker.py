@@ -26,7 +26,7 @@ from diagnose.learning.wire import emit
 from diagnose.learning.worker import Worker, process
 from diagnose.learning.write_failures import confirm, watch
 from diagnose.report import EvidenceLine, Report
-from service.store import Store, Within, away, kept_lines, tasks, witnesses
+from service.store import Store, Within, attempts, away, kept_lines, tasks, witnesses
 from service.store import tables as t
 from service.store.diagnoses import gist, unpacked
 from service.store.incidents import StoreIncidents
@@ -91,7 +91,10 @@ class ServiceWorker(Worker):
         evidence = await asyncio.to_thread(
             self.database.read, lambda connection: kept_lines.evidence(connection, task["attempt_id"], rules)
         )
-        found = await improve(report, evidence, self.model, self.incidents, records=self._records)
+        badly = await asyncio.to_thread(
+            self.database.read, lambda connection: attempts.ended_badly(connection, task["attempt_id"])
+        )
+        found = await improve(report, evidence, self.model, self.incidents, records=self._records, may_be_healthy=not badly)
         await asyncio.to_thread(self._keep_records)
         result = {"asked": found.asked, "replaced": found.replaced, "why": found.why, "rules": gist(report)}
         if found.report is report:

@@ -28,7 +28,6 @@ from diagnose.matching.scan import Scan
 from diagnose.matching.series import Series
 from diagnose.report import Report
 from service.clock import Clock
-from service.journal import DATA, Definition
 from service.live.inbox import Awaited, Entered, Inbox, Labelled, Note, Stored
 from service.live.rows import Rows
 from service.live.scanner import Scanner, Turn
@@ -36,6 +35,7 @@ from service.live.stream import End, Item, Reading, Stream
 from service.live.timers import Timers
 from service.live.verdict import judged, redacted
 from service.projects import Grant
+from service.segments import DATA, Definition
 from service.settings import Settings
 from service.store.attempts import Opened
 from service.store.flush import Flush, JudgedReport
@@ -105,6 +105,8 @@ class Received:
         """up to where the stored diagnosis knows it"""
         self.bytes = 0
         """that are on disk, since it is live"""
+        self.unstored_since = 0.0
+        """since when something is on disk that the database has not; 0: it has all"""
         self.unanswered = 0
         """records on their way to disk"""
         self.touched = now
@@ -113,9 +115,10 @@ class Received:
         self.admitted: set[Grant] = set()
         """on whose behalf something was sent, and is entered so"""
 
-    def stored(self, flush: Flush) -> None:
+    def stored(self, flush: Flush, now: float) -> None:
         """It is in the database."""
         self.stored_lsn = flush.lsn
+        self.unstored_since = now if flush.lsn < self.durable_lsn else 0.0
         self.judged_lsn = max(self.judged_lsn, flush.judged_lsn)
 
     def answer(self) -> None:
@@ -230,6 +233,7 @@ class LiveAttempt:
     def push(self, item: Item) -> None:
         """A record is on disk: read it."""
         self.received.durable_lsn = item.lsn
+        self.received.unstored_since = self.received.unstored_since or self._clock.steady()
         self.received.bytes += len(item.data)
         self.inbox.items.append(item)
         self.scanner.schedule(self)
@@ -358,14 +362,14 @@ class LiveAttempt:
             self._times.retry = now + _RETRY_S
             return None
         self._times.retry = 0.0
-        job = Job(self.job, [reading.source() for reading in self._readings], matcher)
+        job = Job(self.job, [reading.source() for reading in self._readings], matcher, self._settings.fold_after)
         job.metadata = {key: self._labels[key] for key in KEYS if key in self._labels}
         if snapshot is not None:
             try:
                 job.restore(snapshot, kept)
             except DiagnoseError as error:
                 log.error("job %s attempt %d starts again from the beginning of its logs: %s", self.job, self.number, error)
-                job = Job(self.job, job.sources, matcher)
+                job = Job(self.job, job.sources, matcher, self._settings.fold_after)
                 self._anew = True
         self._analysis = job
         self._counted_lines = job.compression.counts.lines_in
@@ -380,11 +384,12 @@ class LiveAttempt:
         self._lsn = item.lsn
         self._dirty = True
         if item.kind != DATA:
-            self._finish(job, End.of(item.data))
+            if not item.lost:
+                self._finish(job, End.of(item.data))
             return
         reading = self._reading(job, item.source)
-        if item.offset > reading.read:
-            log.error("%s: bytes %d to %d are missing", reading.definition.source, reading.read, item.offset)
+        if not reading.goes_on_at(item):
+            self._break_off(job, reading)
         data = reading.take(item, self._settings.duplicates)
         self._is_alive(item.at)
         scans = job.feed(reading.number, data)
@@ -394,6 +399,13 @@ class LiveAttempt:
             self.workload = self._host.workload(job.fingerprint)
         if self._host.learns:
             self._learn(scans)
+
+    def _break_off(self, job: Job, reading: Reading) -> None:
+        """Bytes of a source are missing: what comes next does not belong to the line that was begun, and a report says so."""
+        for scan in job.close(reading.number):
+            self._keep(job, reading, scan)
+        self._times.diagnose = self._clock.steady()
+        self._judged_lsn = -1
 
     def _reading(self, job: Job, number: int) -> Reading:
         if number >= len(self._readings):
@@ -531,6 +543,7 @@ class LiveAttempt:
             attempt=self.number,
             end=self._end,
             silent_s=began - self._last_data if self._hung and self._end is None else None,
+            missing={one.definition.source: one.missing for one in self._readings if one.missing},
         )
         if self._settings.redact:
             report = redacted(report)

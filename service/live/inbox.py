@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from service.journal import Definition
 from service.live.stream import Item
+from service.segments import Definition
 
 
 class Entered(NamedTuple):

@@ -22,7 +22,7 @@ from diagnose.report import Report
 from service.clock import SYSTEM, Clock
 from service.errors import Conflict, Unavailable
 from service.events import Events
-from service.journal import DATA, Journal, Record
+from service.journal import Journal
 from service.live.attempt import LiveAttempt
 from service.live.flusher import Flusher
 from service.live.inbox import Awaited, Stored
@@ -30,6 +30,7 @@ from service.live.matchers import Matchers
 from service.live.scanner import Scanner
 from service.live.stream import End, Item
 from service.projects import Grant
+from service.segments import DATA, Damage, Record
 from service.settings import Settings
 from service.store import Store, deletions, speakers
 from service.store import attempts as stored
@@ -94,6 +95,11 @@ class Jobs:
         self._flusher = Flusher(store, telemetry, clock)
         self._sweeper: asyncio.Task[None] | None = None
         self.accepted_bytes = 0
+        self.lost_bytes = 0
+        """that were accepted, and could not be read any more"""
+        self._unattributed = 0
+        """of those, bytes of which nobody knows whose they were"""
+        self._recovered_at = 0.0
         self.end_attempt: Callable[[LiveAttempt, End], None] = lambda attempt, end: None
         """how an end gets into the journal: set by ``ingest``"""
         self._weighing = threading.Lock()
@@ -109,11 +115,16 @@ class Jobs:
 
     # --- coming and going ----------------------------------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        """Have all scanners ready, one by one: the first compiles the rules for all, if that was not done before."""
+        for scanner in self._scanners:
+            if not scanner.prepared.is_set():
+                scanner.start()
+                scanner.prepared.wait()
+
     def recover(self) -> int:
         """Before the first request: what the journal has and the database not yet is read again. The number of records."""
-        for scanner in self._scanners:  # one by one: the first compiles the rules for all, if that was not done before
-            scanner.start()
-            scanner.prepared.wait()
+        self.prepare()
         self.matchers.refresh()
         self._flusher.start()
         again = 0
@@ -121,6 +132,10 @@ class Jobs:
         skipped: dict[tuple[str, int], int] = {}
         over: set[tuple[str, int]] = set()  # their kept lines are deleted: as in ``open``, nothing goes on from there
         for record in self.journal.recover():
+            if isinstance(record, Damage):
+                self._unattributed += record.size
+                self._lose(record.size, f"{record.path.name} from byte {record.at} on; it cannot be told whose they were")
+                continue
             definition = record.stream
             if record.lsn <= gone.get(definition.job, 0) or definition.owner in over:
                 skipped[definition.owner] = record.lsn
@@ -135,7 +150,11 @@ class Jobs:
                 attempt = self._register(definition.job, opened)
             if record.lsn > attempt.received.durable_lsn:
                 again += 1
+                if record.lost:
+                    whose = f"job {definition.job} attempt {definition.attempt} {definition.source}"
+                    self._lose(record.lost, f"{whose} from byte {record.offset} on")
                 self._read_again(attempt, record)
+        self._recovered_at = self._clock.now()
         for owner, lsn in skipped.items():
             self.journal.stored(owner, lsn)
         if again:
@@ -147,11 +166,20 @@ class Jobs:
         source, at = -1, record.at_ms / 1000
         if record.kind == DATA:
             stream = attempt.enter(record.stream)
-            stream.recovered(record.offset, record.key, at, record.data)
+            stream.recovered(record.offset, record.key, at, record.data, record.lost)
             source = stream.number
         while attempt.queued > self.settings.queue_job or self.queued > self.settings.queue_all:
             time.sleep(0.01)
-        self.push(attempt, Item(record.lsn, record.kind, source, record.offset, record.key, at, record.data))
+        self.push(attempt, Item(record.lsn, record.kind, source, record.offset, record.key, at, record.data, record.lost))
+
+    def _lose(self, size: int, where: str) -> None:
+        log.error("%d accepted bytes are lost: the disk damaged them in the journal: %s", size, where)
+        self.lost_bytes += size
+        self.telemetry.lost_bytes.inc(size)
+
+    def may_lack(self, attempt: LiveAttempt, size: int) -> bool:
+        """Whether ``size`` bytes of ``attempt`` may be among those of which nobody knows whose they were."""
+        return size <= self._unattributed and attempt.started_at <= self._recovered_at
 
     def start(self) -> None:
         """On the event loop, behind ``recover``."""
@@ -331,6 +359,21 @@ class Jobs:
         """Bytes that are on disk and not read yet."""
         return self.accepted_bytes - self._read_bytes
 
+    def standing(self, longest_s: float) -> list[int]:
+        """The scanners that make no progress."""
+        return [scanner.number for scanner in self._scanners if scanner.stands(longest_s)]
+
+    def lag(self) -> tuple[float, float]:
+        """(age of the oldest byte that is not read, how far the database is behind), in seconds."""
+        now, steady = self._clock.now(), self._clock.steady()
+        unread, unstored = 0.0, 0.0
+        for attempt in self._attempts.values():
+            with contextlib.suppress(IndexError):  # read meanwhile
+                unread = max(unread, now - attempt.inbox.items[0].at)
+            if attempt.received.unstored_since:
+                unstored = max(unstored, steady - attempt.received.unstored_since)
+        return unread, unstored
+
     @property
     def database_up(self) -> bool:
         return self._flusher.up
@@ -416,7 +459,7 @@ class Jobs:
 
     def _tell(self, attempt: LiveAttempt, flush: Flush) -> None:
         """On the event loop: it is stored."""
-        attempt.received.stored(flush)
+        attempt.received.stored(flush, self._clock.steady())
         attempt.answer()
         figures = flush.figures
         judged = flush.judged

@@ -72,6 +72,8 @@ class Scanner:
         self._numbers = itertools.count()
         self._closing = False
         self._attempts = 0
+        self._busy_since = 0.0
+        """since when it works on one attempt; 0: it waits"""
         self.prepared = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"scanner-{number}", daemon=True)
 
@@ -82,6 +84,12 @@ class Scanner:
     def attempts(self) -> int:
         """How many attempts the scanner has."""
         return self._attempts
+
+    def stands(self, longest_s: float) -> bool:
+        """Whether it makes no progress: it has been at one attempt for so long, or has ended though nobody asked it to."""
+        since = self._busy_since
+        busy = bool(since) and self._clock.steady() - since > longest_s
+        return busy or (self.prepared.is_set() and not self._thread.is_alive() and not self._closing)
 
     def adopt(self, attempt: Readable) -> None:
         """From now on ``attempt`` is read by this thread. Its timers run, and its state is loaded before it is needed."""
@@ -126,12 +134,15 @@ class Scanner:
 
     def _worked(self, attempt: Readable) -> bool:
         """Work on ``attempt``. True: there is more to read."""
+        self._busy_since = self._clock.steady()
         try:
             return attempt.work(self._matchers.of(self.number, attempt.workload))
         except Exception:
             # One record that cannot be read must not stop this job's others, nor other jobs.
             log.exception("reading job %s attempt %d", *attempt.owner)
             return attempt.waits
+        finally:
+            self._busy_since = 0.0
 
     def _done(self, attempt: Readable, more: bool) -> None:
         with self._wake:

@@ -16,12 +16,13 @@ from typing import NamedTuple
 from diagnose.reading.prefixes import Origin
 from diagnose.reading.sources import Source
 from diagnose.redaction.stream import LineConcealer
-from service.journal import CONTROL, DATA, Definition
+from service.segments import CONTROL, DATA, Definition
 from service.store.flush import SourceState
 
 HEAD = 256
 """bytes that a source began with, to notice that it began with others"""
 _KEY = struct.Struct("<QQ")
+_MOST_GAPS = 1000
 
 
 class Item(NamedTuple):
@@ -35,6 +36,8 @@ class Item(NamedTuple):
     key: int
     at: float
     data: bytes
+    lost: int = 0
+    """so many bytes of it are damaged on disk, and cannot be read"""
 
     @staticmethod
     def of_end(lsn: int, at: float, data: bytes) -> Item:
@@ -42,7 +45,8 @@ class Item(NamedTuple):
 
     def continued(self, after: Item, end: int) -> bool:
         """Whether ``after`` begins at ``end`` where this piece of a source stops, so that both may be read as one."""
-        return after.kind == DATA and after.source == self.source and after.offset == end and not (after.key or self.key)
+        alike = after.kind == DATA and after.source == self.source and after.offset == end
+        return alike and not (after.key or self.key or after.lost or self.lost)
 
 
 class Stream:
@@ -54,6 +58,9 @@ class Stream:
         self.received = 0
         """on its way to disk, or there"""
         self.durable = 0
+        self.refused = 0
+        """how far batches came that could not be written: what follows them has no place until they are sent again"""
+        self.refused_at = 0.0
         self.keys: OrderedDict[int, float] = OrderedDict()
         """of the batches without an offset: when each came"""
         self.head = b""
@@ -68,13 +75,13 @@ class Stream:
         stream.keys.update(_keys(state))
         return stream
 
-    def recovered(self, offset: int, key: int, at: float, data: bytes) -> None:
-        """A record of it was found on disk."""
-        self.received = self.durable = max(self.received, offset + len(data))
-        if key:
+    def recovered(self, offset: int, key: int, at: float, data: bytes, lost: int = 0) -> None:
+        """A record of it was found on disk; of ``lost`` bytes, where they are damaged: nobody sends them again."""
+        self.received = self.durable = max(self.received, offset + len(data) + lost)
+        if key and not lost:
             self.keys[key] = at
         if offset == 0 and not self.head:
-            self.head = data[:HEAD]
+            self.head = data[:HEAD]  # of a damaged one nothing: then any beginning will do
         self.last_seen = max(self.last_seen, at)
 
 
@@ -87,6 +94,8 @@ class Reading:
         self.read = 0
         self.last_seen = 0.0
         self.secrets = LineConcealer()
+        self.missing: list[tuple[int, int]] = []
+        """bytes that were accepted and could not be read: where they begin, and where it goes on"""
         self.changed = True
         """since it was last stored"""
         self._keys: deque[tuple[int, float]] = deque()
@@ -100,10 +109,17 @@ class Reading:
         reading.changed = False
         reading._keys.extend(_keys(state))
         reading._head = state.head
+        reading.missing = list(state.missing)
         return reading
 
     def take(self, item: Item, most_keys: int) -> bytes:
         """Go on by ``item``: what of its bytes was not read before."""
+        if item.offset > self.read:
+            self._miss(self.read, item.offset)
+        if item.lost:
+            self._miss(max(self.read, item.offset), item.offset + item.lost)
+            self.last_seen = max(self.last_seen, item.at)
+            return b""
         # A write that failed late was sent, and written, again.
         data = item.data[self.read - item.offset :] if item.offset < self.read else item.data
         if item.key:
@@ -117,11 +133,25 @@ class Reading:
         self.changed = True
         return data
 
+    def goes_on_at(self, item: Item) -> bool:
+        """Whether ``item`` begins where the last one ended, or before."""
+        return item.offset <= self.read and not item.lost
+
+    def _miss(self, begin: int, end: int) -> None:
+        if end <= begin:
+            return
+        if self.missing and self.missing[-1][1] == begin:
+            begin = self.missing.pop()[0]
+        self.missing.append((begin, end))
+        del self.missing[:-_MOST_GAPS]
+        self.read, self.changed = end, True
+
     def state(self) -> SourceState:
         """As the database is to have it."""
         keys = b"".join(_KEY.pack(key, int(at * 1000)) for key, at in self._keys)
         d = self.definition
-        return SourceState(self.number, d.source, d.rank, d.node, self.read, self._head, keys, self.last_seen)
+        missing = tuple(self.missing)
+        return SourceState(self.number, d.source, d.rank, d.node, self.read, self._head, keys, self.last_seen, missing)
 
     def source(self) -> Source:
         told = Origin(rank=self.definition.rank, node=self.definition.node)

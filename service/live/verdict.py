@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from diagnose.diagnosis.detectors.course import duration
 from diagnose.redaction.text import redact
-from diagnose.report import Diagnosis, Report
+from diagnose.report import Diagnosis, Problem, Report
 from service.live.stream import End
 
 _WORDS = ("text", "summary", "frame")
 _HANG = 0.6
 """confidence that a silent job hangs"""
+_MOST_TOLD = 20
+_DAMAGED = "are missing: they were accepted, and the service's disk damaged them before they were read"
 
 
-def judged(report: Report, *, attempt: int, end: End | None, silent_s: float | None = None) -> Report:
-    """``report`` with the attempt's number, the exit code and the silence taken into account."""
+def judged(
+    report: Report,
+    *,
+    attempt: int,
+    end: End | None,
+    silent_s: float | None = None,
+    missing: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
+) -> Report:
+    """``report`` with the attempt's number, the exit code and the silence taken into account.
+
+    ``missing``: bytes of sources that were accepted and cannot be read.
+    """
     changes: dict[str, object] = {"job": report.job.model_copy(update={"attempt": max(attempt, report.job.attempt)})}
+    if missing:
+        report = _lacking(report, missing)
     found = report.diagnosis
     if silent_s is not None and found.root_cause is None:
         changes["diagnosis"] = found.model_copy(
@@ -39,12 +55,33 @@ def judged(report: Report, *, attempt: int, end: End | None, silent_s: float | N
             summary=f"The job ended with {how}, and nothing in its log says why.",
             mitigation="Look where else it may have written: the standard error of its launcher, the log of its nodes.",
             group=f"unexplained-{how.replace(' ', '-')}",
+            doubt=found.doubt,
             notes=found.notes,
             recovered=found.recovered,
             phase=found.phase,
             step=found.step,
         )
     return report.model_copy(update=changes)
+
+
+def _lacking(report: Report, missing: Mapping[str, Sequence[tuple[int, int]]]) -> Report:
+    """``report``, which says that bytes are missing, and which."""
+    total = sum(end - begin for gaps in missing.values() for begin, end in gaps)
+    doubt = f"{total:,} bytes of the log are missing: the cause may stand in them."
+    diagnosis = report.diagnosis.model_copy(update={"doubt": [*report.diagnosis.doubt, doubt]})
+    return report.model_copy(update={"diagnosis": diagnosis, "problems": [*report.problems, *lacking(missing)]})
+
+
+def lacking(missing: Mapping[str, Sequence[tuple[int, int]]]) -> list[Problem]:
+    """Which bytes of which sources are missing; of very many sources the first."""
+    return [Problem(source=source, what=f"{_spans(gaps)} {_DAMAGED}") for source, gaps in missing.items()][:_MOST_TOLD]
+
+
+def _spans(gaps: Sequence[tuple[int, int]]) -> str:
+    """Which bytes, in words."""
+    told = [f"{begin:,} to {end:,}" for begin, end in gaps[:_MOST_TOLD]]
+    more = f" and {len(gaps) - _MOST_TOLD:,} more stretches" if len(gaps) > _MOST_TOLD else ""
+    return f"bytes {', '.join(told)}{more}"
 
 
 def redacted(report: Report) -> Report:

@@ -32,9 +32,10 @@ from types import MappingProxyType
 
 from diagnose.folder_lock import Guard
 from diagnose.redaction.stream import conceal
-from service.journal import DATA, Journal, Owner, Reader, Record
+from service.journal import Journal
 from service.raw import parts
 from service.raw.parts import RawLog, Written
+from service.segments import DATA, Damage, Owner, Reader, Record
 from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.archive")
@@ -254,12 +255,13 @@ class Archive:
                     self._reader.close()
                 self._reader = Reader(path)
             for record in self._reader.records(size):
-                self._take(record, asked)
+                if not isinstance(record, Damage):
+                    self._take(record, asked)
                 if self._size >= _MOST:
                     return True
             if not grows:
-                if self._reader.end < size:
-                    log.error("the raw logs in %s cannot be stored from byte %d on", path.name, self._reader.end)
+                if self._reader.end < size or self._reader.damaged:
+                    log.error("%s is damaged: raw logs have gaps where its records cannot be read", path.name)
                     self._journal.unreadable(path)
                 self._reader.close()
                 self._reader, self._read = None, path.name
@@ -287,6 +289,9 @@ class Archive:
         attempt.asked = attempt.asked or owner in asked
         if record.kind != DATA:
             attempt.ended = True
+            return
+        if record.lost:  # what follows begins behind it, and so there is a gap
+            self._telemetry.raw_lost_bytes.inc(record.lost)
             return
         source = record.stream.source
         waiting = attempt.sources.get(source)

@@ -268,8 +268,10 @@ def read(folder: Path, *, line: int | None = None, offset: int | None = None) ->
     """
     reading = _Reading(line, offset)
     for frame in frames(folder, offset=offset or 0, line=line):
-        if line is not None and not frame.counted:
-            break  # nobody knows which lines these are
+        if line is not None and not frame.counted:  # nobody knows which lines these are, but where they are
+            yield from reading.rest()
+            yield from reading.missing_before(frame)
+            return
         yield from reading.come_to(frame)
         if reading.passes_over(frame):
             continue
@@ -319,6 +321,11 @@ class _Reading:
             # The first line that is told may have begun before this frame: not where it is known which line is wanted.
             self._begin(frame.offset, torn=frame.offset != 0)
         self._expected = frame.end
+
+    def missing_before(self, frame: Frame) -> Iterator[Gap]:
+        """Where bytes are missing between the last frame and ``frame``."""
+        if self._expected is not None and frame.offset > self._expected:
+            yield Gap(self._expected, frame.offset)
 
     def passes_over(self, frame: Frame) -> bool:
         """Whether ``frame`` is the middle of a very long line, or of one before those that are wanted: it stays packed."""

@@ -1,7 +1,7 @@
 """Where the service keeps what it knows: SQLite with no configuration, PostgreSQL by URL. All SQL is in this package.
 
-``Store`` owns the engine. Writes go through one thread, one transaction after the other, so that SQLite never says that it is
-locked, and one service's after another's; reads go anywhere.
+``Store`` owns the engine. All writes go through one thread, one transaction after the other. So SQLite never says that it is
+locked, and the transactions of two services do not mix. Any thread may read.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModu
 
 from diagnose.errors import DiagnoseError, said_first
 from service.errors import Unavailable
+from service.store import lease
+from service.store.lease import Claim
 
 T = TypeVar("T")
 _READERS = 8
@@ -61,18 +63,44 @@ class Store:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._writing = threading.Lock()
+        self._claim: Claim | None = None
 
     @staticmethod
     def in_folder(folder: Path) -> Store:
-        """The default: a file in the data folder."""
+        """The store of a data folder: a SQLite file in it, which is the default."""
         return Store(f"sqlite:///{folder / 'diagnose.db'}")
 
     def migrate(self) -> None:
         """Bring the tables up to date."""
+        self._prepare(None)
+
+    def take(self, claim: Claim) -> str | None:
+        """Bring the tables up to date, and have the database for this service alone; a refusal if another one has it.
+
+        Returns who had it before, if that was a service with another data folder.
+        """
+        self._prepare(claim)
+        before = self.write(lambda connection: lease.take(connection, claim))
+        self._claim = claim
+        return before
+
+    def beat(self) -> None:
+        """Write that this service is alive. ``LeaseLost`` if another one has the database now."""
+        claim = self._claim
+        if claim is not None:
+            self.write(lambda connection: lease.beat(connection, claim))
+
+    def give_back(self) -> None:
+        """Another service may have the database at once."""
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            self.write(lambda connection: lease.give_back(connection, claim))
+
+    def _prepare(self, claim: Claim | None) -> None:
         from service.store.migrate import upgrade
 
         try:
-            upgrade(self.engine)
+            upgrade(self.engine, claim)
         except (OperationalError, InterfaceError) as error:
             raise DiagnoseError(
                 f"the database cannot be used: {said_first(error)}",
@@ -87,6 +115,8 @@ class Store:
                 connection.exec_driver_sql("begin immediate")
             else:  # another service's too: the ids of the audit trail, which webhooks read on from, come in order
                 connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
+            if self._claim is not None:
+                lease.check_held(connection, self._claim.holder)
             return work(connection)
 
     def read(self, work: Callable[[Connection], T]) -> T:
@@ -110,7 +140,7 @@ class Store:
             raise
 
     def alive(self) -> bool:
-        """Whether it answers now."""
+        """Whether the database answers now."""
         try:
             return self.read(lambda connection: int(connection.execute(text("select 1")).scalar_one())) == 1
         except SQLAlchemyError:
@@ -123,7 +153,7 @@ class Store:
 
 
 class Within:
-    """A transaction that is under way, as a store: what is done by it is done with it, or not at all."""
+    """A transaction that is under way, as a store. What is done through it is committed with it, or not at all."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Actions and the decisions behind them, as rows. What may happen to an action is ``diagnose.action``'s to say."""
+"""Actions and the decisions behind them, as rows. ``diagnose.decision.action`` says what may happen to an action."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def of_attempt(connection: Connection, attempt_id: int) -> list[Record]:
 
 
 def find(connection: Connection, action_id: int, *, locked: bool = False) -> Record | None:
-    """An action; ``locked``: nobody else changes it before this transaction ends."""
+    """An action. With ``locked`` nobody else can change it before this transaction ends."""
     if locked and connection.dialect.name == "postgresql":
         connection.execute(select(t.actions.c.id).where(t.actions.c.id == action_id).with_for_update())
     row = connection.execute(_records().where(t.actions.c.id == action_id)).first()
@@ -72,21 +72,22 @@ def find(connection: Connection, action_id: int, *, locked: bool = False) -> Rec
 
 
 def ids_of(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
-    """key -> id."""
+    """The id of each action, by its key."""
     x = t.actions.c
     return {row.key: row.id for row in connection.execute(select(x.key, x.id).where(x.key.in_(keys)))}
 
 
-def order(connection: Connection, action_id: int) -> dict[str, Any]:
-    """What an executor is told."""
-    return _order(connection, connection.execute(_orders().where(t.actions.c.id == action_id)).one())
+def order(connection: Connection, action_id: int, *, claims: bool = False) -> dict[str, Any]:
+    """An action as its executor is told of it. ``claims``: with what it rests on, for the scheduler to confirm."""
+    return _order(connection, connection.execute(_orders().where(t.actions.c.id == action_id)).one(), claims)
 
 
-def orders(connection: Connection, now: float) -> list[dict[str, Any]]:
-    """What executors may take."""
+def orders(connection: Connection, now: float, *, claims: bool = False) -> list[dict[str, Any]]:
+    """What executors may take. ``claims``: as in ``order``."""
     x = t.actions.c
     query = _orders().where(x.state == "approved", x.not_before <= now)
-    return [_order(connection, row) for row in connection.execute(query.order_by(x.created, x.id).limit(_A_ROUND)).all()]
+    rows = connection.execute(query.order_by(x.created, x.id).limit(_A_ROUND)).all()
+    return [_order(connection, row, claims) for row in rows]
 
 
 def in_hand(connection: Connection, whose: str) -> list[tuple[int, str, bool]]:
@@ -104,7 +105,7 @@ def _orders() -> Any:
     return _records().add_columns(*more).outerjoin(t.decisions, x.attempt_id == t.actions.c.attempt_id)
 
 
-def _order(connection: Connection, row: Row[Any]) -> dict[str, Any]:
+def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any]:
     decided = row.decision or {}
     # Who was told that it is not confirmed, and said yes, has the last word; the policy never has.
     word = row.decided_by if row.unconfirmed is not None and row.decided_by != "policy" else None
@@ -124,7 +125,7 @@ def _order(connection: Connection, row: Row[Any]) -> dict[str, Any]:
         # Of a job submitted again under its name more may come in later, and is none of this decision's.
         "last_seen": min(row.last_seen, row.created) if row.last_seen is not None else None,
         "subject": row.subject,
-        "claim": confirmations.claim_of(connection, row.attempt_id, word) if row.attempt_id is not None else None,
+        "claim": confirmations.claim_of(connection, row.attempt_id, word) if claims and row.attempt_id is not None else None,
     }
 
 
@@ -164,13 +165,13 @@ def approved(connection: Connection, now: float) -> list[int]:
 
 
 def enter(connection: Connection, record: Record, attempt_id: int | None, group_id: int | None, **more: Any) -> int:
-    """A new action; its id."""
+    """Enter a new action, and return its id."""
     values = {**_values(record), "key": record.key, "attempt_id": attempt_id, "group_id": group_id, **more}
     return int(connection.execute(insert(t.actions).values(**values).returning(t.actions.c.id)).scalar_one())
 
 
 def save(connection: Connection, action_id: int, before: Record, after: Record, who: str, now: float) -> None:
-    """What has changed, with an entry in the audit trail."""
+    """Store what has changed of an action, with an entry in the audit trail."""
     if after == before:
         return
     connection.execute(update(t.actions).where(t.actions.c.id == action_id).values(**_values(after)))
@@ -180,7 +181,7 @@ def save(connection: Connection, action_id: int, before: Record, after: Record, 
 
 
 def set_node(connection: Connection, node: str, state: str, who: str, why: str, key: str | None, now: float) -> None:
-    """A node was taken out of service, or given back; with a record."""
+    """Store that a node was taken out of service or given back, with an entry in the audit trail."""
     x = t.isolations.c
     upsert(
         connection,
@@ -196,7 +197,7 @@ def set_node(connection: Connection, node: str, state: str, who: str, why: str, 
 
 
 def was_isolated(connection: Connection, node: str, key: str) -> bool:
-    """Whether this action has taken it out."""
+    """Whether this action has taken the node out of service."""
     x = t.isolations.c
     return connection.execute(select(x.id).where(x.node == node, x.key == key).limit(1)).first() is not None
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from diagnose.compression.snapshot import StoredLine
 from service.errors import Forbidden
-from service.projects import DEFAULT, Grant
+from service.projects import DEFAULT, NOBODY, Grant
 from service.store import diagnoses, speakers
 from service.store import tables as t
 from service.store.flush import Flush, KeptRow, SourceState
@@ -60,6 +60,13 @@ def latest_attempt(connection: Connection, job: str) -> int | None:
     return connection.execute(select(t.jobs.c.attempt).where(t.jobs.c.name == job)).scalar()
 
 
+def ended_badly(connection: Connection, attempt_id: int) -> bool:
+    """Whether more than its log says that an attempt failed: an exit status, a signal, or the scheduler."""
+    a = t.attempts.c
+    row = connection.execute(select(a.exit_code, a.signal, a.ended_by).where(a.id == attempt_id)).first()
+    return row is not None and bool(row.exit_code or row.signal or row.ended_by == "scheduler")
+
+
 def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
     """The attempt if it is known; ``number`` None means the latest."""
     j = t.jobs.c
@@ -84,7 +91,7 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         row.signal,
         row.started_at,
         row.last_seen,
-        [SourceState(s.number, s.name, s.rank, s.node, s.received, s.head or b"", s.keys or b"", s.last_seen) for s in sources],
+        [_state(row) for row in sources],
         found.labels,
         row.workload,
         row.state == "running" and wanted == found.attempt and found.reason == "hang",
@@ -94,13 +101,20 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
     )
 
 
+def _state(row: Any) -> SourceState:
+    missing = tuple((begin, end) for begin, end in row.missing or ())
+    return SourceState(
+        row.number, row.name, row.rank, row.node, row.received, row.head or b"", row.keys or b"", row.last_seen, missing
+    )
+
+
 def project_of(connection: Connection, job: str) -> str:
     """The project of a job; that of new ones, if there is no such job."""
     return connection.execute(select(t.jobs.c.project).where(t.jobs.c.name == job)).scalar() or DEFAULT
 
 
 def check_project(job: str, project: str, grant: Grant | None) -> None:
-    """Forbidden for a token of another project; ``grant`` None: the service itself."""
+    """Forbidden for a token of another project; ``grant`` None: the service itself, or nobody asks."""
     if grant is not None and not grant.everything and grant.project != project:
         raise Forbidden(
             "the job belongs to another project", where=job, remedy="give the job another name, or use a token of its project"
@@ -110,7 +124,7 @@ def check_project(job: str, project: str, grant: Grant | None) -> None:
 def open_attempt(
     connection: Connection, job: str, number: int | None, labels: dict[str, str], now: float, grant: Grant | None = None
 ) -> Opened:
-    """The attempt; made if it is new, for whom ``grant`` speaks."""
+    """The attempt, which is made if it is new, for whom ``grant`` speaks."""
     found = find_attempt(connection, job, number)
     if found is not None:
         check_project(job, found.project, grant)
@@ -141,8 +155,7 @@ def open_attempt(
     )
     opened = find_attempt(connection, job, wanted)
     assert opened is not None
-    if grant is not None:
-        speakers.enter_new(connection, [(opened.attempt_id, grant)])
+    speakers.enter_new(connection, [(opened.attempt_id, grant or NOBODY)])
     return opened
 
 
@@ -161,7 +174,7 @@ class Asked(NamedTuple):
 
 
 def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened]:
-    """As ``open_attempt``, for many; new jobs in three statements: each costs more in the interpreter than in the database."""
+    """``open_attempt`` for many. New jobs take three statements: each costs more in Python than in the database."""
     j, a = t.jobs.c, t.attempts.c
     known = set(connection.execute(select(j.name).where(j.name.in_({one.job for one in asked}))).scalars())
     new: dict[str, Asked] = {}
@@ -204,12 +217,12 @@ def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened
                 job_id, attempt_ids[job_id], number, number, 0, "running", None, None, None, None, at, at, [], dict(one.labels),
                 project=_project(one.grant),
             )  # fmt: skip
-        speakers.enter_new(connection, [(opened[id(one)].attempt_id, one.grant) for one in new.values() if one.grant])
+        speakers.enter_new(connection, [(opened[id(one)].attempt_id, one.grant or NOBODY) for one in new.values()])
     return [opened.get(id(one)) or open_attempt(connection, *one) for one in asked]
 
 
 def state_of(connection: Connection, attempt_id: int) -> tuple[bytes | None, list[StoredLine]]:
-    """(snapshot, kept lines) of an attempt: what it goes on from."""
+    """(snapshot, kept lines) of an attempt: the state from which reading goes on."""
     snapshot = connection.execute(select(t.attempts.c.snapshot).where(t.attempts.c.id == attempt_id)).scalar()
     k = t.kept_lines.c
     rows = connection.execute(
@@ -289,7 +302,7 @@ def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
 
 
 def _move_on(connection: Connection, flushes: Sequence[Flush], known: Mapping[int, int]) -> None:
-    """How far the attempts have come, and their jobs with them."""
+    """Store how far the attempts and their jobs have come."""
     attempts, jobs = [], []
     for flush in flushes:
         lsn = max(known[flush.attempt_id], flush.lsn)

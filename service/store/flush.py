@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ class SourceState(NamedTuple):
     head: bytes
     keys: bytes
     last_seen: float
+    missing: Sequence[tuple[int, int]] = ()
+    """bytes that were accepted, and then damaged on disk: from, to"""
 
 
 class KeptRow(NamedTuple):

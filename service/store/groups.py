@@ -30,7 +30,7 @@ def occur(
     at: float,
     gpu_seconds: float,
 ) -> tuple[int, bool]:
-    """Enter an attempt's failure into its group; (group, whether it had been resolved and is back)."""
+    """Enter an attempt's failure into its group. Returns the group, and whether it had been resolved and is back."""
     assert diagnosis.group is not None
     g, o = t.groups.c, t.occurrences.c
     group = connection.execute(select(g.id, g.state).where(g.fingerprint == diagnosis.group)).first()
@@ -87,7 +87,7 @@ def occur(
 
 
 def forget_occurrence(connection: Connection, attempt_id: int, at: float) -> None:
-    """The attempt did not fail after all, or of something else."""
+    """Take an attempt out of its group: it did not fail after all, or of something else."""
     o, g = t.occurrences.c, t.groups.c
     before = connection.execute(select(o.group_id, o.gpu_seconds).where(o.attempt_id == attempt_id)).first()
     if before is None:
@@ -102,7 +102,7 @@ def forget_occurrence(connection: Connection, attempt_id: int, at: float) -> Non
 
 
 def _blame(connection: Connection, attempt_id: int, group_id: int, nodes: Sequence[str], at: float) -> None:
-    """The nodes under suspicion for this attempt are these and no others."""
+    """Store which nodes are under suspicion for this attempt, in place of those before."""
     n, c = t.nodes.c, t.occurrence_nodes.c
     before = set(connection.execute(select(c.node).where(c.attempt_id == attempt_id)).scalars())
     gone, come = before - set(nodes), [node for node in dict.fromkeys(nodes) if node not in before]

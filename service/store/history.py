@@ -25,8 +25,8 @@ def report_of(connection: Connection, attempt_id: int) -> Report | None:
 
 
 def history(connection: Connection, attempt_id: int, now: float, *, confirmed: bool = False) -> History:
-    """Of the job that ``attempt_id`` is an attempt of. ``confirmed``: earlier failures speak against those nodes only that the
-    scheduler said they had run on."""
+    """The history of the job that ``attempt_id`` belongs to. ``confirmed``: earlier failures speak against those nodes only that
+    the scheduler said they had run on."""
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
         select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
@@ -48,7 +48,7 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
 
 
 def lately(connection: Connection, now: float, *, confirmed: bool = False) -> History:
-    """Of no job: what failed and was done anywhere."""
+    """The history of no job in particular: what failed and was done anywhere."""
     return History(failures=_failures(connection, now - _BACK_S, confirmed), actions=_actions(connection, now - _BACK_S))
 
 
@@ -68,7 +68,7 @@ def cluster(connection: Connection, now: float, names: Sequence[str] | None = No
         select(x.node, x.at, x.by, x.key, x.released).where((x.at > now - _BACK_S) | x.released.is_(None)).order_by(x.at)
     )
     isolations = tuple(
-        # What the policy says by itself is nobody's word: such a node may come back without one.
+        # If the policy alone took it out, no person has to agree to its return.
         Isolation(row.node, row.at, "decision" if row.by == "policy" else row.by, row.key, row.released)
         for row in rows
     )

@@ -11,14 +11,15 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
 from diagnose.errors import DiagnoseError
+from service.store.lease import Claim, check
 
 SCRIPTS = Path(__file__).resolve().parent / "migrations"
 _LOCK = 7_304_118_225
 """two services that start at once on one PostgreSQL take turns"""
 
 
-def upgrade(engine: Engine) -> None:
-    """Run what is missing, all in one transaction."""
+def upgrade(engine: Engine, claim: Claim | None = None) -> None:
+    """Run what is missing, all in one transaction; not under a service that runs, if it is another than ``claim``."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
@@ -30,6 +31,8 @@ def upgrade(engine: Engine) -> None:
         config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
         config.attributes["connection"] = connection
         _check_known(connection, ScriptDirectory.from_config(config))
+        if claim is not None:
+            check(connection, claim)
         command.upgrade(config, "head")
     if engine.dialect.name == "sqlite":
         engine.dispose()  # connections that are made from now on look after foreign keys

@@ -39,7 +39,7 @@ class Check:
 
 
 def enter(connection: Connection, check: Check, who: str, now: float) -> None:
-    """Told again with the same time, the last word counts."""
+    """Enter a check. If the same check is told again, the last result counts."""
     n = t.nodes.c
     if not check.nodes:
         return
@@ -101,7 +101,7 @@ def passed_while_isolated(connection: Connection, at: float) -> list[str]:
 
 
 def since(connection: Connection, at: float) -> tuple[NodeCheck, ...]:
-    """What a decision looks back on, oldest first."""
+    """The checks since a time, oldest first, for a decision."""
     c = t.node_checks.c
     rows = connection.execute(select(c.node, c.at, c.result).where(c.at >= at).order_by(c.at.desc()).limit(_MOST)).all()
     return tuple(NodeCheck(row.node, row.at, row.result) for row in reversed(rows))
@@ -117,7 +117,7 @@ def of_node(connection: Connection, node: str, most: int = 50) -> list[dict[str,
 
 
 def last_of(name: ColumnElement[str]) -> ColumnElement[bool]:
-    """Joins a node with its last check: two looks into the key a node, however many checks there were."""
+    """Join a node with its last check. That takes two look-ups in an index per node, however many checks there were."""
     earlier = t.node_checks.alias()
     last = select(func.max(earlier.c.at)).where(earlier.c.node == name).scalar_subquery()
     return and_(t.node_checks.c.node == name, t.node_checks.c.at == last)

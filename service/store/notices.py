@@ -19,7 +19,7 @@ _LONGEST = 1_000
 
 
 class About(NamedTuple):
-    """Whose verdict it is."""
+    """The attempt that a verdict is about."""
 
     job: Row[*tuple[Any, ...]]
     """its name, user, cluster"""
@@ -79,6 +79,6 @@ def news(was: Row[*tuple[Any, ...]] | None, report: Report, about: About) -> tup
 
 
 def enter(connection: Connection, entries: list[dict[str, Any]]) -> None:
-    """Into the trail."""
+    """Write the entries into the audit trail."""
     if entries:
         connection.execute(insert(t.audit), entries)

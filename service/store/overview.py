@@ -225,7 +225,7 @@ def waiting(connection: Connection, asked: Asked | None = None) -> int:
 
 
 def to_approve(connection: Connection, asked: Asked, most: int) -> list[dict[str, Any]]:
-    """They, the oldest first: it has waited longest."""
+    """The actions that a person must decide about, the oldest first, because it has waited longest."""
     query = _actions().where(*_WAITS).order_by(actions.c.created, actions.c.id).limit(most)
     return [dict(row._mapping) for row in connection.execute(_of_actions(query, asked))]
 
@@ -362,7 +362,7 @@ def kept(
     node: str | None = None,
     failures: bool = False,
 ) -> list[dict[str, Any]]:
-    """Some of the kept lines."""
+    """The kept lines that meet a condition."""
     k = kept_lines.c
     query = _lines(attempt_id).where(k.ord > after).order_by(k.ord).limit(limit)
     if search:

@@ -141,9 +141,9 @@ def sources(connection: Connection, attempt: int) -> Rows:
     """How far each source is stored."""
     s = t.sources.c
     rows = connection.execute(
-        select(s.name, s.rank, s.node, s.received, s.last_seen).where(s.attempt_id == attempt).order_by(s.number)
+        select(s.name, s.rank, s.node, s.received, s.last_seen, s.missing).where(s.attempt_id == attempt).order_by(s.number)
     )
-    return [_dict(row) for row in rows]
+    return [{**_dict(row), "missing": row.missing or []} for row in rows]
 
 
 def series(connection: Connection, attempt: int) -> Rows:
@@ -236,7 +236,7 @@ def occurrences(connection: Connection, group_id: int, *, limit: int, before: fl
 
 
 def change_group(connection: Connection, group_id: int, changes: dict[str, Any], who: str, now: float) -> bool:
-    """Set state or note; with a record of who did it."""
+    """Set state or note, with an entry in the audit trail that says who did it."""
     g = t.groups.c
     before = connection.execute(select(g.state, g.note).where(g.id == group_id)).first()
     if before is None:
@@ -250,7 +250,7 @@ def change_group(connection: Connection, group_id: int, changes: dict[str, Any],
 
 
 def correct(connection: Connection, attempt: int, values: dict[str, Any], who: str, now: float) -> int:
-    """A person's word on what failed; the diagnosis as it was stays readable beside it."""
+    """Store what a person says about the failure. The diagnosis before stays readable beside it."""
     found = report(connection, attempt)
     diagnosis = found["report"]["diagnosis"] if found else {}
     root = diagnosis.get("root_cause") or {}

@@ -118,6 +118,7 @@ sources = Table(
     Column("head", LargeBinary),  # length and CRC of the first bytes: another file under the same name is noticed
     Column("keys", LargeBinary),  # the window of duplicates
     Column("last_seen", Double, nullable=False),
+    Column("missing", JSON),  # [from, to] of bytes that were accepted, and then damaged on disk
     UniqueConstraint("attempt_id", "name"),
     Index(None, "node"),
 )
@@ -479,6 +480,16 @@ webhooks = Table(
     Column("cursor", BigInteger, nullable=False, server_default="0"),  # how far it has read the audit trail
     Column("off_because", Text),
     sqlite_autoincrement=True,
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1: there is one service
+    Column("holder", Text, nullable=False),  # one process of it
+    Column("home", Text, nullable=False),  # its data folder, by which it is known again after a crash
+    Column("told", Text, nullable=False),  # where it runs, for people
+    Column("beat", Double, nullable=False),  # by the database's clock; 0: given back
 )
 
 deliveries = Table(

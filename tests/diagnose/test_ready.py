@@ -13,6 +13,8 @@ from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching import databases
 from diagnose.matching.databases import SINGLEMATCH, Libhs, Library, Pattern, Wheel, compiled, libhs
 from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.matching.scan import Cursor
+from diagnose.reading.lines import Block
 
 PATTERNS = [Pattern("disk (?:full|broken)", SINGLEMATCH, 7), Pattern(r"^step \d+", SINGLEMATCH, 8)]
 LIBRARIES = [Wheel, pytest.param(Libhs, marks=pytest.mark.skipif(not libhs(), reason="no libhs"))]
@@ -165,6 +167,30 @@ def test_what_was_made_ready_judges_as_what_is_compiled(
         )
     loaded = Matcher(rules, engine, reserved=EARLY)  # type: ignore[arg-type]
     assert [(loaded.judge(body), loaded.matches(body)) for body in bodies] == expected
+
+
+@pytest.mark.parametrize("engine", ["core", "core+wheel", "wheel", "plain"])
+def test_a_rule_that_is_added_is_compiled_alone_beside_what_lies_ready(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    if (engine.startswith("core") and databases.core is None) or (engine == "core" and not libhs()):
+        pytest.skip("not at hand")
+    shipped = RuleSet((Rule("full", "failures", "disk full"), Rule("step", "filters", r"^step \d+", kind="metric")))
+    matcher = Matcher(shipped, engine, reserved=EARLY)  # type: ignore[arg-type]
+    assert [matcher.judge(body) for body in (b"disk full", b"step 12", b"step aside")] == [EARLY, EARLY + 1, -1]
+    asked: set[str] = set()
+    for build in (Wheel, Libhs):
+        compile_ = build.compile
+        monkeypatch.setattr(
+            build,
+            "compile",
+            lambda self, patterns, real=compile_: (asked.update(p.text for p in patterns), real(self, patterns))[1],
+        )
+    matcher.add([Rule("worse", "failures", "disk full of worms"), Rule("aside", "filters", "^step aside$", kind="debug")])
+    matcher.scan(Block(b"step aside\n"), Cursor())  # the next block
+    judged = [matcher.judge(body) for body in (b"disk full of worms", b"disk full", b"step 12", b"step aside")]
+    assert judged == [0, EARLY, EARLY + 1, EARLY + 2]
+    assert {text for text in asked if text != "a"} == {"disk full of worms", "^step aside$"}
 
 
 def test_making_ready_twice_makes_nothing_new_and_leaves_nothing_old(

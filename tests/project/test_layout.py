@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +21,15 @@ def modules(folder: Path) -> list[Path]:
     return [path for path in folder.glob("*.py") if path.name != "__init__.py"]
 
 
-def imported(path: Path) -> Iterator[str]:
+@functools.cache
+def imported(path: Path) -> list[str]:
     """Every module, or name of a module, that ``path`` imports from the project."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("diagnose", "service"):
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+    return [
+        f"{node.module}.{name.name}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("diagnose", "service")
+        for name in node.names
+    ]
 
 
 def dotted(path: Path) -> str:

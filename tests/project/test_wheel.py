@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,6 +15,9 @@ import pytest
 
 from diagnose.matching.databases import libhs
 from tests.conftest import ROOT
+
+READY = {"DIAGNOSE_READY": str(ROOT / "diagnose" / "_ready")}
+"""What this checkout has compiled ready is not compiled again."""
 
 
 def run(*words: str | Path, cwd: Path, **environment: str) -> str:
@@ -25,9 +30,14 @@ def run(*words: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, made from the sdist."""
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    """The wheel, made from the sdist, which lies beside it. Of processes side by side one makes it for all."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "dist"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(folder.glob("*.whl")):
+            run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder, **READY)
     (found,) = folder.glob("*.whl")
     return found
 
@@ -43,9 +53,9 @@ def test_the_wheel_holds_the_rules_and_the_native_core(wheel: Path) -> None:
 
 
 def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    run(sys.executable, "-m", "venv", "empty", cwd=tmp_path)
+    run(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=tmp_path)
     python = tmp_path / "empty" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-compile", wheel, cwd=tmp_path)
     command = tmp_path / "empty" / "bin" / "diagnose"
     (tmp_path / "x.log").write_text("step 1 of my program\nKeyError: 'x'\n")
     cache = tmp_path / "cache"
@@ -77,8 +87,11 @@ def _serves(command: Path, folder: Path) -> None:
         assert serving.wait(30) == 0
 
 
-def test_without_a_compiler_the_package_still_builds(tmp_path: Path) -> None:
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT, cwd=tmp_path, CC="/bin/false")
+def test_without_a_compiler_the_package_still_builds(wheel: Path, tmp_path: Path) -> None:
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    shutil.unpack_archive(sdist, tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, source, cwd=tmp_path, CC="/bin/false", **READY)
     (found,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(found).namelist()
     assert "diagnose/matching/engines.py" in names

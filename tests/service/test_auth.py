@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diagnose.errors import DiagnoseError
-from service.auth import LOCAL, Tokens, Who, check_exposure, holder, needs
+from service.auth import Tokens, Who, check_exposure, holder, needs
 from service.errors import Busy, Forbidden, Unauthorised
 from service.settings import Settings
 from service.store import Store, tokens
@@ -127,8 +127,8 @@ def test_with_no_token_this_machine_may_do_all(database: Store, hands: Hands, ho
     known = loaded(database, hands, host)
     assert known.open
     for shown in (None, "Bearer anything"):
-        assert known.who(shown) == LOCAL
-    assert (LOCAL.name, set(LOCAL.may), LOCAL.quota) == ("local", set(RIGHTS), None)
+        found = known.who(shown)
+        assert (found.name, set(found.may), found.quota, found.anybody) == ("local", set(RIGHTS), None, True)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "127.0.0.1.example.org"])
@@ -162,7 +162,8 @@ def test_with_one_token_this_machine_needs_it_too(database: Store, hands: Hands)
 def request(known: Tokens, authorization: str | None) -> Any:
     """What of a request is looked at."""
     headers = {"authorization": authorization} if authorization is not None else {}
-    return SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(tokens=known))), headers=headers)
+    service = SimpleNamespace(tokens=known)
+    return SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(service=service)), headers=headers, scope={})
 
 
 @pytest.mark.parametrize("right", RIGHTS)

@@ -27,6 +27,7 @@ from service.store import Store, deletions
 from service.store import tables as t
 from service.store.attempts import find_attempt, open_attempt, taking_in
 from tests.service.store.test_store import flush
+from tests.support.live import store_in
 from tests.support.servers import Server
 
 FAILED = b"step 1\nRuntimeError: CUDA error: an illegal memory access was encountered\nstep 2\n"
@@ -206,8 +207,7 @@ def test_raw_logs_keep_within_a_size_and_the_oldest_go_first(make: Callable[...,
 
 def test_it_is_deleted_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletions, "A_PART", 10)
-    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    store.migrate()
+    store = store_in(tmp_path)
     opened = store.write(lambda connection: open_attempt(connection, "j", None, {}, 1.0))
     store.write(taking_in([flush(opened, 1, rows=25)]))
     parts = []
@@ -222,8 +222,7 @@ def test_it_is_deleted_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_raw_logs_of_late_lines_are_found_again(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    store.migrate()
+    store = store_in(tmp_path)
     opened = store.write(lambda connection: open_attempt(connection, "j", None, {}, 1.0))
     ended = update(t.attempts).values(state="ended", ended_at=1.0)
     for last_seen, expected in ((1.0, []), (6.0, [(opened.attempt_id, "j", 1)])):
@@ -247,8 +246,7 @@ def holds(attempt_id: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("held", ["running attempt", "correction", "action", "task"])
 def test_what_holds_a_job(tmp_path: Path, held: str) -> None:
-    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    store.migrate()
+    store = store_in(tmp_path)
     opened = store.write(lambda connection: open_attempt(connection, "j", None, {}, 1.0))
 
     holding = {"running attempt": update(t.attempts).values(state="running"), **holds(opened.attempt_id)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import textwrap
 
+from diagnose.compression.folds import KEEP
 from diagnose.job import Job
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
@@ -17,10 +18,10 @@ def shipped_matcher() -> Matcher:
     return Matcher(load(), reserved=EARLY)
 
 
-def job_of(*texts: str, names: tuple[str, ...] = ()) -> Job:
+def job_of(*texts: str, names: tuple[str, ...] = (), fold_after: int = KEEP) -> Job:
     """A job of one source a text."""
     sources = [Source(names[number] if names else f"log{number}", None) for number in range(len(texts))]
-    job = Job("job", sources, shipped_matcher())
+    job = Job("job", sources, shipped_matcher(), fold_after)
     for number, text in enumerate(texts):
         job.feed(number, textwrap.dedent(text).encode())
         job.close(number)

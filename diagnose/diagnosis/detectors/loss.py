@@ -2,7 +2,8 @@
 
 A spike that comes down again is told, not alarmed about. What looks alike and is not: warm-up (the first values), a
 loss that was always noisy (its own steps are the measure), a new epoch or a restart (the base is the median of many values),
-steps that were left out (trainers print exactly 0 for a batch that they skip: no level to rise from).
+steps that were left out (trainers print exactly 0 for a batch that they skip: no level to rise from), and the loss of
+reinforcement learning, which has no level that is good: its reward has.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _JUMP, _STAYS = 0.3, 0.15
 """above the level, as a share of it: to begin an anomaly; to go on being one"""
 _SPREADS = 8.0
 _NANS = 3
+_REWARDS = frozenset({"reward", "kl"})
 _PATIENCE = _BASE
 """values that a job which runs is given to come down again: most spikes do, and a roll-back costs more than they"""
 
@@ -30,7 +32,8 @@ def find(course: Course) -> Iterator[Anomaly]:
         if name in course.series:
             source, series = course.series[name]
             found = _not_a_number(source, series)
-            level = _level(source, series, course.running) if name == "loss" else None
+            has_level = name == "loss" and _REWARDS.isdisjoint(course.series)
+            level = _level(source, series, course.running) if has_level else None
             if found is None:
                 found = level
             elif level is not None and level.sustained and level.step == level.step:

@@ -30,10 +30,8 @@ class Claim:
     """who has said yes, knowing that it was not confirmed"""
 
     @classmethod
-    def of(cls, said: Mapping[str, Any] | None) -> Claim:
+    def of(cls, said: Mapping[str, Any]) -> Claim:
         """From JSON. Who says nothing claims for nobody."""
-        if said is None:
-            return cls()
         return cls(
             tuple(Grant.of(one) for one in said.get("speakers") or ()),
             tuple(map(str, said.get("nodes") or ())),

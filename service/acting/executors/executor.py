@@ -52,17 +52,16 @@ class Order:
     subject: str | None = None
     """the job, as the scheduler called it when it was decided: no label says otherwise any more"""
     claim: Claim | None = None
-    """what the order rests on, for the scheduler to confirm; None: a person's order, who stands beside it"""
+    """what the order rests on, for the scheduler to confirm; None: nobody asks"""
 
     @classmethod
     def of(cls, order: Mapping[str, Any]) -> Order:
         """From what the service tells executors."""
         skip = order.get("skip_batches")
-        job = order.get("job") or None
         return cls(
             key=order["key"],
             kind=order["kind"],
-            job=job,
+            job=order.get("job") or None,
             attempt=order.get("attempt") or None,
             labels={str(name): str(value) for name, value in (order.get("labels") or {}).items()},
             nodes=tuple(order.get("nodes") or ()),
@@ -73,7 +72,7 @@ class Order:
             why=order.get("why") or "",
             last_seen=order.get("last_seen"),
             subject=order.get("subject") or None,
-            claim=Claim.of(order.get("claim")) if job is not None else None,
+            claim=Claim.of(order["claim"]) if order.get("claim") is not None else None,
         )
 
     def as_dict(self) -> dict[str, Any]:

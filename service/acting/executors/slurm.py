@@ -224,6 +224,8 @@ class Slurm:
         claim = order.claim
         if claim is None:
             return None
+        if not job.owner:
+            return Unconfirmed(f"job {job.id}: Slurm does not tell whose it is")
         if "COMPLETING" in job.states:  # whether it failed or was cancelled is told when it has ended
             return Unconfirmed(f"job {job.id} is just ending", for_now=True)
         if self._went_on(order, job):  # nothing will be done about it

@@ -78,7 +78,7 @@ class Commands:
             int(restarts[1]),
             excluded[1] if excluded and excluded[1] != "(null)" else "",
             comment[1] if comment else "",
-            *_whose(job_id, said),
+            *_whose(said),
         )
 
     async def drain(self, name: str, reason: str) -> None:
@@ -151,11 +151,11 @@ class Commands:
         return text
 
 
-def _whose(job_id: str, said: str) -> tuple[str, str, float | None]:
+def _whose(said: str) -> tuple[str, str, float | None]:
     """(owner, nodes, begin). Each has one line; a name or a comment with a line's end in it could forge another."""
     found = [one.findall(said) for one in (_OWNER, _NODES, _BEGAN)]
     if any(len(one) != 1 for one in found):
-        raise Problem(f"scontrol shows job {job_id} in a way that is not understood: whose it is cannot be told")
+        return "", "", None  # whose it is cannot be told
     (owner,), (nodes,), (began,) = found
     try:
         since = datetime.fromisoformat(began).replace(tzinfo=UTC).timestamp()

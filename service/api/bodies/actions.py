@@ -96,6 +96,10 @@ class Order(BaseModel):
     why: str
     last_seen: float | None
     """when the attempt was last heard of before it was decided: a job begun after that is not the one that failed"""
+    subject: str | None = None
+    """the job, as the scheduler called it when it was decided; null: the labels say"""
+    claim: dict[str, Any] | None = None
+    """what the scheduler must confirm before anything is done; null: nothing"""
 
 
 class InHand(BaseModel):

@@ -9,11 +9,21 @@ from pydantic import BaseModel
 
 class Readiness(BaseModel):
     ready: bool
+    problems: list[str]
+    """what is wrong, in sentences"""
     database: bool
+    """whether it can be written"""
     journal: bool
+    """whether it can be written, and is within its limit"""
+    scanners: bool
+    """whether all of them make progress"""
     raw_logs: bool | None
     """whether they can be written, where they are kept; readiness does not depend on it"""
     raw_logs_problem: str | None
+    lost_bytes: int
+    """accepted, and damaged by the disk before they were read; since the start"""
+    damaged_segments: int
+    """files of the journal that are damaged, in use or set aside; readiness does not depend on it"""
     rules: bool
     queued_bytes: int
     live_jobs: int

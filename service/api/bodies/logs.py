@@ -45,6 +45,8 @@ class Source(BaseModel):
     received: int
     """send on from here"""
     last_seen: float
+    missing: list[tuple[int, int]] = Field(default_factory=list)
+    """bytes that were accepted, and then damaged on the service's disk: from, to"""
 
 
 class Sources(BaseModel):

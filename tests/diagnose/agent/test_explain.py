@@ -364,6 +364,11 @@ LONG = (
 )
 
 
+def long_job(text: str = LONG) -> Job:
+    """All of its lines are kept, so that there is more than a model is shown at once."""
+    return job_of(text, fold_after=0)
+
+
 @pytest.mark.parametrize(
     "read",
     [
@@ -380,7 +385,7 @@ def test_a_model_may_read_more_and_cite_it(read: dict[str, Any], endpoint: Endpo
         return json.dumps({"why": "More, please.", "reads": [] if here else [read]})
 
     endpoint.text = says
-    report = improved(job_of(LONG), endpoint).report
+    report = improved(long_job(), endpoint).report
     assert [asked(body) for body in endpoint.asked] == ["failure-read", "failure-read", "failure-cause"]
     assert not any("wheel came off" in text for text in lines_in(endpoint.asked[0]).values())
     assert report.diagnosis.reason == "node_failure"
@@ -400,7 +405,7 @@ def test_reading_is_bounded_and_what_makes_no_sense_reads_nothing(endpoint: Endp
     endpoint.text = lambda body, k: (
         json.dumps({"why": "All of it.", "reads": greedy}) if asked(body) == "failure-read" else cause(body, None, "unknown")
     )
-    improved(job_of(LONG), endpoint)
+    improved(long_job(), endpoint)
     shown = [lines_in(body) for body in endpoint.asked]
     assert [asked(body) for body in endpoint.asked] == ["failure-read", "failure-read", "failure-cause"]
     assert 0 < len(shown[1]) - len(shown[0]) <= 4 * 30
@@ -410,7 +415,7 @@ def test_reading_is_bounded_and_what_makes_no_sense_reads_nothing(endpoint: Endp
 
 def test_a_model_that_cannot_read_on_is_asked_for_the_cause_all_the_same(endpoint: Endpoint) -> None:  # noqa: F811
     endpoint.text = lambda body, k: "no" if asked(body) == "failure-read" else cause(body, "L1401", "hang")
-    report = improved(job_of(LONG), endpoint).report
+    report = improved(long_job(), endpoint).report
     assert [asked(body) for body in endpoint.asked][-1] == "failure-cause"
     assert report.diagnosis.by == "agent"
 
@@ -471,7 +476,7 @@ def test_a_past_incident_is_shown_and_its_like_too(tmp_path: Path, endpoint: End
     incidents.remember(incident("other#1", "a thing that has nothing to do with it"))
     endpoint.text = lambda body, k: NOTHING_MORE if asked(body) == "failure-read" else cause(body, None, "unknown")
     endpoint.embeds = False
-    improved(job_of(LONG.replace("[rank 9] quietly", "ERROR: rank 9 quietly")), endpoint, incidents)
+    improved(long_job(LONG.replace("[rank 9] quietly", "ERROR: rank 9 quietly")), endpoint, incidents)
     said = endpoint.asked[0]["messages"][-1]["content"]
     assert "storage_error: the wheel of the cart quietly came off — A mount was stale. (then: Mount it again.)" in said
     assert "nothing to do with it" not in said
@@ -503,7 +508,7 @@ def test_somebody_outside_can_answer_round_by_round(tmp_path: Path, endpoint: En
     folder.mkdir()
 
     def again() -> Improved:
-        return improved(job_of(LONG), endpoint, record=folder, replay=folder)
+        return improved(long_job(), endpoint, record=folder, replay=folder)
 
     def open_questions() -> list[Path]:
         return [file for file in folder.glob("*.json") if not json.loads(file.read_text())["answers"]]

@@ -10,6 +10,7 @@ import pytest
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Anomaly, Course, Silence
 from diagnose.matching.series import Column, Series
+from tests.support.logs import report_of
 
 
 def series(values: list[float], room: int = 512) -> Series:
@@ -160,3 +161,12 @@ def test_slow_down_is_told_and_not_alarmed_about() -> None:
     assert found(step_time_s=[1.0] * 100) == []
     (anomaly,) = found(tokens_per_s=[4000.0] * 60 + [1000.0] * 40)
     assert "4.0 times as long" in anomaly.sentence
+
+
+@pytest.mark.parametrize(("more", "reason"), [("", "loss_anomaly"), (", 'reward': 0.71, 'kl': 2.3", "healthy")])
+def test_the_loss_of_reinforcement_learning_has_no_level(more: str, reason: str) -> None:
+    losses = [0.006 + n / 10000 for n in range(40)] + [0.05 + n / 1000 for n in range(60)]
+    log = "".join(
+        f"{{'loss': {loss:.4f}, 'grad_norm': 1.6, 'learning_rate': 4.9e-06{more}, 'epoch': 0.1}}\n" for loss in losses
+    )
+    assert report_of(log).diagnosis.reason == reason

@@ -88,6 +88,30 @@ def test_ranks_that_all_wait_accuse_nobody() -> None:
     assert "nobody is elsewhere" in report.diagnosis.summary
 
 
+def test_of_few_that_wait_nothing_is_concluded() -> None:
+    diagnosis = report_of(*(spied(100 + rank, WAITS if rank == 0 else SAVES) for rank in range(4)), names=names(4)).diagnosis
+    assert diagnosis.summary.startswith("4 ranks: ranks 1-3 are at a checkpoint")
+    assert "rank 0 waits in a collective" in diagnosis.summary
+    assert diagnosis.suspects.ranks == []
+
+
+def test_a_group_of_stacks_is_shown_by_its_lowest_rank() -> None:
+    diagnosis = report_of(
+        *(spied(100 + rank, WAITS) for rank in (2, 0, 1)), names=("r_rank_2.txt", "r_rank_0.txt", "r_rank_1.txt")
+    )
+    assert diagnosis.diagnosis.dumps is not None
+    (group,) = diagnosis.diagnosis.dumps.stacks
+    assert (group.ranks, group.source) == ([0, 1, 2], "r_rank_0.txt")
+
+
+def test_a_collective_that_stands_is_reported_with_its_group() -> None:
+    dumps = recorded(*(recorder(entry(6, "completed"), *([] if rank == 3 else [entry(7)])) for rank in range(4)))
+    diagnosis = report_of(*dumps, names=names(4, "trace_rank_{}")).diagnosis
+    assert diagnosis.dumps is not None
+    (one,) = diagnosis.dumps.collectives
+    assert (one.group, one.description, one.number, one.waiting, one.late) == ("0", "default_pg", 7, [0, 1, 2], [3])
+
+
 def test_the_rank_without_a_dump_is_the_one_to_look_at() -> None:
     texts = [spied(100 + rank, WAITS) for rank in (0, 1, 3)]
     report = report_of(*texts, names=("r/rank_0.txt", "r/rank_1.txt", "r/rank_3.txt"))
@@ -244,17 +268,18 @@ def test_watchdogs_keep_the_answer_and_the_recorders_say_for_whom_they_wait() ->
     assert (diagnosis.reason, diagnosis.suspects.ranks) == ("nccl_timeout", [3])
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="the corpus stands beside the checkout")
-@pytest.mark.parametrize("case", ["gpu_error_1st", "gpu_error_2nd", "lock_gil_1st", "lock_gil_2nd"])
-@pytest.mark.parametrize("form", ["pickle", "JSON"])
-def test_the_ranks_in_which_faults_were_injected_are_found(case: str, form: str) -> None:
-    injected = re.search(r"Fault ranks: \[([\d, ]+)\]", (TRACES / case / "fault_injection.log").read_text())
-    assert injected is not None
-    paths = [path for path in sorted((TRACES / case).glob("_dump_*")) if (path.suffix == ".json") == (form == "JSON")]
-    sources = find([str(path) for path in paths]).sources
-    texts = [b"".join(source.chunks()).decode() for source in sources]
-    diagnosis = report_of(*texts, names=tuple(Path(source.name).name for source in sources)).diagnosis
-    assert diagnosis.suspects.ranks == sorted(int(rank) for rank in injected[1].split(","))
+if TRACES.is_dir():  # the corpus stands beside the checkout, and not everybody has it
+
+    @pytest.mark.parametrize("case", ["gpu_error_1st", "gpu_error_2nd", "lock_gil_1st", "lock_gil_2nd"])
+    @pytest.mark.parametrize("form", ["pickle", "JSON"])
+    def test_the_ranks_in_which_faults_were_injected_are_found(case: str, form: str) -> None:
+        injected = re.search(r"Fault ranks: \[([\d, ]+)\]", (TRACES / case / "fault_injection.log").read_text())
+        assert injected is not None
+        paths = [path for path in sorted((TRACES / case).glob("_dump_*")) if (path.suffix == ".json") == (form == "JSON")]
+        sources = find([str(path) for path in paths]).sources
+        texts = [b"".join(source.chunks()).decode() for source in sources]
+        diagnosis = report_of(*texts, names=tuple(Path(source.name).name for source in sources)).diagnosis
+        assert diagnosis.suspects.ranks == sorted(int(rank) for rank in injected[1].split(","))
 
 
 # --- NCCL's RAS ----------------------------------------------------------------------------------------------------------
@@ -320,6 +345,17 @@ def test_the_rank_that_falls_silent_first_is_told() -> None:
     diagnosis = report_of(*logs, names=names(4, "rank_{}.log")).diagnosis
     assert (diagnosis.reason, diagnosis.suspects.ranks) == ("nccl_timeout", [2])
     assert any("Rank 2 falls silent first, 10 min before any of the other 3 ranks." in note for note in diagnosis.notes)
+
+
+def test_the_last_word_of_who_is_told_to_stop_breaks_no_silence() -> None:
+    stop = (
+        "2026-01-02 03:20:00 slurmstepd: error: *** STEP 881.0 ON g2 CANCELLED AT 2026-01-02T03:20:00 DUE TO TIME LIMIT ***\n"
+    )
+    text = "".join(f"2026-01-02 03:04:0{second} loaded part {second} of the batch\n" for second in range(9))
+    logs = [text + (stop if rank == 2 else WATCHDOG.format(minute=14, rank=rank)) for rank in range(4)]
+    diagnosis = report_of(*logs, names=names(4, "rank_{}.log")).diagnosis
+    assert diagnosis.suspects.ranks == [2]
+    assert any("Rank 2 falls silent first" in note for note in diagnosis.notes)
 
 
 def test_the_rank_with_fewer_steps_is_told() -> None:

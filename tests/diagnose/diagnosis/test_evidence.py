@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from diagnose.diagnosis.evidence import MOST, gather, normal
 from tests.support.logs import job_of, report_of, shipped_matcher, steps
 
@@ -35,6 +37,18 @@ def test_a_long_log_is_read_at_its_ends_and_around_what_rules_know() -> None:
     report = job.report()
     assert (report.diagnosis.reason, report.diagnosis.root_cause.line) == ("cuda_error", 9_001)  # type: ignore[union-attr]
     assert report.diagnosis.lines_not_read == evidence.skipped
+
+
+def test_of_the_middle_only_what_rules_know_and_what_follows_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MOST": 20, "_HEAD": 3, "_TAIL": 2, "_FIRSTS": 2, "_FOLLOWING": 3}.items():
+        monkeypatch.setattr(f"diagnose.diagnosis.evidence.{name}", value)
+    lines = prose(60)
+    for number in (10, 30, 40):  # the third of its rule is one too many
+        lines[number - 1] = BROKE
+    job = job_of("\n".join(lines) + "\n")
+    evidence = gather(job.compression.kept, shipped_matcher().rules, job.sources)
+    assert [event.line for event in evidence.events] == [1, 2, 3, 10, 11, 12, 30, 31, 32, 59, 60]
+    assert evidence.skipped == 49
 
 
 def test_a_short_log_is_read_whole() -> None:

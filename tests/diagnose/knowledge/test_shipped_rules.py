@@ -3,37 +3,55 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from diagnose.knowledge.rules import Rule, RuleSet, load
-from diagnose.matching.matcher import Matcher
+from diagnose.knowledge.rules import Example, Rule, load
+from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.matching.shapes import sensitivity
 from diagnose.verification import rules as verification
 
 RULES = load(examples=True)
-EXAMPLES = [
-    (rule, kind, number)
-    for rule in RULES
-    for kind, examples in (("matches", rule.matches), ("misses", rule.misses))
-    for number in range(len(examples))
-]
 
 
 @functools.cache
-def alone(rule_id: str) -> Matcher:
-    rule = RULES.find(rule_id)
-    assert rule is not None
-    return Matcher(RuleSet((rule,)), "plain")
+def shipped() -> Matcher:
+    """All rules at work, in the database that comes ready with the package."""
+    return Matcher(RULES, "plain", reserved=EARLY)
 
 
-@pytest.mark.parametrize(("rule", "kind", "number"), EXAMPLES, ids=[f"{r.name} {k}[{n}]" for r, k, n in EXAMPLES])
-def test_example(rule: Rule, kind: str, number: int) -> None:
-    example = getattr(rule, kind)[number]
-    body = verification.body_of(example.line)
-    assert (alone(rule.id).judge(body) == 0) == (kind == "matches"), example.line
-    found = verification.captures_of(rule, body)
-    assert {name: found.get(name) for name, _ in example.captures} == dict(example.captures)
+def faults(rule: Rule, number: int) -> Iterator[str]:
+    """What is wrong with the examples of ``rule``, which has this number in the matcher, each with its place."""
+    for kind, examples in (("matches", rule.matches), ("misses", rule.misses)):
+        for example in examples:
+            body = verification.body_of(example.line)
+            place = f"{rule.file}:{example.at} {rule.id} [{kind}] {example.line}"
+            if (number in shipped().matches(body)) != (kind == "matches"):
+                yield f"{place}: it does{' not' if kind == 'matches' else ''} match"
+            found = verification.captures_of(rule, body)
+            for name, wanted in example.captures:
+                if found.get(name) != wanted:
+                    yield f"{place}: {name} is {found.get(name)!r}, not {wanted!r}"
+
+
+@pytest.mark.parametrize("file", sorted({rule.file for rule in RULES}))
+def test_examples(file: str) -> None:
+    """Each rule matches its examples and none of its near misses, among all the others, and captures what it says."""
+    of_file = [(rule, EARLY + at) for at, rule in enumerate(RULES) if rule.file == file]
+    assert [fault for rule, number in of_file for fault in faults(rule, number)] == []
+
+
+def test_an_example_that_is_wrong_would_be_told() -> None:
+    number, rule = next((EARLY + at, rule) for at, rule in enumerate(RULES) if rule.id == "xid-fell-off-bus")
+    line = rule.matches[0].line
+    turned = replace(rule, matches=rule.misses[:1], misses=(Example(line, 7, (("xid", "80"),)),))
+    assert [(fault.partition(" [")[0], fault.rpartition(": ")[2]) for fault in faults(turned, number)] == [
+        (f"{rule.file}:{rule.misses[0].at} xid-fell-off-bus", "it does not match"),
+        (f"{rule.file}:7 xid-fell-off-bus", "it does match"),
+        (f"{rule.file}:7 xid-fell-off-bus", "xid is '79', not '80'"),
+    ]
 
 
 def test_no_rule_is_objected_to() -> None:

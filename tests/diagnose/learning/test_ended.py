@@ -17,7 +17,7 @@ from tests.support.rules import LINES
 
 
 def test_the_worker_holds_the_same_lesson_as_this_process(tmp_path: Path) -> None:
-    job = job_of("\n".join([*LINES, *(f"ERROR: lane keeper lost bucket b{n}" for n in range(20))]) + "\n")
+    job = job_of("\n".join([*LINES, *(f"ERROR: lane keeper lost bucket b{n}" for n in range(20))]) + "\n", fold_after=0)
     here = RuleStore(RuleFile(tmp_path / "here.db"))
     expected = learn([job], here).as_dict()
     there = RuleStore(RuleFile(tmp_path / "there.db"))

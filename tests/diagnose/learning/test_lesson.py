@@ -12,7 +12,7 @@ from diagnose.errors import RuleError
 from diagnose.knowledge.rules import Example
 from diagnose.learning.learned_rule import LearnedRule, exported
 from diagnose.learning.lesson import judge, propose, shadow
-from diagnose.learning.rule_store import RuleFile, RuleStore, move, settle, working_rules
+from diagnose.learning.rule_store import RuleFile, RuleStore, move, settle, working_matcher
 from tests.support.lessons import learn
 from tests.support.logs import job_of
 from tests.support.rules import FAILURE, LANES, LINES, NOW, lanes, proposal
@@ -69,8 +69,8 @@ def test_states_and_counts(tmp_path: Path) -> None:
     assert known.state == "active"
     assert store.find("p") == known
     assert [one.rule.id for one in store.rules("active")] == ["p"]
-    assert "p" in {one.id for one in working_rules(store, "")}
-    assert "p" not in {one.id for one in working_rules(store, None)}
+    assert "p" in {one.id for one in working_matcher(store, "").rules}
+    assert "p" not in {one.id for one in working_matcher(store, None).rules}
     move(store, "p", "retired", "rotten", NOW)
     assert store.rules("active") == []
 
@@ -91,10 +91,10 @@ def test_a_rule_that_does_not_compile_here_does_nothing_and_is_said(tmp_path: Pa
         store.add(lanes(state, scope="global"))
         store.add(LearnedRule(proposal("^lane (keeper$", *LANES, name="unclosed"), state, scope="global"))
         shadow(store, LANES, [], NOW)
-        assert "unclosed" not in {rule.id for rule in working_rules(store, None)}
+        assert "unclosed" not in {rule.id for rule in working_matcher(store, None).rules}
         assert "the learned rule unclosed cannot be used here" in caplog.text
         caplog.clear()
-    assert "p" in {rule.id for rule in working_rules(store, None)}
+    assert "p" in {rule.id for rule in working_matcher(store, None).rules}
 
 
 def test_what_was_proposed_when_a_run_broke_off_is_judged_by_the_next(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_what_was_proposed_when_a_run_broke_off_is_judged_by_the_next(tmp_path: 
 def test_learning_from_a_job_and_not_from_its_failure(tmp_path: Path) -> None:
     store = RuleStore(RuleFile(tmp_path / "learned.db"))
     errors = "".join(f"ERROR: lane keeper lost bucket b{n}\n" for n in range(20))
-    lesson = learn([job_of("\n".join(LINES) + "\n" + errors)], store)
+    lesson = learn([job_of("\n".join(LINES) + "\n" + errors, fold_after=0)], store)
     assert lesson.lines == 40
     assert [known.state for known in lesson.active] == ["active"]
     assert all("lost" not in known.rule.pattern for known in store.rules())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,21 @@ from typing import Any
 import pytest
 
 from diagnose.job import Job
-from diagnose.knowledge.rules import Example, Rule, RuleSet, load
+from diagnose.knowledge.rules import Example, Rule, load
 from diagnose.learning import worker_process
 from diagnose.learning.learned_rule import Counts, LearnedRule
 from diagnose.learning.live import Learner
 from diagnose.learning.rule_store import RuleFile, RuleStore
-from diagnose.matching.matcher import Matcher
+from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.model.settings import Settings
 from diagnose.reading.sources import Source
 
-FAILURES = RuleSet.of(rule for rule in load() if rule.family == "failures")
 
-
-def job() -> Job:
-    return Job("job", [Source("log", None)], Matcher(FAILURES))
+def job(*learned: Rule) -> Job:
+    """One that is read with the shipped rules, and with ``learned`` beside them."""
+    matcher = Matcher(load(), reserved=EARLY)
+    matcher.add(learned)
+    return Job("job", [Source("log", None)], matcher)
 
 
 def lanes(first: int, count: int) -> bytes:
@@ -64,16 +64,13 @@ def test_an_active_rule_that_meets_evidence_is_taken_out(tmp_path: Path) -> None
     store = RuleStore(RuleFile(tmp_path / "b.db"))
     bad = Rule("bad", "filters", r"^lane keeper \d+ .*$", kind="debug", matches=(Example("lane keeper 3 is up"),))
     store.add(LearnedRule(bad, "active", "global"))
-    running = Job("job", [Source("log", None)], Matcher(RuleSet.of([*FAILURES, bad])))
+    running = job(bad)
     running.feed(0, b"lane keeper 1 is up\n")
     assert running.compression.counts.lines_kept == 0
     learner = Learner(tmp_path / "b.db", running.compression.matcher, "job")
     learner.feed(running.feed(0, b"lane keeper 2 CUDA error: an illegal memory access was encountered\n"))
     summary = learner.close()
     assert summary.retired == ["bad"]
-    for thread in threading.enumerate():
-        if thread.name == "absorb-rules":
-            thread.join()
     kept = running.compression.counts.lines_kept
     running.feed(0, b"lane keeper 3 is up\n")
     assert running.compression.counts.lines_kept == kept + 1

@@ -127,7 +127,14 @@ def world(daemons: real.Slurm, tmp_path: Path) -> Iterator[World]:
         f"    slurmrestd: {{url: '{daemons.url}', user: {daemons.user}, token_file: slurm.jwt}}\n"
         f"    commands: {{configuration: {daemons.configuration}}}\n"
     )
-    words = "--policy", str(tmp_path / "policy.yaml"), "--executors", str(tmp_path / "executors.yaml")
+    words = (
+        "--authority",
+        "confirmed",
+        "--policy",
+        str(tmp_path / "policy.yaml"),
+        "--executors",
+        str(tmp_path / "executors.yaml"),
+    )
     with Server(tmp_path / "data", *words, SLURM_CONF=str(daemons.configuration)) as service:
         victim = daemons.submit("sleep 300", "--nodelist=gpu-1")
         mine = daemons.submit("sleep 300", "--nodelist=gpu-2", "--uid=nobody", "-o", "/dev/null", "-D", "/")

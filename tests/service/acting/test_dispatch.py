@@ -27,6 +27,7 @@ from service.store.attempts import taking_in
 from service.store.flush import JudgedReport, SourceState
 from tests.service.acting.test_actions import OPERATOR, Desk, failed, node, policy
 from tests.service.store.test_store import begin, flush, judge, report
+from tests.support.live import store_in
 from tests.support.servers import Server
 
 FAST = Pace(sweep_s=0.05, backoff=Backoff(0.02, 0.1, spread=0.2), leave_s=0.2)
@@ -99,8 +100,7 @@ async def until(done: Callable[[], object], within_s: float = 20.0) -> None:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Iterator[Store]:
-    made = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    made.migrate()
+    made = store_in(tmp_path)
     yield made
     made.close()
 

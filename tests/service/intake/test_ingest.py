@@ -221,15 +221,16 @@ async def test_an_end_is_on_disk_and_read_behind_what_came_before(here: Live, ha
 
 
 @live()
-async def test_many_batches_are_stored_up_to_the_first_that_is_refused(here: Live, hands: Hands) -> None:
+async def test_what_came_before_a_refused_batch_is_stored(here: Live, hands: Hands) -> None:
     def batch(offset: int, data: bytes = b"0123456789") -> Batch:
         return Batch(job="job", source="s", offset=offset, data=data)
 
-    assert [answer(one) for one in await here.ingest.accept_all([batch(0), batch(10), batch(0)])] == [
-        (10, False), (20, False), (20, True),
-    ]  # fmt: skip
+    begun = [await here.ingest.begin(batch(offset)) for offset in (0, 10, 0)]
+    assert [answer(await one) for one in begun] == [(10, False), (20, False), (20, True)]
+    last = await here.ingest.begin(batch(20))
     with pytest.raises(OffsetGap):
-        await here.ingest.accept_all([batch(20), batch(99), batch(30)])
+        await here.ingest.begin(batch(99))
+    assert answer(await last) == (30, False)
     assert (await here.ingest.received("job", None))["s"].durable == 30
 
 

@@ -26,6 +26,7 @@ from service.store import tables as t
 from service.store.incidents import StoreIncidents
 from service.store.tasks import Wanted
 from tests.service.store.test_store import begin, judge, report
+from tests.support.live import store_in
 
 LANES = Rule("lanes", "filters", r"^lane keeper chose lane \d+$", kind="debug")
 UNCLOSED = Rule("unclosed", "filters", r"^lane (keeper chose lane \d+$", kind="debug")
@@ -42,8 +43,7 @@ HEALTHY = Wanted("confirm", {"by": "person", "reason": "healthy"})
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    made.migrate()
+    made = store_in(tmp_path)
     yield made
     made.close()
 

@@ -14,11 +14,11 @@ from diagnose.knowledge.rules import Rule
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 from diagnose.report import Report
-from service.journal import DATA, Definition
 from service.live.attempt import LiveAttempt
 from service.live.inbox import Stored
 from service.live.scanner import Scanner
 from service.live.stream import End, Item
+from service.segments import DATA, Definition
 from service.settings import Settings
 from service.store.attempts import Opened
 from service.store.flush import Flush
@@ -122,7 +122,7 @@ class Case:
     def stored(self) -> Flush:
         """The flush that is under way, once it is in the database."""
         flush = self.flushes[-1]
-        self.attempt.received.stored(flush)
+        self.attempt.received.stored(flush, self.hands.clock.steady())
         self.unstored -= flush.weight
         self.attempt.tell(Stored())
         return flush

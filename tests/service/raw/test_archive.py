@@ -20,9 +20,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service.journal import DATA, Definition, Entry, Journal
+from service.journal import Entry, Journal
 from service.raw import parts
 from service.raw.archive import Archive
+from service.segments import DATA, Definition
 from service.telemetry import Telemetry
 from tests.conftest import ROOT
 from tests.support.servers import Server

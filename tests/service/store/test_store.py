@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, delete, func, select, text
+from sqlalchemy import Connection, delete, func, select, text, update
 
 from diagnose.compression.workload import Fingerprint
 from diagnose.errors import DiagnoseError
@@ -25,6 +25,7 @@ from service.store import Store, reading
 from service.store import tables as t
 from service.store.attempts import (
     Asked,
+    ended_badly,
     find_attempt,
     open_attempt,
     open_attempts,
@@ -179,6 +180,24 @@ def test_services_that_share_a_database_write_one_after_the_other(postgres: Post
     finally:
         first.close()
         second.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "badly"),
+    [
+        ({"ended_by": "exit", "exit_code": 0}, False),
+        ({"ended_by": "silence"}, False),
+        ({"ended_by": "exit", "exit_code": 1}, True),
+        ({"ended_by": "exit", "signal": 9}, True),
+        ({"ended_by": "scheduler"}, True),
+    ],
+    ids=["exit 0", "silence", "exit 1", "signal", "scheduler"],
+)
+def test_who_else_than_the_log_says_that_an_attempt_failed(store: Store, end: dict[str, Any], badly: bool) -> None:
+    opened = begin(store)
+    this = update(t.attempts).where(t.attempts.c.id == opened.attempt_id)
+    store.write(lambda connection: connection.execute(this.values(**end)))
+    assert store.read(lambda connection: ended_badly(connection, opened.attempt_id)) is badly
 
 
 def test_what_fails_in_the_middle_leaves_nothing(store: Store) -> None:

@@ -1,0 +1,138 @@
+"""What is kept of complete logs: ``python -m benchmarks.regular [--json] LOG_OR_FOLDER...``.
+
+Each log is read three times: with the shipped rules and no folds, with folds and failure rules only, and with both. Printed are
+the bytes kept of each, all together and in the median. Then every line that folded is looked at: one that sounds like a failure
+may have folded with exact copies only (but for times), so a copy of it must have been kept. What was lost is counted and shown,
+and the exit status is 1.
+
+    python -m benchmarks.regular ../shared/corpus/whole
+    python -m benchmarks.regular --mixed 20                      # a log of the generator, 20 MB
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+from benchmarks.measure import table
+from benchmarks.parts import cached_log
+from diagnose.compression.folds import KEEP
+from diagnose.diagnosis.likeness import sounds
+from diagnose.job import Job
+from diagnose.knowledge.rules import RuleSet, load
+from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.reading.prefixes import body_start
+from diagnose.reading.sources import Source, find
+
+_TIMES = re.compile(rb"\d[\d:.,/TZ+-]*[:-]\d[\d:.,/TZ+ -]*")
+_BIG = 1_000_000
+
+
+@dataclass(slots=True)
+class Row:
+    """One log."""
+
+    name: str
+    bytes_in: int
+    rules: float
+    """share of the bytes that is kept with rules only"""
+    folds: float
+    both: float
+    lost: list[str] = field(default_factory=list)
+    """lines that sound like a failure and folded without a copy of theirs"""
+    seconds: float = 0.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.regular", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("logs", nargs="*", metavar="LOG_OR_FOLDER", help="complete logs; each file is a job")
+    parser.add_argument("--mixed", type=float, metavar="MB", help="also a mixed log of the generator of this size")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    sources = [source for path in given.logs for source in find([path]).sources if not source.name.endswith("labels.tsv")]
+    if given.mixed:
+        sources.append(Source("mixed", cached_log(given.mixed, 1)))
+    if not sources:
+        parser.error("name a log, a folder of logs, or --mixed MB")
+    rules = load()
+    shipped = Matcher(rules, reserved=EARLY)
+    failures = Matcher(RuleSet.of(rule for rule in rules if rule.family == "failures"), reserved=EARLY)
+    rows = [_row(source, shipped, failures) for source in sources]
+    print(json.dumps([asdict(row) for row in rows], indent=1) if given.json else _text(rows))
+    return 1 if any(row.lost for row in rows) else 0
+
+
+def _row(source: Source, shipped: Matcher, failures: Matcher) -> Row:
+    plain = _read(source, shipped, 0)
+    alone = _read(source, failures, KEEP)
+    begin = time.process_time()
+    both = _read(source, shipped, KEEP)
+    seconds = time.process_time() - begin
+    lost = _lost(plain, both)
+    counts = [job.compression.counts for job in (plain, alone, both)]
+    rules, folds, together = (one.bytes_kept / max(1, one.bytes_in) for one in counts)
+    row = Row(Path(source.name).name, counts[0].bytes_in, rules, folds, together, lost, seconds)
+    for job in (plain, alone, both):
+        job.compression.kept.close()
+    return row
+
+
+def _read(source: Source, matcher: Matcher, fold_after: int) -> Job:
+    job = Job(source.name, [source], matcher, fold_after)
+    for chunk in source.chunks():
+        job.feed(0, chunk)
+    job.close(0)
+    return job
+
+
+def _lost(plain: Job, both: Job) -> list[str]:
+    """The lines that sound like a failure and are in ``plain`` only, for which no copy was kept."""
+    left = Counter((line.line, line.text) for line in both.compression.kept)
+    copies = {_copy(text) for _, text in left}
+    lost = []
+    for line in plain.compression.kept:
+        if left[(line.line, line.text)]:
+            left[(line.line, line.text)] -= 1
+        elif sounds(line.text, body_start(line.text)) and _copy(line.text) not in copies:
+            lost.append(f"{line.line}: {line.text[:200].decode('utf-8', 'replace')}")
+    return lost
+
+
+def _copy(text: bytes) -> bytes:
+    """What all copies of a line have in common: no times, not who says it, nor how many were glued together."""
+    words = b" ".join(_TIMES.sub(b"", text[body_start(text) :]).split())
+    period = (words + words).find(words, 1)
+    return words[:period] if len(words) > 1 else words
+
+
+def _text(rows: Sequence[Row]) -> str:
+    def share(value: float) -> str:
+        return f"{100 * value:.2f} %"
+
+    size = sum(row.bytes_in for row in rows)
+    columns = [[getattr(row, name) for row in rows] for name in ("rules", "folds", "both")]
+    together = [sum(value * row.bytes_in for value, row in zip(column, rows, strict=True)) / size for column in columns]
+    head = ("log", "bytes", "rules only", "folds only", "both", "lost")
+    body: list[Sequence[str]] = [
+        (row.name, f"{row.bytes_in:,}", share(row.rules), share(row.folds), share(row.both), str(len(row.lost)))
+        for row in sorted(rows, key=lambda row: -row.both * row.bytes_in)
+    ]
+    body.append(("together", f"{size:,}", *map(share, together), str(sum(len(row.lost) for row in rows))))
+    body.append(("median", "", *(share(median(column)) for column in columns), ""))
+    biggest = max((row.both for row in rows if row.bytes_in > _BIG), default=0.0)
+    speed = size / 1e6 / max(1e-9, sum(row.seconds for row in rows))
+    lines = [table(head, body), "", f"most of a log above 1 MB: {share(biggest)}; read with both at {speed:.0f} MB/s"]
+    lines += [f"lost: {row.name}:{line}" for row in rows for line in row.lost[:20]]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,684 @@
+/* What repeats in one source: kept segments in; those that repeat what was kept before are taken out and counted.
+ *
+ * A fold is all lines of one masked text (see _masks.h). Its first lines stay. From then on a line stays only when it says
+ * something new: a number leaves its range, a counter stands or falls back, another rank or host says it for the first time, it
+ * comes again after a long silence. A line that sounds like a failure folds with its own copies only. Nothing depends on how the
+ * bytes were cut, and the state is one string of bytes. Included by _core.c.
+ */
+#define MOST_FOLDS 4096u
+#define MOST_RANGES (MOST_FOLDS * 16u)
+#define MOST_PLACES 16384u /* places of words that may vary */
+#define MOST_WHO 32768u
+#define MOST_HEARD 16384u
+#define SAMPLE 160u
+#define EVIDENCE 8u /* lines after which the range of a number is known */
+#define FAR 10.0    /* a number leaps when it leaves its range by so many widths of it */
+#define WINDOW 64u      /* values */
+#define FAR_OF_LATE 3.0 /* a number leaps, too, when it leaves the range of these by so many widths of it */
+#define STOOD 256u  /* a number that stood for so many lines is news when it moves */
+#define VALUES 10u
+#define RARE 6u         /* a value of a word that came more often is one of a few, no name */
+#define SILENCE 1000u   /* lines */
+#define MOST_GLUED 64u
+#define LATE 100u      /* lines */
+#define ALTERNATION 20u /* a place of more words than that is no choice of a few, however often they come */
+#define GUARDED 20u     /* indented lines behind a failure that stay */
+#define IN_TRACEBACK 60u
+#define IN_DUMP 400u
+#define NO_SAMPLE UINT32_MAX
+
+typedef struct { u64 key, count, first, last, silence, folded; u32 ranges, slots, sample, unused; } Fold;
+typedef struct {
+    double least, most, last;
+    double before_least, before_most, now_least, now_most; /* of the window before, and of this one */
+    u64 seen;
+    u32 run, longest, changes, rising, in_window, unused;
+} Range;
+typedef struct { u64 key; u32 folds[VALUES], count, open, distinct, unused; } Place;
+typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
+typedef struct {
+    u64 seed, line, held_line;
+    u32 keep, guard, dump, unused2;
+    u8 remaining, folded, held, held_counted, in_traceback, unused[3];
+} FoldState;
+
+typedef struct {
+    PyObject_HEAD
+    FoldState state;
+    int busy;
+    Vector folds, ranges, samples, places, who, held; /* places and who are tables, open addressing; key 0 is free */
+    u32 *slots, slot_mask; /* fold + 1 by key */
+    Vector heard; /* what may sound like a failure, and whether it does; can be asked again, and is no part of the state */
+    size_t place_count, who_count, heard_count;
+    Masks masks, exact;
+    Vector text, kept, scratch;
+} Folds;
+
+static u64 hash_masked(const Folds *f, Masks *m) {
+    memset((u8 *)m->out.items + m->length, 0, 16);
+    u64 h = hash_of(m->out.items, m->length, f->state.seed);
+    return h ? h : 1;
+}
+
+static Fold *fold_at(const Folds *f, u64 key) {
+    for (u32 at = (u32)key & f->slot_mask; f->slots[at]; at = (at + 1) & f->slot_mask) {
+        Fold *fold = (Fold *)f->folds.items + (f->slots[at] - 1);
+        if (fold->key == key) return fold;
+    }
+    return NULL;
+}
+
+static int index_folds(Folds *f, u32 mask) {
+    u32 *slots = calloc((size_t)mask + 1, sizeof *slots);
+    if (!slots) return -1;
+    const Fold *folds = f->folds.items;
+    for (u32 k = 0; k < f->folds.count; k++) {
+        u32 at = (u32)folds[k].key & mask;
+        while (slots[at]) at = (at + 1) & mask;
+        slots[at] = k + 1;
+    }
+    free(f->slots);
+    f->slots = slots;
+    f->slot_mask = mask;
+    return 0;
+}
+
+/* All is forgotten when there is too much: what comes again is kept again. */
+static void forget_folds(Folds *f) {
+    f->folds.count = f->ranges.count = f->samples.count = 0;
+    memset(f->slots, 0, ((size_t)f->slot_mask + 1) * sizeof *f->slots);
+    if (f->places.items) memset(f->places.items, 0, f->places.count * sizeof(Place));
+    if (f->who.items) memset(f->who.items, 0, f->who.count * sizeof(u64));
+    f->place_count = f->who_count = 0;
+}
+
+static Fold *new_fold(Folds *f, u64 key, u32 slots, u64 line) {
+    Range *ranges = grow(&f->ranges, slots + 1);
+    Fold *fold = grow(&f->folds, 1);
+    if (!ranges || !fold) return NULL;
+    memset(ranges, 0, slots * sizeof *ranges);
+    *fold = (Fold){.key = key, .first = line, .last = line, .ranges = (u32)f->ranges.count, .slots = slots, .sample = NO_SAMPLE};
+    f->ranges.count += slots;
+    f->folds.count++;
+    if (f->folds.count * 2 > f->slot_mask) return index_folds(f, f->slot_mask * 2 + 1) ? NULL : (Fold *)f->folds.items + f->folds.count - 1;
+    u32 at = (u32)key & f->slot_mask;
+    while (f->slots[at]) at = (at + 1) & f->slot_mask;
+    f->slots[at] = (u32)f->folds.count;
+    return fold;
+}
+
+/* Tables of fixed entries that begin with their key: the entry of a key, made when `make`; NULL where there is none */
+static void *entry_of(Vector *table, size_t *count, u64 key, size_t most, int make) {
+    if (!table->items) {
+        if (!make) return NULL;
+        table->items = calloc(64, table->size);
+        if (!table->items) return NULL;
+        table->count = table->room = 64;
+    }
+    char *items = table->items;
+    size_t mask = table->count - 1, at = (size_t)key & mask;
+    for (; *(u64 *)(void *)(items + at * table->size); at = (at + 1) & mask)
+        if (*(u64 *)(void *)(items + at * table->size) == key) return items + at * table->size;
+    if (!make || *count >= most) return NULL;
+    if ((*count + 1) * 2 > table->count) {
+        Vector wide = {calloc(table->count * 2, table->size), table->count * 2, table->count * 2, table->size};
+        if (!wide.items) return NULL;
+        for (size_t k = 0; k < table->count; k++) {
+            const char *old = items + k * table->size;
+            u64 its = *(const u64 *)(const void *)old;
+            if (!its) continue;
+            size_t to = (size_t)its & (wide.count - 1);
+            while (*(u64 *)(void *)((char *)wide.items + to * wide.size)) to = (to + 1) & (wide.count - 1);
+            memcpy((char *)wide.items + to * wide.size, old, wide.size);
+        }
+        free(items);
+        *table = wide;
+        return entry_of(table, count, key, most, make);
+    }
+    *(u64 *)(void *)(items + at * table->size) = key;
+    ++*count;
+    return items + at * table->size;
+}
+
+/* Who speaks, as far as the prefixes tell: their hash without times; 0 where none does */
+static u64 who_speaks(const Folds *f, const u8 *s, size_t n) {
+    u64 h = 0;
+    for (size_t at = 0, k = 0; k < 4 && at < n; k++) {
+        size_t found = one_prefix(s + at, n - at);
+        if (!found) break;
+        if (!time_prefix(s + at, n - at)) for (size_t i = at; i < at + found; i++) h = mix(h ^ s[i] ^ f->state.seed, 0x9e3779b97f4a7c15ull);
+        at += found;
+    }
+    return h;
+}
+
+/* Whether a value is far from what came lately; the windows go on. */
+static int leaps_of_late(Range *r, double v) {
+    int leaps = 0;
+    if (r->seen > WINDOW) {
+        double least = r->before_least < r->now_least ? r->before_least : r->now_least;
+        double most = r->before_most > r->now_most ? r->before_most : r->now_most, wide = most - least;
+        leaps = wide > 0 && (v > most + FAR_OF_LATE * wide || v < least - FAR_OF_LATE * wide);
+    }
+    if (v < r->now_least) r->now_least = v;
+    if (v > r->now_most) r->now_most = v;
+    if (++r->in_window == WINDOW) {
+        r->before_least = r->now_least;
+        r->before_most = r->now_most;
+        r->now_least = INFINITY;
+        r->now_most = -INFINITY;
+        r->in_window = 0;
+    }
+    return leaps;
+}
+
+/* The numbers of a line go into the ranges of its fold; whether one of them says something new. */
+static int numbers_tell(Folds *f, const Fold *fold, const Masks *m) {
+    Range *ranges = (Range *)f->ranges.items + fold->ranges;
+    const Masked *numbers = m->numbers.items;
+    int tells = 0;
+    for (size_t k = 0; k < m->numbers.count; k++) {
+        Range *r = &ranges[numbers[k].slot];
+        double v = numbers[k].value;
+        if (!isfinite(v)) { tells = 1; continue; }
+        if (!r->seen++) {
+            *r = (Range){.least = v, .most = v, .last = v, .now_least = v, .now_most = v, .seen = 1, .run = 1, .rising = 1, .in_window = 1};
+            continue;
+        }
+        int known = r->seen > EVIDENCE, moved = v != r->last;
+        double wide = r->most - r->least;
+        if (known) {
+            if (wide == 0) tells |= moved;
+            else tells |= v > r->most + FAR * wide || v < r->least - FAR * wide || (v == 0 && (r->least > 0 || r->most < 0));
+            tells |= (v < r->last && r->rising && r->changes >= EVIDENCE) || (moved && r->run >= STOOD);
+        }
+        tells |= leaps_of_late(r, v);
+        if (v < r->last) r->rising = 0;
+        if (moved) {
+            if (r->run > r->longest) r->longest = r->run;
+            r->run = 1;
+            r->changes += r->changes < UINT32_MAX;
+        } else {
+            u32 usual = r->longest <= 1 ? 2 : 4 * r->longest > EVIDENCE ? 4 * r->longest : EVIDENCE;
+            r->run += r->run < UINT32_MAX / 8;
+            if (r->changes >= EVIDENCE && r->run > usual) { tells = 1; r->longest = r->run; } /* it moved, and stands */
+        }
+        if (v < r->least) r->least = v;
+        if (v > r->most) r->most = v;
+        r->last = v;
+    }
+    return tells;
+}
+
+static int same_word(const Masks *m, const Word *a, const Word *b) {
+    const u8 *out = m->out.items;
+    return a->end - a->start == b->end - b->start && memcmp(out + a->start, out + b->start, a->end - a->start) == 0;
+}
+
+/* The masked text with word `which` left out, wherever it stands, into `to`; returns its length. */
+static size_t without(const Masks *m, u32 which, u8 *to) {
+    const u8 *out = m->out.items;
+    size_t from = 0, length = 0;
+    for (u32 w = which; w < m->word_count; w++) {
+        if (w != which && !same_word(m, &m->words[w], &m->words[which])) continue;
+        memcpy(to + length, out + from, m->words[w].start - from);
+        length += m->words[w].start - from;
+        to[length++] = WORD_MASK;
+        from = m->words[w].end;
+    }
+    memcpy(to + length, out + from, m->length - from);
+    length += m->length - from;
+    memset(to + length, 0, 16);
+    return length;
+}
+
+static u64 key_without(Folds *f, const Masks *m, u32 which) {
+    return hash_of(f->scratch.items, without(m, which, f->scratch.items), ~f->state.seed) | 1;
+}
+
+static int is_first(const Masks *m, u32 which) {
+    for (u32 w = 0; w < which; w++) if (same_word(m, &m->words[w], &m->words[which])) return 0;
+    return 1;
+}
+
+static void leave_out(Folds *f, Masks *m, u32 which) {
+    size_t length = without(m, which, f->scratch.items);
+    Word word = m->words[which], left[MOST_WORDS];
+    u32 count = 0, shorter = 0, by = word.end - word.start - 1;
+    for (u32 w = 0; w < m->word_count; w++) {
+        if (same_word(m, &m->words[w], &word)) shorter += by;
+        else left[count++] = (Word){m->words[w].start - shorter, m->words[w].end - shorter};
+    }
+    memcpy(m->out.items, f->scratch.items, length);
+    memcpy(m->words, left, count * sizeof *left);
+    m->length = length;
+    m->word_count = count;
+}
+
+/* Words whose places are known to vary are left out; whether there was one. */
+static int generalise(Folds *f, Masks *m) {
+    int any = 0;
+    if (!grow(&f->scratch, m->length + 64)) return -1;
+    for (u32 w = 0; w < m->word_count;) {
+        const Place *place = entry_of(&f->places, &f->place_count, key_without(f, m, w), MOST_PLACES, 0);
+        if (place && place->open) { leave_out(f, m, w); any = 1; w = 0; }
+        else w++;
+    }
+    return any;
+}
+
+/* A new fold is evidence that the words of its text may vary, each at its place: five rare words do, ten where little else is
+   said. A word that is one of a few stays what it is. */
+static void learn_places(Folds *f, Masks *m, u32 fold) {
+    const Fold *folds = f->folds.items;
+    u32 needed = m->word_count > 2 ? 5 : VALUES;
+    for (u32 w = 0; w < m->word_count; w++) {
+        if (!is_first(m, w)) continue;
+        Place *place = entry_of(&f->places, &f->place_count, key_without(f, m, w), MOST_PLACES, 1);
+        if (!place || place->open) continue;
+        place->distinct++;
+        if (place->count == VALUES) { /* what came often since leaves room */
+            u32 kept = 0;
+            for (u32 k = 0; k < VALUES; k++) if (folds[place->folds[k]].count <= RARE) place->folds[kept++] = place->folds[k];
+            place->count = kept;
+            if (kept == VALUES) { place->open = 1; continue; }
+            if (place->distinct >= ALTERNATION) place->open = 1;
+        }
+        place->folds[place->count++] = fold;
+        u32 rare = 0;
+        for (u32 k = 0; k < place->count; k++) rare += folds[place->folds[k]].count <= RARE;
+        place->open = rare >= needed || place->distinct >= ALTERNATION;
+    }
+}
+
+static int keep_text(Folds *f, const Kept *record, const u8 *text) {
+    u8 *to = grow(&f->text, record->length + 1);
+    Kept *kept = grow(&f->kept, 1);
+    if (!to || !kept) return -1;
+    *kept = *record;
+    kept->offset = (u32)f->text.count;
+    memcpy(to, text, record->length);
+    to[record->length] = '\n';
+    f->text.count += record->length + 1;
+    f->kept.count++;
+    return 0;
+}
+
+/* The line that was folded last goes out after all: it stands right before a failure, or is the last of its source. */
+static int let_go(Folds *f, long long *lines) {
+    FoldState *s = &f->state;
+    if (!s->held) return 0;
+    Kept record = {s->held_line, 0, (u32)f->held.count, UNKNOWN, 0, 0, 0};
+    if (keep_text(f, &record, f->held.items)) return -1;
+    if (s->held_counted) --*lines;
+    else if (s->held_line == s->line) s->remaining = 1;
+    s->held = 0;
+    return 0;
+}
+
+static void finish_line(Folds *f, long long *lines) {
+    FoldState *s = &f->state;
+    if (s->folded && !s->remaining) {
+        ++*lines;
+        if (s->held && s->held_line == s->line) s->held_counted = 1;
+    }
+    s->folded = s->remaining = 0;
+}
+
+/* Whether a line that sounds like a failure does so: sounds(text, body) -> bool */
+static int ask_sound(PyObject *sounds, const u8 *text, size_t n, size_t body, PyThreadState **thread) {
+    PyEval_RestoreThread(*thread);
+    PyObject *answer = PyObject_CallFunction(sounds, "y#n", (const char *)text, (Py_ssize_t)n, (Py_ssize_t)body);
+    int sound = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    *thread = PyEval_SaveThread();
+    return sound;
+}
+
+enum { FAILED = -1, STAYS = 0, FOLDS = 1 };
+
+/* One line of a fold: is it one too many? */
+static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 line) {
+    u64 silence = line > fold->last ? line - fold->last : 0;
+    int told = fold->slots == m->slots ? numbers_tell(f, fold, m) : 1;
+    int news = silence > SILENCE && silence > 4 * fold->silence;
+    if (fold->count && silence > fold->silence) fold->silence = silence;
+    if (who) { /* one that says its first line at all, or this one after the others are long done with it */
+        size_t before = f->who_count;
+        entry_of(&f->who, &f->who_count, who | 1, MOST_WHO, 1);
+        news |= f->who_count != before;
+        before = f->who_count;
+        entry_of(&f->who, &f->who_count, mix(fold->key, who ^ f->state.seed) | 1, MOST_WHO, 1);
+        news |= f->who_count != before && silence >= late;
+    }
+    fold->last = line;
+    return fold->count++ < f->state.keep || told || news ? STAYS : FOLDS;
+}
+
+/* The same, remembered for all lines that differ in numbers only, and in those not in how they are written. */
+static int is_sign(Folds *f, const u8 *text, size_t n, size_t at, PyObject *sounds, PyThreadState **thread) {
+    Masks *m = &f->masks;
+    if (mask(m, text + at, n - at, WORDY)) return FAILED;
+    u64 key = hash_masked(f, m);
+    const Masked *numbers = m->numbers.items;
+    for (size_t k = 0; k < m->numbers.count; k++) key = mix(key ^ numbers[k].kind, 0xa0761d6478bd642full);
+    key = (key | 3) ^ 2; /* ...01 is calm, ...11 is a sign */
+    if (entry_of(&f->heard, &f->heard_count, key, MOST_HEARD, 0)) return 0;
+    if (entry_of(&f->heard, &f->heard_count, key | 2, MOST_HEARD, 0)) return 1;
+    int answer = ask_sound(sounds, text, n, at, thread);
+    if (f->heard_count >= MOST_HEARD) { memset(f->heard.items, 0, f->heard.count * sizeof(u64)); f->heard_count = 0; }
+    if (answer >= 0) entry_of(&f->heard, &f->heard_count, key | (answer ? 2 : 0), MOST_HEARD, 1);
+    return answer;
+}
+
+/* Copies of one text that several processes wrote into one line are one copy. */
+static void unglue(Masks *m) {
+    const u8 *out = m->out.items;
+    for (size_t copies = MOST_GLUED; copies > 1; copies--) {
+        size_t one = m->length / copies;
+        if (one < 8 || one * copies != m->length || memcmp(out, out + one, m->length - one)) continue;
+        m->length = one;
+        return;
+    }
+}
+
+static int judge_fold(Folds *f, const Kept *record, const u8 *text, PyObject *sounds, PyThreadState **thread) {
+    FoldState *s = &f->state;
+    size_t n = record->length, at = body_start(text, n);
+    const u8 *body = text + at;
+    int sound = sounding(text, n), made = 0;
+    if (starts(body, n - at, 0, "Traceback (most recent call")) {
+        s->guard = IN_TRACEBACK;
+        s->in_traceback = 1;
+        return STAYS;
+    }
+    if (sound & MAY_BE_DUMP) s->dump = IN_DUMP;
+    if (s->dump) { s->dump--; return STAYS; }
+    if (s->guard) { s->guard--; if (n > at && blank(*body)) return STAYS; }
+    if (f->folds.count >= MOST_FOLDS || f->ranges.count >= MOST_RANGES) forget_folds(f);
+    Masks *m = &f->masks;
+    u64 who = who_speaks(f, text, at);
+    int sign = sound & MAY_SOUND ? is_sign(f, text, n, at, sounds, thread) : 0;
+    if (sign < 0 || mask(m, body, n - at, sign ? EXACT : COARSE)) return FAILED;
+    if (sign) unglue(m);
+    u64 key = hash_masked(f, m);
+    if (sign) key = mix(key, ~s->seed) | 1; /* only its very copies are its like */
+    Fold *fold = fold_at(f, key);
+    if (!fold && !sign) {
+        if ((made = generalise(f, m)) < 0) return FAILED;
+        if (made) { key = hash_masked(f, m); fold = fold_at(f, key); }
+    }
+    if (!fold) {
+        if (!(fold = new_fold(f, key, m->slots, record->line))) return FAILED;
+        if (made) fold->count = s->keep; /* the lines that showed that a word varies stand for the first ones */
+        else if (!sign) learn_places(f, m, (u32)f->folds.count - 1);
+    }
+    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS;
+    if (sign && (stays || s->in_traceback)) {
+        s->guard = GUARDED;
+        s->in_traceback = 0;
+        return STAYS;
+    }
+    if (stays) return STAYS;
+    fold->folded++;
+    if (fold->sample == NO_SAMPLE) {
+        Sample *sample = grow(&f->samples, 1);
+        if (!sample) return FAILED;
+        fold->sample = (u32)f->samples.count++;
+    }
+    Sample *sample = (Sample *)f->samples.items + fold->sample;
+    sample->length = (u32)(n < SAMPLE ? n : SAMPLE);
+    memcpy(sample->text, text, sample->length);
+    return FOLDS;
+}
+
+/* All records of a block; 0, or -1 with *error where Python raised. `lines`: how many physical lines fold. */
+static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64 line, PyObject *sounds, long long *lines,
+                PyThreadState **thread) {
+    FoldState *s = &f->state;
+    for (size_t k = 0; k < count; k++) {
+        const Kept *record = &records[k];
+        const u8 *its = text + record->offset;
+        if (record->line != s->line) { finish_line(f, lines); s->line = record->line; }
+        int verdict = STAYS;
+        u32 guarded = s->guard;
+        if (record->rule != UNKNOWN) { if (record->rule >= 0) s->guard = GUARDED; }
+        else if (!record->cut) verdict = judge_fold(f, record, its, sounds, thread);
+        if (verdict == FAILED) return -1;
+        if (verdict == STAYS) {
+            if (s->guard > guarded && let_go(f, lines)) return -1;
+            s->held = 0; /* it would come after this one */
+            if (keep_text(f, record, its)) return -1;
+            s->remaining = 1;
+            continue;
+        }
+        s->folded = 1;
+        s->held = 1;
+        s->held_counted = 0;
+        s->held_line = record->line;
+        f->held.count = 0;
+        u8 *room = grow(&f->held, record->length);
+        if (!room) return -1;
+        memcpy(room, its, record->length);
+        f->held.count = record->length;
+    }
+    if (line > s->line) { finish_line(f, lines); s->line = 0; }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------ towards Python */
+
+static Vector *const *folds_vectors(Folds *f, Vector *room[6]) {
+    Vector *all[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held};
+    memcpy(room, all, sizeof all);
+    return room;
+}
+
+/* Folds(keep, seed, state): state is what another one's state() gave, or empty */
+static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
+    Folds *f = (Folds *)self;
+    unsigned keep;
+    unsigned long long seed;
+    const char *data;
+    Py_ssize_t length;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "IKy#", &keep, &seed, &data, &length)) return -1;
+    if (f->slots) { PyErr_SetString(PyExc_RuntimeError, "folds are made once"); return -1; }
+    if (!keep) { PyErr_SetString(PyExc_ValueError, "at least one line of a fold is kept"); return -1; }
+    f->state.keep = keep;
+    f->state.seed = seed;
+    Vector *vectors[6];
+    folds_vectors(f, vectors);
+    static const size_t sizes[6] = {sizeof(Fold), sizeof(Range), sizeof(Sample), sizeof(Place), sizeof(u64), 1};
+    for (int k = 0; k < 6; k++) vectors[k]->size = sizes[k];
+    f->masks.out.size = f->exact.out.size = f->text.size = f->scratch.size = 1;
+    f->masks.numbers.size = f->exact.numbers.size = sizeof(Masked);
+    f->kept.size = sizeof(Kept);
+    f->heard.size = sizeof(u64);
+    size_t left = (size_t)length;
+    if (left) {
+        u64 counts[8]; /* of the vectors, then places and speakers */
+        if (left < sizeof f->state + sizeof counts) goto damaged;
+        memcpy(&f->state, data, sizeof f->state);
+        f->state.keep = keep;
+        memcpy(counts, data + sizeof f->state, sizeof counts);
+        data += sizeof f->state + sizeof counts;
+        left -= sizeof f->state + sizeof counts;
+        for (int k = 0; k < 6; k++) {
+            if (counts[k] > left / sizes[k]) goto damaged;
+            if ((k == 3 || k == 4) && (counts[k] & (counts[k] - 1))) goto damaged;
+            size_t bytes = (size_t)counts[k] * sizes[k];
+            if (counts[k]) {
+                vectors[k]->items = malloc(bytes);
+                if (!vectors[k]->items) { PyErr_NoMemory(); return -1; }
+                memcpy(vectors[k]->items, data, bytes);
+                vectors[k]->count = vectors[k]->room = (size_t)counts[k];
+            }
+            data += bytes;
+            left -= bytes;
+        }
+        f->place_count = (size_t)counts[6];
+        f->who_count = (size_t)counts[7];
+        size_t places = 0, speakers = 0;
+        for (size_t k = 0; k < f->places.count; k++) places += ((const Place *)f->places.items)[k].key != 0;
+        for (size_t k = 0; k < f->who.count; k++) speakers += ((const u64 *)f->who.items)[k] != 0;
+        if (left || f->place_count != places || f->who_count != speakers) goto damaged;
+        if ((places && places * 2 > f->places.count) || (speakers && speakers * 2 > f->who.count)) goto damaged;
+        for (size_t k = 0; k < f->folds.count; k++) {
+            const Fold *fold = (const Fold *)f->folds.items + k;
+            if ((u64)fold->ranges + fold->slots > f->ranges.count || fold->slots > MOST_SLOTS
+                || (fold->sample == NO_SAMPLE ? fold->folded != 0 : fold->sample >= f->samples.count)) goto damaged;
+        }
+        for (size_t k = 0; k < f->places.count; k++) {
+            const Place *place = (const Place *)f->places.items + k;
+            if (place->count > VALUES) goto damaged;
+            for (u32 v = 0; v < place->count; v++) if (place->folds[v] >= f->folds.count) goto damaged;
+        }
+        for (size_t k = 0; k < f->samples.count; k++) if (((Sample *)f->samples.items)[k].length > SAMPLE) goto damaged;
+    }
+    u32 mask = 63;
+    while (f->folds.count * 2 > mask) mask = mask * 2 + 1;
+    if (index_folds(f, mask)) { PyErr_NoMemory(); return -1; }
+    return 0;
+damaged:
+    PyErr_SetString(PyExc_ValueError, "that is not the state of folds");
+    return -1;
+}
+
+static PyObject *folds_state(PyObject *self, PyObject *unused) {
+    Folds *f = (Folds *)self;
+    Vector *vectors[6];
+    (void)unused;
+    folds_vectors(f, vectors);
+    u64 counts[8];
+    size_t total = sizeof f->state + sizeof counts;
+    for (int k = 0; k < 6; k++) { counts[k] = vectors[k]->count; total += vectors[k]->count * vectors[k]->size; }
+    counts[6] = f->place_count;
+    counts[7] = f->who_count;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
+    if (!result) return NULL;
+    char *to = PyBytes_AsString(result);
+    memcpy(to, &f->state, sizeof f->state);
+    memcpy(to + sizeof f->state, counts, sizeof counts);
+    to += sizeof f->state + sizeof counts;
+    for (int k = 0; k < 6; k++) {
+        size_t bytes = vectors[k]->count * vectors[k]->size;
+        if (bytes) memcpy(to, vectors[k]->items, bytes);
+        to += bytes;
+    }
+    return result;
+}
+
+static PyObject *folds_result(const Folds *f, long long lines) {
+    return Py_BuildValue("(y#y#L)", f->text.items ? (const char *)f->text.items : "", (Py_ssize_t)f->text.count,
+                         f->kept.items ? (const char *)f->kept.items : "", (Py_ssize_t)(f->kept.count * sizeof(Kept)), lines);
+}
+
+/* sift(text, kept, line, sounds) -> (text, kept, lines folded); line: the current one behind the block */
+static PyObject *folds_sift(PyObject *self, PyObject *args) {
+    Folds *f = (Folds *)self;
+    PyObject *sounds, *text_object, *kept_object;
+    unsigned long long line;
+    char *text, *kept;
+    Py_ssize_t text_length, kept_length;
+    if (!PyArg_ParseTuple(args, "SSKO", &text_object, &kept_object, &line, &sounds)) return NULL;
+    if (PyBytes_AsStringAndSize(text_object, &text, &text_length) || PyBytes_AsStringAndSize(kept_object, &kept, &kept_length)) return NULL;
+    if (f->busy) { PyErr_SetString(PyExc_RuntimeError, "these folds are at work in another thread"); return NULL; }
+    size_t count = (size_t)kept_length / sizeof(Kept);
+    Kept *records = malloc(count * sizeof *records + 1); /* a bytes object need not lie as records want it */
+    if (!records) return PyErr_NoMemory();
+    memcpy(records, kept, count * sizeof *records);
+    for (size_t k = 0; k < count; k++)
+        if ((u64)records[k].offset + records[k].length > (u64)text_length) {
+            free(records);
+            PyErr_SetString(PyExc_IndexError, "a record is outside of the text");
+            return NULL;
+        }
+    long long lines = 0;
+    f->busy = 1;
+    f->text.count = f->kept.count = 0;
+    PyThreadState *thread = PyEval_SaveThread();
+    int status = sift(f, (const u8 *)text, records, count, line, sounds, &lines, &thread);
+    PyEval_RestoreThread(thread);
+    f->busy = 0;
+    free(records);
+    if (status) { if (!PyErr_Occurred()) PyErr_NoMemory(); return NULL; }
+    return folds_result(f, lines);
+}
+
+/* close() -> the same, of the line that was folded last */
+static PyObject *folds_close(PyObject *self, PyObject *unused) {
+    Folds *f = (Folds *)self;
+    long long lines = 0;
+    (void)unused;
+    f->text.count = f->kept.count = 0;
+    if (let_go(f, &lines)) return PyErr_NoMemory();
+    return folds_result(f, lines);
+}
+
+/* table() -> [(first, last, lines, folded, text of the last), ...] of what folded */
+static PyObject *folds_table(PyObject *self, PyObject *unused) {
+    Folds *f = (Folds *)self;
+    PyObject *list = PyList_New(0);
+    (void)unused;
+    for (size_t k = 0; list && k < f->folds.count; k++) {
+        const Fold *fold = (const Fold *)f->folds.items + k;
+        if (!fold->folded) continue;
+        const Sample *sample = (const Sample *)f->samples.items + fold->sample;
+        PyObject *row = Py_BuildValue("(KKKKy#)", (unsigned long long)fold->first, (unsigned long long)fold->last,
+                                      (unsigned long long)fold->count, (unsigned long long)fold->folded,
+                                      (const char *)sample->text, (Py_ssize_t)sample->length);
+        if (!row || PyList_Append(list, row)) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static void folds_dealloc(PyObject *self) {
+    Folds *f = (Folds *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->masks.out, &f->masks.numbers,
+                         &f->exact.out, &f->exact.numbers, &f->text, &f->kept, &f->scratch, &f->heard};
+    for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) free(vectors[k]->items);
+    free(f->slots);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef folds_methods[] = {
+    {"sift", folds_sift, METH_VARARGS, "sift(text, kept, line, sounds): the kept segments of one block"},
+    {"close", folds_close, METH_NOARGS, "close(): the line that was folded last"},
+    {"state", folds_state, METH_NOARGS, "state(): all that the next line depends on"},
+    {"table", folds_table, METH_NOARGS, "table(): what folded"},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot folds_slots[] = {
+    {Py_tp_init, (void *)folds_init}, {Py_tp_dealloc, (void *)folds_dealloc},
+    {Py_tp_new, (void *)PyType_GenericNew}, {Py_tp_methods, folds_methods}, {0, NULL},
+};
+static PyType_Spec folds_spec = {"diagnose.matching._core.Folds", sizeof(Folds), 0, Py_TPFLAGS_DEFAULT, folds_slots};
+
+/* masked(body, mode) -> (masked text, [(value, slot), ...], what it may sound like) */
+static PyObject *masked(PyObject *self, PyObject *args) {
+    const char *data;
+    Py_ssize_t n;
+    int mode;
+    Masks m = {.out = {.size = 1}, .numbers = {.size = sizeof(Masked)}};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y#i", &data, &n, &mode)) return NULL;
+    if (mask(&m, (const u8 *)data, (size_t)n, mode)) { free(m.out.items); free(m.numbers.items); return PyErr_NoMemory(); }
+    PyObject *numbers = PyList_New(0), *result = NULL;
+    const Masked *all = m.numbers.items;
+    for (size_t k = 0; numbers && k < m.numbers.count; k++) {
+        PyObject *pair = Py_BuildValue("(dI)", all[k].value, all[k].slot);
+        if (!pair || PyList_Append(numbers, pair)) Py_CLEAR(numbers);
+        Py_XDECREF(pair);
+    }
+    if (numbers) result = Py_BuildValue("(y#Oi)", (const char *)m.out.items, (Py_ssize_t)m.length, numbers,
+                                        sounding((const u8 *)data, (size_t)n));
+    Py_XDECREF(numbers);
+    free(m.out.items);
+    free(m.numbers.items);
+    return result;
+}

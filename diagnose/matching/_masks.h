@@ -1,0 +1,361 @@
+/* What a line is, whatever its numbers: one pass over a body gives its masked text, its numbers and its words.
+ *
+ * A mask is typed: a number (its unit stays), a time, an id, a path, quoted prose, a bar; a list of any length is its first
+ * numbers and one mask for the others. Words stay as they are, and so do nan and inf: a line in which one of them stands where
+ * a number stood is another line. Included by _core.c.
+ */
+enum { NUMBER_MASK = 1, TIME_MASK, ID_MASK, PATH_MASK, QUOTE_MASK, MORE_MASK, WORD_MASK, BAR_MASK };
+#define MOST_SLOTS 256u /* numbers of a line that are told apart; those behind are one with the last */
+#define MOST_WORDS 64u  /* words of a line of which each may turn out to vary */
+#define LIST 8u         /* numbers in a row that are told apart */
+#define LONGEST_QUOTE 8192u
+
+enum { ZERO, SMALL, LARGE, FRACTION }; /* how a number is written, where what its line means may hang on that */
+enum { COARSE, WORDY, EXACT };         /* all masks; no path or prose is hidden; only times are masked */
+typedef struct { double value; u32 slot; u32 kind; } Masked;
+typedef struct { u32 start, end; } Word;
+typedef struct {
+    Vector out, numbers; /* the masked text, padded for hash_of; Masked */
+    size_t length;
+    u32 slots, word_count;
+    Word words[MOST_WORDS];
+    size_t list_end; /* where the list ends that the masked text may end with */
+    u32 in_list, between_length;
+    u8 between[3]; /* what stands between its numbers */
+} Masks;
+
+enum { A_WORD = 1, A_DIGIT = 2, A_HEX = 4, A_PATH = 8, A_FILE = 16, A_CAPITAL = 32, A_HIGH = 64 };
+static u8 kinds[256]; /* what a byte may be part of */
+
+static void set_up_kinds(void) {
+    for (int c = 0; c < 256; c++) {
+        u8 b = (u8)c;
+        if (letter(b) || digit(b) || b == '_') kinds[c] |= A_WORD | A_PATH | A_FILE;
+        if (digit(b)) kinds[c] |= A_DIGIT | A_HEX;
+        if ((u8)((b | 32) - 'a') < 6) kinds[c] |= A_HEX;
+        if (b && strchr("/.@=%~+-*&?#", b)) kinds[c] |= A_PATH;
+        if (b && strchr("/.-@+~%", b)) kinds[c] |= A_FILE;
+        if ((u8)(b - 'A') < 26) kinds[c] |= A_CAPITAL;
+        if (b >= 0x80) kinds[c] |= A_HIGH | A_PATH;
+    }
+}
+
+static inline int word_byte(u8 c) { return kinds[c] & A_WORD; }
+static inline int hex(u8 c) { return (kinds[c] & A_HEX) != 0; }
+
+static void put_number(Masks *m, double value, u32 kind) {
+    u8 *out = m->out.items;
+    size_t between = m->length - m->list_end;
+    if (m->in_list == 1 && between && between <= 3) {
+        m->between_length = (u32)between;
+        memcpy(m->between, out + m->list_end, between);
+        m->in_list = 2;
+    } else if (m->in_list > 1 && between == m->between_length && !memcmp(m->between, out + m->list_end, between)) m->in_list++;
+    else m->in_list = 1;
+    if (m->in_list > LIST) {
+        m->length = m->list_end;
+        if (out[m->length - 1] != MORE_MASK) {
+            out[m->length++] = MORE_MASK;
+            if (m->slots < MOST_SLOTS) m->slots++;
+        }
+    } else {
+        out[m->length++] = NUMBER_MASK;
+        if (m->slots < MOST_SLOTS) m->slots++;
+    }
+    m->list_end = m->length;
+    ((Masked *)m->numbers.items)[m->numbers.count++] = (Masked){value, m->slots - 1, kind};
+}
+
+/* A mask for text; one that follows its like makes a list of any length of it. */
+static void put_mask(Masks *m, u8 mask) {
+    u8 *out = m->out.items;
+    size_t at = m->length;
+    while (at && m->length - at < 3 && (out[at - 1] == ' ' || out[at - 1] == ',' || out[at - 1] == ';')) at--;
+    if (at < m->length && at && out[at - 1] == mask) { m->length = at; out[m->length++] = MORE_MASK; }
+    else if (at < m->length && at > 1 && out[at - 1] == MORE_MASK && out[at - 2] == mask) m->length = at;
+    else out[m->length++] = mask;
+}
+
+static size_t digits_at(const u8 *s, size_t n, size_t i) { return skip_digits(s, n, i) - i; }
+
+/* 2026-01-02T03:04:05,678Z   12/31/2025   03:04:05.6   0:00:12   1234567890.123 is none; returns its bytes, 0 for none */
+static size_t time_at(const u8 *s, size_t n, size_t i) {
+    size_t start = i, d = digits_at(s, n, i);
+    if (!d || d > 4) return 0;
+    i += d;
+    if (i >= n) return 0;
+    if ((s[i] == '-' || s[i] == '/') && (d == 4 || (s[i] == '/' && d <= 2))) { /* a date */
+        u8 between = s[i];
+        size_t e = digits_at(s, n, i + 1), f;
+        if (!e || e > 2 || i + 1 + e >= n || s[i + 1 + e] != between) return 0;
+        f = digits_at(s, n, i + 2 + e);
+        if (!f || f > 4 || (d != 4 && f != 4 && f != 2)) return 0;
+        i += 2 + e + f;
+        if (i < n && (s[i] == 'T' || s[i] == ' ' || s[i] == '-' || s[i] == '_' || s[i] == ':')) {
+            size_t time = time_at(s, n, i + 1);
+            if (time) i += 1 + time;
+        }
+        return i - start;
+    }
+    if (s[i] != ':' || d > 3) return 0;
+    size_t e = digits_at(s, n, i + 1);
+    if (e != 2) return 0;
+    i += 3;
+    if (i < n && s[i] == ':' && digits_at(s, n, i + 1) == 2) i += 3;
+    if (i < n && (s[i] == '.' || s[i] == ',') && digits_at(s, n, i + 1)) i += 1 + digits_at(s, n, i + 1);
+    if (i < n && s[i] == 'Z') i++;
+    else if (i + 4 < n && s[i] == '+' && digits_at(s, n, i + 1) >= 2) {
+        i += 1 + digits_at(s, n, i + 1);
+        if (i < n && s[i] == ':' && digits_at(s, n, i + 1) == 2) i += 3;
+    }
+    return i < n && (word_byte(s[i]) || s[i] == ':') ? 0 : i - start;
+}
+
+static size_t uuid_at(const u8 *s, size_t n, size_t i) {
+    static const u8 groups[] = {8, 4, 4, 4, 12};
+    size_t start = i;
+    for (int g = 0; g < 5; g++) {
+        for (int k = 0; k < groups[g]; k++, i++) if (i >= n || !hex(s[i])) return 0;
+        if (g < 4 && (i >= n || s[i++] != '-')) return 0;
+    }
+    return i < n && word_byte(s[i]) ? 0 : i - start;
+}
+
+/* 10.1.2.3:4567   2.1.0   2.1.0+cu118: what has two points is no number */
+static size_t dotted_at(const u8 *s, size_t n, size_t i) {
+    size_t start = i, parts = 0;
+    for (;;) {
+        size_t d = digits_at(s, n, i);
+        if (!d) break;
+        i += d;
+        parts++;
+        if (i + 1 < n && s[i] == '.' && digit(s[i + 1])) { i++; continue; }
+        break;
+    }
+    if (parts < 3) return 0;
+    if (i + 1 < n && (s[i] == ':' || s[i] == '+') && word_byte(s[i + 1])) for (i++; i < n && word_byte(s[i]);) i++;
+    return i - start;
+}
+
+/* A run of word bytes: a word as it is, an id, or a word with numbers in it. */
+static size_t put_word(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
+    size_t j = i, runs = 0, digits = 0, hexes = 0;
+    u8 *out = m->out.items;
+    for (u8 before = 0; j < n && (kinds[s[j]] & (A_WORD | A_HIGH)); j++) {
+        u8 kind = kinds[s[j]];
+        runs += (kind & ~before & A_DIGIT) != 0;
+        digits += (kind & A_DIGIT) != 0;
+        hexes += (kind & A_HEX) != 0;
+        before = kind;
+    }
+    size_t length = j - i;
+    if (!digits || mode == EXACT) {
+        if (!digits && m->word_count < MOST_WORDS) m->words[m->word_count++] = (Word){(u32)m->length, (u32)(m->length + length)};
+        memcpy(out + m->length, s + i, length);
+        m->length += length;
+        return j;
+    }
+    if ((hexes == length && length >= 7) || (length >= 10 && runs >= 3)) { put_mask(m, ID_MASK); return j; }
+    while (i < j) {
+        if (!digit(s[i])) { out[m->length++] = s[i++]; continue; }
+        double value;
+        size_t d = digits_at(s, j, i);
+        number(s + i, d, &value);
+        m->in_list = 0;
+        put_number(m, value, value == 0 ? ZERO : d <= 3 ? SMALL : LARGE);
+        i += d;
+    }
+    m->in_list = 0;
+    return j;
+}
+
+static size_t put_figure(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
+    size_t length;
+    u8 *out = m->out.items;
+    if ((length = time_at(s, n, i))) { put_mask(m, TIME_MASK); return i + length; }
+    if (mode == EXACT) {
+        size_t j = i;
+        while (j < n && (word_byte(s[j]) || s[j] == '.' || s[j] == '-' || s[j] == '+')) j++;
+        memcpy(out + m->length, s + i, j - i);
+        m->length += j - i;
+        return j;
+    }
+    if ((length = dotted_at(s, n, i)) || (length = uuid_at(s, n, i))) { put_mask(m, ID_MASK); return i + length; }
+    if (s[i] == '0' && i + 2 < n && (s[i + 1] | 32) == 'x' && hex(s[i + 2])) {
+        for (i += 2; i < n && hex(s[i]);) i++;
+        put_mask(m, ID_MASK);
+        return i;
+    }
+    double value;
+    length = number(s + i, n - i, &value);
+    size_t end = i + length, whole = skip_digits(s, n, i);
+    int alone = m->length && (out[m->length - 1] == ',' || out[m->length - 1] == '[' || out[m->length - 1] == '(');
+    if (end == whole && whole - i <= 3 && !alone) { /* 1,234,567 */
+        size_t j = end;
+        while (j + 3 < n && s[j] == ',' && digits_at(s, n, j + 1) == 3) { value = value * 1000 + (s[j + 1] - '0') * 100 + (s[j + 2] - '0') * 10 + (s[j + 3] - '0'); j += 4; }
+        if (j > end) {
+            end = whole = j;
+            if (end + 1 < n && s[end] == '.' && digit(s[end + 1])) end = skip_digits(s, n, end + 1);
+        }
+    }
+    if (end < n && word_byte(s[end])) { /* a unit, or an id that begins with a digit */
+        size_t j = end, digits = 0, hexes = 1;
+        for (; j < n && word_byte(s[j]); j++) { digits += digit(s[j]); hexes &= hex(s[j]); }
+        if (end == whole && digits && (j - i >= 8 || hexes)) { put_mask(m, ID_MASK); return j; }
+        if (end == whole && hexes && j - i >= 7) { put_mask(m, ID_MASK); return j; }
+    }
+    put_number(m, value, value == 0 ? ZERO : end > whole ? FRACTION : whole - i <= 3 ? SMALL : LARGE);
+    if (end < n && word_byte(s[end])) {
+        if (digit(s[end])) return end;
+        while (end < n && word_byte(s[end]) && !digit(s[end])) out[m->length++] = s[end++];
+    }
+    return end;
+}
+
+/* Prose between quotation marks: where it ends, or 0 when a name stands there, or a key. */
+static size_t prose_at(const u8 *s, size_t n, size_t i) {
+    size_t j = i + 1, blanks = 0, most = n - i < LONGEST_QUOTE ? n : i + LONGEST_QUOTE;
+    for (; j < most && (s[j] != s[i] || (s[i] == '\'' && j + 1 < n && word_byte(s[j + 1]))); j++) {
+        if (s[j] == '\\' && j + 1 < most) j++;
+        blanks += blank(s[j]);
+    }
+    if (j >= most || !blanks) return 0;
+    size_t after = j + 1;
+    while (after < n && blank(s[after])) after++;
+    return after < n && s[after] == ':' ? 0 : j + 1;
+}
+
+static size_t path_at(const u8 *s, size_t n, size_t i) {
+    size_t j = i, letters = 0;
+    for (; j < n && (kinds[s[j]] & A_PATH); j++) letters += (size_t)letter(s[j]);
+    while (j > i && (s[j - 1] == '.' || s[j - 1] == '=')) j--;
+    return letters && j > i + 2 ? j : 0;
+}
+
+/* crypto/asn1/x_spki.o: some/words are none, and neither is train/loss.mean=1 */
+static size_t file_at(const u8 *s, size_t n, size_t i) {
+    size_t j = i, slashes = 0, point = 0;
+    for (; j < n && (kinds[s[j]] & A_FILE); j++) {
+        if (s[j] == '/') { slashes++; point = 0; }
+        else if (s[j] == '.') point = j + 1;
+    }
+    if (!slashes || !point || point == j || j - point > 6 || !letter(s[point])) return 0;
+    for (size_t k = point; k < j; k++) if (!word_byte(s[k])) return 0;
+    return j < n && (s[j] == '=' || s[j] == ':') ? 0 : j;
+}
+
+static size_t bar_at(const u8 *s, size_t n, size_t i) { /* U+2500 to U+25FF, and the blanks between */
+    size_t end = i;
+    while (i + 2 < n && ((s[i] == 0xe2 && s[i + 1] >= 0x94 && s[i + 1] <= 0x97) || (end > i && blank(s[i])))) {
+        if (blank(s[i])) { i++; continue; }
+        end = i += 3;
+    }
+    return end;
+}
+
+/* The masked text of a body: 0, or -1 for no memory. */
+static int mask(Masks *m, const u8 *s, size_t n, int mode) {
+    m->out.count = m->numbers.count = 0;
+    m->length = m->list_end = 0;
+    m->slots = m->word_count = m->in_list = 0;
+    if (!grow(&m->out, n + 64) || !grow(&m->numbers, n / 2 + 8)) return -1;
+    u8 *out = m->out.items;
+    for (size_t i = 0; i < n;) {
+        u8 c = s[i];
+        int inside = i && word_byte(s[i - 1]);
+        size_t end;
+        if (c == ' ' || (c >= 9 && c <= 13)) {
+            if (!m->length || out[m->length - 1] != ' ') out[m->length++] = ' ';
+            i++;
+        } else if (digit(c)) i = put_figure(m, s, n, i, mode);
+        else if (letter(c) || c == '_') {
+            if (!inside && hex(c) && mode != EXACT && (end = uuid_at(s, n, i))) { put_mask(m, ID_MASK); i += end; }
+            else if (mode == COARSE && !inside && (end = file_at(s, n, i))) { put_mask(m, PATH_MASK); i = end; }
+            else i = put_word(m, s, n, i, mode);
+        } else if (mode != EXACT && (c == '-' || c == '+' || c == '.') && !inside && i + 1 < n
+                   && (digit(s[i + 1]) || (s[i + 1] == '.' && i + 2 < n && digit(s[i + 2]))) && !(i && s[i - 1] == c)) {
+            double value;
+            size_t length = number(s + i, n - i, &value);
+            if (!length) { out[m->length++] = c; i++; continue; }
+            put_number(m, value, value == 0 ? ZERO : c == '.' ? FRACTION : LARGE);
+            i += length;
+        } else if (mode == COARSE && c == '/' && (!inside || (i > 2 && s[i - 1] == '/')) && (end = path_at(s, n, i))) {
+            put_mask(m, PATH_MASK);
+            i = end;
+        } else if (mode == COARSE && (c == '"' || c == '\'') && !inside && (end = prose_at(s, n, i))) {
+            put_mask(m, QUOTE_MASK);
+            i = end;
+        } else if (mode != EXACT && c == 0xe2 && (end = bar_at(s, n, i)) > i) { put_mask(m, BAR_MASK); i = end; }
+        else if (c >= 0x80) i = put_word(m, s, n, i, mode);
+        else if (mode != EXACT && i + 2 < n && s[i + 1] == c && s[i + 2] == c) { /* a rule, a bar of signs */
+            while (i < n && s[i] == c) i++;
+            out[m->length++] = c;
+            out[m->length++] = MORE_MASK;
+        } else { out[m->length++] = c < 9 ? ' ' : c; i++; }
+    }
+    while (m->length && out[m->length - 1] == ' ') m->length--;
+    memset(out + m->length, 0, 16);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------- what might sound like a failure */
+
+enum { MAY_SOUND = 1, MAY_BE_DUMP = 2 };
+/* Beginnings of all that diagnosis/likeness.py looks for, and more: who finds none of them need not ask it. They are lower-case
+   and stand for any case; no word byte may stand before a blank; a capital stands for itself, inside a word too. Behind the bar:
+   what dumps of stacks and flight recorders begin with. */
+static const char *const stems[] = {
+    "Error", "Exception", "Failure", "Fault", "Panic", "Timeout", "Interrupt", "Failed", "NotReady", "Evicted", "Lost",
+    "Unreachable", "Deleted", "OOMKilled", "BackOff", "Uncaught", "[e]", " overflow", " err", " fail", " fault", " panic",
+    " timeout", " interrupt", " evict", " lost", " unreach", " crit", " alert", " emerg", " e/", " fatal", " abort", " kill",
+    " crash", " cannot", " can't", " could", " unable", " unrecover", " denied", " refused", " reject", " timed", " time-out",
+    " time out", " not found", " no such", " invalid", " corrupt", " terminat", " segfault", " segmentation", " core dump",
+    " not respond", " out of", " oom", " exceed", " insufficient", " exhaust", " disconnect", " unavailable", " unhealthy",
+    " preempt", " cancel", " undefined", " unexpected", " illegal", " unsupported", " not supported", " does not exist",
+    " doesn't exist", " hung", " hang", " stuck", " stalled", " deadlock", " dead", " missing", " abnormal", " fallen",
+    " no route", " retry count", " blocked for", " unresponsive", " assertion", " revoked", " expired", " reclaimed", " bad",
+    " broken", " stopping", " shutting", " not ready", " notready", " sever", " goroutine", " unhandled", " caused by", " exit",
+    " return", " ended", " finished", " died", " caught", " received", " nonzero", " non-zero", " giving up", " gave up",
+    "|", "(most recent call", "full thread dump ", "pytorch flight recorder of ", "peer_d", "thread 0x", "(lwp ", "tid ", "#0 ",
+    "communicators...", " incomplete", " mismatch", "thread 1", "thread 2", "thread 3", "thread 4", "thread 5", "thread 6",
+    "thread 7", "thread 8", "thread 9",
+};
+#define STEMS (sizeof stems / sizeof *stems)
+static u8 stem_heads[1 << 16], stem_next[STEMS + 1]; /* by the first two bytes: the first stem, then the next of the same, by 1 */
+
+static void set_up_stems(void) {
+    for (size_t k = STEMS; k > 0; k--) {
+        const u8 *stem = (const u8 *)stems[k - 1];
+        if (*stem == '|') continue;
+        stem += *stem == ' ';
+        u32 head = (u32)(*stem | (letter(*stem) ? 32 : 0)) << 8 | (stem[1] | (letter(stem[1]) ? 32 : 0));
+        stem_next[k] = stem_heads[head];
+        stem_heads[head] = (u8)k;
+    }
+}
+
+static inline u8 lower(u8 c) { return (u8)(c - 'A') < 26 ? c | 32 : c; }
+
+static int sounding(const u8 *s, size_t n) {
+    static size_t dumps;
+    if (!dumps) for (size_t k = 0; k < STEMS; k++) if (*stems[k] == '|') dumps = k + 1;
+    int found = 0;
+    for (size_t i = 0; i < 4 && i + 1 < n; i++) /* E0123 10:00:00   C12-31 */
+        if ((s[i] == 'E' || s[i] == 'F' || s[i] == 'C') && (digit(s[i + 1]) || s[i + 1] == ' ')) found |= MAY_SOUND;
+    u8 before = 0;
+    for (size_t i = 0; i + 1 < n; i++) {
+        u8 kind = kinds[s[i]];
+        int inside = before & kind & A_WORD && !(kind & A_CAPITAL); /* no stem begins here */
+        before = kind;
+        if (inside) continue;
+        for (u8 k = stem_heads[(u32)lower(s[i]) << 8 | lower(s[i + 1])]; k; k = stem_next[k]) {
+            const u8 *stem = (const u8 *)stems[k - 1];
+            if (*stem == ' ' && (stem++, i && word_byte(s[i - 1]))) continue;
+            int exact = (u8)(*stem - 'A') < 26;
+            size_t j = exact ? 0 : 2;
+            while (stem[j] && i + j < n && (exact ? s[i + j] : lower(s[i + j])) == (u8)stem[j]) j++;
+            if (!stem[j]) found |= k > dumps ? MAY_BE_DUMP : MAY_SOUND;
+        }
+    }
+    return found;
+}

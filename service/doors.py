@@ -1,0 +1,221 @@
+"""Connections before anybody knows whose they are: how much and how long they may take, and how many there may be.
+
+uvicorn parses a request as it comes, without a bound on its head and without a clock. So a head without an end takes the event
+loop and the memory for itself, and connections that say nothing stay for ever. ``Door`` is its protocol with these bounds.
+Who has shown a token, or may do without one, is no stranger any more, and is bound by its rights instead.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import time
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.auth import ADMIT
+from service.settings import Settings
+from service.telemetry import Telemetry
+
+log = logging.getLogger("diagnose.doors")
+
+_TICK_S = 0.5
+_FRESH_S = 2.0
+"""a connection that is younger is not closed for another one: its request is on the way"""
+_CROWD = 4
+"""times the bound, beyond which it is closed all the same"""
+_LEFTOVER_S = 10.0
+"""how long a body may go on once it was answered"""
+_LOG_S = 10.0
+_WORDS = {
+    "head_too_large": (431, "Request Header Fields Too Large", "the head of the request is too large"),
+    "head_too_slow": (408, "Request Timeout", "the head of the request did not come in time"),
+    "request_too_slow": (408, "Request Timeout", "the request did not come in time"),
+}
+
+
+class Doors:
+    """All connections of one server."""
+
+    def __init__(self, settings: Settings, telemetry: Telemetry) -> None:
+        self.head_limit, self.head_s, self.request_s = settings.head_limit, settings.head_s, settings.request_s
+        self._most, self._most_at_address = settings.most_strangers, settings.most_strangers_address
+        self._proxies = [ipaddress.ip_network(one.strip()) for one in settings.trusted_proxies.split(",") if one.strip()]
+        self._telemetry = telemetry
+        self._all: set[Door] = set()
+        self._strangers: dict[Door, None] = {}
+        """the oldest first"""
+        self._at: Counter[str] = Counter()
+        self._ticking = False
+        self._refused: Counter[str] = Counter()
+        self._told = 0.0
+
+    def protocol(self, *values: Any, **named: Any) -> Door:
+        """For uvicorn: a new connection's protocol."""
+        return Door(self, *values, **named)
+
+    def enter(self, door: Door) -> bool:
+        """A new connection. False: there are too many."""
+        self._all.add(door)
+        self._strangers[door] = None
+        self._at[door.address] += 1
+        if not self._ticking:
+            self._ticking = True
+            door.loop.call_later(_TICK_S, partial(self._tick, door.loop))
+        return self._make_room(door)
+
+    def admit(self, door: Door) -> None:
+        """It has shown who it is."""
+        if door in self._strangers:
+            del self._strangers[door]
+            self._at[door.address] -= 1
+            if not self._at[door.address]:
+                del self._at[door.address]
+
+    def leave(self, door: Door) -> None:
+        self._all.discard(door)
+        self.admit(door)
+
+    def refuse(self, why: str) -> None:
+        """Count it, and say so in the log now and then: who floods us is not to flood the log."""
+        self._telemetry.connections_refused.labels(why).inc()
+        self._refused[why] += 1
+        now = time.monotonic()
+        if now - self._told > _LOG_S:
+            self._told = now
+            log.warning("refused connections: %s", ", ".join(f"{why} {count}" for why, count in sorted(self._refused.items())))
+            self._refused.clear()
+
+    def _make_room(self, door: Door) -> bool:
+        here = 0 if self._is_proxy(door.address) else self._at[door.address]
+        if here > self._most_at_address:
+            crowded = here > _CROWD * self._most_at_address
+            return self._drop([one for one in self._strangers if one.address == door.address], crowded)
+        if len(self._strangers) > self._most:
+            return self._drop(list(self._strangers), len(self._strangers) > _CROWD * self._most)
+        return True
+
+    def _drop(self, oldest_first: list[Door], crowded: bool) -> bool:
+        """Close the oldest: who came to be served has asked by now. False: there is none to close, and no room."""
+        idle = next((one for one in oldest_first if not one.answering), None)
+        if idle is None:
+            return not crowded
+        if crowded or time.monotonic() - idle.since > _FRESH_S:
+            self.refuse("too_many")
+            idle.drop()
+            self.leave(idle)
+        return True
+
+    def _is_proxy(self, address: str) -> bool:
+        if not self._proxies:
+            return False
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self._proxies)
+
+    def _tick(self, loop: Any) -> None:
+        now = time.monotonic()
+        for door in list(self._all):
+            why = door.overdue(now, stranger=door in self._strangers)
+            if why is not None:
+                self.refuse(why)
+                door.shut(why)
+        self._telemetry.strangers.set(len(self._strangers))
+        self._ticking = bool(self._all)
+        if self._ticking:
+            loop.call_later(_TICK_S, partial(self._tick, loop))
+
+
+class Door(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, doors: Doors, *values: Any, **named: Any) -> None:
+        super().__init__(*values, **named)
+        self._doors = doors
+        self.since = self._waiting_since = time.monotonic()
+        """when it came; since when the head, or then the body, is awaited. 0: nothing is"""
+        self._in_head = True
+        self._head_size = 0
+        self._closed = False
+        self.address = ""
+
+    # --- from the server -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        if not self._doors.enter(self):
+            self._doors.refuse("too_many")
+            self.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._doors.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if not self._waiting_since:
+            self._waiting_since = time.monotonic()
+        room = self._doors.head_limit - self._head_size
+        if self._in_head and len(data) > room:
+            self._feed(data[:room])
+            if self._in_head and not self._closed:
+                self._doors.refuse("head_too_large")
+                self.shut("head_too_large")
+            data = data[room:]
+        if data and not self._closed:
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        self._head_size += len(data)
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._head_size = False, 0
+        self._waiting_since = time.monotonic()
+        self.scope[ADMIT] = partial(self._doors.admit, self)  # type: ignore[literal-required]
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._head_size, self._waiting_since = True, 0, 0.0
+        super().on_message_complete()
+
+    # --- from the doors ------------------------------------------------------------------------------------------------------
+
+    @property
+    def answering(self) -> bool:
+        """A request is here, and its answer is not out yet."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def overdue(self, now: float, *, stranger: bool) -> str | None:
+        """Why it is to be closed now, if it is."""
+        waited = now - self._waiting_since if self._waiting_since else 0.0
+        if self._in_head:
+            return "head_too_slow" if waited > self._doors.head_s else None
+        if self._waiting_since and not self.answering and waited > _LEFTOVER_S:
+            return "request_too_slow"
+        return "request_too_slow" if stranger and waited > self._doors.request_s else None
+
+    def shut(self, why: str) -> None:
+        """Say why, and close."""
+        if self._closed:
+            return
+        self._closed = True
+        status, phrase, words = _WORDS[why]
+        if not self.answering and self._in_head:
+            head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: text/plain\r\ncontent-length: {len(words)}\r\n"
+            self.transport.write(f"{head}connection: close\r\n\r\n{words}".encode())
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+    def drop(self) -> None:
+        """Close it without a word: there are too many to speak to."""
+        self._closed = True
+        self.transport.abort()

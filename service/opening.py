@@ -1,0 +1,236 @@
+"""The port, from the first moment on: bound before anything large is imported, and answered while the service gets ready.
+
+To import everything takes a second or two, to compile rules for another version of the engine up to a minute, and to read a
+journal again as long as it is large. Whoever asks meanwhile is told so, and whoever pushes is told when to come back.
+
+Only the standard library is imported here, and little of it: that is what makes it quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from diagnose.errors import DiagnoseError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from service.settings import Settings
+
+_LARGEST_HEAD = 16_384
+_WAIT_S = 10.0
+_MOST = 1024
+"""connections at a time"""
+_BACKLOG = 2048
+_LAST_WORDS_S = 1.0
+_ACCEPTED_S = 0.05
+"""a connection that was accepted has its protocol by then"""
+_LINGER_S = 2.0
+_NOT_YET: Mapping[str, object] = {
+    "database": False,
+    "journal": False,
+    "scanners": False,
+    "raw_logs": None,
+    "raw_logs_problem": None,
+    "lost_bytes": 0,
+    "damaged_segments": 0,
+    "rules": False,
+    "queued_bytes": 0,
+    "live_jobs": 0,
+    "model": None,
+    "model_problem": None,
+}
+"""what ``/readyz`` says beside, as it does later"""
+
+
+class Opening:
+    """A bound socket, and a thread that answers on it until the service does."""
+
+    def __init__(self, settings: Settings) -> None:
+        _check(settings)
+        self.socket = _listen(settings)
+        self.phase = "loading the program"
+        """what keeps it, for people"""
+        self._context = _tls(settings)
+        self._connections: set[_Connection] = set()
+        self._loop = asyncio.new_event_loop()
+        self._stopped = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="opening", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.socket.listen(_BACKLOG)
+        self._thread.start()
+        address = self.socket.getsockname()
+        _tell(f"diagnose listens at {address[0]} port {address[1]}, and gets ready")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hand_over()
+        self.socket.close()
+
+    def at(self, phase: str) -> None:
+        """From here on this keeps the service."""
+        self.phase = phase
+        _tell(f"  {phase} …")
+
+    def hand_over(self) -> None:
+        """Another one answers from now on: the socket stays open, with whoever waits at it."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stopped.set)
+            self._thread.join(_LAST_WORDS_S + 5)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._answer())
+        finally:
+            self._loop.close()
+
+    async def _answer(self) -> None:
+        mine = self.socket.dup()
+        server = await self._loop.create_server(lambda: _Connection(self), sock=mine, ssl=self._context, backlog=_BACKLOG)
+        await self._stopped.wait()
+        server.close()
+        await asyncio.sleep(_ACCEPTED_S)
+        ends = self._loop.time() + _LAST_WORDS_S
+        while self._connections and self._loop.time() < ends:
+            await asyncio.sleep(0.02)
+        for connection in list(self._connections):
+            connection.drop()
+        await asyncio.sleep(0)
+
+    def entered(self, connection: _Connection) -> bool:
+        self._connections.add(connection)
+        return len(self._connections) <= _MOST
+
+    def left(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+
+    def answer_to(self, path: bytes) -> bytes:
+        """What is said to a request for ``path``."""
+        if path == b"/healthz":
+            return _response("200 OK", {"status": "ok"})
+        what = f"the service gets ready: {self.phase}"
+        if path == b"/readyz":
+            return _response("503 Service Unavailable", {"ready": False, "problems": [what], **_NOT_YET})
+        remedy = "send it again in a moment; nothing of it was stored"
+        return _response("503 Service Unavailable", {"error": "unavailable", "what": what, "remedy": remedy})
+
+
+class _Connection(asyncio.Protocol):
+    """One request, answered once its head is here."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._head = b""
+        self._answered = False
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._timer = asyncio.get_running_loop().call_later(_WAIT_S, self.drop)
+        if not self._opening.entered(self):
+            self.drop()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing() or self._answered:
+            return
+        self._head += data[:_LARGEST_HEAD]
+        if b"\r\n\r\n" in self._head:
+            target = self._head.partition(b" ")[2].partition(b" ")[0]
+            self._transport.write(self._opening.answer_to(target.partition(b"?")[0]))
+            self._close()
+        elif len(self._head) > _LARGEST_HEAD:
+            self.drop()
+
+    def _close(self) -> None:
+        """Only our side, for now: to close on a body that is still on its way would take the answer away from who sends it."""
+        assert self._transport is not None
+        assert self._timer is not None
+        self._answered = True
+        if not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self.drop)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._opening.left(self)
+
+    def drop(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _tell(words: str) -> None:
+    """To who watches. A program that reads has ``/readyz``, and the service's own log is JSON."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{words}\n")
+
+
+def _response(status: str, told: Mapping[str, object]) -> bytes:
+    body = json.dumps(told).encode()
+    again = "" if status.startswith("200") else "retry-after: 2\r\n"
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n{again}"
+    return head.encode() + b"connection: close\r\n\r\n" + body
+
+
+def _check(settings: Settings) -> None:
+    """Refuse a file that is not what it should be before anything is bound; who has none waits for no import."""
+    if settings.policy is not None:
+        from diagnose.decision.policy_file import over_shipped
+
+        over_shipped(settings.policy)
+    if settings.executors is not None:
+        from service.acting.executors import configuration
+        from service.net.guarded import networks
+
+        configuration.load(settings.executors, networks(settings.webhooks_to))
+    if settings.identities is not None:
+        from service.intake.protocols import identity
+
+        identity.load(settings.identities)
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_certificate is None:
+        return None
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    except OSError as error:  # also what OpenSSL says of a file that is none
+        raise DiagnoseError(
+            f"the certificate cannot be used: {error.strerror or error}",
+            where=str(settings.tls_certificate),
+            remedy="give a certificate and its private key in PEM, without a password",
+        ) from None
+    return context
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        raise DiagnoseError(
+            f"cannot listen: {error.strerror}", where=f"{settings.host}:{settings.port}", remedy="choose another --port"
+        ) from None
+    listening.set_inheritable(True)
+    return listening

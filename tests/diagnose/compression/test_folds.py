@@ -1,0 +1,349 @@
+"""What repeats folds; what is new, moves or sounds like a failure stays."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnose.compression.folds import KEEP, Folding, available, masked
+from diagnose.compression.kept_log import FOLDED, Compression
+from diagnose.compression.snapshot import restored, snapshot, stored
+from diagnose.diagnosis.likeness import likeness, sounds
+from diagnose.errors import DiagnoseError
+from diagnose.knowledge.rules import Rule, RuleSet
+from diagnose.matching.databases import core
+from diagnose.matching.matcher import Matcher
+from diagnose.reading.prefixes import body_start
+from service.settings import Settings
+from tests.support.logs import shipped_matcher
+from tests.support.strategies import cuts
+
+pytestmark = pytest.mark.skipif(not available(), reason="folds need the native core")
+
+RULES = RuleSet.of(
+    [
+        Rule("bar", "filters", r"^\d+%", kind="progress"),
+        Rule("oops", "failures", "oops", reason="runtime_error", layer="user"),
+    ]
+)
+MATCHER = Matcher(RULES)
+FOLDING = Folding(sounds)
+LOGS = Path(__file__).parents[3] / "fixtures" / "logs"
+
+
+def compressed(chunks: list[bytes], folding: Folding | None = FOLDING) -> Compression:
+    compression = Compression(MATCHER, folding)
+    for chunk in chunks:
+        compression.feed(0, chunk)
+    compression.close(0)
+    return compression
+
+
+def kept(log: bytes) -> list[bytes]:
+    return [line.text for line in compressed([log]).kept]
+
+
+def numbered(text: str, count: int, start: int = 0) -> list[str]:
+    """``count`` regular lines: {n} rises, {x} is about 2."""
+    dice = random.Random(text)
+    return [text.format(n=n, x=round(2 + dice.random() / 10, 4)) for n in range(start, start + count)]
+
+
+def joined(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+# --- what folds ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_and_the_last_stay() -> None:
+    compression = compressed([joined(numbered("[{n}/400] velocity {x} m/s", 400))])
+    assert [line.line for line in compression.kept] == [1, 2, 3, 400]
+    assert compression.counts.folded == 396
+    assert compression.dropped_by_kind() == {FOLDED: 396}
+    (fold,) = compression.folds()
+    assert (fold.first, fold.last, fold.lines, fold.folded) == (1, 400, 400, 397)
+    assert fold.text.startswith(b"[399/400] velocity")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("took 4.5ms for 1,234,567 rows", "took 0.25ms for 7 rows"),
+        ("saved /data/run1/a.pt", "saved /data/run22/b/c.pt"),
+        ("at 2024-01-02 03:04:05,678 from 10.0.0.1:29500", "at 2025-11-12T13:14:15Z from 10.1.22.3:1"),
+        ("id 0f8fad5b-d9cb-469f-a165-70867728950e", "id 7c9e6679-7425-40de-944b-e07fc1f90ae7"),
+        ("hash deadbeef01234567", "hash 0123456789abcdef"),
+        ("sizes [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "sizes [5, 5, 5, 5, 5, 5, 5, 5, 5]"),
+        ("said 'how are you today' to him", "said 'fine, and how are you' to him"),
+        ("cc -c crypto/rsa.c", "cc -c lib/tls/io.c"),
+        ("\u2588\u2588\u258f   | done", "\u2588\u2588\u2588\u2588\u2588 | done"),
+    ],
+)
+def test_lines_of_one_mask(one: str, other: str) -> None:
+    assert masked(one.encode()) == masked(other.encode())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("loss 2.5", "loss nan"),
+        ("loss 2.5", "loss inf"),
+        ("[1.0, 2.0]", "[1.0, nan]"),
+        ("used 3 MB", "used 3 GB"),
+        ("used 3MB", "used 3GB"),
+        ('{"loss": 1.0}', '{"norm": 1.0}'),
+        ("state 'ok'", "state 'gone'"),
+        ("step 1", "  step 1"),
+        ("digest verified", "digest skipped"),
+    ],
+)
+def test_lines_of_two_masks(one: str, other: str) -> None:
+    assert masked(one.encode()) != masked(other.encode())
+
+
+def test_a_word_of_many_values_folds_and_one_of_few_does_not() -> None:
+    names = ["anna", "berta", "carla", "dora", "emma", "frieda", "gerda", "hanna"]
+    lines = [f"loaded shard of {name} from the store" for name in names]
+    assert kept(joined(lines)) == [line.encode() for line in [*lines[:5], lines[-1]]]
+    digests = ["weights digest verified", "weights digest skipped"] * 200
+    log = joined([*digests[:300], "weights digest diverged", *digests[300:], "weights digest unverifiable", *digests])
+    assert b"weights digest diverged" in kept(log)
+    assert b"weights digest unverifiable" in kept(log)
+
+
+# --- what stays ---------------------------------------------------------------------------------------------------------------
+
+PLANTED = [
+    "iter {n} velocity nan m/s lr 0.001",
+    "iter {n} velocity inf m/s lr 0.001",
+    "iter {n} velocity 250.0 m/s lr 0.001",
+    "iter {n} velocity 0.0 m/s lr 0.001",
+    "iter {n} velocity 2.05 m/s lr 0.01",
+    "iter 3 velocity 2.05 m/s lr 0.001",
+    "iter {n} velocity 2.05 km/h lr 0.001",
+    "iter {n} velocity 2.05 m/s lr 0.001 diverged",
+    "iter {n} velocity withheld m/s lr 0.001",
+    "[rank7]: iter {n} velocity 2.05 m/s lr 0.001",
+    "worker {n} was killed",
+    "CRITICAL worker {n} sleeps",
+    "exit code 1 of worker {n}",
+    "exit code {n} of worker 1",
+]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_planted_is_lost(seed: int) -> None:
+    dice = random.Random(seed)
+    lines: list[str] = []
+    expected: list[str] = []
+    once = dice.sample(PLANTED, len(PLANTED))
+    for part in range(len(once) + 1):
+        start = 100 + part * 100
+        lines += numbered("iter {n} velocity {x} m/s lr 0.001", dice.randrange(40, 99), start)
+        lines += numbered("reader {n} asleep", dice.randrange(0, 20), start)
+        if part < len(once):
+            planted = once[part].format(n=start + 99)
+            lines.append(planted)
+            expected.append(planted)
+    found = kept(joined(lines))
+    assert [line for line in expected if line.encode() not in found] == []
+    assert len(found) < len(lines) / 4
+
+
+def test_a_step_that_stands_is_told() -> None:
+    lines = numbered("step {n} of the walk, {x} m", 200)
+    stands = [f"step 199 of the walk, 2.0{n % 10} m" for n in range(60)]
+    compression = compressed([joined([*lines, *stands, *numbered("step {n} of the walk, {x} m", 200, 200)])])
+    assert any(200 < line.line <= 205 for line in compression.kept)
+
+
+def test_a_leap_is_measured_against_what_came_of_late() -> None:
+    """A number that fell from 90 to 2 leaps at 20, though 20 is in its range."""
+    dice = random.Random(1)
+    course = [90 * 0.97**n + 2 + dice.random() / 10 for n in range(400)]
+    course[380] = 20.0
+    compression = compressed([joined([f"stride {n} is {value:.4f} m" for n, value in enumerate(course)])])
+    assert 381 in [line.line for line in compression.kept]
+
+
+def test_a_number_that_stood_for_long_is_news_when_it_moves() -> None:
+    alive = [64] * 300 + [63] * 300 + [64] * 300 + [62] * 20
+    compression = compressed([joined([f"stride {n} with {count} of 64" for n, count in enumerate(alive)])])
+    assert {301, 601, 901} <= {line.line for line in compression.kept}
+
+
+def test_what_comes_again_after_a_long_silence_is_kept() -> None:
+    banner = ["begin of the walk"] * 6
+    strides = numbered("stride {n}", 3020)
+    compression = compressed([joined([*banner, *strides[:3000], "begin of the walk", *strides[3000:]])])
+    assert 3007 in [line.line for line in compression.kept]
+
+
+def test_failures_fold_with_their_copies_only() -> None:
+    same = ["ERROR: cannot write to the disk"] * 50
+    other = numbered("ERROR: cannot write block {n}", 50)
+    found = kept(joined([*same, *other]))
+    assert found.count(b"ERROR: cannot write to the disk") <= 4
+    assert [line.encode() for line in other] == [line for line in found if b"block" in line]
+
+
+def test_who_says_it_is_kept_once_each() -> None:
+    lines = [f"[rank{rank}]: ERROR: cannot write to the disk" for rank in range(16) for _ in range(5)]
+    found = kept(joined(lines))
+    assert set(found) == {line.encode() for line in lines}
+    assert len(found) < len(lines) / 2
+
+
+def test_a_traceback_stays_whole() -> None:
+    traceback = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 7, in main',
+        "    run()",
+        '  File "train.py", line 3, in run',
+        "    raise ValueError('bad shape')",
+        "ValueError: bad shape",
+    ]
+    lines = [line for n in range(9) for line in [*traceback, *numbered("stride {n}", 30, 30 * n)]]
+    found = kept(joined(lines))
+    assert found.count(b"Traceback (most recent call last):") == 9
+    starts = [at for at, line in enumerate(found) if line.startswith(b"Traceback")]
+    assert all(found[at : at + 6] == [line.encode() for line in traceback] for at in starts)
+
+
+def test_the_line_before_a_failure_is_kept() -> None:
+    lines = [*numbered("stride {n}", 100), "the oops of the day", *numbered("stride {n}", 100, 100)]
+    assert [line.line for line in compressed([joined(lines)]).kept] == [1, 2, 3, 100, 101, 201]
+
+
+def test_a_dump_of_stacks_is_kept_whole() -> None:
+    stack = ["Thread 0x{n:08x} (most recent call first):", '  File "a.py", line 3 in wait']
+    dump = [line.format(n=n) for n in range(12) for line in stack]
+    lines = [*numbered("stride {n}", 50), *dump]
+    assert kept(joined(lines))[-len(dump) :] == [line.encode() for line in dump]
+
+
+_words = ["error", "Failed", "KILLED", "NCCLTimeoutError:", "exit code 3", "E0102 10:00:00", "timed out", "at rest", "[E]", "7"]
+
+
+@given(st.lists(st.sampled_from(_words), max_size=4).map(" ".join))
+def test_what_the_core_calls_calm_sounds_like_nothing(line: str) -> None:
+    assert core.masked(line.encode(), 0)[2] & 1 or not likeness(line, line).sounds
+
+
+def test_what_the_core_calls_calm_sounds_like_nothing_in_the_samples() -> None:
+    loud = 0
+    for path in sorted(LOGS.rglob("*.log"))[:80]:
+        for line in path.read_bytes().splitlines():
+            if len(line) < 4000 and sounds(line, body_start(line)):
+                loud += 1
+                assert core.masked(line, 0)[2] & 1, line
+    assert loud > 100
+
+
+# --- counts, chunks, snapshots -----------------------------------------------------------------------------------------------
+
+
+def outcome(compression: Compression) -> tuple[Any, ...]:
+    counts = compression.counts
+    return (
+        [(line.line, line.text, line.rule) for line in compression.kept],
+        (counts.lines_in, counts.lines_kept, counts.bytes_kept, counts.blank, counts.folded),
+        sorted(fold[1:] for fold in compression.folds()),
+        {rule: lines for rule, lines in counts.dropped.items() if lines},
+    )
+
+
+_lines = st.sampled_from(
+    [b"stride 1 of 2\n", b"stride 2 of 2\n", b"stride 70000 of 2\n", b"stride 3 of 2\r", b"[rank1]: stride 3 of 2\n", b"text\n",
+     b"ERROR no disk\n", b"ERROR no disk\r", b"the oops\n", b"5%\r", b"6%\n", b"\n", b"rest\r", b"\0", b"  File x\n", b"rest\n",
+     b"Traceback (most recent call last):\n"]
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_lines, max_size=90).map(b"".join).flatmap(lambda data: st.tuples(st.just(data), cuts(data))))
+def test_folds_do_not_depend_on_the_chunks(pair: tuple[bytes, list[bytes]]) -> None:
+    data, chunks = pair
+    whole = compressed([data])
+    assert outcome(compressed(chunks)) == outcome(whole)
+    counts = whole.counts
+    assert counts.lines_in == counts.lines_kept + counts.blank + counts.folded + sum(counts.dropped.values())
+    assert counts.bytes_kept == sum(len(line.text) + 1 for line in whole.kept)
+    every = [(line.line, line.text, line.rule) for line in compressed([data], None).kept]
+    left = iter(every)
+    assert all(line in left for line in outcome(whole)[0])  # what is kept is in order, and nothing else
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_lines, max_size=60).map(b"".join).flatmap(lambda data: st.tuples(st.just(data), cuts(data))))
+def test_folds_go_on_from_a_snapshot(pair: tuple[bytes, list[bytes]]) -> None:
+    data, chunks = pair
+    broken = Compression(MATCHER, FOLDING)
+    for chunk in chunks:
+        broken.feed(0, chunk)
+        lines = [stored(line, MATCHER.rules) for line in broken.kept]
+        broken = restored(snapshot(broken), MATCHER, lines, FOLDING)
+    broken.close(0)
+    assert outcome(broken) == outcome(compressed([data]))
+
+
+def test_a_damaged_state_is_refused() -> None:
+    state = core.Folds(3, 1, b"").state()
+    for cut in (state[:-1], state + b"x", b"\xff" * len(state)):
+        with pytest.raises(ValueError, match="not the state of folds"):
+            core.Folds(3, 1, cut)
+    compression = compressed([b"one\n"])
+    compression.streams[0].folds = type("Folds", (), {"state": lambda self: b"nothing"})()
+    lines = [stored(line, MATCHER.rules) for line in compression.kept]
+    with pytest.raises(DiagnoseError, match="is damaged"):
+        restored(snapshot(compression), MATCHER, lines, FOLDING)
+
+
+def test_more_kinds_than_are_remembered() -> None:
+    words = ["".join(letters) for letters in pairwise("abcdefghijklmnopqrstuvwxyz" * 4)]
+    lines = [f"{a} {b} {a}{b}: ready" for a in words[:80] for b in words[:80]]
+    compression = compressed([joined(lines)])
+    assert compression.counts.lines_in == len(lines)
+    assert len(compression.streams[0].folds.state()) < 4 << 20
+
+
+def test_a_source_that_begins_anew_keeps_its_first_lines_again() -> None:
+    compression = Compression(MATCHER, FOLDING)
+    log = joined(numbered("stride {n}", 10))
+    compression.feed(0, log)
+    compression.restart(0)
+    compression.feed(0, log)
+    compression.close(0)
+    assert [line.line for line in compression.kept] == [1, 2, 3, 10, 1, 2, 3, 10]
+
+
+def test_the_service_folds_as_replay_does() -> None:
+    assert Settings().fold_after == KEEP
+
+
+BAR = " 50%|\u2588\u2588\u2588\u2588\u2588     | {n}/900 [00:01<00:01,  4.2it/s{more}]"
+GLUED = ["CRITICAL - cannot save checkpoint", "Skip batch 7 due to non-finite gradients", "Out of memory", "Quota exceeded"]
+
+
+@pytest.mark.parametrize("text", GLUED)
+@pytest.mark.parametrize(
+    "glue",
+    ["{bar}{text}", "{text} {bar}", "{bar}{bar}{text}", "{bar}\r{text}", "{text}\r{bar}", "Epoch 3: {bar}{text}"],
+    ids=["behind", "before", "behind two", "behind a return", "before a return", "behind an epoch"],
+)
+def test_what_is_glued_to_a_progress_bar_is_kept(glue: str, text: str) -> None:
+    """With the shipped rules, in the middle of bars that are dropped."""
+    compression = Compression(shipped_matcher(), FOLDING)
+    bars = [BAR.format(n=n, more=", loss=2.5" if n % 2 else "") for n in range(200)]
+    bars[150] = glue.format(bar=bars[150], text=text)
+    compression.feed(0, joined(bars))
+    compression.close(0)
+    assert [line.line for line in compression.kept] == [151]
+    assert text.encode() in b"".join(line.text for line in compression.kept)

@@ -1,0 +1,229 @@
+"""Who only takes room: heads without an end, requests that never come, and many connections. Against a real service."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.live import until
+from tests.support.servers import Server
+
+pytestmark = pytest.mark.server
+SLOWEST_S = 0.1 if os.environ.get("DIAGNOSE_CALM") else 0.5
+"""what the median of /healthz may take; other programs on the machine count too"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    quick = {"DIAGNOSE_SERVE_HEAD_S": "2", "DIAGNOSE_SERVE_REQUEST_S": "2", "DIAGNOSE_SERVE_MOST_STRANGERS_ADDRESS": "200"}
+    with Server(tmp_path_factory.mktemp("doors") / "data", **quick) as running:
+        yield running
+
+
+def connect(server: Server) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
+def told(made: socket.socket) -> bytes:
+    """All that the service says before it closes."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := made.recv(65536):
+            found += piece
+    made.close()
+    return found
+
+
+def health(server: Server, times: int = 30) -> list[float]:
+    took = []
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        for _ in range(times):
+            began = time.monotonic()
+            assert client.get("/healthz").status_code == 200
+            took.append(time.monotonic() - began)
+            time.sleep(0.01)
+    return sorted(took)
+
+
+def counted(server: Server, why: str) -> float:
+    for line in server.client.get("/metrics").text.splitlines():
+        if line.startswith(f'diagnose_connections_refused_total{{why="{why}"}}'):
+            return float(line.split()[-1])
+    return 0.0
+
+
+def memory(server: Server) -> int:
+    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def test_a_head_without_an_end_is_cut_off_and_nobody_else_notices(server: Server) -> None:
+    before, refused, stop = memory(server), counted(server, "head_too_large"), threading.Event()
+    sent = [0]
+
+    def flood() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError), connect(server) as made:
+                made.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-endless: ")
+                for _ in range(400):
+                    made.sendall(b"a" * 65536)
+                    sent[0] += 65536
+
+    threads = [threading.Thread(target=flood, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    took = health(server)
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    assert sent[0] > 1 << 20
+    assert took[len(took) // 2] < SLOWEST_S
+    assert counted(server, "head_too_large") > refused
+    assert memory(server) < before + (50 << 20)
+
+
+def test_a_head_that_is_too_large_is_told_so_however_it_comes(server: Server) -> None:
+    for head in (
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 70_000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n" + b"x: 1\r\n" * 20_000 + b"\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    ):
+        made = connect(server)
+        with contextlib.suppress(ConnectionError):
+            made.sendall(head)
+        assert b" 431 " in told(made)[:40]
+    made = connect(server)
+    made.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: " + b"a" * 60_000 + b"\r\n\r\n")
+    assert b" 200 " in told(made)[:40]
+
+
+def test_a_head_that_does_not_come_is_not_waited_for(server: Server) -> None:
+    for begun in (b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"):
+        made = connect(server)
+        made.sendall(begun)
+        began = time.monotonic()
+        assert b" 408 " in told(made)[:40]
+        assert 1 < time.monotonic() - began < 8
+    # One that comes byte by byte is not waited for either.
+    made = connect(server)
+    began = time.monotonic()
+    with contextlib.suppress(OSError):
+        for byte in b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 500:
+            made.sendall(bytes([byte]))
+            time.sleep(0.05)
+    assert time.monotonic() - began < 8
+
+
+def test_a_connection_that_is_kept_for_the_next_request_is_not_closed(server: Server) -> None:
+    with httpx.Client(base_url=server.url) as client:
+        assert client.get("/healthz").status_code == 200
+        time.sleep(4)
+        kept = client.get("/healthz")
+        assert kept.status_code == 200
+
+
+def test_a_body_that_does_not_come_is_not_waited_for_from_a_stranger(server: Server) -> None:
+    made = connect(server)
+    made.sendall(
+        b"POST /ui/sign-in HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-www-form-urlencoded\r\n"
+        b"content-length: 1000\r\n\r\ntoken="
+    )
+    began = time.monotonic()
+    told(made)
+    assert time.monotonic() - began < 8
+
+
+def test_who_is_known_may_stream_a_log_for_as_long_as_it_is_written(server: Server) -> None:
+    def pieces() -> Iterator[bytes]:
+        for number in range(5):
+            time.sleep(1)
+            yield f"line {number}\n".encode()
+
+    answer = server.client.post("/v1/jobs/streamed/logs", params={"source": "s"}, content=pieces())
+    assert answer.status_code == 200
+    assert answer.json()["received"] == 35
+
+
+def test_two_thousand_half_open_requests_leave_room_for_others(server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 5000:
+        pytest.skip("the kernel allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 5000), hard))
+    held: list[Any] = []
+    try:
+        for _ in range(2000):
+            made = connect(server)
+            with contextlib.suppress(OSError):
+                made.sendall(b"POST /v1/jobs/x/logs HTTP/1.1\r\nhost: localhost\r\n")
+            held.append(made)
+        took = health(server)
+        assert took[len(took) // 2] < SLOWEST_S
+        server.push("beside", b"all is well\n", source="s", offset=0)
+        time.sleep(4)
+        text = server.client.get("/metrics").text
+        strangers = next(line for line in text.splitlines() if line.startswith("diagnose_strangers "))
+        assert float(strangers.split()[-1]) < 250
+        assert counted(server, "too_many") + counted(server, "head_too_slow") >= 1700
+    finally:
+        for made in held:
+            made.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# --- tokens
+
+
+def test_who_revokes_the_last_token_does_not_open_the_door_and_a_stream_ends_with_its_token(
+    tmp_path: Path, diagnose: Any
+) -> None:
+    data = tmp_path / "data"
+    with Server(data) as running:
+        secret = diagnose("tokens", "create", "kim", "--role", "admin", "--data", str(data)).stdout.split()[-1]
+        deadline = time.monotonic() + 20
+        while running.client.get("/v1/jobs").status_code != 401:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        mine = {"authorization": f"Bearer {secret}"}
+        with httpx.stream("GET", f"{running.url}/v1/events", headers=mine, timeout=40) as stream:
+            assert stream.status_code == 200
+            diagnose("tokens", "revoke", "kim", "--data", str(data))
+            began = time.monotonic()
+            for _ in stream.iter_raw():
+                pass
+            assert time.monotonic() - began < 20
+        assert running.client.get("/v1/jobs").status_code == 401
+        assert running.client.get("/v1/jobs", headers=mine).status_code == 401
+        until(lambda: "refused a sign-in from 127.0.0.1" in running.log)
+
+
+def test_behind_a_proxy_that_is_trusted_scheme_and_address_are_the_clients(tmp_path: Path, diagnose: Any) -> None:
+    data = tmp_path / "data"
+    secret = diagnose("tokens", "create", "kim", "--role", "read", "--data", str(data)).stdout.split()[-1]
+    through = {"x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.9, 127.0.0.1", "host": "logs.example.org"}
+    for trusted in (True, False):
+        words = ["--allowed-hosts", "logs.example.org", *(["--trusted-proxies", "127.0.0.0/8"] if trusted else [])]
+        with Server(data, *words) as running:
+            with httpx.Client(base_url=running.url) as client:
+                answer = client.post("/ui/sign-in", data={"token": secret, "next": "jobs"}, headers=through)
+                assert answer.status_code == 303
+                assert ("secure" in answer.headers["set-cookie"].lower()) is trusted
+                assert ("strict-transport-security" in answer.headers) is trusted
+                client.cookies.clear()
+                away = client.get("/ui/jobs", headers=through)
+                assert away.headers["location"].startswith("https://" if trusted else "http://")
+                assert client.get("/v1/jobs", headers=through).status_code == 401
+            address = "203.0.113.9" if trusted else "127.0.0.1"
+            until(lambda running=running, address=address: f"refused a sign-in from {address}" in running.log)
+        (data.parent / "data.log").unlink()
