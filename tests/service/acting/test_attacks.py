@@ -175,3 +175,40 @@ def test_nodes_that_do_not_exist_make_no_room_for_isolations(world: World) -> No
         assert intern.end(f"run-{node}") == 200
     world.settled("run-gpu-3", "run-gpu-4", "run-gpu-5")
     world.untouched()
+
+
+def test_a_token_for_one_user_and_the_job_of_another(world: World) -> None:
+    theirs = world.token("theirs", "--role", "ingest", "--user", "nobody", "--node", "*")
+    assert theirs.push(world.victim, STEPS + SOFT, node="gpu-1") == 200
+    assert theirs.end(world.victim) == 200
+    (action,) = world.settled(world.victim)
+    assert action["state"] == "proposed", action
+    world.untouched()
+
+
+def test_a_line_in_the_name_of_a_kernel_is_refused(world: World) -> None:
+    theirs = world.token("theirs", "--role", "ingest", "--user", "nobody")
+    assert theirs.push(world.mine, XID.format(node="gpu-2"), source="node:gpu-2/kern.log") == 403
+    kernel = world.token("gpu-3", "--role", "node", "--node", "gpu-3")
+    assert kernel.push(world.mine, XID.format(node="gpu-2"), source="node:gpu-2/kern.log") == 403
+    assert kernel.push(world.mine, XID.format(node="gpu-2"), source="node:gpu-3/kern.log", node="gpu-2") == 403
+
+
+def test_a_token_for_a_user_gets_the_restart_of_the_users_job(world: World) -> None:
+    theirs = world.token("theirs", "--role", "ingest", "--user", "nobody")
+    assert theirs.push(world.mine, STEPS + SOFT, node="gpu-2") == 200
+    assert theirs.end(world.mine) == 200
+    until(lambda: world.cluster.job(world.mine)["Restarts"] == "1", "the restart")
+    world.settled(world.mine)
+    assert world.drained() == []
+    assert (world.cluster.job(world.victim)["JobState"], world.cluster.job(world.victim)["Restarts"]) == ("RUNNING", "0")
+
+
+def test_a_nodes_own_kernel_takes_it_out_of_service(world: World) -> None:
+    theirs = world.token("theirs", "--role", "ingest", "--user", "nobody")
+    kernel = world.token("gpu-2", "--role", "node", "--node", "gpu-2")
+    assert theirs.push(world.mine, STEPS, node="gpu-2") == 200
+    assert kernel.push(world.mine, XID.format(node="gpu-2"), source="node:gpu-2/kern.log") == 200
+    assert theirs.end(world.mine) == 200
+    world.settled(world.mine)
+    until(lambda: world.drained() == ["gpu-2"], "the node to be drained")
