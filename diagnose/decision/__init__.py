@@ -1,3 +1,15 @@
 """A report, the past and the policy in; what is to be done about it, and why, out. Nothing here acts."""
 
-__all__ = ["action", "advice", "checkpoints", "clauses", "decide", "history", "node", "policy", "policy_file", "result"]
+__all__ = [
+    "action",
+    "advice",
+    "checkpoints",
+    "clauses",
+    "decide",
+    "history",
+    "node",
+    "policy",
+    "policy_file",
+    "result",
+    "signals",
+]

@@ -1,3 +1,3 @@
 """A diagnosis in; a decision, its order, and what came of it, out."""
 
-__all__ = ["actions", "dispatch", "executors", "nodecheck", "remote"]
+__all__ = ["actions", "authority", "dispatch", "executors", "nodecheck", "remote"]

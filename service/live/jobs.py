@@ -32,7 +32,7 @@ from service.live.stream import End, Item
 from service.projects import Grant
 from service.segments import DATA, Damage, Record
 from service.settings import Settings
-from service.store import Store, deletions, speakers
+from service.store import Store, confirmations, deletions
 from service.store import attempts as stored
 from service.store.attempts import Asked
 from service.store.flush import Flush
@@ -249,7 +249,7 @@ class Jobs:
     async def _admit(self, attempt: LiveAttempt, grant: Grant) -> None:
         """Who speaks of an attempt is on disk before anything that they say is taken."""
         stored.check_project(attempt.job, attempt.received.project, grant)
-        await self.store.awrite(lambda connection: speakers.enter(connection, attempt.id, grant))
+        await self.store.awrite(lambda connection: confirmations.enter_speaker(connection, attempt.id, grant))
         attempt.received.admitted.add(grant)
 
     def _check_leaving(self, job: str, number: int | None) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from diagnose.compression.snapshot import StoredLine
 from service.errors import Forbidden
 from service.projects import DEFAULT, NOBODY, Grant
-from service.store import diagnoses, speakers
+from service.store import confirmations, diagnoses
 from service.store import tables as t
 from service.store.flush import Flush, KeptRow, SourceState
 from service.store.upsert import insert_many, update_many, upsert
@@ -155,7 +155,7 @@ def open_attempt(
     )
     opened = find_attempt(connection, job, wanted)
     assert opened is not None
-    speakers.enter_new(connection, [(opened.attempt_id, grant or NOBODY)])
+    confirmations.enter_first(connection, [(opened.attempt_id, grant or NOBODY)])
     return opened
 
 
@@ -217,7 +217,7 @@ def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened
                 job_id, attempt_ids[job_id], number, number, 0, "running", None, None, None, None, at, at, [], dict(one.labels),
                 project=_project(one.grant),
             )  # fmt: skip
-        speakers.enter_new(connection, [(opened[id(one)].attempt_id, one.grant or NOBODY) for one in new.values()])
+        confirmations.enter_first(connection, [(opened[id(one)].attempt_id, one.grant or NOBODY) for one in new.values()])
     return [opened.get(id(one)) or open_attempt(connection, *one) for one in asked]
 
 

@@ -1,15 +1,37 @@
-"""What the scheduler said of attempts when they were decided about, and what a claim on one of them rests on."""
+"""Who spoke of an attempt, and what the scheduler said of it when it was decided about: what may be done follows from both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, insert, select
 
-from service.store import speakers
+from service.projects import Grant
 from service.store import tables as t
 from service.store.upsert import upsert
+
+
+def enter_speaker(connection: Connection, attempt_id: int, grant: Grant) -> None:
+    """Somebody sent something of it; once is enough."""
+    upsert(connection, t.speakers, [_speaker(attempt_id, grant)])
+
+
+def enter_first(connection: Connection, spoken: Sequence[tuple[int, Grant]]) -> None:
+    """Likewise, of attempts that nobody has sent anything of before."""
+    if spoken:
+        connection.execute(insert(t.speakers), [_speaker(attempt_id, grant) for attempt_id, grant in spoken])
+
+
+def speakers(connection: Connection, attempt_id: int) -> tuple[Grant, ...]:
+    """On whose behalf something of an attempt was sent."""
+    s = t.speakers.c
+    rows = connection.execute(select(s.binding).where(s.attempt_id == attempt_id).order_by(s.digest))
+    return tuple(Grant.of(binding) for binding in rows.scalars())
+
+
+def _speaker(attempt_id: int, grant: Grant) -> dict[str, object]:
+    return {"attempt_id": attempt_id, "digest": grant.digest, "binding": grant.as_dict()}
 
 
 def keep(
@@ -44,7 +66,7 @@ def claim_of(connection: Connection, attempt_id: int, word: str | None = None) -
         select(s.node).where(s.attempt_id == attempt_id, s.node.is_not(None)).distinct().order_by(s.node)
     )
     return {
-        "speakers": [one.as_dict() for one in speakers.of_attempt(connection, attempt_id)],
+        "speakers": [one.as_dict() for one in speakers(connection, attempt_id)],
         "nodes": list(nodes.scalars()),
         "began": connection.execute(select(a.started_at).where(a.id == attempt_id)).scalar(),
         "word": word,

@@ -25,8 +25,8 @@ def report_of(connection: Connection, attempt_id: int) -> Report | None:
 
 
 def history(connection: Connection, attempt_id: int, now: float, *, confirmed: bool = False) -> History:
-    """The history of the job that ``attempt_id`` belongs to. ``confirmed``: earlier failures speak against those nodes only that
-    the scheduler said they had run on."""
+    """The history of the job that ``attempt_id`` belongs to. ``confirmed``: earlier failures speak against those nodes only
+    that the scheduler said they had run on."""
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
         select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
