@@ -11,7 +11,8 @@ import pytest
 
 from diagnose.errors import DiagnoseError
 from service.auth import Tokens, Who, check_exposure, holder, needs
-from service.errors import Busy, Forbidden, Unauthorised
+from service.errors import BadName, Busy, Forbidden, Unauthorised
+from service.projects import EVERYTHING, NOBODY, Grant
 from service.settings import Settings
 from service.store import Store, tokens
 from tests.support.live import Hands, store_in
@@ -270,3 +271,32 @@ def test_one_valid_token_is_enough(database: Store, hands: Hands) -> None:
     create(database, "old", expires=hands.clock.now() - 1)
     create(database, expires=hands.clock.now() + 1)
     check_exposure(database, Settings(host=OTHERS), hands.clock)
+
+
+# --- for whom a token speaks
+
+
+@pytest.mark.parametrize("authority", ["labels", "confirmed"])
+def test_what_a_token_is_bound_to_holds_in_any_case_and_who_is_not_bound_speaks_for_nobody(
+    database: Store, hands: Hands, authority: str
+) -> None:
+    secrets = {
+        name: create(database, name, role, grant=grant)
+        for name, role, grant in (
+            ("bound", "ingest", Grant(jobs=("ml-*",), users=("kim",))),
+            ("unbound", "ingest", Grant()),
+            ("kernel", "node", Grant(nodes=("gpu-1",))),
+            ("admin", "admin", None),
+        )
+    }
+    known = loaded(database, hands, authority=authority)
+    grants = {name: known.who(f"Bearer {secret}").grant for name, secret in secrets.items()}
+    assert grants["bound"] == Grant(jobs=("ml-*",), users=("kim",))
+    assert grants["kernel"] == Grant(nodes=("gpu-1",), kernel=True)
+    assert (grants["unbound"], grants["admin"]) == ((NOBODY, EVERYTHING) if authority == "confirmed" else (None, None))
+
+
+def test_a_node_token_names_its_nodes_and_patterns_are_bounded(database: Store) -> None:
+    for role, grant in (("node", Grant()), ("ingest", Grant(users=("",))), ("ingest", Grant(users=("u",) * 101))):
+        with pytest.raises(BadName):
+            create(database, role=role, grant=grant)

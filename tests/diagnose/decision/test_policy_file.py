@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.decision.policy_file import objections, over_shipped, read, shipped_policy
+from diagnose.decision.policy_file import objections, over_shipped, read, shipped_policy, strict_path
 from diagnose.errors import RuleError
 from tests.conftest import ROOT
 
@@ -222,3 +222,11 @@ def test_the_line_of_what_a_clause_leaves_out_is_that_of_the_clause(tmp_path: Pa
 def test_the_smallest_numbers_are_read_too(tmp_path: Path) -> None:
     limits = over_shipped(site(tmp_path, "limits: {isolations_of_a_node: 1, nodes_at_once: 0, restarts_per_day: 0}")).limits
     assert (limits.isolations_of_a_node, limits.nodes_at_once, limits.restarts_per_day) == (1, 0, 0)
+
+
+def test_what_the_scheduler_confirms_is_judged_more_strictly_unless_the_site_says_otherwise(tmp_path: Path) -> None:
+    assert (shipped_policy().signals.kernel_sources, shipped_policy().limits.isolated_at_least) == (("*",), 0)
+    strict = over_shipped(strict_path())
+    assert (strict.signals.kernel_sources, strict.limits.isolated_at_least) == (("node:*",), 1)
+    own = over_shipped(strict_path(), site(tmp_path, "signals: {kernel_sources: ['*/kern.log']}\n"))
+    assert (own.signals.kernel_sources, own.limits.isolated_at_least) == (("*/kern.log",), 1)

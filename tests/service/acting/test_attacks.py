@@ -169,6 +169,7 @@ def test_nodes_that_do_not_exist_make_no_room_for_isolations(world: World) -> No
     intern = world.token("intern", "--role", "ingest")
     for number in range(100):
         assert intern.push("many", "hello\n", node=f"made-up-{number}", source=f"s{number}") == 200
+    until(lambda: len(world.service.get("/v1/nodes", limit=200)["nodes"]) >= 100, "the nodes to be known")
     for node in ("gpu-3", "gpu-4", "gpu-5"):
         label = {"label.slurm.job_id": world.mine}
         assert intern.push(f"run-{node}", STEPS + XID.format(node=node), node=node, source="kern.log", **label) == 200
