@@ -409,3 +409,18 @@ def test_lines_that_count_up_behind_a_death_are_a_new_run_and_farewells_are_not(
 def test_work_that_ended_before_the_log_does_is_no_new_run() -> None:
     work = "".join(f"[train] it {n} of 900: took 3{n}.1 ms, cost {n}.7\n" for n in range(100, 200))
     assert report_of(_DEAD + work + "nothing more\n" * 20).outcome == "failed"
+
+
+# --- quoted tracebacks ------------------------------------------------------------------------------------------------
+
+
+def test_an_exception_whose_message_quotes_a_traceback_with_escaped_line_ends_is_read() -> None:
+    quoted = (
+        "KeyError: 'DataLoader worker(1) caught KeyError with message:\\nTraceback (most recent call last):\\n  File \"a.py\"'"
+    )
+    thread = "Exception in thread Thread-2:\n" + RAISED.format(what=quoted)
+    late = RAISED.format(what="SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception.")
+    report = report_of(thread + late)
+    assert report.diagnosis.reason == "key_error"
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.line == 4
