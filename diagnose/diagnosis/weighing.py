@@ -189,6 +189,14 @@ class Weighing:
             for fold in self.folds
         )
 
+    def worked_before(self, one: Hypothesis) -> bool:
+        """Whether regular lines of one kind count something up before it: the job was at work, in steps that no rule knows."""
+        source, line = one.event.source, one.event.line
+        return any(
+            fold.source == source and fold.first < line and fold.lines >= _REGULAR and self._counts_up(fold)
+            for fold in self.folds
+        )
+
     def _counts_up(self, fold: Fold) -> bool:
         """Whether a number of these lines rose with each of them, or nearly, and is not the name of who speaks."""
         first = next((e.body for e in self.evidence.events if e.source == fold.source and e.line == fold.first), None)

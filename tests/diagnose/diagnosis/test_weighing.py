@@ -424,3 +424,10 @@ def test_an_exception_whose_message_quotes_a_traceback_with_escaped_line_ends_is
     assert report.diagnosis.reason == "key_error"
     assert report.diagnosis.root_cause is not None
     assert report.diagnosis.root_cause.line == 4
+
+
+def test_a_job_whose_regular_lines_counted_up_did_not_fail_before_the_first_step() -> None:
+    work = "".join(f"[train] it {n} of 900: took 3{n}.1 ms, cost {n}.7\n" for n in range(100, 200))
+    assert report_of(work + _DEAD).diagnosis.phase == "training"
+    assert "before the first step" not in report_of(work + _DEAD).diagnosis.summary
+    assert report_of("loading\n" * 100 + _DEAD).diagnosis.phase == "start-up"
