@@ -158,7 +158,7 @@ class _Case:
         finding.consequences = self._folded(follows, root)
         finding.others = self._folded(others, root)
         finding.step = self._step(root)
-        finding.phase = phase_of(root, finding.step)
+        finding.phase = phase_of(root, at_work=finding.step is not None or self.weighing.worked_before(root))
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.own_nodes = who.own
@@ -246,13 +246,13 @@ def waited_for(root: Hypothesis) -> bool:
     return root.kind == "dump" or root.reason == "hang" or shipped_taxonomy().has(root.reason, "witness")
 
 
-def phase_of(root: Hypothesis, step: float | None) -> str:
+def phase_of(root: Hypothesis, *, at_work: bool) -> str:
     """What the job was doing when it failed."""
     names = " ".join(frame.function for frame in root.traceback.frames) if root.traceback else ""
     for phase, words in _PHASES:
         if re.search(words, names):
             return phase
-    return "start-up" if step is None else "training"
+    return "training" if at_work else "start-up"
 
 
 _PHASES = (

@@ -48,6 +48,11 @@ _TIME = re.compile(r"\d+[-/]\d+[-/]\d+[T ]\d+:\d+:\d+(?:[.,]\d+)?\S*|\d+:\d+:\d+
 _DIGITS = re.compile(r"\d+")
 
 
+def _quoted(body: str, at: int) -> bool:
+    """Whether what stands there is text within a message, whose line ends are written as two characters."""
+    return body[:at].endswith("\\n")
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     path: str
@@ -146,7 +151,7 @@ class _Assembly:
         body = event.body
         speaker = _TIME.sub("", prefix).strip() if prefix else ""
         if telling:
-            if "Traceback" in body and (found := _HEADER.search(body)) is not None:
+            if "Traceback" in body and (found := _HEADER.search(body)) is not None and not _quoted(body, found.start()):
                 self.claimed.add(event.order)
                 self._begin(event, body[: found.start()], speaker, original=bool(found["original"]))
                 return

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
+from diagnose.compression.folds import Fold
 from diagnose.compression.kept_log import Compression
 from diagnose.diagnosis.candidates import Candidates, detected, interpreter_warns, is_generic
 from diagnose.diagnosis.detectors import findings
@@ -35,6 +36,10 @@ _MESSAGE_LINES, _SUMMARY_LINES = 12, 60
 """so far behind an exception stand the lines of its message; so far behind one without a message its summary"""
 _THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
+_REGULAR = 60
+"""so many lines of one kind are work, not the echo of a failure"""
+_COUNTED = re.compile(r"([^\W\d]*)[^\w.+-]*(?<![\w.+-])(\d{1,9})(?![\w.]*\.\d|\w)")
+_SPEAKS = re.compile(r"(?i)rank|pid|proc|worker|node|host|gpu|device|task|thread|port|handler|conn|peer|retr|attempt")
 _SOFTLY = 0.4
 """what being the first counts for a line that merely has words of failure"""
 _MUCH = 20
@@ -93,6 +98,7 @@ class Weighing:
         for event in evidence.events:
             if _BACK.search(event.body):
                 self._back.setdefault(event.source, []).append(event)
+        self.folds = log.folds()
         self._starts: dict[int, list[int]] = {}
         self._talks: dict[int, tuple[list[int], int]] = {}
         self._heard: dict[int, list[int]] = {}
@@ -120,7 +126,7 @@ class Weighing:
     def _overcome(self, one: Hypothesis) -> None:
         if one.detector is not None and one.kind != "dump":
             return
-        if self._went_on(one) or self._started_anew(one):
+        if self._went_on(one) or self._started_anew(one) or self._works_on(one):
             one.signals["survived"] = 1.0
         elif one.traceback is not None and self._talks_on(one):
             one.signals["talked_on"] = 1.0
@@ -167,6 +173,40 @@ class Weighing:
             self._starts[source] = self._new_starts(source)
         at = next((start for start in self._starts[source] if start > line), None)
         return at is not None and self.ends[source] - at >= _RUN_LINES
+
+    def _works_on(self, one: Hypothesis) -> bool:
+        """Whether regular lines of a new kind begin behind it, count something up, and go on to the end: a program works whose
+        numbers no rule knows. Where many ranks speak, their farewells look alike, so nothing is concluded there."""
+        source, line = one.event.source, one.event.line
+        if one.layer <= self.taxonomy.depth("network") or any(event.rank is not None for event in self.evidence.events):
+            return False
+        return any(
+            fold.source == source
+            and fold.first > line
+            and fold.lines >= _REGULAR
+            and self.ends[source] - fold.last <= _LAST_LINES
+            and self._counts_up(fold)
+            for fold in self.folds
+        )
+
+    def worked_before(self, one: Hypothesis) -> bool:
+        """Whether regular lines of one kind count something up before it: the job was at work, in steps that no rule knows."""
+        source, line = one.event.source, one.event.line
+        return any(
+            fold.source == source and fold.first < line and fold.lines >= _REGULAR and self._counts_up(fold)
+            for fold in self.folds
+        )
+
+    def _counts_up(self, fold: Fold) -> bool:
+        """Whether a number of these lines rose with each of them, or nearly, and is not the name of who speaks."""
+        first = next((e.body for e in self.evidence.events if e.source == fold.source and e.line == fold.first), None)
+        if first is None:
+            return False
+        before, after = (_COUNTED.findall(text) for text in (first, fold.text.decode("utf-8", "replace")))
+        return any(
+            word == other and not _SPEAKS.search(word) and int(till) - int(since) >= fold.folded // 2
+            for (word, since), (other, till) in zip(before, after, strict=False)
+        )
 
     def _new_starts(self, source: int) -> list[int]:
         """The lines where the beginning of a source is repeated."""

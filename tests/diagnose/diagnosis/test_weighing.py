@@ -383,3 +383,51 @@ def test_a_node_that_says_it_was_taken_for_dead_by_mistake_stays_in() -> None:
 def test_a_time_limit_is_no_work_of_a_small_error_before_it(stop: str, reason: str) -> None:
     small = "/var/spool/pbs/mom_priv/jobs/4711.SC: line 276: /work/hosts_4711.txt: No such file or directory\n"
     assert report_of(small + steps(1, 30) + stop + "\n").diagnosis.reason == reason
+
+
+# --- work that no rule knows ------------------------------------------------------------------------------------------
+
+_DEAD = RAISED.format(what="AttributeError: 'Reader' object has no attribute 'size'")
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        ("[train] it {n} of 900: took 3{n}.1 ms, cost {n}.7", "healthy"),
+        ("[rank3]: [train] it {n} of 900: took 3{n}.1 ms, cost {n}.7", "failed"),
+        ("[main] closed handler {n} of the web page, port 90{n}", "failed"),
+        ("[train] worker {n} says goodbye after 31.5 s", "failed"),
+        ("[main] 4711 waits, 12.5 s", "failed"),
+    ],
+    ids=["work", "ranks", "handlers", "workers", "waiting"],
+)
+def test_lines_that_count_up_behind_a_death_are_a_new_run_and_farewells_are_not(line: str, outcome: str) -> None:
+    report = report_of(_DEAD + "".join(line.format(n=n) + "\n" for n in range(100, 200)))
+    assert report.outcome == outcome
+
+
+def test_work_that_ended_before_the_log_does_is_no_new_run() -> None:
+    work = "".join(f"[train] it {n} of 900: took 3{n}.1 ms, cost {n}.7\n" for n in range(100, 200))
+    assert report_of(_DEAD + work + "nothing more\n" * 20).outcome == "failed"
+
+
+# --- quoted tracebacks ------------------------------------------------------------------------------------------------
+
+
+def test_an_exception_whose_message_quotes_a_traceback_with_escaped_line_ends_is_read() -> None:
+    quoted = (
+        "KeyError: 'DataLoader worker(1) caught KeyError with message:\\nTraceback (most recent call last):\\n  File \"a.py\"'"
+    )
+    thread = "Exception in thread Thread-2:\n" + RAISED.format(what=quoted)
+    late = RAISED.format(what="SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception.")
+    report = report_of(thread + late)
+    assert report.diagnosis.reason == "key_error"
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.line == 4
+
+
+def test_a_job_whose_regular_lines_counted_up_did_not_fail_before_the_first_step() -> None:
+    work = "".join(f"[train] it {n} of 900: took 3{n}.1 ms, cost {n}.7\n" for n in range(100, 200))
+    assert report_of(work + _DEAD).diagnosis.phase == "training"
+    assert "before the first step" not in report_of(work + _DEAD).diagnosis.summary
+    assert report_of("loading\n" * 100 + _DEAD).diagnosis.phase == "start-up"
