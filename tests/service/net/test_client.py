@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 import threading
@@ -15,6 +16,19 @@ from service.net.client import Answer, Bounds, Client, Unreachable
 
 BOUNDS = Bounds(5.0, most=1000)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+
+
+def request_of(connection: socket.socket) -> bytes:
+    """A whole request: a connection that is closed with a part of it unread would be reset, which says something else."""
+    data = b""
+    while b"\r\n\r\n" not in data and (more := connection.recv(65536)):
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    said = re.search(rb"(?i)content-length: (\d+)", head)
+    missing = int(said[1]) - len(body) if said else 0
+    while missing > 0 and (more := connection.recv(65536)):
+        data, missing = data + more, missing - len(more)
+    return data
 
 
 @contextmanager
@@ -30,7 +44,7 @@ def server(says: bytes, *, closes: bool = True) -> Iterator[tuple[int, list[byte
                 connection, _ = door.accept()
             except OSError:
                 return
-            got.append(connection.recv(65536))
+            got.append(request_of(connection))
             connection.sendall(says)
             held.append(connection)
             if closes:
