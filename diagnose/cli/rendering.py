@@ -177,6 +177,13 @@ def _advice(report: Report, style: Style) -> str:
             f"{'rank' if len(suspects.ranks) == 1 else 'ranks'} {ranges(suspects.ranks)}" if suspects.ranks else "",
         ]
         lines.append(f"  {style.bold('suspects')}  {printable(_listed(words))}")
+    seen = diagnosis.witnesses
+    if seen.nodes or seen.ranks:
+        words = [
+            f"{'node' if len(seen.nodes) == 1 else 'nodes'} {_few(seen.nodes)}" if seen.nodes else "",
+            f"{'rank' if len(seen.ranks) == 1 else 'ranks'} {ranges(seen.ranks)}" if seen.ranks else "",
+        ]
+        lines.append(f"  {style.bold('witnesses')} {printable(_listed(words))}")
     what = style.yellow(action.kind) + (f" {printable(_few(action.nodes))}" if action.nodes else "")
     if action.restart_from is not None and action.restart_from.step is not None:
         what += f", from a checkpoint at step {action.restart_from.step:,} or before"
