@@ -282,7 +282,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"with the final weights: reason right {_share(own, 'right')}")
     if not chosen.check:
         made = {
-            "made_by": "python -m benchmarks.fit",
+            "made_by": "python -m benchmarks.fit"
+            + (f" --onto {chosen.onto.name}" if chosen.onto else "")
+            + f" --ridge {chosen.ridge:g}",
             "corpora": ["/".join(Path(corpus).parts[-2:]) for corpus in chosen.corpora],
             "logs": len(data),
             "weights": {name: round(float(value), 2) for name, value in zip(NAMES, w, strict=True)},

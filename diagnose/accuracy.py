@@ -325,7 +325,7 @@ def evaluate(
         verdict = judge(label, report, job.sources)
         if ask is not None:
             second = ask(report, job.evidence())
-            near = placed(label, second.line, job.sources) if second.line else False
+            near = second.line is not None and placed(label, second.line, job.sources)
             second = replace(second, before=verdict, line_near=near)
             verdict = replace(judge(label, second.report, job.sources), second=second)
         yield verdict

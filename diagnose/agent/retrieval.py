@@ -254,10 +254,11 @@ class _Choice:
         self._material = material
         self._by_source = _by_source(material.events)
         self._beside = {number: (numbers, at) for numbers in self._by_source.values() for at, number in enumerate(numbers)}
+        self._shapes = [_shape(event) for event in material.events]
         self._shown: Counter[str] = Counter()
         self._first: dict[str, int] = {}
-        for number, event in enumerate(material.events):
-            self._first.setdefault(_shape(event), number)
+        for number, shape in enumerate(self._shapes):
+            self._first.setdefault(shape, number)
 
     def take(self, number: int) -> bool:
         """Take a line, if there is room for it."""
@@ -272,11 +273,11 @@ class _Choice:
 
     def has_enough_like(self, number: int) -> bool:
         """Whether lines of the same shape were taken, and enough of them."""
-        return self._shown[_shape(self._material.events[number])] >= _SAME_SHAPE
+        return self._shown[self._shapes[number]] >= _SAME_SHAPE
 
     def take_likely(self, number: int) -> bool:
         """Take a line and the first of its shape. False: there is no room for the line."""
-        shape = _shape(self._material.events[number])
+        shape = self._shapes[number]
         self._shown[shape] += 1
         self.take(self._first[shape])  # ranks say the same after each other, and the first of them is the cause
         return self.take(number)

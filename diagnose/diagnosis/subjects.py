@@ -19,7 +19,8 @@ MOST: Final = 600
 """so far into a line its words are read"""
 
 _WORDS: Final = {
-    "device": r"(?:cuda|gpus?|npus?|hpus?|tpus?|xpus?|mlus?|gcus?|dcus?|accelerators?"
+    # GPU hours are a price, and no device.
+    "device": r"(?:cuda|gpus?(?!-?(?:hours?|days?|h)\b)|npus?|hpus?|tpus?|xpus?|mlus?|gcus?|dcus?|accelerators?"
     r"|rocm|hip|hbm|vram|cann|neuron(?:core)?s?)",
     "collective": r"(?:[nhrxom]?ccl|gloo|collectives?|all[_-]?(?:reduce|gather|to[_-]?all)|reduce[_-]?scatter|broadcast|barrier"
     r"|process ?group\w*|communicator|rendezvous|watchdog)",

@@ -11,18 +11,20 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 from diagnose.compression.folds import Fold
 from diagnose.compression.kept_log import Compression
 from diagnose.diagnosis.candidates import Candidates, detected, interpreter_warns, is_generic
+from diagnose.diagnosis.counting import counted_up
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
 from diagnose.diagnosis.topology import numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.reading.prefixes import clock, origin
+from diagnose.reading.prefixes import body_start, clock, origin
 
 MOST = 240
 """hypotheses that are weighed: of more kinds the first and the last"""
@@ -38,8 +40,6 @@ _THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
 _REGULAR = 60
 """so many lines of one kind are work, not the echo of a failure"""
-_COUNTED = re.compile(r"([^\W\d]*)[^\w.+-]*(?<![\w.+-])(\d{1,9})(?![\w.]*\.\d|\w)")
-_SPEAKS = re.compile(r"(?i)rank|pid|proc|worker|node|host|gpu|device|task|thread|port|handler|conn|peer|retr|attempt")
 _SOFTLY = 0.4
 """what being the first counts for a line that merely has words of failure"""
 _MUCH = 20
@@ -98,7 +98,6 @@ class Weighing:
         for event in evidence.events:
             if _BACK.search(event.body):
                 self._back.setdefault(event.source, []).append(event)
-        self.folds = log.folds()
         self._starts: dict[int, list[int]] = {}
         self._talks: dict[int, tuple[list[int], int]] = {}
         self._heard: dict[int, list[int]] = {}
@@ -178,35 +177,32 @@ class Weighing:
         """Whether regular lines of a new kind begin behind it, count something up, and go on to the end: a program works whose
         numbers no rule knows. Where many ranks speak, their farewells look alike, so nothing is concluded there."""
         source, line = one.event.source, one.event.line
-        if one.layer <= self.taxonomy.depth("network") or any(event.rank is not None for event in self.evidence.events):
+        if one.layer <= self.taxonomy.depth("network") or self._ranks_speak:
             return False
         return any(
-            fold.source == source
-            and fold.first > line
-            and fold.lines >= _REGULAR
-            and self.ends[source] - fold.last <= _LAST_LINES
-            and self._counts_up(fold)
-            for fold in self.folds
+            fold.source == source and fold.first > line and self.ends[source] - fold.last <= _LAST_LINES for fold in self._work
         )
 
     def worked_before(self, one: Hypothesis) -> bool:
         """Whether regular lines of one kind count something up before it: the job was at work, in steps that no rule knows."""
-        source, line = one.event.source, one.event.line
-        return any(
-            fold.source == source and fold.first < line and fold.lines >= _REGULAR and self._counts_up(fold)
-            for fold in self.folds
-        )
+        return any(fold.source == one.event.source and fold.first < one.event.line for fold in self._work)
 
-    def _counts_up(self, fold: Fold) -> bool:
-        """Whether a number of these lines rose with each of them, or nearly, and is not the name of who speaks."""
-        first = next((e.body for e in self.evidence.events if e.source == fold.source and e.line == fold.first), None)
-        if first is None:
-            return False
-        before, after = (_COUNTED.findall(text) for text in (first, fold.text.decode("utf-8", "replace")))
-        return any(
-            word == other and not _SPEAKS.search(word) and int(till) - int(since) >= fold.folded // 2
-            for (word, since), (other, till) in zip(before, after, strict=False)
-        )
+    @cached_property
+    def _ranks_speak(self) -> bool:
+        return any(event.rank is not None for event in self.evidence.events)
+
+    @cached_property
+    def _work(self) -> list[Fold]:
+        """The folds of lines that count something up with each of them, or nearly."""
+        regular = {(fold.source, fold.first): fold for fold in self.log.folds() if fold.lines >= _REGULAR}
+        if not regular:
+            return []
+        found = []
+        for event in self.evidence.events:
+            fold = regular.get((event.source, event.line))
+            if fold is not None and counted_up(event.body, _body(fold.text), fold.folded // 2):
+                found.append(fold)
+        return found
 
     def _new_starts(self, source: int) -> list[int]:
         """The lines where the beginning of a source is repeated."""
@@ -818,6 +814,10 @@ def same_exception(one: Hypothesis, other: Hypothesis) -> bool:
     if first is None or second is None:
         return one.reason == other.reason and normal(one.event.body) == normal(other.event.body)
     return first.type == second.type and normal(first.message) == normal(second.message)
+
+
+def _body(line: bytes) -> str:
+    return line[body_start(line) :].decode("utf-8", "replace")
 
 
 def _speaker(event: Event) -> str:
