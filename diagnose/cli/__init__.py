@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from diagnose import __version__
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, nearest
 
 COMMANDS = {
     "replay": "read the logs of jobs, and report what failed, where, and what to do",
@@ -36,10 +36,34 @@ WRAPPING = ("runner",)
 
 
 class _Parser(argparse.ArgumentParser):
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """An option that nobody knows is an error of the command that it was given to, which knows its own options."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            first = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+            meant = nearest(first, self._option_string_actions) if first.startswith("-") else None
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_did_you_mean(meant)}")
+        return known, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            meant = nearest(str(value), map(str, action.choices or ()))
+            if meant is None:
+                raise
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{_did_you_mean(meant)}") from error
+
     def error(self, message: str) -> NoReturn:
         """One line with the remedy, instead of the whole usage."""
-        sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
+        sys.stderr.write(f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
         sys.exit(2)
+
+
+def _did_you_mean(meant: str | None) -> str:
+    return f"; did you mean {meant}?" if meant is not None else ""
 
 
 class _Version(argparse.Action):

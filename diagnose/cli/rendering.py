@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.cli import printable
-from diagnose.cli.terminal import Style, human_bytes, shortened, sparkline, table, wrapped
+from diagnose.cli.terminal import Style, columns_of, human_bytes, shortened, shortened_before, sparkline, table, wrapped
 from diagnose.diagnosis.detectors.course import duration
 from diagnose.diagnosis.doubt import NO_END
 from diagnose.diagnosis.wording import ranges
@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 _SHOWN_KINDS = 6
 _SHOWN_GROUPS = 10
 _SHOWN_LAST = 5
+_ROOT_LINES = 24
+_NAMED = 12
+"""where what stands beside a name begins"""
+_PLACE = 24
+"""columns of a file's name and line at least"""
+_SPARK = (5, 40, 100)
+"""columns of a curve: at least, in a pipe, and at most"""
 
 
 def render(report: Report, job: Job, style: Style) -> str:
-    """The report in the order of a compiler's message: what, where, what followed, what to do. At most 100 columns wide."""
+    """The report in the order of a compiler's message: what, where, what followed, what to do."""
     parts = [_headline(report, style)]
     if report.diagnosis.root_cause is not None:
         parts += [_cause(report, style), _dumps(report, style), _followed(report, style), _advice(report, style)]
@@ -37,20 +44,21 @@ def render(report: Report, job: Job, style: Style) -> str:
 
 def overview(reports: Sequence[Report], style: Style) -> str:
     """One line for each of several jobs, those that failed first."""
-    rows = sorted((_row(report) for report in reports), key=lambda row: row[0])
+    rows = sorted((_row(report, style.width) for report in reports), key=lambda row: row[0])
     failed = sum(report.outcome == "failed" for report in reports)
-    lines = table([("job", "answer", "confidence", "action", "root cause"), *(row[1] for row in rows)], style, header=True)
+    header = ("job", "answer", "confidence", "action", "root cause")
+    lines = table([header, *(row[1] for row in rows)], style, header=True, width=style.width - 2)
     return "\n".join([style.bold(f"{len(reports)} jobs, {failed} failed"), *(f"  {line}" for line in lines.split("\n"))])
 
 
-def _row(report: Report) -> tuple[bool, tuple[str, ...]]:
+def _row(report: Report, width: int) -> tuple[bool, tuple[str, ...]]:
     diagnosis, root = report.diagnosis, report.diagnosis.root_cause
     told = report.outcome == "failed" or root is not None
     answer = diagnosis.reason if told else verdict(report)
     sure = f"{diagnosis.confidence:.0%}" if told and diagnosis.confidence else ""
     place = f"{os.path.basename(root.source)}:{root.line}" if root is not None else ""
     action = report.action.kind if told else ""
-    return not told, (printable(shortened(report.job.id, 30)), answer, sure, action, printable(shortened(place, 24)))
+    return not told, (printable(shortened(report.job.id, width * 3 // 10)), answer, sure, action, printable(place))
 
 
 def verdict(report: Report) -> str:
@@ -63,7 +71,7 @@ def verdict(report: Report) -> str:
 def _headline(report: Report, style: Style) -> str:
     diagnosis = report.diagnosis
     sources = report.job.sources
-    of = shortened(sources[0], 60) if len(sources) == 1 else f"{len(sources)} files"
+    of = shortened(sources[0], style.width - 40) if len(sources) == 1 else f"{len(sources)} files"
     name = style.bold(printable(report.job.id))
     attempt = f", attempt {report.job.attempt}" if report.job.attempt > 1 else ""
     if report.outcome == "failed" or diagnosis.root_cause is not None:
@@ -73,8 +81,8 @@ def _headline(report: Report, style: Style) -> str:
         words = verdict(report)
         said = style.cyan(words) if report.outcome == "running" else style.green(words)
     lines = [f"{name}: {said}  {style.dim(printable(of) + attempt)}"]
-    lines += [f"  {line}" for line in wrapped(printable(diagnosis.summary), 98)]
-    lines += [f"  {line}" for note in diagnosis.notes for line in wrapped(printable(note), 98)]
+    lines += [f"  {line}" for line in wrapped(printable(diagnosis.summary), style.prose - 2)]
+    lines += [f"  {line}" for note in diagnosis.notes for line in wrapped(printable(note), style.prose - 2)]
     return "\n".join(lines)
 
 
@@ -88,9 +96,11 @@ def _cause(report: Report, style: Style) -> str:
     width = len(str(shown[-1].line))
     about = [f"rank {root.rank}" if root.rank is not None else "", root.node or "", root.time or ""]
     place = f"{root.source}:{root.line}"
-    lines = [
-        f"  {style.cyan('-->')} {style.cyan(printable(shortened(place, 60)))}  {style.dim(printable(_listed(about)))}".rstrip()
-    ]
+    room = style.width - 7 - width
+    beside = printable(_listed(about))
+    place = shortened_before(printable(place), max(_PLACE, style.width - 8 - columns_of(beside)))
+    said = style.link(root.source, root.line, style.cyan(place))
+    lines = [f"  {style.cyan('-->')} {said}  {style.dim(beside)}".rstrip()]
     for item in shown:
         text = printable(item.text.rstrip()).replace("\t", "    ")
         if item is root:
@@ -98,14 +108,12 @@ def _cause(report: Report, style: Style) -> str:
                 f"  {style.red('>')} {style.bold(str(item.line).rjust(width))} {style.dim('|')} {style.red(line)}"
                 if number == 0
                 else f"    {' ' * width} {style.dim('|')} {style.red(line)}"
-                for number, line in enumerate(wrapped(text, 93 - width, most=4))
+                for number, line in enumerate(wrapped(text, room, most=_ROOT_LINES))
             ]
         else:
-            lines.append(
-                f"    {style.dim(str(item.line).rjust(width))} {style.dim('|')} {style.dim(shortened(text, 93 - width))}"
-            )
+            lines.append(f"    {style.dim(str(item.line).rjust(width))} {style.dim('|')} {style.dim(shortened(text, room))}")
     if root.frame:
-        lines.append(f"    {' ' * width} {style.dim('=')} raised in {printable(shortened(root.frame, 82 - width))}")
+        lines.append(f"    {' ' * width} {style.dim('=')} raised in {printable(shortened(root.frame, room - 11))}")
     return "\n".join(lines)
 
 
@@ -116,8 +124,9 @@ def _dumps(report: Report, style: Style) -> str:
         return ""
     lines = []
     if dumps.stacks:
-        rows = [("processes", "ranks", "place", "where"), *(_stack_row(group) for group in dumps.stacks[:_SHOWN_GROUPS])]
-        lines += [style.bold("  stacks"), *(f"    {row}" for row in table(rows, style, header=True).split("\n"))]
+        shown_groups = dumps.stacks[:_SHOWN_GROUPS]
+        rows = [("processes", "ranks", "place", "where"), *(_stack_row(group, style.width - 52) for group in shown_groups)]
+        lines += [style.bold("  stacks"), *_indented(table(rows, style, header=True, width=style.width - 4))]
         if len(dumps.stacks) > _SHOWN_GROUPS:
             lines.append(style.dim(f"    and {len(dumps.stacks) - _SHOWN_GROUPS} more groups"))
     if dumps.collectives:
@@ -128,16 +137,20 @@ def _dumps(report: Report, style: Style) -> str:
         ]
         lines += [
             style.bold("  collectives that stand"),
-            *(f"    {row}" for row in table(rows, style, header=True).split("\n")),
+            *_indented(table(rows, style, header=True, width=style.width - 4)),
         ]
         if len(dumps.collectives) > _SHOWN_KINDS:
             lines.append(style.dim(f"    and {len(dumps.collectives) - _SHOWN_KINDS} more"))
     return "\n".join(lines)
 
 
-def _stack_row(group: StackGroup) -> tuple[str, ...]:
+def _indented(text: str) -> list[str]:
+    return [f"    {line}" for line in text.split("\n")]
+
+
+def _stack_row(group: StackGroup, room: int) -> tuple[str, ...]:
     who = ranges(group.ranks, 3) if group.ranks else printable(shortened(", ".join(group.processes), 24))
-    return str(group.count), who, f"{group.place}{', waits' if group.waits else ''}", printable(shortened(group.where, 48))
+    return str(group.count), who, f"{group.place}{', waits' if group.waits else ''}", printable(shortened(group.where, room))
 
 
 def _collective_row(one: StandingCollective) -> tuple[str, ...]:
@@ -163,7 +176,8 @@ def _folded(item: EvidenceLine, style: Style) -> str:
     many = f"{len(item.ranks)} ranks: " if len(item.ranks) > 1 else f"{item.count:,} x " if item.count > 1 else ""
     later = f", {duration(item.later_s)} later" if item.later_s is not None and item.later_s >= 1 else ""
     what = printable(item.title or item.text.strip())
-    return f"    {style.cyan(place)}  {many}{shortened(what, max(20, 94 - len(place) - len(many) - len(later)))}{later}"
+    room = max(8, style.width - 6 - len(place) - len(many) - len(later))
+    return f"    {style.link(item.source, item.line, style.cyan(place))}  {many}{shortened(what, room)}{later}"
 
 
 def _advice(report: Report, style: Style) -> str:
@@ -176,17 +190,19 @@ def _advice(report: Report, style: Style) -> str:
             f"GPU {_few(suspects.gpus)}" if suspects.gpus else "",
             f"{'rank' if len(suspects.ranks) == 1 else 'ranks'} {ranges(suspects.ranks)}" if suspects.ranks else "",
         ]
-        lines.append(f"  {style.bold('suspects')}  {printable(_listed(words))}")
-    what = style.yellow(action.kind) + (f" {printable(_few(action.nodes))}" if action.nodes else "")
+        lines += _named("suspects", printable(_listed(words)), style)
+    what = f" {printable(_few(action.nodes))}" if action.nodes else ""
     if action.restart_from is not None and action.restart_from.step is not None:
         what += f", from a checkpoint at step {action.restart_from.step:,} or before"
     if action.skip_batches is not None:
         what += f", skip the batches of steps {action.skip_batches[0]:,} to {action.skip_batches[1]:,}"
-    lines.append(f"  {style.bold('action')}    {what}")
-    lines += [f"            {line}" for line in wrapped(action.why, 86)]
+    on, *rest = _named("action", action.kind + what, style)
+    lines += [on.replace(action.kind, style.yellow(action.kind), 1), *rest]
+    lines += [" " * _NAMED + line for line in wrapped(action.why, style.prose - _NAMED - 2)]
     if diagnosis.mitigation:
-        advice = [line for part in diagnosis.mitigation.split("\n") for line in wrapped(part.strip(), 86)]
-        lines += [f"  {style.bold('help') if number == 0 else '    '}      {line}" for number, line in enumerate(advice)]
+        first, *others = (part.strip() for part in diagnosis.mitigation.split("\n"))
+        lines += _named("help", first, style)
+        lines += [" " * _NAMED + line for part in others for line in wrapped(part, style.prose - _NAMED - 2)]
     return "\n".join(lines)
 
 
@@ -210,22 +226,28 @@ def _overcome(report: Report, style: Style) -> str:
 def _figures(report: Report, style: Style) -> str:
     figures = report.compression
     share = f" ({100 * figures.ratio:.1f} % of the bytes)" if figures.ratio is not None else ""
-    lines = [
-        f"  {style.bold('read')}      {figures.lines_in:,} lines, {human_bytes(figures.bytes_in)}; "
+    said = (
+        f"{figures.lines_in:,} lines, {human_bytes(figures.bytes_in)}; "
         f"kept {figures.lines_kept:,} lines, {human_bytes(figures.bytes_kept)}{share}"
-    ]
+    )
+    lines = _named("read", said, style)
     if figures.dropped_by_kind:
         dropped = ", ".join(f"{kind} {count:,}" for kind, count in figures.dropped_by_kind.items())
-        lines.append(f"  {style.bold('dropped')}   {dropped}")
+        lines += _named("dropped", dropped, style)
     if report.agent is not None:
         taken = ", ".join(f"{kind} {count:,}" for kind, count in sorted(report.agent.redacted.items())) or "nothing"
-        lines.append(
-            f"  {style.bold('model')}     {printable(report.agent.model or 'unnamed')} was shown "
-            f"{report.agent.lines_shown:,} lines; redacted before: {taken}"
-        )
+        said = f"{report.agent.model or 'unnamed'} was shown {report.agent.lines_shown:,} lines; redacted before: {taken}"
+        lines += _named("model", printable(said), style)
     if report.diagnosis.lines_not_read:
-        lines.append(f"  {style.bold('note')}      {report.diagnosis.lines_not_read:,} kept lines were too many to diagnose")
+        lines += _named("note", f"{report.diagnosis.lines_not_read:,} kept lines were too many to diagnose", style)
     return "\n".join(lines)
+
+
+def _named(name: str, text: str, style: Style) -> list[str]:
+    """``text`` beside its name, wrapped."""
+    lines = wrapped(text, style.prose - _NAMED - 2)
+    first = f"  {style.bold(name)}{' ' * (_NAMED - 2 - len(name))}{lines[0]}"
+    return [first, *(" " * _NAMED + line for line in lines[1:])]
 
 
 def _few(words: list[str], most: int = 6) -> str:
@@ -238,16 +260,20 @@ def _listed(words: list[str]) -> str:
 
 def _metric_lines(report: Report, style: Style) -> list[str]:
     """A line for each number that moved, but not for what only counts."""
-    rows = []
+    rows, curves = [], []
     for name, figures in report.metrics.items():
         if figures.count < 2 or figures.min == figures.max or name.startswith(("consumed_", "total_")) or name == "epoch":
             continue
-        spark = sparkline([point[1] for point in figures.points], 40)
         last, least, most = (_short(value) for value in (figures.last, figures.min, figures.max))
-        rows.append((f"  {name}", f"{figures.count:,}", last, least, most, style.cyan(spark)))
+        rows.append((f"  {name}", f"{figures.count:,}", last, least, most))
+        curves.append([point[1] for point in figures.points])
     if not rows:
         return []
-    return [*table([("  metric", "values", "last", "least", "greatest", ""), *rows], style, header=True).split("\n")]
+    lines = table([("  metric", "values", "last", "least", "greatest"), *rows], style, header=True).split("\n")
+    least_room, usual, most_room = _SPARK
+    free = style.width - 2 - max(map(columns_of, lines[1:]))
+    room = max(least_room, min(most_room, free if style.width > 100 else min(usual, free)))
+    return [lines[0], *(f"{line}  {style.cyan(sparkline(curve, room))}" for line, curve in zip(lines[1:], curves, strict=True))]
 
 
 def _short(value: float | None) -> str:
@@ -263,4 +289,4 @@ def _kept_lines(report: Report, job: Job, style: Style) -> list[str]:
     for _, kept in log.chosen(lambda order, source, rule: order >= log.lines - _SHOWN_LAST):
         text = printable(kept.text[:1000].decode("utf-8", "replace"))
         tail.append(f"    {os.path.basename(job.sources[kept.source].name)}:{kept.line}: {text}")
-    return [style.bold("  the last kept lines"), *(shortened(line, 100) for line in tail)]
+    return [style.bold("  the last kept lines"), *(shortened(line, style.width) for line in tail)]

@@ -205,7 +205,7 @@ def _second(before: Report, report: Report, job: Job, style: Style) -> str:
     if report.diagnosis.by == "agent":
         return f"{style.bold('The model was asked:')}\n\n{render(report, job, style)}"
     notes = report.diagnosis.notes[len(before.diagnosis.notes) :]
-    return "\n".join(f"  {line}" for note in notes for line in wrapped(printable(note), 98))
+    return "\n".join(f"  {line}" for note in notes for line in wrapped(printable(note), style.prose - 2))
 
 
 def _matcher(arguments: argparse.Namespace) -> Matcher:

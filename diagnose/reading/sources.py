@@ -7,7 +7,6 @@ A *source* is one stream of lines with a name; a job has one or many. What canno
 from __future__ import annotations
 
 import contextlib
-import difflib
 import glob
 import lzma
 import os
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from diagnose.errors import SourceError
+from diagnose.errors import SourceError, nearest_path
 from diagnose.reading.binary import LOOK, no_log
 from diagnose.reading.dumps import documents
 from diagnose.reading.prefixes import Origin, origin_of_path
@@ -282,12 +281,8 @@ def _no_log(source: Source) -> SourceError | None:
 
 def _meant(path: str) -> str:
     """A remedy for a path that does not exist."""
-    folder, name = os.path.split(path)
-    with contextlib.suppress(OSError):
-        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.8)
-        if near:
-            return f"did you mean {os.path.join(folder, near[0])}?"
-    return "check the path, or give - for standard input"
+    near = nearest_path(path)
+    return f"did you mean {near}?" if near is not None else "check the path, or give - for standard input"
 
 
 def _folder(path: str, passed_over: list[SourceError]) -> list[Source]:
