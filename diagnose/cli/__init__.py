@@ -29,6 +29,7 @@ COMMANDS = {
     "tokens": "create, list and revoke the tokens that give access to a service",
     "webhooks": "choose the addresses that a service notifies of failures and actions",
     "llm": "check what the endpoint of a language model can do",
+    "doctor": "say what of this installation works, what does not, and what to do about it",
     "eval": "measure how often the diagnosis is right, on labelled cases",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
