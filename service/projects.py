@@ -70,6 +70,11 @@ class Grant:
         """Two tokens that allow the same have one."""
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
 
+    @property
+    def speaks(self) -> bool:
+        """Whether anything may be done on its holder's word."""
+        return self.everything or bool(self.users or self.namespaces or self.jobs)
+
     def narrowed(self, labels: Mapping[str, str]) -> Grant:
         """For whom it speaks in what names a user or a namespace: for that one, or for nobody.
 

@@ -101,7 +101,7 @@ def test_the_tokens_of_the_guide_can_be_made_and_are_all_that_the_samples_need(d
         secrets[words[2]] = tmp_path / words[2]
         secrets[words[2]].write_text(made.stdout.strip())
     assert {"admin", "actor", "shippers", "kim", "gpu-17", "all-pods", "ml"} == secrets.keys()
-    with Server(tmp_path / "data", "--authority", "confirmed") as server:
+    with Server(tmp_path / "data") as server:
 
         def sample(script: str, token: str, **more: str) -> tuple[int, bool, str]:
             environment = {
