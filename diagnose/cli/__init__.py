@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError, nearest
+from diagnose.rendering.characters import printable as printable
 
 COMMANDS = {
     "replay": "read the logs of jobs, and report what failed, where, and what to do",
@@ -118,14 +119,3 @@ def action(actions: argparse._SubParsersAction[Any], name: str, text: str) -> ar
     """A command, or what a command can do: ``text`` says it in the list of all, and at the top of its own help."""
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     return parser
-
-
-def printable(text: str) -> str:
-    """``text`` with control characters shown as escapes, so that a terminal does not act on them."""
-    return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
-
-
-def _escaped(c: str) -> str:
-    if "\udc80" <= c <= "\udcff":
-        return f"\\x{ord(c) - 0xDC00:02x}"
-    return c.encode("unicode_escape").decode()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagnose.cli import action, printable
-from diagnose.cli.terminal import Style, table, wrapped
 from diagnose.errors import DiagnoseError
+from diagnose.rendering.terminal import Style, table, wrapped
 
 if TYPE_CHECKING:
     from diagnose.decision.policy import Policy
