@@ -6,6 +6,7 @@ answers 4xx.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,6 +38,22 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     import difflib  # only where something is wrong
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)), None)
+
+
+def nearest_path(path: str) -> str | None:
+    """The file or folder that ``path``, which is not there, was probably meant to be."""
+    known = os.curdir if not os.path.isabs(path) else os.sep
+    parts = os.path.normpath(path).lstrip(os.sep).split(os.sep)
+    while parts and os.path.exists(os.path.join(known, parts[0])):
+        known = os.path.join(known, parts.pop(0))
+    try:
+        near = nearest(parts[0], os.listdir(known)) if parts else None
+    except OSError:
+        return None
+    if near is None:
+        return None
+    whole = os.path.join(known, near, *parts[1:])
+    return os.path.normpath(whole if os.path.exists(whole) else os.path.join(known, near))
 
 
 def said_first(error: Exception) -> str:

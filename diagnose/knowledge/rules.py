@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from diagnose import __version__, cache
-from diagnose.errors import RuleError
+from diagnose.errors import RuleError, nearest, nearest_path
 from diagnose.knowledge import shipped
 from diagnose.knowledge.taxonomy import Taxonomy, shipped_taxonomy
 
@@ -151,7 +151,9 @@ def rule_files(paths: Sequence[str | Path] | None = None) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            raise RuleError("no such rule file or folder", where=str(path), remedy="give a .yaml file or a folder")
+            near = nearest_path(str(path))
+            remedy = f"did you mean {near}?" if near is not None else "give a .yaml file or a folder"
+            raise RuleError("no such rule file or folder", where=str(path), remedy=remedy)
     return found
 
 
@@ -265,7 +267,9 @@ class _Entry:
         value = self.text(key, inherit=inherit) or default
         if value is None or value not in allowed:
             what = f"the rule has no {key}" if value is None else f"{key} {value!r} is not known"
-            raise RuleError(what, where=self.place, remedy=f"use one of: {', '.join(allowed)}")
+            near = nearest(value, allowed) if value is not None else None
+            meant = f"did you mean {near}? " if near is not None else ""
+            raise RuleError(what, where=self.place, remedy=f"{meant}use one of: {', '.join(allowed)}")
         return value
 
     def mapping(self, key: str) -> dict[str, Any]:
