@@ -110,14 +110,14 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _take(self) -> None:
-        """Have the database for this service alone."""
+        """Take the database for this service alone."""
         name = name_in(self.settings.data, "service")
         before = self.store.take(Claim.of(self.settings.data, name))
         if before is not None:
             log.warning("the database was used by %s: what only that one's journal has is not read here", before)
 
     async def start(self) -> None:
-        """On the event loop, before the first request."""
+        """Begin on the event loop, before the first request."""
         self.events.start()
         await self.tokens.refresh()
         await asyncio.to_thread(self.retention.recover)
@@ -130,7 +130,7 @@ class Service:
         if self.archive is not None:
             self.archive.start()
         self.jobs.start()
-        await self.dispatch.recover()  # before time may pass for what was under way
+        await self.dispatch.recover()  # before any time passes for orders that were under way
         self.actions.start()
         self.dispatch.start()
         await self.learning.start()
@@ -142,7 +142,7 @@ class Service:
         self.ready = True
 
     async def stop(self) -> None:
-        """Answer what was asked, store what was read, and leave the rest to the journal."""
+        """Answer open requests, store what was read, and leave the rest to the journal."""
         self.ready = False
         self.ingest.close()
         await self.dispatch.stop()
