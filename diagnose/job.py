@@ -37,11 +37,11 @@ class Job:
         self.known: set[str] = set()
         """lines of runs that went well: not the cause of anything"""
         self.metadata: dict[str, str] = {}
-        """user, script, framework, image, arguments, as far as we were told"""
+        """user, script, framework, image, arguments, if known from outside"""
         self.failed = False
-        """we were told that it failed, whatever its log says"""
+        """a caller said that it failed, whatever its log says"""
         self.exit_code: int | None = None
-        """what it ended with, as far as we were told"""
+        """its exit code, if known from outside"""
         self._fingerprint: Fingerprint | None = None
         self._first = b""
 

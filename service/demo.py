@@ -64,7 +64,7 @@ def samples() -> dict[str, dict[str, bytes]]:
         files = [path] if path.is_file() else sorted(path.iterdir())
         found[path.name.partition(".")[0]] = {file.name.removesuffix(".gz"): _read(file) for file in files}
     if not found:
-        raise DiagnoseError("there are no sample logs", where=str(folder), remedy="install the package anew")
+        raise DiagnoseError("there are no sample logs", where=str(folder), remedy="install the package again")
     return found
 
 

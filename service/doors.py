@@ -140,7 +140,7 @@ class Door(HttpToolsProtocol):
         super().__init__(*values, **named)
         self._doors = doors
         self.since = self._waiting_since = time.monotonic()
-        """when it came; since when the head, or then the body, is awaited. 0: nothing is"""
+        """when it came; and since when its head, or then its body, is awaited (0: nothing is)"""
         self._in_head = True
         self._head_size = 0
         self._closed = False

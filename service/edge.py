@@ -136,7 +136,7 @@ class Hosts:
         self._endings = tuple(one for one in named if one.startswith("."))
         self._known = {*self._named, *LOOPBACK, settings.host.lower()}
         self._addresses = not settings.on_loopback
-        """A page whose name is an address cannot be made to lead elsewhere: so any of ours will do."""
+        """any IP address is accepted: nobody can make a page whose name is an address lead here"""
         if self._addresses:
             self._known |= {socket.gethostname().lower(), socket.getfqdn().lower()}
 

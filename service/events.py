@@ -78,7 +78,7 @@ class Events:
         if after is not None:
             oldest = self._recent[0].id if self._recent else self._next
             if after + 1 < oldest or after >= self._next:
-                backlog.append(Event(self._next - 1, "reset", time.time(), {"why": "events were missed: load anew"}))
+                backlog.append(Event(self._next - 1, "reset", time.time(), {"why": "events were missed: load all again"}))
             else:
                 backlog = [event for event in self._recent if event.id > after]
         self._listeners.add(queue)

@@ -76,7 +76,7 @@ class Journal:
         self._broken: Exception | None = None
         self._closing = False
         self._lock = threading.Lock()
-        """of segments and what is stored"""
+        """for the segments and what is stored"""
         self._closed: list[_Segment] = []
         self._current: _Segment | None = None
         self._file = -1

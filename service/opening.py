@@ -57,7 +57,7 @@ class Opening:
         _check(settings)
         self.socket = _listen(settings)
         self.phase = "loading the program"
-        """what keeps it, for people"""
+        """what the service is doing, for people"""
         self._context = _tls(settings)
         self._connections: set[_Connection] = set()
         self._loop = asyncio.new_event_loop()

@@ -102,11 +102,11 @@ class Service:
         self.started_at = time.time()
         self.ready = False
         self.lost: LeaseLost | None = None
-        """another service has the database: this one ends"""
+        """set if another service has the database: then this one ends"""
         self.end: Callable[[], None] = lambda: None
-        """how it ends: set by the server"""
+        """makes the service end: set by the server"""
         self.phase: Callable[[str], None] = lambda phase: None
-        """told what it is at while it gets ready: set by the server"""
+        """is told what the service is doing while it gets ready: set by the server"""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _take(self) -> None:
@@ -175,7 +175,7 @@ class Service:
                 self.end()
                 return
             except SQLAlchemyError as error:
-                log.warning("the database could not be told that this service is alive: %s", said_first(error))
+                log.warning("the sign of life could not be written to the database: %s", said_first(error))
 
     async def _refresh_for_ever(self) -> None:
         while True:

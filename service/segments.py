@@ -146,7 +146,7 @@ class Reader:
         self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 - as long as the reader
         self._format = _format_of(path, self._file)
         self.end = len(HEADING) if self._format.readable else 0
-        """of the last record, good or damaged"""
+        """end of the last record, good or damaged"""
         self._damaged = False
 
     @property

@@ -125,7 +125,7 @@ class _Server(uvicorn.Server):
             log.warning("the new certificate cannot be used yet: %s", error.strerror or error)
             return
         self._certificate = times
-        log.info("the certificate was read anew")
+        log.info("the certificate was read again")
 
     def _certificate_times(self) -> list[float]:
         files = (self.config.ssl_certfile, self.config.ssl_keyfile)

@@ -56,7 +56,7 @@ class LineConcealer:
 
     def __init__(self) -> None:
         self._left = 0
-        """bytes that may still be of a key"""
+        """bytes that may still belong to a key"""
 
     def line(self, text: str) -> str:
         told = redact(text).text

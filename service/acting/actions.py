@@ -87,7 +87,7 @@ class Actions:
         self._authority = authority
         self._asks = authority is not None
         self._put_off: dict[int, float] = {}
-        """attempts whose job is just ending, or whose scheduler did not answer, and since when"""
+        """attempts whose job is just ending, or whose scheduler did not answer -> since when"""
         self._sweep_s = sweep_s
         self._store, self._events, self._clock = store, events, clock
         self._awake = asyncio.Event()

@@ -102,18 +102,18 @@ class Received:
         self.durable_lsn = opened.lsn
         self.stored_lsn = opened.lsn
         self.judged_lsn = -1
-        """up to where the stored diagnosis knows it"""
+        """the last record that the stored diagnosis takes into account"""
         self.bytes = 0
-        """that are on disk, since it is live"""
+        """bytes on disk since it is live"""
         self.unstored_since = 0.0
-        """since when something is on disk that the database has not; 0: it has all"""
+        """since when the disk has something that the database has not; 0: the database has all"""
         self.unanswered = 0
         """records on their way to disk"""
         self.touched = now
         self.waiters: list[Waiter] = []
         self.project = opened.project
         self.admitted: set[Grant] = set()
-        """on whose behalf something was sent, and is entered so"""
+        """those who have sent something of it and are stored as such"""
 
     def stored(self, flush: Flush, now: float) -> None:
         """Note that a flush is in the database."""
@@ -162,21 +162,21 @@ class LiveAttempt:
         # Owned by the scanner.
         now = clock.steady()
         self.workload = opened.workload
-        """the kind of job that it is, once enough was read to tell"""
+        """the kind of job, once enough was read"""
         self.read_bytes = 0
-        """only ever grows: others may look at it"""
+        """it only grows, so other threads may read it"""
         self._analysis: Job | None = None
         self._readings = [Reading.of(state, job, opened.number) for state in opened.sources]
         self._labels = dict(opened.labels)
         self._labels_changed = False
         self._wanted = self._report_wanted = False
-        """somebody waits for it to be stored; and for a diagnosis"""
+        """somebody waits until it is stored; and for a diagnosis"""
         self._lsn = opened.lsn
         self._unlearned: list[Scan] = []
         """what was kept before the workload was known"""
         self._rows = Rows(redact=settings.redact)
         self._counted_lines = 0
-        """that our own numbers have"""
+        """lines that are in our own numbers"""
         self._flushing = self._dirty = self._anew = False
         self._judged: JudgedReport | None = None
         self._judged_lsn = -1

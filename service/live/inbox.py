@@ -45,7 +45,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.items: deque[Item] = deque()
-        """in the order of the journal; they are read in turns, and what follows does not wait for them"""
+        """in the order of the journal; they are read in turns, and the messages do not wait for them"""
         self._notes: deque[Note] = deque()
 
     def put(self, note: Note) -> None:

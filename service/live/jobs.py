@@ -96,18 +96,18 @@ class Jobs:
         self._sweeper: asyncio.Task[None] | None = None
         self.accepted_bytes = 0
         self.lost_bytes = 0
-        """that were accepted, and could not be read any more"""
+        """bytes that were accepted and can no longer be read"""
         self._unattributed = 0
-        """of those, bytes of which nobody knows whose they were"""
+        """those of them whose owner nobody knows"""
         self._recovered_at = 0.0
         self.end_attempt: Callable[[LiveAttempt, End], None] = lambda attempt, end: None
-        """how an end gets into the journal: set by ``ingest``"""
+        """puts an end into the journal: set by ``ingest``"""
         self._weighing = threading.Lock()
-        """of the next two: what all scanners have read, and what of it waits for the database"""
+        """for the next two: what all scanners have read, and how much of it waits for the database"""
         self._unstored = 0
         self._read_bytes = 0
         self._telling = threading.Lock()
-        """of the next two: how other threads reach the event loop, and what they had to tell before there was one"""
+        """for the next two: how other threads reach the event loop, and their messages from before there was one"""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._untold: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._leaving: set[tuple[str, int | None]] = set()

@@ -64,12 +64,12 @@ class Matchers:
         self._asked: set[tuple[int, str]] = set()
         self._workloads: dict[str, Fingerprint] = {}
         self._order: list[LearnedRule] = []
-        """all learned rules that were ever at work since the start, in the order of their numbers"""
+        """all learned rules that ever acted since the start, in the order of their numbers"""
         self._bad: set[str] = set()
         self._active: set[str] = set()
         self._lock = threading.RLock()
         self.watched = False
-        """failure rules wait in shadow, or are at work: ends of jobs are of interest to them"""
+        """failure rules act or wait in shadow, so they want to know of ends of jobs"""
 
     def open(self, scanner: int) -> Matcher:
         """Compile the general matcher of a scanner."""

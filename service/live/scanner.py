@@ -66,7 +66,7 @@ class Scanner:
         self.number = number
         self._matchers, self._clock = matchers, clock
         self._wake = threading.Condition()
-        """of all that follows, and of the turns of its attempts"""
+        """for all that follows, and for the turns of its attempts"""
         self._ready: deque[Readable] = deque()
         self._timers: list[tuple[float, int, Readable]] = []
         self._numbers = itertools.count()

@@ -56,13 +56,13 @@ class Stream:
         self.number = number
         self.definition = definition
         self.received = 0
-        """on its way to disk, or there"""
+        """bytes that are on disk or on their way there"""
         self.durable = 0
         self.refused = 0
-        """how far batches came that could not be written: what follows them has no place until they are sent again"""
+        """end of the batches that could not be written: what follows them is refused until they are sent again"""
         self.refused_at = 0.0
         self.keys: OrderedDict[int, float] = OrderedDict()
-        """of the batches without an offset: when each came"""
+        """batches without an offset: key -> when it came"""
         self.head = b""
         self.last_seen = 0.0
 
@@ -95,9 +95,9 @@ class Reading:
         self.last_seen = 0.0
         self.secrets = LineConcealer()
         self.missing: list[tuple[int, int]] = []
-        """bytes that were accepted and could not be read: where they begin, and where it goes on"""
+        """bytes that were accepted and could not be read: (first, first one after them)"""
         self.changed = True
-        """since it was last stored"""
+        """changed since it was last stored"""
         self._keys: deque[tuple[int, float]] = deque()
         self._head = b""
 

@@ -67,7 +67,7 @@ def judged(
 def _lacking(report: Report, missing: Mapping[str, Sequence[tuple[int, int]]]) -> Report:
     """``report`` with the note that bytes are missing, and which."""
     total = sum(end - begin for gaps in missing.values() for begin, end in gaps)
-    doubt = f"{total:,} bytes of the log are missing: the cause may stand in them."
+    doubt = f"{total:,} bytes of the log are missing: the cause may be in them."
     diagnosis = report.diagnosis.model_copy(update={"doubt": [*report.diagnosis.doubt, doubt]})
     return report.model_copy(update={"diagnosis": diagnosis, "problems": [*report.problems, *lacking(missing)]})
 

@@ -36,7 +36,7 @@ class Unreachable(Exception):
     def __init__(self, what: str, *, sent: bool) -> None:
         super().__init__(what)
         self.sent = sent
-        """whether the other side may have had it: False where it never will"""
+        """the other side may have received the request; False if it certainly has not"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,9 +133,9 @@ class Archive:
         self._asked: list[tuple[Owner, Callable[[], None]]] = []
         self._work: list[Callable[[], None]] = []
         self._gone: dict[str, int] = {}
-        """deleted jobs: what the journal has of them up to an LSN is not wanted"""
+        """deleted jobs -> an LSN: what the journal has of them up to it is not wanted"""
         self._emptied: dict[Owner, float] = {}
-        """attempts whose raw logs were deleted: what the journal has of them up to then is not wanted"""
+        """attempts whose raw logs were deleted -> when: what the journal has of them up to then is not wanted"""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
         self._guard = Guard(folder, "another service", "--raw-logs", parts.make_folder)

@@ -101,13 +101,13 @@ class RawLog:
         self.part: Path | None = None
         self._size = 0
         self.end = 0
-        """what comes next in the source"""
+        """the offset of what comes next"""
         self.lines = 0
         self.counted = True
         self.described = False
-        """whether the folder says whose it is: of the archive"""
+        """the folder says what it belongs to; used by the archive"""
         self._key = b""
-        """the end of what was appended, where it may be a private key that goes on"""
+        """the end of what was appended, if it may be the beginning of a private key"""
         self._recover()
 
     def _recover(self) -> None:

@@ -32,7 +32,7 @@ class Options:
         """Nothing else may be in the file, above all no secret."""
         for name in self.clauses.names(self.at):
             if name in _SECRETS and name not in names:
-                self.wrong(name, "secrets do not stand in this file", f"give {name}_file: PATH or {name}_env: NAME")
+                self.wrong(name, "secrets do not belong in this file", f"give {name}_file: PATH or {name}_env: NAME")
             elif name not in names:
                 self.wrong(name, "there is no such option", f"those here are {', '.join(names)}")
 

@@ -136,7 +136,7 @@ class Slurm:
     def __init__(self, doors: Sequence[Door]) -> None:
         self._doors = tuple(doors)
         self._unmarked: dict[str, str] = {}
-        """by key, the marks of jobs that we have requeued, and that Slurm did not let us mark yet"""
+        """key -> mark of a job that we have requeued, and that Slurm did not let us mark yet"""
 
     async def check(self) -> list[str]:
         """Nothing, if one door can do everything; else what each lacks."""

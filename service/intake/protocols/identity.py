@@ -69,7 +69,7 @@ class Identities:
     def __init__(self, knowledge: _Knowledge, text: tuple[str, ...], partial: tuple[tuple[str, str], ...]) -> None:
         self._knowledge = knowledge
         self.text = text
-        """fields of a record that may be its line; the first that is there is it"""
+        """fields of a record that may be its line; the first one that exists is taken"""
         self.partial = partial
         self._canonical = functools.lru_cache(_REMEMBERED)(self._canonical_name)
         self._identity = functools.lru_cache(_REMEMBERED)(self._identify)

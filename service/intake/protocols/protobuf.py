@@ -79,13 +79,13 @@ def text(value: Value) -> str:
 
 def view(value: Value) -> memoryview:
     if isinstance(value, int):
-        raise _garbage("a number stands where a message or a string should be")
+        raise _garbage("there is a number in place of a message or a string")
     return value
 
 
 def number(value: Value) -> int:
     if not isinstance(value, int):
-        raise _garbage("a message or a string stands where a number should be")
+        raise _garbage("there is a message or a string in place of a number")
     return value
 
 
