@@ -47,7 +47,7 @@ def key_of(*parts: bytes | str) -> str:
 def fetch(kind: str, key: str) -> bytes | None:
     """What was stored under ``key`` or came with the package; or None."""
     name = f"{kind}-{key}"
-    folder = _folder()
+    folder = where()
     if folder is not None:
         path = folder / name
         with contextlib.suppress(OSError):
@@ -88,10 +88,8 @@ def unpacked(data: bytes) -> bytes:
 
 
 def store(kind: str, key: str, data: bytes) -> None:
-    """Store ``data`` under ``key``, whole or not at all. If the folder is not writable, nothing is stored and nothing is
-    said.
-    """
-    folder = _folder()
+    """Store ``data`` under ``key``, whole or not at all. Does nothing, silently, if the folder is not writable."""
+    folder = where()
     if folder is None:
         return
     with contextlib.suppress(OSError):
@@ -138,7 +136,8 @@ def _trim(folder: Path) -> None:
         total -= size
 
 
-def _folder() -> Path | None:
+def where() -> Path | None:
+    """The folder; None where the cache is switched off."""
     named = os.environ.get("DIAGNOSE_CACHE")
     if named is not None:
         return Path(named) if named else None

@@ -1,8 +1,8 @@
 """The pages for people: rendered on the server, with small scripts, and nothing from other sites.
 
-    words charts frame      numbers and times; pictures; the template engine
-    session page            the viewer; what all pages need
-    overview failures jobs nodes actions rules      one module per page and its details
+words charts frame      numbers and times; pictures; the template engine
+session page            the viewer; what all pages need
+overview failures jobs nodes actions rules      one module per page and its details
 """
 
 from __future__ import annotations

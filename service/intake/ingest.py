@@ -51,6 +51,7 @@ class Ingest:
         ``grant``: on whose behalf it is sent; None: nobody's.
         """
         batch = allowed(checked(batch), grant)
+        grant = grant.narrowed(batch.labels) if grant is not None else None
         if self._closing:
             raise Unavailable("the service is stopping", remedy="send it again in a moment", retry_after_s=2)
         deadline = self._clock.steady() + wait_s

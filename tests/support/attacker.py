@@ -89,7 +89,7 @@ def acting(folder: Path, executor: str, **environment: str) -> Iterator[Service]
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "executors.yaml").write_text(f"executors:\n  - {{name: test, {executor}}}\n")
     words = "--policy", str(folder / "policy.yaml"), "--executors", str(folder / "executors.yaml")
-    with Server(folder / "data", "--authority", "confirmed", *words, **environment) as server:
+    with Server(folder / "data", *words, **environment) as server:
         found = Service(server)
         server.client.headers["Authorization"] = found.token("admin", "--role", "admin").client.headers["Authorization"]
         until(lambda: httpx.get(f"{server.url}/v1/jobs").status_code == 401, "the service to be closed")

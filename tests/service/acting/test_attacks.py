@@ -107,6 +107,19 @@ def test_a_token_for_one_user_and_the_job_of_another(world: World) -> None:
     world.untouched()
 
 
+def test_a_file_of_ones_own_with_anothers_number(world: World) -> None:
+    """The site's shipper has a token for all users, and says of each file whose it is."""
+    site = world.token("site", "--role", "ingest", "--user", "*", "--node", "*")
+    theirs = {"source": f"/logs/root/slurm-{world.victim}.out", "label.user": "root"}
+    assert site.push(world.victim, STEPS, node="gpu-1", **theirs) == 200
+    own = {"source": f"/logs/nobody/slurm-{world.victim}.out", "label.user": "nobody"}
+    assert site.push(world.victim, SOFT, node="gpu-1", **own) == 200
+    assert site.end(world.victim) == 200
+    (action,) = world.settled(world.victim)
+    assert "for whom not all of the tokens" in action["unconfirmed"]
+    world.untouched()
+
+
 def test_a_line_in_the_name_of_a_kernel_is_refused(world: World) -> None:
     theirs = world.token("theirs", "--role", "ingest", "--user", "nobody")
     assert theirs.push(world.mine, XID.format(node="gpu-2"), source="node:gpu-2/kern.log") == 403

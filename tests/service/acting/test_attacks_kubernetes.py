@@ -76,6 +76,21 @@ def test_a_job_that_has_the_name_of_anothers(world: World) -> None:
     world.untouched()
 
 
+def test_a_pod_whose_labels_name_anothers_job(world: World) -> None:
+    """The site's shipper has a token for all namespaces, and says of each pod where it is."""
+    site = world.token("site", "--role", "ingest", "--namespace", "*")
+    labels = {"diagnose.job": "ml.llama", "namespace": "ml", "job-name": "llama"}
+    pod = {"labels": labels, "pod_name": "mine-x7k2p", "namespace_name": "lab", "host": "gpu-1"}
+    theirs = {**pod, "labels": {"job-name": "llama"}, "pod_name": "llama-x7k2p", "namespace_name": "ml"}
+    records = [{"log": line, "kubernetes": theirs} for line in STEPS.splitlines()]
+    records += [{"log": line, "kubernetes": pod} for line in (STEPS + SOFT).splitlines()]
+    assert site.client.post("/v1/records", json=records).status_code < 300
+    assert site.end("ml.llama") == 200
+    (action,) = world.settled("ml.llama")
+    assert (action["state"], bool(action["unconfirmed"])) == ("proposed", True)
+    world.untouched()
+
+
 def test_who_mixes_lines_into_anothers_job_ends_its_standing(world: World) -> None:
     """Its owner loses the restart that nobody needs to approve; nobody gains one."""
     theirs = world.token("theirs", "--role", "ingest", "--namespace", "ml", "--node", "gpu-*")

@@ -1045,7 +1045,7 @@ def test_a_job_whose_pods_told_of_its_end_runs_again_and_the_node_is_out(cluster
     where = f"url: '{cluster.server.url}', token_file: {cluster.token}" + (f", ca: {cluster.ca}" if cluster.ca else "")
     (tmp_path / "executors.yaml").write_text(f"executors:\n  - {{name: k, type: kubernetes, {where}, namespaces: [ml]}}\n")
     (tmp_path / "policy.yaml").write_text("mode: auto\nbudgets: {preempted: {backoff: 0s}}\n")
-    words = "--policy", str(tmp_path / "policy.yaml"), "--executors", str(tmp_path / "executors.yaml")
+    words = "--authority", "labels", "--policy", str(tmp_path / "policy.yaml"), "--executors", str(tmp_path / "executors.yaml")
     labels = {"batch.kubernetes.io/job-name": "llama", "batch.kubernetes.io/controller-uid": uid(before)}
     pod = {"namespace_name": "ml", "pod_name": "llama-x7k2p", "host": "gpu-1", "labels": labels}
     with Server(tmp_path / "data", *words) as service:
