@@ -1,6 +1,6 @@
 """Where the benchmark meets the product; nothing else here imports it.
 
-As a program it is the child that is timed: ``python -m benchmarks.ours ENGINE PASSES LOG [RULES]`` feeds LOG in chunks
+As a program it is the child that is timed: ``python -m benchmarks.children.ours ENGINE PASSES LOG [RULES]`` feeds LOG in chunks
 of 1 MiB to a job with an empty cache of verdicts, PASSES times, each time a new job, and prints the sums as one JSON
 object. Timed is from the first byte read to the last count: verdicts, counters, metrics, kept log. Loading rules and
 compiling or loading databases is ``setup_s``.
