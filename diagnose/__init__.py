@@ -19,6 +19,7 @@ Beside the path:
     accuracy        labelled cases -> how often we are right
     nodecheck       nodes -> which one is bad
     shipping        logs -> a service
+    rendering       a report -> text, Markdown, HTML
     cli             one module per command
     client          what training scripts call; standard library only
     ready           the shipped rules -> what a first run would have to work out

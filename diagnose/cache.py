@@ -47,7 +47,7 @@ def key_of(*parts: bytes | str) -> str:
 def fetch(kind: str, key: str) -> bytes | None:
     """What was stored under ``key``, or came with the package; or None."""
     name = f"{kind}-{key}"
-    folder = _folder()
+    folder = where()
     if folder is not None:
         path = folder / name
         with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ def unpacked(data: bytes) -> bytes:
 
 def store(kind: str, key: str, data: bytes) -> None:
     """Keep ``data`` under ``key``; whole or not at all, and silently not at all where the folder is not writable."""
-    folder = _folder()
+    folder = where()
     if folder is None:
         return
     with contextlib.suppress(OSError):
@@ -136,7 +136,8 @@ def _trim(folder: Path) -> None:
         total -= size
 
 
-def _folder() -> Path | None:
+def where() -> Path | None:
+    """The folder; None where the cache is switched off."""
     named = os.environ.get("DIAGNOSE_CACHE")
     if named is not None:
         return Path(named) if named else None

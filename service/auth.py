@@ -58,6 +58,12 @@ class Tokens:
         self._any = bool(found)
 
     @property
+    def any_speaks(self) -> bool:
+        """Whether some token is enough for something to be done without a person."""
+        now = self._clock.now()
+        return any(token.grant.speaks for token in self._by_hash.values() if token.valid(now))
+
+    @property
     def open(self) -> bool:
         """Whether no token was ever made. Then the service is open to everybody on this machine, and only to them.
 

@@ -7,10 +7,11 @@ administrator has said about a token, and the scheduler is asked about the rest 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 DEFAULT: Final = "default"
@@ -69,6 +70,20 @@ class Grant:
         """Two tokens that allow the same have one."""
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
 
+    @property
+    def speaks(self) -> bool:
+        """Whether anything may be done on its holder's word."""
+        return self.everything or bool(self.users or self.namespaces or self.jobs)
+
+    def narrowed(self, labels: Mapping[str, str]) -> Grant:
+        """For whom it speaks in what names a user or a namespace: for that one, or for nobody.
+
+        A shipper with a token for all says of each log whose it is, so that nobody's file speaks for another's job.
+        """
+        if self.everything or not labels.keys() & {"user", "namespace"}:
+            return self
+        return _narrowed(self, labels.get("user"), labels.get("namespace"))
+
     def may_write(self, job: str) -> bool:
         return self.everything or not self.jobs or matches(job, self.jobs)
 
@@ -104,6 +119,18 @@ def kernel_of(source: str) -> str | None:
     if not source.startswith(NODE_SOURCE):
         return None
     return source.removeprefix(NODE_SOURCE).partition("/")[0]
+
+
+@functools.lru_cache(4096)
+def _narrowed(grant: Grant, user: str | None, namespace: str | None) -> Grant:
+    users = grant.users if user is None else _only(user, grant.users)
+    namespaces = grant.namespaces if namespace is None else _only(namespace, grant.namespaces)
+    return replace(grant, users=users, namespaces=namespaces)
+
+
+def _only(name: str, patterns: Iterable[str]) -> tuple[str, ...]:
+    """The name, if it is one, and one of these."""
+    return (name,) if matches(name, patterns) and not set(name) & set("*?[") else ()
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from diagnose.decision.policy_file import over_shipped, strict_path
+from diagnose.decision.policy_file import in_force
 from diagnose.errors import said_first
 from diagnose.knowledge.rules import RuleSet
 from service.acting.actions import Actions
 from service.acting.authority import Authority
 from service.acting.dispatch import Dispatch, name_in
 from service.acting.executors import configuration
+from service.acting.executors.executor import Scheduler
 from service.auth import Tokens, check_exposure
 from service.events import Events
 from service.intake.ingest import Ingest
@@ -50,8 +51,11 @@ class Service:
         outgoing = Outgoing(private)
         executors = configuration.load(settings.executors, private) if settings.executors else ()
         self.identities = identity.load(settings.identities)
-        confirmed = settings.authority == "confirmed"
-        policy = over_shipped(*([strict_path()] if confirmed else []), *([settings.policy] if settings.policy else []))
+        policy, self.asks = in_force(
+            settings.policy,
+            confirmed=settings.authority == "confirmed",
+            schedulers=any(isinstance(one.executor, Scheduler) for one in executors),
+        )
         self.journal = Journal(
             settings.data / "journal",
             segment=settings.segment,
@@ -88,7 +92,7 @@ class Service:
         )
         self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
-        self.actions = Actions(self.store, self.events, policy, authority=Authority(executors) if confirmed else None)
+        self.actions = Actions(self.store, self.events, policy, authority=Authority(executors) if self.asks else None)
         self.dispatch = Dispatch(
             self.actions,
             executors,
@@ -120,6 +124,12 @@ class Service:
         """On the event loop, before the first request."""
         self.events.start()
         await self.tokens.refresh()
+        if self.asks and not self.tokens.any_speaks:
+            log.warning(
+                "no token speaks for anybody's jobs, so whatever the policy would do waits for a person. "
+                "Bind those that send logs: diagnose tokens create NAME --role ingest --user, --namespace or --job PATTERN "
+                "(docs/service.md, on whose word)"
+            )
         await asyncio.to_thread(self.retention.recover)
         self.phase("compiling the rules")
         await asyncio.to_thread(self.jobs.prepare)

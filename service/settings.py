@@ -106,8 +106,8 @@ class Settings(BaseModel):
 
     policy: Location | None = None
     """policy file, which says what is done about failures (docs/policy.md); without it, the shipped policy only observes"""
-    authority: Literal["labels", "confirmed"] = "labels"
-    """whose word says which job and nodes an action is about (docs/service.md): the senders' labels, or the scheduler's"""
+    authority: Literal["labels", "confirmed"] = "confirmed"
+    """whose word is enough to act without a person (docs/service.md): the scheduler's (confirmed), or a sender's (labels)"""
     executors: Location | None = None
     """file of the executors that carry out approved actions (docs/executors.md); without it, actions wait for a runner"""
     identities: Location | None = None

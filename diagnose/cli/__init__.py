@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError, nearest
+from diagnose.rendering.characters import printable as printable
 
 COMMANDS = {
     "replay": "read the logs of jobs, and report what failed, where, and what to do",
@@ -28,6 +29,7 @@ COMMANDS = {
     "tokens": "create, list and revoke the tokens that give access to a service",
     "webhooks": "choose the addresses that a service notifies of failures and actions",
     "llm": "check what the endpoint of a language model can do",
+    "doctor": "say what of this installation works, what does not, and what to do about it",
     "eval": "measure how often the diagnosis is right, on labelled cases",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
@@ -118,14 +120,3 @@ def action(actions: argparse._SubParsersAction[Any], name: str, text: str) -> ar
     """A command, or what a command can do: ``text`` says it in the list of all, and at the top of its own help."""
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     return parser
-
-
-def printable(text: str) -> str:
-    """``text`` with control characters shown as escapes, so that a terminal does not act on them."""
-    return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
-
-
-def _escaped(c: str) -> str:
-    if "\udc80" <= c <= "\udcff":
-        return f"\\x{ord(c) - 0xDC00:02x}"
-    return c.encode("unicode_escape").decode()

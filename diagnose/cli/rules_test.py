@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from diagnose.cli import printable
 from diagnose.cli.printed_rule import as_dict
-from diagnose.cli.terminal import Style, table
 from diagnose.errors import RuleError, nearest
 from diagnose.knowledge.rules import RuleSet, load
+from diagnose.rendering.terminal import Style, table
 
 
 def test(arguments: argparse.Namespace) -> int:

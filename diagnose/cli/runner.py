@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -215,7 +216,8 @@ class _Tailing:
                 job = fields.job if pattern.names_jobs else self._job
                 if job is None:
                     continue
-                labels = {**({"user": fields.user} if fields.user else {}), **dict(arguments.label)}
+                user = fields.user or _owner_of(path)
+                labels = {**({"user": user} if user else {}), **dict(arguments.label)}
                 source = f"{arguments.node}:{path}" if arguments.node else path
                 rank = fields.rank if fields.rank is not None else arguments.rank
                 yield Found(path, Owner(job, source, arguments.attempt, rank, fields.node or arguments.node, labels))
@@ -227,6 +229,15 @@ class _Tailing:
             )
         except OSError:
             return False
+
+
+def _owner_of(path: str) -> str | None:
+    """Who has written a file, so that nobody's speaks for the job of another."""
+    try:
+        owner = os.stat(path).st_uid
+        return pwd.getpwuid(owner).pw_name if owner else None
+    except (OSError, KeyError):
+        return None
 
 
 class _Wrapping:

@@ -1,6 +1,6 @@
-"""Two lines of one kind -> whether something was counted from the first to the last.
+"""Two lines of one kind -> whether a number rose from the first to the last.
 
-A program whose lines no rule knows still works if a number in them rises: steps, epochs, files, samples.
+A program whose lines no rule knows is at work if it counts up steps, epochs, files or samples.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 
 _LONGEST = 160
-"""so far into a line the number stands that it counts"""
+"""the number must stand within so many characters of the line"""
 _BACK = 40
 _INTEGER = re.compile(r"(?<![\w.+-])\d{1,9}(?!\w|\.\d)")
 _WORD = re.compile(r"([^\W\d]+)[^\w.+-]*$")
 _SPEAKS = re.compile(r"(?i)rank|pid|proc|worker|node|host|gpu|device|task|thread|port|handler|conn|peer|retr|attempt")
-"""words whose number is the name of who speaks, or counts what went wrong"""
+"""a number after such a word names a speaker, or counts errors"""
 
 
 def counted_up(first: str, last: str, least: int) -> bool:
-    """Whether a number rose by ``least`` or more between these lines (without prefixes), and does not name who speaks."""
+    """Whether a number rose by ``least`` or more between these lines (without prefixes), and is not the name of a speaker."""
     return any(
         word == other and not _SPEAKS.search(word) and till - since >= least
         for (word, since), (other, till) in zip(_integers(first), _integers(last), strict=False)

@@ -1,9 +1,8 @@
-"""The names of what speaks for a hypothesis and against it, each with a sentence; and what each is worth before anything
-is fitted.
+"""The signals: their names, a sentence for each, and a weight for each before anything is fitted.
 
-The weights that count are in ``rules/weights.json``, fitted by ``python -m benchmarks.fit`` on labelled logs. They
-start from the numbers here, stay near them where the logs say little, and never change their sign: what speaks for a
-hypothesis cannot be fitted to speak against it.
+The weights in use are in ``rules/weights.json``. ``python -m benchmarks.fit`` fits them on labelled logs. It starts from the
+numbers here, stays near them if the logs say little, and never changes a sign: a signal that speaks for a hypothesis cannot be
+fitted to speak against it.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One thing that speaks for a hypothesis (a positive weight) or against it."""
+    """Something that speaks for a hypothesis (positive weight) or against it."""
 
     name: str
     weight: float
     """what an engineer would give it"""
     says: str
-    """continues the sentence 'It speaks for (or against) it that …'"""
+    """completes the sentence 'It speaks for (or against) it that …'"""
 
 
 SIGNALS: Final = (
@@ -76,7 +75,7 @@ SIGNALS: Final = (
     Signal("followed", -3.0, "much of the log comes after it"),
     Signal("repeated", -1.5, "the log says it often"),
     Signal("torn", -3.0, "other lines were written into it, or its message is missing"),
-    # What others explain.
+    # What other lines explain.
     Signal("by_cause", -2.0, "it echoes, and something stands there that it may echo"),
     Signal("by_machine", -5.0, "a machine failed, which explains it"),
     Signal("by_stop", -5.0, "the process had been told to stop"),

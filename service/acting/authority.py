@@ -39,7 +39,7 @@ class Authority:
             except Exception as error:
                 log.exception("executor %s", by.name)
                 return Unconfirmed(f"{by.name} failed to ask for the job: {type(error).__name__}", for_now=True)
-        return _by_binding(order, in_namespaces=by is not None and by.type == "kubernetes")
+        return _by_binding(order)
 
     async def nodes(self) -> tuple[str, ...] | None:
         """The names of all nodes of all schedulers; None if there is no scheduler, or one does not answer for long."""
@@ -66,11 +66,8 @@ class Authority:
         return known
 
 
-def _by_binding(order: Order, in_namespaces: bool) -> Confirmed | Unconfirmed:
-    """Without a scheduler: an administrator has bound the tokens to the order's name, and to that of its labels.
-
-    ``in_namespaces``: the first part of a job's name is a namespace where no label says one.
-    """
+def _by_binding(order: Order) -> Confirmed | Unconfirmed:
+    """Without a scheduler: an administrator has bound the tokens to the order's name, and to that of its labels."""
     claim, job = order.claim, order.job or ""
     if claim is None or not claim.speakers:
         return Unconfirmed("nobody who may speak for the job has sent its log")
@@ -81,7 +78,7 @@ def _by_binding(order: Order, in_namespaces: bool) -> Confirmed | Unconfirmed:
                 f"no scheduler beside the service can confirm it, and not all of the tokens that sent of it are bound to the "
                 f"name {name[:80]!r} (tokens create --job)"
             )
-    namespace = order.labels.get("namespace") or (job.partition(".")[0] if in_namespaces else None)
+    namespace = order.labels.get("namespace")
     if namespace is not None and not claim.for_namespace(namespace):
         return Unconfirmed(f"not all of the tokens that sent of it may speak for the namespace {namespace[:80]!r}")
     owner = order.labels.get("user", "")

@@ -49,6 +49,7 @@ class Ingest:
         """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there. ``grant``: on whose
         behalf it is sent; None: nobody asks."""
         batch = allowed(checked(batch), grant)
+        grant = grant.narrowed(batch.labels) if grant is not None else None
         if self._closing:
             raise Unavailable("the service is stopping", remedy="send it again in a moment", retry_after_s=2)
         deadline = self._clock.steady() + wait_s

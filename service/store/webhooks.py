@@ -233,7 +233,9 @@ def _notice(connection: Connection, entry: Any) -> Notice:
         x = t.actions.c
         action = connection.execute(
             select(
-                t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), x.kind, x.nodes, x.why, x.mode, x.decided_by
+                t.jobs.c.name.label("job"),
+                t.attempts.c.number.label("attempt"),
+                *(x.kind, x.nodes, x.why, x.mode, x.decided_by, x.unconfirmed),
             )
             .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)
             .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)

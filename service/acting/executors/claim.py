@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from service.projects import Grant
 
+_NOBODY: Final = "nobody who may speak for the job has sent its log"
 _CLOCKS_S: Final = 60.0
 """by which the scheduler's clock may be ahead of ours"""
 
@@ -67,15 +68,34 @@ class Claim:
         """Whether what was sent, apart from lines of kernels, may speak against a node."""
         return bool(self._for_jobs) and all(one.may_accuse(node) for one in self._for_jobs)
 
-    def objection(self, owner: str, began: float | None, nodes: Collection[str]) -> str | None:
-        """What the scheduler's own words say against it, for a job of a user; None: it holds."""
+    def names(self, *called: str) -> bool:
+        """Whether all who speak of it may write of a job that is called one of these."""
+        return all(any(one.may_write(name) for name in called) for one in self._for_jobs)
+
+    def against_user(self, user: str) -> str | None:
+        """Why a job of a user of Slurm is none of theirs that sent the log; None: it may be."""
         if self.word is not None:
             return None
         if not self.speakers:
-            return "nobody who may speak for the job has sent its log"
-        if not self.for_user(owner):
-            return f"the job is {owner}'s, for whom not all of the tokens that sent of it may speak (tokens create --user)"
-        return self.not_the_same(began, nodes)
+            return _NOBODY
+        if not self.for_user(user):
+            return f"the job is {user}'s, for whom not all of the tokens that sent of it may speak (tokens create --user)"
+        return None
+
+    def against_namespace(self, namespace: str, name: str) -> str | None:
+        """Likewise of a job in a namespace of Kubernetes."""
+        if self.word is not None:
+            return None
+        if not self.speakers:
+            return _NOBODY
+        if not self.for_namespace(namespace):
+            return (
+                f"the job is in the namespace {namespace}, for which not all of the tokens that sent of it may speak "
+                "(tokens create --namespace)"
+            )
+        if not self.names(name, f"{namespace}.{name}"):
+            return f"not all of the tokens that sent of it may write of jobs named {namespace}.{name} (tokens create --job)"
+        return None
 
     def not_the_same(self, began: float | None, nodes: Collection[str]) -> str | None:
         """Why the log can be from no such job: it is older, or comes from where the job does not run."""

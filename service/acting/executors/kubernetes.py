@@ -18,11 +18,12 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from service.acting.executors import kubernetes_jobs as jobs
+from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import KINDS, MOST_AVOIDED, RESTARTS, TAKES_OUT, Order, Outcome, Problem, node_names
 from service.acting.executors.kubernetes_api import Api, Object, Place, Refusal, Settings, Sleep
 from service.acting.executors.kubernetes_jobs import Kind, annotation, at, mapping, uid
@@ -62,6 +63,11 @@ class _Job:
     def shown(self) -> str:
         return f"{self.kind.name} {self.place.namespace}/{self.place.name}"
 
+    @property
+    def subject(self) -> str:
+        """By which it is found again: jobs.batch/ml/llama."""
+        return f"{self.kind.plural}.{self.kind.group}/{self.place.namespace}/{self.place.name}"
+
 
 class Kubernetes:
     """The executor."""
@@ -95,6 +101,8 @@ class Kubernetes:
                 if annotation(await self._known_node(name), ISOLATED_BY) == order.key:
                     out.append(name)
             job = await self._known_job(order) if order.kind in RESTARTS else None
+            if job is not None:
+                await self._check(order, job, [name for name in order.nodes if name not in out])
             hosts = [await self._host(name) for name in node_names(order.avoid, MOST_AVOIDED)] if job is not None else []
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not order.nodes:
@@ -108,6 +116,42 @@ class Kubernetes:
             return problem.outcome(done, out)
         said = ("would have: " if dry_run else "") + "; ".join(done)
         return Outcome("succeeded", said, details={"done": done}, isolated=() if dry_run else None)
+
+    # --- what the API server itself says
+
+    async def inventory(self) -> tuple[str, ...]:
+        nodes = self._api.listed(Place("", "v1", "nodes"), named=True)
+        return tuple([str(at(node, "metadata", "name")) async for node in nodes])
+
+    async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
+        try:
+            job = await self._job_there(order)
+            places = await self._places(order, job)
+            if (why := _objection(order, job, places)) is not None:
+                return Unconfirmed(why)
+        except Problem as problem:
+            return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
+        return Confirmed(job.subject, str(job.place.namespace), tuple(dict.fromkeys(places.values())))
+
+    async def _check(self, order: Order, job: _Job, isolate: Sequence[str]) -> None:
+        """Problem if the server does not confirm what the order rests on. What was begun was confirmed before it was."""
+        if order.claim is None or _begun(order, job):
+            return
+        places = await self._places(order, job)
+        if (why := _objection(order, job, places)) is not None:
+            raise Problem(f"not confirmed by Kubernetes: {why}")
+        others = [name for name in isolate if name not in places.values()]
+        if others:
+            raise Problem(f"not confirmed by Kubernetes: {', '.join(others[:3])} is none of the nodes of {job.shown}")
+
+    async def _places(self, order: Order, job: _Job) -> dict[str, str]:
+        """Pods of a job that has not gone on since, and the nodes that the scheduler has bound them to."""
+        if job.seen is None or _went_on(order, job):
+            return {}
+        since, pods = jobs.made(job.seen) or 0.0, Place("", "v1", "pods", job.place.namespace)
+        found = [pod async for pod in self._api.listed(pods, f"{job.kind.pods}={job.place.name}")]
+        own = [pod for pod in found if (jobs.made(pod) or 0.0) >= since]  # others were those of a job that had its name
+        return {str(at(pod, "metadata", "name")): str(node) for pod in own if (node := at(pod, "spec", "nodeName"))}
 
     async def _change(self, place: Place, shown: str, change: Callable[[Object], Object | None], dry_run: bool) -> Object:
         """Change what is there, as it is now: when it changed meanwhile, look again."""
@@ -174,6 +218,9 @@ class Kubernetes:
         noted = await self._api.get(self._note(order))
         if noted is not None:
             return _noted(noted)
+        return await self._job_there(order)
+
+    async def _job_there(self, order: Order) -> _Job:
         namespace, name = self._named(order)
         served = await self._served()
         found: list[_Job] = []
@@ -187,7 +234,10 @@ class Kubernetes:
             raise Problem(f"Kubernetes knows no job {name} in namespace {namespace} any more; submit it again")
         top = [await self._topmost(job, served) for job in found]
         anew = any(_made_anew(order, job) for job in [*found, *top])
-        different = {uid(job.seen): job for job in top if job.seen is not None}
+        meant = [job for job in top if order.subject in (None, job.subject)]
+        if not meant:
+            raise Problem(f"{order.subject} is not there any more, and was not started again")
+        different = {uid(job.seen): job for job in meant if job.seen is not None}
         if len(different) > 1:
             several = " and ".join(job.shown for job in different.values())
             raise Problem(f"{several} have the same name; say which one is meant with the label kind")
@@ -202,7 +252,9 @@ class Kubernetes:
 
     def _named(self, order: Order) -> tuple[str, str]:
         said, name = order.labels.get("namespace"), order.job or ""
-        if said and name.startswith(f"{said}."):
+        if order.subject is not None:
+            _, namespace, name = ("//" + order.subject).rsplit("/", 2)
+        elif said and name.startswith(f"{said}."):
             namespace, name = said, name[len(said) + 1 :]
         elif said:
             namespace = said
@@ -455,7 +507,7 @@ class Kubernetes:
     # --- rights
 
     def _needed(self, served: dict[str, list[str]]) -> Iterable[tuple[Place, str]]:
-        for verb in ("get", "patch"):
+        for verb in ("get", "list", "patch"):
             yield Place("", "v1", "nodes"), verb
         for verb in ("get", "create", "patch", "delete"):
             yield Place("", "v1", "configmaps", self._settings.namespace), verb
@@ -464,6 +516,8 @@ class Kubernetes:
                 for namespace in self._settings.namespaces or (None,):
                     for verb in ("get", "create", "delete", *(["patch"] if kind.suspend else [])):
                         yield Place(kind.group, version, kind.plural, namespace), verb
+        for namespace in self._settings.namespaces or (None,):
+            yield Place("", "v1", "pods", namespace), "list"
 
     async def _denied(self, place: Place, verb: str) -> list[str]:
         attributes = {"group": place.group, "resource": place.plural, "verb": verb}
@@ -477,6 +531,39 @@ class Kubernetes:
         }
         said = await self._api.create(Place("authorization.k8s.io", "v1", "selfsubjectaccessreviews"), review)
         return [] if at(said, "status", "allowed") is True else [place.rule(verb)]
+
+
+def _objection(order: Order, job: _Job, places: Mapping[str, str]) -> str | None:
+    """Why the order is not called for, by the server's word. ``places``: the job's pods, and their nodes."""
+    claim, seen = order.claim, job.seen
+    if claim is None or seen is None:
+        return None
+    if (why := claim.against_namespace(str(job.place.namespace), str(job.place.name))) is not None:
+        return why
+    if claim.word is not None or _went_on(order, job):  # in the latter case nothing will be done
+        return None
+    if at(seen, "metadata", "deletionTimestamp") is not None:
+        return f"{job.shown} is being deleted by somebody"
+    if jobs.went_well(seen):
+        return f"{job.shown} has completed, and did not fail"
+    if not places:
+        return f"{job.shown} has no pods any more that tell where it ran"
+    why = claim.not_the_same(jobs.made(seen), {*places, *places.values()})  # some shippers name the pod for the node
+    return f"{job.shown}: {why}" if why is not None else None
+
+
+def _begun(order: Order, job: _Job) -> bool:
+    """This order is under way, or done."""
+    if job.noted is not None or job.seen is None:
+        return True
+    return order.key in (annotation(job.seen, jobs.RESTARTED_BY), annotation(job.seen, jobs.SUSPENDED_BY))
+
+
+def _went_on(order: Order, job: _Job) -> bool:
+    """Somebody, or a controller, was quicker, or it waits to begin: nothing is done about it."""
+    assert job.seen is not None
+    since = None if order.attempt is None else _since(job.seen, order.attempt)
+    return job.anew or since is not None or (jobs.waits(job.kind, job.seen) and annotation(job.seen, jobs.SUSPENDED_BY) is None)
 
 
 def _next(order: Order) -> int | None:
@@ -526,7 +613,7 @@ def _noting(patch: Object, notes: dict[str, Any]) -> Object:
 def _kinds(order: Order) -> list[Kind]:
     """As the label says: a kind, or the name of its controller. An operator's own name (mpi-operator) says nothing."""
     said = order.labels.get("kind", "").lower().removesuffix("-controller")
-    if not said or said.endswith("-operator"):
+    if order.subject is not None or not said or said.endswith("-operator"):
         return list(jobs.KINDS)
     return [kind for kind in jobs.KINDS if kind.name.lower() == said]
 

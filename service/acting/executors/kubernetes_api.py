@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,10 @@ Sleep = Callable[[float], Awaitable[None]]
 _TRIES: Final = 4
 _BACKOFF: Final = Backoff(0.5, 60.0)
 _VERBS: Final = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_JSON: Final = "application/json"
+_NAMED: Final = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
+"""a node's status is long, and holds nothing that is needed"""
+_PAGE: Final = 500
 _MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -140,6 +144,19 @@ class Api:
                 return None
             raise
 
+    async def listed(self, place: Place, selector: str = "", *, named: bool = False) -> AsyncIterator[Object]:
+        """Those there are, page by page; ``named``: their metadata is enough."""
+        query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
+        while True:
+            said = await self._ask("GET", place.all, query=query, accept=_NAMED if named else _JSON)
+            items = said.get("items")
+            for one in items if isinstance(items, list) else []:
+                yield one
+            following = (said.get("metadata") or {}).get("continue")
+            if not following:
+                return
+            query["continue"] = str(following)
+
     async def read(self, path: str) -> Object:
         """What is no object: versions and groups."""
         answer, _ = await self._answered("GET", path, None, False)
@@ -162,8 +179,17 @@ class Api:
 
     # --- speaking
 
-    async def _ask(self, method: str, place: Place, body: Object | None = None, *, dry_run: bool = False) -> Object:
-        query = {}
+    async def _ask(
+        self,
+        method: str,
+        place: Place,
+        body: Object | None = None,
+        *,
+        dry_run: bool = False,
+        query: Mapping[str, str] | None = None,
+        accept: str = _JSON,
+    ) -> Object:
+        query = dict(query or {})
         if dry_run and method != "DELETE":
             query["dryRun"] = "All"
         if dry_run and method == "DELETE":
@@ -173,10 +199,12 @@ class Api:
             query["fieldManager"] = "diagnose"
         path = place.path + (f"?{urlencode(query)}" if query else "")
         content = json.dumps(body).encode() if body is not None else None
-        answer, unknown = await self._answered(method, path, content, method != "GET" and not dry_run)
+        answer, unknown = await self._answered(method, path, content, method != "GET" and not dry_run, accept)
         return self._understood(answer, method, path, place, unknown)
 
-    async def _answered(self, method: str, path: str, content: bytes | None, changes: bool) -> tuple[Answer, bool]:
+    async def _answered(
+        self, method: str, path: str, content: bytes | None, changes: bool, accept: str = _JSON
+    ) -> tuple[Answer, bool]:
         """Asked again when the token was renewed, or the server was busy: within bounds.
 
         And whether a try broke off that may have been carried out: what the last one says, gone or another version, may be our
@@ -185,7 +213,7 @@ class Api:
         waited, renewed, tries, unknown = 0.0, False, 0, False
         while True:
             try:
-                answer = await self._server.ask(method, path, headers=self._headers(method, content), body=content)
+                answer = await self._server.ask(method, path, headers=self._headers(method, content, accept), body=content)
             except Problem as problem:
                 if unknown:
                     problem.state = "unknown"
@@ -203,8 +231,8 @@ class Api:
             waited += pause
             await self._sleep(pause)
 
-    def _headers(self, method: str, content: bytes | None) -> dict[str, str]:
-        headers = {"Accept": "application/json"}
+    def _headers(self, method: str, content: bytes | None, accept: str) -> dict[str, str]:
+        headers = {"Accept": accept}
         if self._token_file is not None:
             token = secret(self._token_file, None, "the token for Kubernetes", {})
             headers["Authorization"] = f"Bearer {token}"
@@ -224,7 +252,7 @@ class Api:
         if code == 401:
             raise Refusal(f"{what}the token is refused: see token_file", code, reason, may_retry=True, unknown=unknown)
         if code == 403 and place is not None and (" cannot " in why or not why):  # else a quota, or an admission's no
-            rule = place.rule(_VERBS[method])
+            rule = place.rule("list" if method == "GET" and place.name is None else _VERBS[method])
             raise Refusal(
                 f"{what}not allowed: it needs the rule {rule} (deploy/kubernetes/executor.yaml); {why}",
                 code,

@@ -22,8 +22,11 @@ ATTEMPT: Final = "diagnose/attempt"
 """on the job, and a label of its pods, by which what they print is known for the next attempt's (rules/identity.yaml)"""
 _OURS: Final = (RESTARTED_BY, RESTARTED_WHY, SUSPENDED_BY)
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
+"""which has the name of its TrainJob"""
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
-_ENDS: Final = frozenset({"Complete", "Completed", "Failed", "Succeeded"})
+_WELL: Final = frozenset({"Complete", "Completed", "Succeeded"})
+_ENDS: Final = _WELL | {"Failed"}
 _VOLCANO_ENDS: Final = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
 _OF_THE_SERVER: Final = (
     "creationTimestamp",
@@ -58,6 +61,8 @@ class Kind:
     """the way to its pods' templates; * is every one"""
     suspend: tuple[str, ...] | None = None
     """the way to the switch that ends its pods and keeps it"""
+    pods: str = "job-name"
+    """the label by which its pods name it"""
     relabels: bool = False
     """while it is suspended its templates may be changed, so that the pods after it can tell their attempt"""
 
@@ -73,12 +78,13 @@ def _kubeflow(name: str, replicas: str, versions: tuple[str, ...] = ("v1",)) -> 
         versions,
         ("spec", replicas, "*", "template"),
         ("spec", "runPolicy", "suspend"),
+        "training.kubeflow.org/job-name",
         relabels=True,
     )
 
 
 KINDS: Final = (
-    Kind("TrainJob", "trainer.kubeflow.org", "trainjobs", ("v1alpha1",), (), ("spec", "suspend")),
+    Kind("TrainJob", "trainer.kubeflow.org", "trainjobs", ("v1alpha1",), (), ("spec", "suspend"), _JOBSET),
     Kind(
         "JobSet",
         "jobset.x-k8s.io",
@@ -86,6 +92,7 @@ KINDS: Final = (
         ("v1alpha2",),
         ("spec", "replicatedJobs", "*", "template", "spec", "template"),
         ("spec", "suspend"),
+        _JOBSET,
         relabels=True,
     ),
     _kubeflow("PyTorchJob", "pytorchReplicaSpecs"),
@@ -94,7 +101,7 @@ KINDS: Final = (
     _kubeflow("XGBoostJob", "xgbReplicaSpecs"),
     _kubeflow("PaddleJob", "paddleReplicaSpecs"),
     _kubeflow("JAXJob", "jaxReplicaSpecs"),
-    Kind("Job", "batch.volcano.sh", "jobs", ("v1alpha1",), ("spec", "tasks", "*", "template")),
+    Kind("Job", "batch.volcano.sh", "jobs", ("v1alpha1",), ("spec", "tasks", "*", "template"), pods="volcano.sh/job-name"),
     Kind("Job", "batch", "jobs", ("v1",), ("spec", "template"), ("spec", "suspend")),
 )
 """whatever makes another of these stands before it"""
@@ -138,6 +145,10 @@ def condition(thing: Object, *names: str) -> bool:
 
 def ended(thing: Object) -> bool:
     return condition(thing, *_ENDS) or at(thing, "status", "state", "phase") in _VOLCANO_ENDS
+
+
+def went_well(thing: Object) -> bool:
+    return condition(thing, *_WELL) or at(thing, "status", "state", "phase") == "Completed"
 
 
 def off(kind: Kind, thing: Object) -> bool:

@@ -228,10 +228,9 @@ class Slurm:
             return Unconfirmed(f"job {job.id}: Slurm does not tell whose it is")
         if "COMPLETING" in job.states:  # whether it failed or was cancelled is told when it has ended
             return Unconfirmed(f"job {job.id} is just ending", for_now=True)
-        if self._went_on(order, job):  # nothing will be done about it
-            said = None if claim.word or claim.for_user(job.owner) else claim.objection(job.owner, None, ())
-        else:
-            said = claim.objection(job.owner, job.began, expand(job.nodes))
+        said = claim.against_user(job.owner)
+        if said is None and not self._went_on(order, job):  # else nothing will be done about it
+            said = claim.not_the_same(job.began, expand(job.nodes))
         return Unconfirmed(f"job {job.id}: {said}") if said is not None else None
 
     # --- nodes

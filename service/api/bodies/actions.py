@@ -46,6 +46,12 @@ class Action(BaseModel):
     incident: str | None
     avoid: list[str] | None
     """nodes that the restart leaves out, without isolating them"""
+    owner: str | None
+    """the project, and whose the job is by the scheduler's word"""
+    subject: str | None
+    """the job, as the scheduler calls it"""
+    unconfirmed: str | None
+    """why nobody but the log says that it is called for: a person decides"""
 
 
 class Reject(BaseModel):

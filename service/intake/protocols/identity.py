@@ -77,27 +77,28 @@ class Identities:
     def known(self, attributes: Mapping[str, Any]) -> dict[str, str]:
         """Of what was said, what matters here: by the names of the mapping. Nested maps are read as dotted names."""
         found: dict[str, str] = {}
+        below: dict[str, str] = {}
         for key, value in _flat(attributes):
-            name = self._canonical(key)
+            name, own = self._canonical(key)
             if name is not None:
                 text = _text(value)
                 if text:
-                    found.setdefault(name, text)
-        return found
+                    (found if own else below).setdefault(name, text)
+        return {**below, **found}  # what the author of a pod calls its namespace is not what the shipper calls it
 
     def identity(self, known: Mapping[str, str]) -> Identity:
         """The owner that ``known`` attributes name."""
         return self._identity(frozenset(known.items()))
 
-    def _canonical_name(self, key: str) -> str | None:
-        """The mapping's name of an attribute, or None if it knows none."""
+    def _canonical_name(self, key: str) -> tuple[str | None, bool]:
+        """The mapping's name of an attribute, or None if it knows none; and whether it is the shipper's own, no pod's label."""
         names, plain = self._knowledge.names, normal(key)
         # The whole name before its tail: kubernetes.labels.x may be named as such.
         for candidate in (plain, *(plain.removeprefix(f"{b}_") for b in self._knowledge.below if plain.startswith(f"{b}_"))):
             candidate = self._knowledge.aliases.get(candidate, candidate)
             if candidate in names:
-                return candidate
-        return None
+                return candidate, candidate == self._knowledge.aliases.get(plain, plain)
+        return None, True
 
     def _identify(self, items: frozenset[tuple[str, str]]) -> Identity:
         known, fields = dict(items), self._knowledge.fields

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.cli.terminal import columns_of
+from diagnose.rendering.terminal import columns_of
 from tests.conftest import ROOT, Run
 from tests.support.live import until
 

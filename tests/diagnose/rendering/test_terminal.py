@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.cli.terminal import columns_of, shortened_before, shows_links
+from diagnose.rendering.terminal import columns_of, shortened_before, shows_links
 from tests.conftest import ROOT
 
 LINK = re.compile(r"\x1b\]8;;(.*?)\x1b\\")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.cli import printable
-from diagnose.cli.terminal import Style, shortened
 from diagnose.diagnosis.finding import Finding
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.signals import BY_NAME
 from diagnose.diagnosis.weights import shipped_weights
 from diagnose.reading.sources import Source
+from diagnose.rendering.characters import printable
+from diagnose.rendering.terminal import Style, shortened
 
 _SHOWN = 5
 

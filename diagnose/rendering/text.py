@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from diagnose.cli import printable
-from diagnose.cli.terminal import Style, columns_of, human_bytes, shortened, shortened_before, sparkline, table, wrapped
-from diagnose.diagnosis.detectors.course import duration
-from diagnose.diagnosis.doubt import NO_END
 from diagnose.diagnosis.wording import ranges
+from diagnose.rendering import phrases
+from diagnose.rendering.characters import printable
+from diagnose.rendering.phrases import ANSWER_HEADER
+from diagnose.rendering.terminal import Style, columns_of, shortened, shortened_before, sparkline, table, wrapped
 
 if TYPE_CHECKING:
     from diagnose.job import Job
@@ -44,28 +44,10 @@ def render(report: Report, job: Job, style: Style) -> str:
 
 def overview(reports: Sequence[Report], style: Style) -> str:
     """One line for each of several jobs, those that failed first."""
-    rows = sorted((_row(report, style.width) for report in reports), key=lambda row: row[0])
-    failed = sum(report.outcome == "failed" for report in reports)
-    header = ("job", "answer", "confidence", "action", "root cause")
-    lines = table([header, *(row[1] for row in rows)], style, header=True, width=style.width - 2)
-    return "\n".join([style.bold(f"{len(reports)} jobs, {failed} failed"), *(f"  {line}" for line in lines.split("\n"))])
-
-
-def _row(report: Report, width: int) -> tuple[bool, tuple[str, ...]]:
-    diagnosis, root = report.diagnosis, report.diagnosis.root_cause
-    told = report.outcome == "failed" or root is not None
-    answer = diagnosis.reason if told else verdict(report)
-    sure = f"{diagnosis.confidence:.0%}" if told and diagnosis.confidence else ""
-    place = f"{os.path.basename(root.source)}:{root.line}" if root is not None else ""
-    action = report.action.kind if told else ""
-    return not told, (printable(shortened(report.job.id, width * 3 // 10)), answer, sure, action, printable(place))
-
-
-def verdict(report: Report) -> str:
-    """Of a job in which no failure was found."""
-    if report.outcome == "running":
-        return "running"
-    return "no failure found" if NO_END in report.diagnosis.doubt else "healthy"
+    longest = style.width * 3 // 10
+    rows = [tuple(map(printable, row._replace(job=shortened(row.job, longest)))) for _, row in phrases.answers(reports)]
+    lines = table([ANSWER_HEADER, *rows], style, header=True, width=style.width - 2)
+    return "\n".join([style.bold(phrases.tally(reports)), *(f"  {line}" for line in lines.split("\n"))])
 
 
 def _headline(report: Report, style: Style) -> str:
@@ -78,7 +60,7 @@ def _headline(report: Report, style: Style) -> str:
         sure = f"  {style.dim(f'confidence {diagnosis.confidence:.0%}')}" if diagnosis.confidence else ""
         said = f"{style.red(style.bold(diagnosis.reason))} ({diagnosis.category}){sure}"
     else:
-        words = verdict(report)
+        words = phrases.verdict(report)
         said = style.cyan(words) if report.outcome == "running" else style.green(words)
     lines = [f"{name}: {said}  {style.dim(printable(of) + attempt)}"]
     lines += [f"  {line}" for line in wrapped(printable(diagnosis.summary), style.prose - 2)]
@@ -94,10 +76,9 @@ def _cause(report: Report, style: Style) -> str:
     near = [item for item in diagnosis.evidence if item.role == "context" and item.source == root.source]
     shown = sorted([root, *near], key=lambda item: item.line)
     width = len(str(shown[-1].line))
-    about = [f"rank {root.rank}" if root.rank is not None else "", root.node or "", root.time or ""]
     place = f"{root.source}:{root.line}"
     room = style.width - 7 - width
-    beside = printable(_listed(about))
+    beside = printable(phrases.about(root))
     place = shortened_before(printable(place), max(_PLACE, style.width - 8 - columns_of(beside)))
     said = style.link(root.source, root.line, style.cyan(place))
     lines = [f"  {style.cyan('-->')} {said}  {style.dim(beside)}".rstrip()]
@@ -172,9 +153,9 @@ def _followed(report: Report, style: Style) -> str:
 
 
 def _folded(item: EvidenceLine, style: Style) -> str:
-    place = printable(f"{os.path.basename(item.source)}:{item.line}")
-    many = f"{len(item.ranks)} ranks: " if len(item.ranks) > 1 else f"{item.count:,} x " if item.count > 1 else ""
-    later = f", {duration(item.later_s)} later" if item.later_s is not None and item.later_s >= 1 else ""
+    place = printable(phrases.place(item))
+    many = f"{phrases.many(item)} ".replace("ranks ", "ranks: ").lstrip()
+    later = f", {phrases.later(item)}" if phrases.later(item) else ""
     what = printable(item.title or item.text.strip())
     room = max(8, style.width - 6 - len(place) - len(many) - len(later))
     return f"    {style.link(item.source, item.line, style.cyan(place))}  {many}{shortened(what, room)}{later}"
@@ -183,19 +164,9 @@ def _folded(item: EvidenceLine, style: Style) -> str:
 def _advice(report: Report, style: Style) -> str:
     diagnosis, action = report.diagnosis, report.action
     lines = []
-    suspects = diagnosis.suspects
-    if suspects.nodes or suspects.ranks or suspects.gpus:
-        words = [
-            f"{'node' if len(suspects.nodes) == 1 else 'nodes'} {_few(suspects.nodes)}" if suspects.nodes else "",
-            f"GPU {_few(suspects.gpus)}" if suspects.gpus else "",
-            f"{'rank' if len(suspects.ranks) == 1 else 'ranks'} {ranges(suspects.ranks)}" if suspects.ranks else "",
-        ]
-        lines += _named("suspects", printable(_listed(words)), style)
-    what = f" {printable(_few(action.nodes))}" if action.nodes else ""
-    if action.restart_from is not None and action.restart_from.step is not None:
-        what += f", from a checkpoint at step {action.restart_from.step:,} or before"
-    if action.skip_batches is not None:
-        what += f", skip the batches of steps {action.skip_batches[0]:,} to {action.skip_batches[1]:,}"
+    if suspects := phrases.suspects(diagnosis.suspects):
+        lines += _named("suspects", printable(suspects), style)
+    what = printable(phrases.on_what(action))
     on, *rest = _named("action", action.kind + what, style)
     lines += [on.replace(action.kind, style.yellow(action.kind), 1), *rest]
     lines += [" " * _NAMED + line for line in wrapped(action.why, style.prose - _NAMED - 2)]
@@ -225,15 +196,9 @@ def _overcome(report: Report, style: Style) -> str:
 
 def _figures(report: Report, style: Style) -> str:
     figures = report.compression
-    share = f" ({100 * figures.ratio:.1f} % of the bytes)" if figures.ratio is not None else ""
-    said = (
-        f"{figures.lines_in:,} lines, {human_bytes(figures.bytes_in)}; "
-        f"kept {figures.lines_kept:,} lines, {human_bytes(figures.bytes_kept)}{share}"
-    )
-    lines = _named("read", said, style)
+    lines = _named("read", phrases.read(figures), style)
     if figures.dropped_by_kind:
-        dropped = ", ".join(f"{kind} {count:,}" for kind, count in figures.dropped_by_kind.items())
-        lines += _named("dropped", dropped, style)
+        lines += _named("dropped", phrases.dropped(figures), style)
     if report.agent is not None:
         taken = ", ".join(f"{kind} {count:,}" for kind, count in sorted(report.agent.redacted.items())) or "nothing"
         said = f"{report.agent.model or 'unnamed'} was shown {report.agent.lines_shown:,} lines; redacted before: {taken}"
@@ -250,22 +215,12 @@ def _named(name: str, text: str, style: Style) -> list[str]:
     return [first, *(" " * _NAMED + line for line in lines[1:])]
 
 
-def _few(words: list[str], most: int = 6) -> str:
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
-
-
-def _listed(words: list[str]) -> str:
-    return ", ".join(word for word in words if word)
-
-
 def _metric_lines(report: Report, style: Style) -> list[str]:
-    """A line for each number that moved, but not for what only counts."""
+    """A line for each number that moved, with its curve."""
     rows, curves = [], []
-    for name, figures in report.metrics.items():
-        if figures.count < 2 or figures.min == figures.max or name.startswith(("consumed_", "total_")) or name == "epoch":
-            continue
-        last, least, most = (_short(value) for value in (figures.last, figures.min, figures.max))
-        rows.append((f"  {name}", f"{figures.count:,}", last, least, most))
+    for name, figures in phrases.moving(report):
+        last, least, most = map(phrases.number, (figures.last, figures.min, figures.max))
+        rows.append((f"  {printable(name)}", f"{figures.count:,}", last, least, most))
         curves.append([point[1] for point in figures.points])
     if not rows:
         return []
@@ -274,10 +229,6 @@ def _metric_lines(report: Report, style: Style) -> list[str]:
     free = style.width - 2 - max(map(columns_of, lines[1:]))
     room = max(least_room, min(most_room, free if style.width > 100 else min(usual, free)))
     return [lines[0], *(f"{line}  {style.cyan(sparkline(curve, room))}" for line, curve in zip(lines[1:], curves, strict=True))]
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"
 
 
 def _kept_lines(report: Report, job: Job, style: Style) -> list[str]:
