@@ -16,7 +16,7 @@ from typing import Any
 if __package__ in (None, ""):  # python benchmarks/compare.py
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import ours
+from benchmarks.children import ours
 from benchmarks.contenders import CACHE, RAW, build_raw
 from benchmarks.measure import Failed, pin, run
 from benchmarks.parts import sections

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import ours
+from benchmarks.children import ours
 from benchmarks.measure import ROOT, Failed, Reading, run
 from benchmarks.templates import all_templates
 
@@ -111,7 +111,8 @@ def drain(setting: str, slice_mb: float) -> Contender:
     if not importable("drain3"):
         raise Failed("drain3 is not installed (pip install -r benchmarks/requirements.txt)")
     name = f"Drain3, {setting}"
-    return Contender(name, lambda log: (sys.executable, "-m", "benchmarks.drain", str(log), setting), slice_mb=slice_mb)
+    program = (sys.executable, "-m", "benchmarks.children.drain")
+    return Contender(name, lambda log: (*program, str(log), setting), slice_mb=slice_mb)
 
 
 def nvrx(slice_mb: float) -> Contender:
@@ -131,6 +132,6 @@ def importable(module: str) -> bool:
 def product(engine: str, rules: Path | None, log: Path | None = None, passes: int = 1) -> Contender:
     """diagnose with one of its engines. If ``log`` is given it reads that one, in so many cold passes."""
     tail = (str(rules),) if rules else ()
-    base = (sys.executable, "-m", "benchmarks.ours", engine, str(passes))
+    base = (sys.executable, "-m", "benchmarks.children.ours", engine, str(passes))
     name = f"diagnose, {engine}" + (", the log alone" if log else "")
     return Contender(name, lambda other: (*base, str(log or other), *tail))

@@ -249,7 +249,7 @@ class Copy:
         for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):  # with these a forgotten flush is never noticed
             environment.pop(name, None)
         self._pytest = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.forked"],
+            [sys.executable, "-m", "benchmarks.children.forked"],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,

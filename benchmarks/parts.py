@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import log as mixed_log
-from benchmarks import ours
+from benchmarks.children import ours
 from benchmarks.contenders import CACHE, Contender, drain, nvrx, prefixed, product, raw, ripgrep
 from benchmarks.measure import ENVIRONMENT, ROOT, Failed, Reading, Spread, reap, run, table
 

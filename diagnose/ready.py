@@ -21,6 +21,7 @@ from diagnose.decision.policy_file import shipped_policy
 from diagnose.knowledge.rules import load
 from diagnose.matching.databases import books, libhs
 from diagnose.matching.matcher import EARLY, EngineName, Matcher
+from diagnose.redaction.gate import Gate
 
 _LEVEL = 12
 _UNUSED = 0.0
@@ -53,6 +54,7 @@ def _first_run() -> None:
     All engines except the first share the databases of the ``hyperscan`` package. So it is enough to make "plain".
     """
     shipped_policy()
+    Gate()
     rules = load()
     engines: list[EngineName] = ["core", "plain"] if libhs() else ["plain"]
     books(enumerate(rules))  # analyses all patterns, once for all threads

@@ -1,9 +1,9 @@
 """The link between the benchmark and the product. No other module of the comparison imports the product.
 
-As a program it is the child that is timed: ``python -m benchmarks.ours ENGINE PASSES LOG [RULES]``. It feeds LOG in chunks of 1
-MiB to a job with an empty cache of verdicts, PASSES times, each time to a new job, and prints the sums as one JSON object. The
-time runs from the first byte read to the last count: verdicts, counters, metrics, kept lines. ``setup_s`` is the time to load
-rules, and to compile or load databases.
+As a program it is the child that is timed: ``python -m benchmarks.children.ours ENGINE PASSES LOG [RULES]``. It feeds LOG in
+chunks of 1 MiB to a job with an empty cache of verdicts, PASSES times, each time to a new job, and prints the sums as one JSON
+object. The time runs from the first byte read to the last count: verdicts, counters, metrics, kept lines. ``setup_s`` is the
+time to load rules, and to compile or load databases.
 """
 
 from __future__ import annotations
