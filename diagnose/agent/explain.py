@@ -453,7 +453,7 @@ class _Case:
         if not any(answer.values for answer in self.answers):
             self._note("A model was asked and gave no usable answer; the rules' answer stands.")
         else:
-            self._note("A model was asked and gave no answer that its lines bear out; the rules' answer stands.")
+            self._note("A model was asked and gave no answer that the lines support; the rules' answer stands.")
         return self._finished(self.report, None)
 
     def _finished(self, report: Report, opinion: Opinion | None) -> Report:

@@ -71,11 +71,11 @@ class Material:
         self.events = _in_time(evidence)
         self.number = {id(event): number for number, event in enumerate(self.events)}
         self.plain, self.texts = _redacted(evidence, self.events, hosts=hosts)
-        """what stands for each event: its text, redacted; and the same with source, rank and node before it"""
+        """the redacted text of each event; and the same with source, rank and node before it"""
         self._index: sqlite3.Connection | None = None
         self._redactor = Redactor(hosts=hosts)
         self._places: dict[int, tuple[int, int]] = {}
-        """where a line stands that was read from the file afterwards: (the kept line before it, its line number)"""
+        """for a line that was read from the file afterwards: (the kept line before it, its line number)"""
         self._kept = len(self.events)
 
     def __len__(self) -> int:

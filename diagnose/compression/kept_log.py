@@ -65,7 +65,7 @@ class KeptLog:
         self._end = 0
         self.lines = 0
         self._dumps: dict[int, int] = {}
-        """source -> the order of the first line of the block in which its first dump may begin"""
+        """source -> order of the first line of the first block in which a dump may begin"""
 
     def add(self, source: int, scan: Scan) -> None:
         count = len(scan.kept) // KEPT.size
@@ -161,7 +161,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.first = b""
-        """the first metric line, as far as a time stamp may stand in it"""
+        """the first metric line, up to where a time stamp may end"""
         self.last = b""
         self.last_line = 0
 
@@ -242,7 +242,7 @@ class Compression:
         self.counts = Counts()
         self.kept = KeptLog()
         self.facts: list[tuple[int, bytes]] = []
-        """(source, text) of lines that tell who is who; the first ones"""
+        """(source, text) of lines that say who is who; the first ones"""
         self.streams: dict[int, Stream] = {}
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:

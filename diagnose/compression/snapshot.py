@@ -102,7 +102,7 @@ def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding:
         raise DiagnoseError(
             f"{compression.kept.lines:,} kept lines were given back of {state['kept']:,}",
             where="snapshot",
-            remedy="restore the store from a backup, or let the job be read anew from its raw log",
+            remedy="restore the store from a backup, or let the job be read again from its raw log",
         )
     return compression
 
@@ -154,7 +154,7 @@ def _restored_folds(folding: Folding, state: bytes) -> Any:
         return folds(folding, state)
     except ValueError as error:
         raise DiagnoseError(
-            f"is damaged: {error}", where="snapshot", remedy="let the job be read anew from its raw log"
+            f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None
 
 
@@ -235,12 +235,12 @@ def _opened(data: bytes) -> tuple[dict[str, Any], _Blobs]:
         state = json.loads(whole[_LENGTH.size : _LENGTH.size + length])
     except (zstandard.ZstdError, struct.error, ValueError) as error:
         raise DiagnoseError(
-            f"is damaged: {error}", where="snapshot", remedy="let the job be read anew from its raw log"
+            f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None
     if state.get("format") != FORMAT:
         raise DiagnoseError(
             f"has format {state.get('format')!r}; this version reads {FORMAT}",
             where="snapshot",
-            remedy="let the version that wrote it finish its jobs first, or let them be read anew from their raw logs",
+            remedy="let the version that wrote it finish its jobs first, or let them be read again from their raw logs",
         )
     return state, _Blobs(whole[_LENGTH.size + length :])

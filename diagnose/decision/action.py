@@ -101,7 +101,7 @@ def approve(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
     if record.state != "proposed":
         if record.state in ("approved", "dispatched", "running", "succeeded"):
             return record  # approved before: a second click is no error
-        raise _refused(record, "approved", "decide anew: a later report may propose it again")
+        raise _refused(record, "approved", "decide again: a later report may propose it")
     if record.mode == "observe":
         raise Refused(
             "the policy only observes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from diagnose.redaction.gate import gate
 from diagnose.redaction.text import redact
 
 REACH = 16_384
@@ -56,7 +57,7 @@ class LineConcealer:
 
     def __init__(self) -> None:
         self._left = 0
-        """bytes that may still be of a key"""
+        """bytes that may still belong to a key"""
 
     def line(self, text: str) -> str:
         told = redact(text).text
@@ -95,8 +96,11 @@ def _placeholders(key: bytes) -> bytes:
     return re.sub(rb"[^\n]+", b"<private_key>", key)
 
 
-def _each(lines: bytes) -> bytes:
-    return b"\n".join(map(_concealed, lines.split(b"\n")))
+def _each(text: bytes) -> bytes:
+    lines = text.split(b"\n")
+    for hit in gate().hits(lines):
+        lines[hit.line] = _concealed(lines[hit.line])
+    return b"\n".join(lines)
 
 
 def _concealed(line: bytes) -> bytes:

@@ -19,6 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from diagnose.redaction.gate import gate
+from diagnose.redaction.known import KNOWN
+
 KINDS = ("token", "private_key", "email", "user", "host")
 
 _MOST_PASSES = 6
@@ -28,12 +31,15 @@ _PLACEHOLDER = re.compile(r"<(?:token|private_key|email|user\d*|host\d*)>")
 # --- Names that a secret stands behind --------------------------------------------------------------------------------------
 
 _WORD = r"A-Za-z0-9_.\-"
-_NAMED = re.compile(rf"""(?<![{_WORD}])([{_WORD}]++)(\\{{0,3}}["']?[ \t]*+(?:=>|:=|={{1,3}}|:)[ \t]*+)""")
+_NAMED = re.compile(
+    rf"""(?<![{_WORD}])([{_WORD}]++)(\\{{0,3}}["']?[ \t]*+(?:=>|:=|={{1,3}}|:|(?<=[ \t])\.{{3,}}(?=[ \t]))[ \t]*+)"""
+)
 _FLAG = re.compile(rf"""(?<![{_WORD}])(--?[A-Za-z][{_WORD}]*+)(["']?,?[ \t]++)(?=[^\s\-])""")
 _LISTED = re.compile(
     rf"""(?i:(?<![{_WORD}])name["']?[ \t]{{0,9}}[:=][ \t]{{0,9}}["']?)([{_WORD}]++)"""
     r"""(["']?,?\s{0,80}["']?(?i:value)["']?[ \t]{0,9}[:=][ \t]{0,9})"""
 )
+_VALUE_ALONE = re.compile(r"""\s{0,80}["']?value["']?[ \t]{0,9}[:=]""", re.IGNORECASE)
 _QUERY = re.compile(r"([?&;][A-Za-z0-9_.%\-]++)(=)(?=[^&\s])")
 _SCHEME = re.compile(r"""(?:\\{0,3}["'])?(?i:bearer|basic|digest|negotiate|token|apikey)[ \t]++(?=[^\s"'])""")
 
@@ -82,6 +88,7 @@ _QUERY_NAMES = frozenset(
 
 _NUMBER_WITH_UNIT = re.compile(r"[-+~]?\d[\d.,:]*(?:[eE][-+]?\d+)?[A-Za-z%/µ]*(?:/[A-Za-z]+)?\Z")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T_ ]?[\d:.,Z+-]*\Z")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _RUN = re.compile(r"[A-Za-z0-9]{12,}")
 _MASK = re.compile(r"[*xX.•…#-]+\Z|.*\*\*\*")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]\Z|[A-Za-z_][\w.]*\[")
@@ -89,23 +96,7 @@ _FILE = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@+{}$-]+){2,}/?\Z|[A-Za-z]:[\\/]|(?:~
 
 # --- Secrets that are known by their looks ----------------------------------------------------------------------------------
 
-# Each alternative is a fixed word and one run of one class (or starts with a bounded run), so a run is read once.
-_KNOWN = re.compile(
-    r"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))(?:"
-    r"hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}"  # Hugging Face
-    r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"  # Stripe
-    r"|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl(?:pat|ptt|dt|rt|cbt|agent|oas|ft)-[\w\-]{16,}"
-    r"|xox[a-z]-[\w\-]{10,}|xapp-[\w\-]{10,}"  # Slack
-    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}|LTAI[A-Za-z0-9]{12,}|AKID[A-Za-z0-9]{13,}"  # AWS, Alibaba, Tencent
-    r"|AIza[\w\-]{30,}|ya29\.[\w\-]{16,}|GOCSPX-[\w\-]{16,}"  # Google
-    r"|[\w~.\-]{3}8Q~[\w~.\-]{28,}"  # Azure
-    r"|nvapi-[\w\-]{16,}|wandb_v\d+_\w{16,}|gsk_[A-Za-z0-9]{16,}|r8_[A-Za-z0-9]{16,}|xai-[A-Za-z0-9]{20,}"
-    r"|pypi-[\w\-]{16,}|npm_[A-Za-z0-9]{20,}|dckr_pat_[\w\-]{16,}|dop_v1_[a-f0-9]{20,}|hv[sbr]\.[\w\-]{16,}"
-    r"|tskey-[\w\-]{12,}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{16,}|SG\.[\w.\-]{32,}|AGE-SECRET-KEY-1[A-Z0-9]{16,}"
-    r"|\d{8,10}:AA[\w\-]{30,}"  # Telegram
-    r"|eyJ[\w+/=\-]{16,}(?:\.[\w=\-]+)*"  # JSON Web Tokens and what else is JSON in base64
-    r")"
-)
+_KNOWN = re.compile(rf"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))(?:{'|'.join(pattern for _, pattern in KNOWN)})", re.ASCII)
 _SK = re.compile(r"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))sk-[\w\-]{16,}")
 _HOOK = re.compile(r"(/hooks?/|/webhooks?/|hooks\.slack\.com/services/)([\w\-/]{16,})")
 _BEARER = re.compile(r"((?<![A-Za-z0-9_])(?i:bearer|basic)[ \t]{1,9})([\w.~+/=\-]{8,})")
@@ -182,6 +173,25 @@ def clear(lines: Sequence[str]) -> list[str]:
     return [line for line, told in zip(lines, Redactor().lines(lines), strict=True) if line == told]
 
 
+def suspects(lines: Sequence[str]) -> list[int]:
+    """Which lines have something that may have to go. The others stay as they are."""
+    hits = gate().hits([line.encode("utf-8", "replace") for line in lines])
+    return [hit.line for hit in hits if not hit.only_long or any(map(_base64, _LONG.findall(lines[hit.line])))]
+
+
+def _with_names(lines: Sequence[str], suspect: Iterable[int]) -> list[tuple[int, int]]:
+    """(first, last) of the lines that are looked at together: a value stands behind its name, or in one of the next lines."""
+    found: list[tuple[int, int]] = []
+    for number in suspect:
+        first = number
+        if _VALUE_ALONE.match(lines[number]):
+            first = next((other for other in range(number - 1, -1, -1) if lines[other].strip()), number)
+        if found and first <= found[-1][1]:
+            first = found.pop()[0]
+        found.append((first, number))
+    return found
+
+
 class Redactor:
     """Redacts the texts of one job: the same name becomes the same placeholder, so that lines stay comparable.
 
@@ -202,6 +212,11 @@ class Redactor:
 
     def redact(self, text: str) -> Redacted:
         """``text`` without secrets and personal data."""
+        if not self._hosts and not suspects(text.split("\n")):
+            return Redacted(text)
+        return self._redact(text)
+
+    def _redact(self, text: str) -> Redacted:
         counts: Counter[str] = Counter()
         # A second pass finds nothing, save where the first one made a border (a placeholder) that was none before.
         for _ in range(_MOST_PASSES):
@@ -214,13 +229,24 @@ class Redactor:
 
     def lines(self, lines: Sequence[str]) -> list[str]:
         """Each line redacted together with the others: a key takes many lines, and a value may stand below its name."""
-        redacted = self.redact("\n".join(lines)).text.split("\n")
+        if self._hosts:
+            return self._together(lines)
+        suspect = suspects(lines)
+        if any("PRIVATE KEY" in lines[number] for number in suspect):
+            return self._together(lines)
+        told = list(lines)
+        for first, last in _with_names(lines, suspect):
+            told[first : last + 1] = self._together(lines[first : last + 1])
+        return told
+
+    def _together(self, lines: Sequence[str]) -> list[str]:
+        redacted = self._redact("\n".join(lines)).text.split("\n")
         if len(redacted) == len(lines):
             return redacted
         # A private key went with its line ends. Behind marks its lines stay lines.
-        marked = self.redact("\n".join(f"| {line}" for line in lines)).text.split("\n")
-        redacted = self.redact("\n".join(line.removeprefix("| ") for line in marked)).text.split("\n")
-        return redacted if len(redacted) == len(lines) else [self.redact(line).text for line in lines]
+        marked = self._redact("\n".join(f"| {line}" for line in lines)).text.split("\n")
+        redacted = self._redact("\n".join(line.removeprefix("| ") for line in marked)).text.split("\n")
+        return redacted if len(redacted) == len(lines) else [self._redact(line).text for line in lines]
 
     def _pass(self, text: str, counts: Counter[str]) -> str:
         def put(kind: str, accept: Callable[[str], bool] = lambda value: True) -> Callable[[re.Match[str]], str]:
@@ -354,7 +380,7 @@ def _named_values(text: str, pattern: re.Pattern[str], level_of: Callable[[str, 
         if not quoted:
             run_ends = end
         content = text[start : min(end, start + _JUDGED)]
-        assigned = quoted or "=" in found[2] or pattern is not _NAMED
+        assigned = quoted or "=" in found[2] or "..." in found[2] or pattern is not _NAMED
         if not _secret(content, level, quoted=quoted, assigned=assigned, is_pwd=name.lower() in ("pwd", "oldpwd")):
             continue
         parts += (text[done:start], "<token>")
@@ -458,7 +484,7 @@ def _random(value: str) -> bool:
 def _base64(value: str) -> bool:
     """A long word of base64: small, capital and digit change at nearly two of three places; names change at one of four."""
     core = value.rstrip("=")
-    if not (any(map(str.isupper, core)) and any(map(str.islower, core)) and any(map(str.isdigit, core))):
+    if _UUID.search(core) or not (any(map(str.isupper, core)) and any(map(str.islower, core)) and any(map(str.isdigit, core))):
         return False
     if core.count("/") * 12 > len(core):
         return False  # a path

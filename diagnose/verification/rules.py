@@ -222,7 +222,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
                 "a line that must not match does",
                 f"{rule.file}:{example.at}",
                 example.line,
-                help="anchor the pattern, or add what tells the two apart",
+                help="anchor the pattern, or add what distinguishes the two",
             )
     for name, pattern in rule.metrics:
         if name not in METRICS:
