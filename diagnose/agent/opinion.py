@@ -161,7 +161,7 @@ class Voices:
 
 
 def _occurs(name: str, texts: str) -> bool:
-    """Whether the name stands in the texts as a whole word."""
+    """Whether the name occurs in the texts as a whole word."""
     return len(name.strip()) > 0 and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", texts) is not None
 
 
