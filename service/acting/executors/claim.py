@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from diagnose.decision.ending import Ending
 from service.projects import Grant
 
 _NOBODY: Final = "nobody who may speak for the job has sent its log"
@@ -118,6 +119,8 @@ class Confirmed:
     owner: str
     nodes: tuple[str, ...]
     """where it runs, or ran"""
+    ending: Ending | None = None
+    """how the attempt ended; None if it is not over, or another one runs"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +130,5 @@ class Unconfirmed:
     why: str
     for_now: bool = False
     """it may soon be certain: the job is just ending, or the scheduler did not answer"""
+    ending_now: bool = False
+    """the job is just ending: soon the scheduler says how"""
