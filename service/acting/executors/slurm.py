@@ -184,7 +184,8 @@ class Slurm:
                 out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
             job = await self._known_job(order) if order.kind in RESTARTS else None
             if job is not None:
-                if "COMPLETING" in job.states and not self._begun(order, job):  # it may just have been cancelled
+                waits = "COMPLETING" in job.states and not self._went_on(order, job)
+                if waits and not self._begun(order, job):  # it may just have been cancelled
                     raise Problem(f"job {job.id} is just ending", may_retry=True)
                 self._check(order, job, [node.name for node in nodes if node.name not in out])
             avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
