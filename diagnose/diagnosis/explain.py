@@ -18,6 +18,7 @@ from diagnose.diagnosis.doubt import doubts
 from diagnose.diagnosis.evidence import Evidence, normal
 from diagnose.diagnosis.finding import Alternative, Finding, Many
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.likeness import likeness
 from diagnose.diagnosis.silence import first_silent
 from diagnose.diagnosis.stacks import Picture, picture
 from diagnose.diagnosis.suspects import suspects
@@ -193,7 +194,7 @@ class _Case:
         return one.kind != "line" and "warned" not in one.signals and (one.rule is None or one.rule.severity != "warning")
 
     def _last_words(self, end: Hypothesis) -> Hypothesis:
-        """The last line before the end that no rule knows: where a person should begin to read."""
+        """The last line before the end that no rule knows, rather one that sounds like an end: where a person should begin."""
         unknown = [
             event
             for event in self.found.unclaimed
@@ -201,7 +202,8 @@ class _Case:
         ]
         if not unknown:
             return end
-        return Hypothesis(unknown[-1], None, "unknown", end.layer, False, False, kind="line")
+        loud = [event for event in unknown if likeness(event.text, event.body).loud]
+        return Hypothesis((loud or unknown)[-1], None, "unknown", end.layer, False, False, kind="line")
 
     def _attempt(self) -> int:
         """Which attempt of the job the log ends with: every process that died, with steps after it, was one before."""
