@@ -3,7 +3,8 @@
 Each log is read three times: with the shipped rules and no folds, with folds and failure rules only, and with both. Printed are
 the bytes kept of each, all together and in the median. Then every line that folded is looked at: one that sounds like a failure
 may have folded with exact copies only (but for times), so a copy of it must have been kept. What was lost is counted and shown,
-and the exit status is 1.
+and the exit status is 1. Last, the loss that a plain search finds in the text is compared with the series: its first, last and
+least value.
 
     python -m benchmarks.regular ../shared/corpus/whole
     python -m benchmarks.regular --mixed 20                      # a log of the generator, 20 MB
@@ -24,6 +25,7 @@ from statistics import median
 
 from benchmarks.measure import table
 from benchmarks.parts import cached_log
+from benchmarks.plain_search import searched, verdict
 from diagnose.compression.folds import KEEP
 from diagnose.diagnosis.likeness import sounds
 from diagnose.job import Job
@@ -49,6 +51,9 @@ class Row:
     lost: list[str] = field(default_factory=list)
     """lines that sound like a failure and folded without a copy of theirs"""
     seconds: float = 0.0
+    loss: str = "-"
+    """whether the loss that a plain search finds is in the series"""
+    series: list[str] = field(default_factory=list)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +84,9 @@ def _row(source: Source, shipped: Matcher, failures: Matcher) -> Row:
     lost = _lost(plain, both)
     counts = [job.compression.counts for job in (plain, alone, both)]
     rules, folds, together = (one.bytes_kept / max(1, one.bytes_in) for one in counts)
-    row = Row(Path(source.name).name, counts[0].bytes_in, rules, folds, together, lost, seconds)
+    named = both.compression.streams[0].named
+    loss = verdict(searched(b"".join(source.chunks()).decode("utf-8", "replace")), named)
+    row = Row(Path(source.name).name, counts[0].bytes_in, rules, folds, together, lost, seconds, loss, sorted(named))
     for job in (plain, alone, both):
         job.compression.kept.close()
     return row
@@ -120,16 +127,24 @@ def _text(rows: Sequence[Row]) -> str:
     size = sum(row.bytes_in for row in rows)
     columns = [[getattr(row, name) for row in rows] for name in ("rules", "folds", "both")]
     together = [sum(value * row.bytes_in for value, row in zip(column, rows, strict=True)) / size for column in columns]
-    head = ("log", "bytes", "rules only", "folds only", "both", "lost")
+    head = ("log", "bytes", "rules only", "folds only", "both", "lost", "loss", "series")
     body: list[Sequence[str]] = [
-        (row.name, f"{row.bytes_in:,}", share(row.rules), share(row.folds), share(row.both), str(len(row.lost)))
+        (
+            row.name, f"{row.bytes_in:,}", share(row.rules), share(row.folds), share(row.both), str(len(row.lost)), row.loss,
+            str(len(row.series)),
+        )
         for row in sorted(rows, key=lambda row: -row.both * row.bytes_in)
-    ]
-    body.append(("together", f"{size:,}", *map(share, together), str(sum(len(row.lost) for row in rows))))
-    body.append(("median", "", *(share(median(column)) for column in columns), ""))
+    ]  # fmt: skip
+    body.append(("together", f"{size:,}", *map(share, together), str(sum(len(row.lost) for row in rows)), "", ""))
+    body.append(("median", "", *(share(median(column)) for column in columns), "", "", ""))
     biggest = max((row.both for row in rows if row.bytes_in > _BIG), default=0.0)
     speed = size / 1e6 / max(1e-9, sum(row.seconds for row in rows))
     lines = [table(head, body), "", f"most of a log above 1 MB: {share(biggest)}; read with both at {speed:.0f} MB/s"]
+    said = Counter(row.loss for row in rows)
+    printed = sum(said.values()) - said["-"]
+    lines.append(
+        f"a loss is printed in {printed} logs; found in {printed - said['missing']}, its ends right in {said['right']}"
+    )
     lines += [f"lost: {row.name}:{line}" for row in rows for line in row.lost[:20]]
     return "\n".join(lines)
 
