@@ -17,25 +17,35 @@ import json
 import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
 from benchmarks.measure import table
 from benchmarks.parts import cached_log
-from benchmarks.plain_search import searched, verdict
 from diagnose.compression.folds import KEEP
 from diagnose.diagnosis.likeness import sounds
 from diagnose.job import Job
+from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.knowledge.rules import RuleSet, load
 from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.matching.series import Series
 from diagnose.reading.prefixes import body_start
 from diagnose.reading.sources import Source, find
 
 _TIMES = re.compile(rb"\d[\d:.,/TZ+-]*[:-]\d[\d:.,/TZ+ -]*")
 _BIG = 1_000_000
+_FEWEST = 3
+_ASKED = ("loss", "val_loss", "accuracy", "reward", "lr", "grad_norm", "perplexity")
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NAMES = sorted((name for name, (quantity, _) in shipped_metrics().names.items() if quantity in _ASKED), key=len, reverse=True)
+_PLAIN = re.compile(
+    rf"(?i)(?<![a-z])((?:[a-z]+[/_. -]){{0,3}}(?:{'|'.join(name.replace('_', '[ _/-]?') for name in _NAMES)}))"
+    rf"[\"']?(?:\s*[:=|]\s*|\s+is\s+|\s+)[\"'(\[]*({_NUMBER})(?![\w/])"
+)
+_ABOUT = re.compile(r"(?i)scale|weight|min|max|best|target|threshold|decay|warmup|base|init")
 
 
 @dataclass(slots=True)
@@ -85,7 +95,7 @@ def _row(source: Source, shipped: Matcher, failures: Matcher) -> Row:
     counts = [job.compression.counts for job in (plain, alone, both)]
     rules, folds, together = (one.bytes_kept / max(1, one.bytes_in) for one in counts)
     named = both.compression.streams[0].named
-    loss = verdict(searched(b"".join(source.chunks()).decode("utf-8", "replace")), named)
+    loss = _verdict(_searched(b"".join(source.chunks()).decode("utf-8", "replace")), named)
     row = Row(Path(source.name).name, counts[0].bytes_in, rules, folds, together, lost, seconds, loss, sorted(named))
     for job in (plain, alone, both):
         job.compression.kept.close()
@@ -118,6 +128,32 @@ def _copy(text: bytes) -> bytes:
     words = b" ".join(_TIMES.sub(b"", text[body_start(text) :]).split())
     period = (words + words).find(words, 1)
     return words[:period] if len(words) > 1 else words
+
+
+def _searched(text: str) -> dict[str, list[float]]:
+    """The values behind each name that has a number behind it three times or more."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, value in _PLAIN.findall(text):
+        if not _ABOUT.search(name):
+            found[" ".join(name.lower().split())].append(float(value))
+    return {name: values for name, values in found.items() if len(values) >= _FEWEST}
+
+
+def _losses(found: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """Those that are a loss, of training or not."""
+    return {name: values for name, values in found.items() if "loss" in name or "entropy" in name}
+
+
+def _verdict(found: Mapping[str, list[float]], series: Mapping[str, Series]) -> str:
+    """Whether a log's loss is in its series: ``-`` none is printed, ``missing``, ``other`` values, or ``right``."""
+    printed = _losses(found)
+    if not printed:
+        return "-"
+    ours = [series[name] for name in ("loss", "val_loss") if name in series]
+    if not ours:
+        return "missing"
+    ends = {(one.first, one.last, one.least) for one in ours}
+    return "right" if any((values[0], values[-1], min(values)) in ends for values in printed.values()) else "other"
 
 
 def _text(rows: Sequence[Row]) -> str:
