@@ -1,10 +1,9 @@
-"""What is kept of complete logs: ``python -m benchmarks.regular [--json] LOG_OR_FOLDER...``.
+"""How much is kept of complete logs: ``python -m benchmarks.regular [--json] LOG_OR_FOLDER...``.
 
-Each log is read three times: with the shipped rules and no folds, with folds and failure rules only, and with both. Printed are
-the bytes kept of each, all together and in the median. Then every line that folded is looked at: one that sounds like a failure
-may have folded with exact copies only (but for times), so a copy of it must have been kept. What was lost is counted and shown,
-and the exit status is 1. Last, the loss that a plain search finds in the text is compared with the series: its first, last and
-least value.
+Each log is read three times: with the shipped rules and no folds, with folds and failure rules only, and with both. Printed is
+the share of bytes kept, in total and as a median. Then every folded line is checked: if it sounds like a failure, a copy of it
+(equal but for times) must have been kept. Lines without one are counted and shown, and the exit status is then 1. Last, the
+loss that a plain search finds in the text is compared with the series: its first, last and least value.
 
     python -m benchmarks.regular ../shared/corpus/whole
     python -m benchmarks.regular --mixed 20                      # a log of the generator, 20 MB
@@ -59,7 +58,7 @@ class Row:
     folds: float
     both: float
     lost: list[str] = field(default_factory=list)
-    """lines that sound like a failure and folded without a copy of theirs"""
+    """lines that sound like a failure and folded although no copy of them was kept"""
     seconds: float = 0.0
     loss: str = "-"
     """whether the loss that a plain search finds is in the series"""
@@ -111,7 +110,7 @@ def _read(source: Source, matcher: Matcher, fold_after: int) -> Job:
 
 
 def _lost(plain: Job, both: Job) -> list[str]:
-    """The lines that sound like a failure and are in ``plain`` only, for which no copy was kept."""
+    """The lines that sound like a failure, are only in ``plain``, and have no copy in ``both``."""
     left = Counter((line.line, line.text) for line in both.compression.kept)
     copies = {_copy(text) for _, text in left}
     lost = []
@@ -124,7 +123,7 @@ def _lost(plain: Job, both: Job) -> list[str]:
 
 
 def _copy(text: bytes) -> bytes:
-    """What all copies of a line have in common: no times, not who says it, nor how many were glued together."""
+    """What all copies of a line have in common: without times, speaker, and the number of copies on one line."""
     words = b" ".join(_TIMES.sub(b"", text[body_start(text) :]).split())
     period = (words + words).find(words, 1)
     return words[:period] if len(words) > 1 else words

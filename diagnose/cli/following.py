@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from diagnose.cli import endpoint, printable
-from diagnose.cli.terminal import shortened
 from diagnose.errors import DiagnoseError, needs
 from diagnose.job import Job
 from diagnose.matching.scan import Scan
 from diagnose.reading.sources import Follower, Restart, Source, find
+from diagnose.rendering.terminal import shortened
 
 if TYPE_CHECKING:
     from diagnose.learning.live import Learner, Summary

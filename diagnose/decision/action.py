@@ -70,7 +70,7 @@ class Record:
 
 
 def key_of(job: str, attempt: int, group: str | None, kind: str, nodes: Iterable[str]) -> str:
-    """The name of an action: the same for whoever decides it, whenever."""
+    """The name of an action: the same for any process that decides it, at any time."""
     parts = json.dumps([job, attempt, group, kind, sorted(set(nodes))], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
@@ -101,7 +101,7 @@ def approve(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
     if record.state != "proposed":
         if record.state in ("approved", "dispatched", "running", "succeeded"):
             return record  # approved before: a second click is no error
-        raise _refused(record, "approved", "decide anew: a later report may propose it again")
+        raise _refused(record, "approved", "decide again: a later report may propose it")
     if record.mode == "observe":
         raise Refused(
             "the policy only observes",

@@ -88,12 +88,12 @@ def _acted_already(case: Case) -> None:
         case.choose(
             "acted-already", "none", said, tell="operator" if wrong or last.state in ("failed", "expired") else "nobody"
         )
-        case.hold("acted-already", said, "a new attempt of the job is decided anew")
+        case.hold("acted-already", said, "a new attempt of the job gets its own decision")
         return
     if any(one.state == "rejected" for one in mine):
         case.settled = True
         case.choose("acted-already", "none", "A person said no to an action for this attempt.", tell="nobody")
-        case.hold("rejected", "a person said no", "start the job by hand; a new attempt is decided anew")
+        case.hold("rejected", "a person said no", "start the job by hand; a new attempt gets its own decision")
         return
     case.supersedes = tuple(one.key for one in mine if one.state in ("proposed", "approved"))
 

@@ -245,6 +245,11 @@ class Policy:
         """The first class that fits."""
         return next((one for one in self.classes if one.match.fits(job, labels, gpus)), None)
 
+    def modes_used(self) -> frozenset[Mode]:
+        """Each mode that may be that of some decision."""
+        own = [mode for one in self.classes for mode in (one.mode, *one.modes.values()) if mode is not None]
+        return frozenset([self.mode, *self.modes.values(), *own])
+
     def remedy(self, reason: str, job_class: JobClass | None = None) -> Remedy:
         """What is usually done about a reason."""
         own = job_class.actions.get(reason) if job_class else None

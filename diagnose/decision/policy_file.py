@@ -52,9 +52,23 @@ def over_shipped(*paths: Path, taxonomy: Taxonomy | None = None) -> Policy:
     return _policy(clauses, taxonomy or shipped_taxonomy())
 
 
+def in_force(site: Path | None, *, confirmed: bool, schedulers: bool = False) -> tuple[Policy, bool]:
+    """What a service decides by, and whether what a log says must be confirmed.
+
+    Where the policy does nothing without a person, the person is asked, unless there are ``schedulers`` that know better. Where
+    it only observes, nothing is done.
+    """
+    own = () if site is None else (site,)
+    policy = over_shipped(*own)
+    acts = policy.modes_used()
+    if not confirmed or not ("auto" in acts or (schedulers and "approve" in acts)):
+        return policy, False
+    return over_shipped(strict_path(), *own), True
+
+
 def objections(path: Path | None = None, taxonomy: Taxonomy | None = None) -> list[RuleError]:
-    """All that is wrong with a site's file (or with the shipped one), by line."""
-    clauses = _clauses(_shipped_path())
+    """All that is wrong with a site's file (or with the shipped ones), by line."""
+    clauses = _clauses(_shipped_path()).under(_clauses(strict_path()))
     if path is not None:
         clauses = clauses.under(_clauses(path))
     _validated(clauses, taxonomy or shipped_taxonomy())

@@ -1,4 +1,4 @@
-"""Finding -> report: what the reasoning found, in the shape that the outside sees."""
+"""Finding -> report, as the outside sees it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def report_of(
     *,
     running: bool,
 ) -> Report:
-    """The report on a job: its diagnosis, the usual action for it, and its figures."""
+    """The report on a job: its diagnosis, the usual action, and its figures."""
     return _Reporting(evidence, log).report(job, finding, action, checkpoints, running=running)
 
 
@@ -58,7 +58,7 @@ class _Reporting:
     def report(
         self, job: JobIdentity, finding: Finding, action: Action, checkpoints: Sequence[SavedCheckpoint], *, running: bool
     ) -> Report:
-        from diagnose import report as r  # pydantic takes a while to import: not before it is needed
+        from diagnose import report as r  # pydantic takes a while to import, so it waits until it is needed
 
         outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
         counts = self.log.counts
@@ -243,7 +243,7 @@ class _Reporting:
         found = self.log.series(name)
         assert found is not None
         source, series = found
-        # All of them are ours: to have thousands of points checked takes longer than the diagnosis.
+        # We made them all: to validate thousands of points would take longer than the diagnosis.
         return r.MetricFigures.model_construct(
             count=series.count,
             first=_number(series.first),

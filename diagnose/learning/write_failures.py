@@ -19,7 +19,7 @@ from typing import Any
 from diagnose.agent.explain import incident_id
 from diagnose.agent.incidents import Incident, Incidents, Vectors, in_common, words
 from diagnose.diagnosis.evidence import normal
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, nearest
 from diagnose.knowledge.rules import Example, Rule, RuleSet, load
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.learning.learned_rule import Counts, LearnedRule, moved
@@ -83,7 +83,9 @@ async def confirm(
     if report.outcome != "failed" or diagnosis.root_cause is None:
         raise DiagnoseError("the report has no failure to learn from", where=where, remedy="give a report with a root cause")
     if reason not in taxonomy.category_of or reason in ("unknown", "healthy"):
-        remedy = "say the right one with --reason; diagnose rules list shows them"
+        near = nearest(reason, taxonomy.category_of)
+        meant = f"did you mean {near}? " if near is not None and near != reason else ""
+        remedy = f"{meant}say the right one with --reason; diagnose rules list shows them"
         raise DiagnoseError(f"the reason {reason!r} explains nothing", where=where, remedy=remedy)
     root = body_of(diagnosis.root_cause.text).decode("utf-8", "replace")
     confirmed = _Confirmed(report, root, reason, [one for one in incidents.incidents() if one.id != incident_id(report)])

@@ -1,4 +1,4 @@
-"""What a decision looks back on: the job's attempts, what failed and was done elsewhere, and how the nodes are."""
+"""The past that a decision looks at: the job's attempts, failures and actions elsewhere, and the state of the nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.store.diagnoses import unpacked
 
 _ATTEMPTS, _FAILURES, _ACTIONS, _CHECKPOINTS = 50, 2000, 2000, 1000
 _BACK_S = 31 * 86400.0
-"""the policy looks back 30 days at most"""
+"""the policy looks back at most 30 days"""
 
 
 def report_of(connection: Connection, attempt_id: int) -> Report | None:
@@ -25,8 +25,10 @@ def report_of(connection: Connection, attempt_id: int) -> Report | None:
 
 
 def history(connection: Connection, attempt_id: int, now: float, *, confirmed: bool = False) -> History:
-    """The history of the job that ``attempt_id`` belongs to. ``confirmed``: earlier failures speak against those nodes only
-    that the scheduler said they had run on."""
+    """The history of the job of ``attempt_id``.
+
+    ``confirmed``: an earlier failure only speaks against a node if the scheduler said that the job had run there.
+    """
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
         select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
@@ -53,10 +55,10 @@ def lately(connection: Connection, now: float, *, confirmed: bool = False) -> Hi
 
 
 def cluster(connection: Connection, now: float, names: Sequence[str] | None = None, size: int | None = None) -> Cluster:
-    """The nodes, who was taken out and given back, and what node checks said.
+    """The nodes: which were taken out and given back, and what node checks said.
 
-    ``names``: all nodes, by the scheduler's word; None: those that were heard of. ``size``: how many there are, where that is
-    known otherwise, or 0 where nobody knows.
+    ``names``: all nodes, as the scheduler lists them; None: those that were mentioned. ``size``: how many there are, if that is
+    known from elsewhere; 0 if nobody knows.
     """
     n, x = t.nodes.c, t.isolations.c
     heard = {row.name: row.state for row in connection.execute(select(n.name, n.state))}
@@ -82,7 +84,7 @@ def _nodes(connection: Connection, attempt_id: int) -> tuple[str, ...]:
 
 
 def _moved_s(row: Any) -> float | None:
-    """For how long the steps of an attempt moved."""
+    """How long the attempt made steps."""
     return max(0.0, row.progress_at - row.started_at) if row.step is not None and row.progress_at is not None else None
 
 
@@ -155,7 +157,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
     rows = connection.execute(
         select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
                x.restart_from, x.skip_batches, x.fence, x.owner, x.subject)
-        .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # what is done about a node alone has no job
+        .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # an action that is only about a node has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since)
         .order_by(x.created.desc())
