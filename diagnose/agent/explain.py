@@ -35,7 +35,7 @@ from diagnose.model import prompts
 from diagnose.model.answers import Answer, Ask
 from diagnose.model.model import Model
 from diagnose.redaction.text import redact
-from diagnose.report import Action, AgentFigures, Alternative, Diagnosis, EvidenceLine, Report, Suspects
+from diagnose.report import Action, AgentFigures, Alternative, Diagnosis, EvidenceLine, Report, Suspects, Witnesses
 from diagnose.verification.rules import body_of
 
 SAMPLES = 5
@@ -390,6 +390,8 @@ class _Case:
                 "category": "none" if nothing else UNKNOWN,
                 "root_cause": None,
                 "suspects": Suspects(),
+                "culprits": [],
+                "witnesses": Witnesses(),
                 "summary": opinion.analysis or "The model says that nothing failed.",
                 "mitigation": None,
                 "group": None,
@@ -405,6 +407,8 @@ class _Case:
         changes |= {
             "category": shipped_taxonomy().category_of[answer],
             "suspects": _suspects(believed),
+            "culprits": [],  # a model accuses no machine
+            "witnesses": Witnesses(),
             "summary": believed.summary,
             "mitigation": believed.mitigation,
             "group": group_of(answer, fault),

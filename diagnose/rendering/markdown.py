@@ -95,6 +95,8 @@ def _advice(report: Report) -> str:
     lines = []
     if suspects := phrases.suspects(diagnosis.suspects):
         lines.append(f"**Suspects**: {prose(suspects)}")
+    if witnesses := phrases.witnesses(diagnosis.witnesses):
+        lines.append(f"**Witnesses**: {prose(witnesses)}")
     lines.append(f"**Action**: {code(action.kind)}{prose(phrases.on_what(action))}. {prose(action.why)}".rstrip())
     if diagnosis.mitigation:
         helps = [prose(part.strip()) for part in diagnosis.mitigation.split("\n") if part.strip()]

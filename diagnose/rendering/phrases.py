@@ -12,7 +12,7 @@ from diagnose.diagnosis.wording import ranges
 from diagnose.rendering.terminal import human_bytes
 
 if TYPE_CHECKING:
-    from diagnose.report import Action, CompressionFigures, EvidenceLine, MetricFigures, Report, Suspects
+    from diagnose.report import Action, CompressionFigures, EvidenceLine, MetricFigures, Report, Suspects, Witnesses
 
 
 class Answer(NamedTuple):
@@ -82,6 +82,16 @@ def suspects(found: Suspects) -> str:
         [
             f"{'node' if len(found.nodes) == 1 else 'nodes'} {few(found.nodes)}" if found.nodes else "",
             f"GPU {few(found.gpus)}" if found.gpus else "",
+            f"{'rank' if len(found.ranks) == 1 else 'ranks'} {ranges(found.ranks)}" if found.ranks else "",
+        ]
+    )
+
+
+def witnesses(found: Witnesses) -> str:
+    """Who only waited for somebody else."""
+    return listed(
+        [
+            f"{'node' if len(found.nodes) == 1 else 'nodes'} {few(found.nodes)}" if found.nodes else "",
             f"{'rank' if len(found.ranks) == 1 else 'ranks'} {ranges(found.ranks)}" if found.ranks else "",
         ]
     )

@@ -166,6 +166,8 @@ def _advice(report: Report, style: Style) -> str:
     lines = []
     if suspects := phrases.suspects(diagnosis.suspects):
         lines += _named("suspects", printable(suspects), style)
+    if witnesses := phrases.witnesses(diagnosis.witnesses):
+        lines += _named("witnesses", printable(witnesses), style)
     what = printable(phrases.on_what(action))
     on, *rest = _named("action", action.kind + what, style)
     lines += [on.replace(action.kind, style.yellow(action.kind), 1), *rest]
