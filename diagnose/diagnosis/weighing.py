@@ -95,7 +95,7 @@ class Weighing:
         self.ends = [log.lines_of(source) for source in range(len(evidence.sources))]
         self.last_step_at = [self._moment_of_progress(source) for source in range(len(evidence.sources))]
         self._back: dict[int, list[Event]] = {}
-        """source -> lines that say of something that it is back"""
+        """source -> lines that say that something is back"""
         for event in evidence.events:
             if _BACK.search(event.body):
                 self._back.setdefault(event.source, []).append(event)

@@ -88,11 +88,11 @@ class Matcher:
         self._free = list(reversed(range(reserved)))
         self._absorptions = 0
         self._placed: set[int] = set()
-        """reserved numbers that were given away and are not in the base yet"""
+        """reserved numbers that are in use and not in the base yet"""
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
         self._steady: dict[int, bool] = {}
         self._by_hand: set[int] = set()
-        """metric rules whose numbers may stand anywhere: see ``fields``"""
+        """metric rules whose numbers may be anywhere in the line: see ``fields``"""
         self._confirmations: dict[int, Any] = {}
         shapes.analyse(pattern for rule in self.rules for _, pattern in rule.metrics)  # all at once: see fields
         self._library: Library = Libhs() if self.engine == "core" else Wheel()

@@ -1431,7 +1431,7 @@ def test_the_file_of_executors_names_a_cluster(fake: tuple[Cluster, Fake], tmp_p
     [
         (", url: 'https://kubernetes.example'", "token_file"),
         (", url: 'http://kubernetes.example', token_file: t", "plain HTTP"),
-        (", url: 'https://kubernetes.example', token: abc", "secrets do not stand in this file"),
+        (", url: 'https://kubernetes.example', token: abc", "secrets do not belong in this file"),
         (", namespaces: [ml]", "does not run in a pod"),
     ],
 )
