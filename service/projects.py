@@ -1,45 +1,46 @@
-"""Who may name what: the project of a token, and what its holder may speak for.
+"""Who may name what: the project of a token, and for whom its holder may speak.
 
-A log is evidence. Whose job it is about, and what may be done with it, is not for the log to say: a ``Grant`` is what an
-administrator has said about a token, and the scheduler is asked about the rest (``acting.authority``).
+A log is evidence. It does not decide whose job it is about, or what may be done with that job. A ``Grant`` is what an
+administrator has said about a token. The scheduler is asked about the rest (``acting.authority``).
 """
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 DEFAULT: Final = "default"
-"""the project of who does not use projects"""
+"""the project of those who do not use projects"""
 NODE_SOURCE: Final = "node:"
-"""sources that only a node's own runner may write are named so: ``node:gpu-17/kern.log``"""
+"""prefix of the sources that only a node's own log sender may write: ``node:gpu-17/kern.log``"""
 _LISTS: Final = ("projects", "jobs", "clusters", "users", "namespaces", "nodes")
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """On whose behalf a token speaks. Patterns have ``*`` and ``?``."""
+    """What a token may name, and for whom it speaks. Patterns have ``*`` and ``?``."""
 
     projects: tuple[str, ...] = (DEFAULT,)
-    """what it reads; what it sends belongs to the first"""
+    """it may read all of these; what it sends belongs to the first"""
     jobs: tuple[str, ...] = ()
-    """names of jobs that it may write; empty: any, since a name alone is no authority"""
+    """names of jobs that it may write; empty: any, since a name alone gives no authority"""
     clusters: tuple[str, ...] = ()
     """values of the label ``cluster``; empty: any"""
     users: tuple[str, ...] = ()
     """the scheduler's users whose jobs may be acted on because of what it sends; empty: nobody's"""
     namespaces: tuple[str, ...] = ()
-    """likewise of Kubernetes"""
+    """the same for namespaces of Kubernetes"""
     nodes: tuple[str, ...] = ()
     """nodes that its logs may accuse; empty: none"""
     everything: bool = False
-    """an administrator's"""
+    """an administrator's grant"""
     kernel: bool = False
-    """a node's own runner has it: it may write in the name of the kernels of ``nodes``"""
+    """it belongs to a node's own log sender, and may write in the name of the kernels of ``nodes``"""
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Grant:
@@ -48,7 +49,7 @@ class Grant:
         return cls(**values, everything=said.get("everything") is True, kernel=said.get("kernel") is True)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: what differs from a grant that allows nothing."""
+        """As JSON, without the fields that allow nothing."""
         empty = Grant()
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
@@ -57,23 +58,37 @@ class Grant:
 
     @property
     def project(self) -> str:
-        """Where what it sends belongs."""
+        """The project of what it sends."""
         return self.projects[0] if self.projects else DEFAULT
 
     def reads(self, project: str) -> bool:
-        """Whether its holder may look at a project."""
+        """Whether its holder may read a project."""
         return self.everything or project in self.projects
 
     @property
     def digest(self) -> str:
-        """Two tokens that allow the same have one."""
+        """Equal for two tokens that allow the same."""
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def speaks(self) -> bool:
+        """Whether anything may be done on its holder's word."""
+        return self.everything or bool(self.users or self.namespaces or self.jobs)
+
+    def narrowed(self, labels: Mapping[str, str]) -> Grant:
+        """For whom it speaks in what names a user or a namespace: for that one, or for nobody.
+
+        A shipper with a token for all says of each log whose it is, so that nobody's file speaks for another's job.
+        """
+        if self.everything or not labels.keys() & {"user", "namespace"}:
+            return self
+        return _narrowed(self, labels.get("user"), labels.get("namespace"))
 
     def may_write(self, job: str) -> bool:
         return self.everything or not self.jobs or matches(job, self.jobs)
 
     def may_label(self, labels: Mapping[str, str]) -> bool:
-        """Whether it may say so of a job."""
+        """Whether it may give a job these labels."""
         named = labels.get("cluster")
         return self.everything or not self.clusters or named is None or matches(named, self.clusters)
 
@@ -87,7 +102,7 @@ class Grant:
         return self.everything or matches(node, self.nodes)
 
     def node_of(self, source: str) -> str | None:
-        """The node in whose kernel's name the source would speak, if this token may; "" if it may not."""
+        """The node of a kernel's source, if this token may write it; "" if it may not; None for any other source."""
         node = kernel_of(source)
         if node is None:
             return None
@@ -95,15 +110,27 @@ class Grant:
 
 
 NOBODY: Final = Grant()
-"""speaks for nobody: what is done because of it, a person says"""
+"""speaks for nobody: a person must approve what is done because of it"""
 EVERYTHING: Final = Grant(everything=True)
 
 
 def kernel_of(source: str) -> str | None:
-    """The node of a source that a node's own runner writes."""
+    """The node of a source that only a node's own log sender writes."""
     if not source.startswith(NODE_SOURCE):
         return None
     return source.removeprefix(NODE_SOURCE).partition("/")[0]
+
+
+@functools.lru_cache(4096)
+def _narrowed(grant: Grant, user: str | None, namespace: str | None) -> Grant:
+    users = grant.users if user is None else _only(user, grant.users)
+    namespaces = grant.namespaces if namespace is None else _only(namespace, grant.namespaces)
+    return replace(grant, users=users, namespaces=namespaces)
+
+
+def _only(name: str, patterns: Iterable[str]) -> tuple[str, ...]:
+    """The name, if it is one, and one of these."""
+    return (name,) if matches(name, patterns) and not set(name) & set("*?[") else ()
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

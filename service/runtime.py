@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from diagnose.decision.policy_file import over_shipped, strict_path
+from diagnose.decision.policy_file import in_force
 from diagnose.errors import said_first
 from diagnose.knowledge.rules import RuleSet
 from service.acting.actions import Actions
 from service.acting.authority import Authority
 from service.acting.dispatch import Dispatch, name_in
 from service.acting.executors import configuration
+from service.acting.executors.executor import Scheduler
 from service.auth import Tokens, check_exposure
 from service.events import Events
 from service.intake.ingest import Ingest
@@ -50,8 +51,11 @@ class Service:
         outgoing = Outgoing(private)
         executors = configuration.load(settings.executors, private) if settings.executors else ()
         self.identities = identity.load(settings.identities)
-        confirmed = settings.authority == "confirmed"
-        policy = over_shipped(*([strict_path()] if confirmed else []), *([settings.policy] if settings.policy else []))
+        policy, self.asks = in_force(
+            settings.policy,
+            confirmed=settings.authority == "confirmed",
+            schedulers=any(isinstance(one.executor, Scheduler) for one in executors),
+        )
         self.journal = Journal(
             settings.data / "journal",
             segment=settings.segment,
@@ -88,7 +92,7 @@ class Service:
         )
         self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
-        self.actions = Actions(self.store, self.events, policy, authority=Authority(executors) if confirmed else None)
+        self.actions = Actions(self.store, self.events, policy, authority=Authority(executors) if self.asks else None)
         self.dispatch = Dispatch(
             self.actions,
             executors,
@@ -102,24 +106,30 @@ class Service:
         self.started_at = time.time()
         self.ready = False
         self.lost: LeaseLost | None = None
-        """another service has the database: this one ends"""
+        """set if another service has the database: then this one ends"""
         self.end: Callable[[], None] = lambda: None
-        """how it ends: set by the server"""
+        """makes the service end: set by the server"""
         self.phase: Callable[[str], None] = lambda phase: None
-        """told what it is at while it gets ready: set by the server"""
+        """is told what the service is doing while it gets ready: set by the server"""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _take(self) -> None:
-        """Have the database for this service alone."""
+        """Take the database for this service alone."""
         name = name_in(self.settings.data, "service")
         before = self.store.take(Claim.of(self.settings.data, name))
         if before is not None:
             log.warning("the database was used by %s: what only that one's journal has is not read here", before)
 
     async def start(self) -> None:
-        """On the event loop, before the first request."""
+        """Begin on the event loop, before the first request."""
         self.events.start()
         await self.tokens.refresh()
+        if self.asks and not self.tokens.any_speaks:
+            log.warning(
+                "no token speaks for anybody's jobs, so whatever the policy would do waits for a person. "
+                "Bind those that send logs: diagnose tokens create NAME --role ingest --user, --namespace or --job PATTERN "
+                "(docs/service.md, on whose word)"
+            )
         await asyncio.to_thread(self.retention.recover)
         self.phase("compiling the rules")
         await asyncio.to_thread(self.jobs.prepare)
@@ -130,7 +140,7 @@ class Service:
         if self.archive is not None:
             self.archive.start()
         self.jobs.start()
-        await self.dispatch.recover()  # before time may pass for what was under way
+        await self.dispatch.recover()  # before any time passes for orders that were under way
         self.actions.start()
         self.dispatch.start()
         await self.learning.start()
@@ -142,7 +152,7 @@ class Service:
         self.ready = True
 
     async def stop(self) -> None:
-        """Answer what was asked, store what was read, and leave the rest to the journal."""
+        """Answer open requests, store what was read, and leave the rest to the journal."""
         self.ready = False
         self.ingest.close()
         await self.dispatch.stop()
@@ -175,7 +185,7 @@ class Service:
                 self.end()
                 return
             except SQLAlchemyError as error:
-                log.warning("the database could not be told that this service is alive: %s", said_first(error))
+                log.warning("the sign of life could not be written to the database: %s", said_first(error))
 
     async def _refresh_for_ever(self) -> None:
         while True:

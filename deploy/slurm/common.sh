@@ -3,17 +3,18 @@
 # fails is drained. Put it beside them; Slurm sets no PATH for them.
 PATH=/usr/local/bin:/usr/bin:/bin
 : "${DIAGNOSE_URL:=http://diagnose.example:8321}"
+# deploy/README.md says which tokens there are.
 : "${DIAGNOSE_TOKEN_FILE:=/etc/diagnose/token}"
+
+# From a file descriptor: a token on a command line is seen by every user of the node.
+authorization() {
+    if [ -r "$DIAGNOSE_TOKEN_FILE" ]; then printf 'header = "Authorization: Bearer %s"\n' "$(cat "$DIAGNOSE_TOKEN_FILE")"; fi
+}
 
 # post PATH BODY [CONTENT-TYPE]: at most 5 seconds and two more tries; its failure is nobody's.
 post() {
-    local -a authorization=()
-    if [ -r "$DIAGNOSE_TOKEN_FILE" ]; then
-        # From a file descriptor: a token on a command line is seen by every user of the node.
-        authorization=(--header @<(printf 'Authorization: Bearer %s' "$(cat "$DIAGNOSE_TOKEN_FILE")"))
-    fi
     printf '%s' "$2" | curl --silent --show-error --fail --output /dev/null --max-time 5 --retry 2 --retry-max-time 15 \
-        --header "Content-Type: ${3:-application/json}" "${authorization[@]}" \
+        --header "Content-Type: ${3:-application/json}" --config <(authorization) \
         --data-binary @- "$DIAGNOSE_URL$1" || logger -t diagnose "could not tell $DIAGNOSE_URL of job ${SLURM_JOB_ID:-?}" || true
 }
 

@@ -7,8 +7,9 @@ Where both say the same, or the model is new, the two are multiplied, answer by 
 to each other. So agreement raises confidence, and a model that has often been wrong, or whose samples differ, moves nothing.
 
 But a model is shown what the rules say. One that has mostly agreed where they are sure has read the lines, and where it
-objects all the same it has a reason: on 125 fresh logs a strong model objected to 37 answers; it was right in 26, and the
-rules in none. So the objection of a model that has proved itself is heard by its own confidence. Both stay in the report.
+objects all the same it has a reason: on 125 fresh logs a strong model objected to 30 answers; it was right in 26 of them,
+and the rules in none (``diagnose eval LOGS --llm URL``, see docs/agent.md). So the objection of a model that has proved
+itself is heard by its own confidence. Both stay in the report.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Record:
 
     def trust(self, kind: str) -> float:
         """The chance that the model is right about a case of this kind."""
-        right, wrong = (sum(counts[i] for counts in self.seen.values()) for i in (0, 1))
+        right, wrong = self._counts()
         pooled = (_PRIOR_RIGHT + right) / (_PRIOR_RIGHT + _PRIOR_WRONG + right + wrong)
         own = self.seen.get(kind, [0.0, 0.0])
         return (_POOLED * pooled + own[0]) / (_POOLED + own[0] + own[1])
@@ -60,8 +61,13 @@ class Record:
     @property
     def proved(self) -> float:
         """The chance that the model has proved itself."""
-        right, wrong = (sum(counts[i] for counts in self.seen.values()) for i in (0, 1))
+        right, wrong = self._counts()
         return _chance_above(_PROVED_AT, right, wrong + _NOT_YET)
+
+    def _counts(self) -> tuple[float, float]:
+        """How often it was right, and how often wrong, over all kinds."""
+        seen = self.seen.values()
+        return sum(counts[0] for counts in seen), sum(counts[1] for counts in seen)
 
     def note(self, kind: str, *, right: bool, weight: float = 1.0) -> None:
         """Count one more case whose right answer is known."""

@@ -9,11 +9,12 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from diagnose import __version__
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, nearest
+from diagnose.rendering.characters import printable as printable
 
 COMMANDS = {
     "replay": "read the logs of jobs, and report what failed, where, and what to do",
@@ -28,18 +29,45 @@ COMMANDS = {
     "tokens": "create, list and revoke the tokens that give access to a service",
     "webhooks": "choose the addresses that a service notifies of failures and actions",
     "llm": "check what the endpoint of a language model can do",
+    "doctor": "say what of this installation works, what does not, and what to do about it",
+    "completion": "print the script with which a shell completes commands and options",
+    "man": "print the manual page, made from the same descriptions as the help",
     "eval": "measure how often the diagnosis is right, on labelled cases",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
 WRAPPING = ("runner",)
-"""the commands that take another command behind ``--``, as ``arguments.command_to_run``"""
+"""commands that take another command after ``--``, as ``arguments.command_to_run``"""
 
 
 class _Parser(argparse.ArgumentParser):
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Report an unknown option as an error of the command that it was given to, which knows its own options."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            first = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+            meant = nearest(first, self._option_string_actions) if first.startswith("-") else None
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_did_you_mean(meant)}")
+        return known, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            meant = nearest(str(value), map(str, action.choices or ()))
+            if meant is None:
+                raise
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{_did_you_mean(meant)}") from error
+
     def error(self, message: str) -> NoReturn:
         """One line with the remedy, instead of the whole usage."""
-        sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
+        sys.stderr.write(f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
         sys.exit(2)
+
+
+def _did_you_mean(meant: str | None) -> str:
+    return f"; did you mean {meant}?" if meant is not None else ""
 
 
 class _Version(argparse.Action):
@@ -50,25 +78,31 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The console script."""
-    words = list(sys.argv[1:] if argv is None else argv)
+def parser_of(commands: Collection[str]) -> argparse.ArgumentParser:
+    """The parser. It only knows the options of ``commands``, because their modules take a while to import."""
     parser = _Parser(
         prog="diagnose",
         description="Why did the training job fail? diagnose reads its logs, and says what failed, where, and what to do.",
         epilog="Begin with: diagnose replay LOG. The options of a command are shown by: diagnose COMMAND --help",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the regex engine in use")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    listed = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    for name, text in COMMANDS.items():
+        command = action(listed, name, text)
+        if name in commands:
+            importlib.import_module(f"diagnose.cli.{name}").configure(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script."""
+    words = list(sys.argv[1:] if argv is None else argv)
     behind: list[str] = []
     if "--" in words and words[0] in WRAPPING:
         at = words.index("--")
         words, behind = words[:at], words[at + 1 :]
     asked = next((word for word in words if not word.startswith("-")), None)
-    for name, text in COMMANDS.items():
-        command = action(commands, name, text)
-        if name == asked:
-            importlib.import_module(f"diagnose.cli.{name}").configure(command)
+    parser = parser_of([asked] if asked in COMMANDS else [])
     try:
         arguments = parser.parse_args(words)
         arguments.command_to_run = behind
@@ -94,14 +128,3 @@ def action(actions: argparse._SubParsersAction[Any], name: str, text: str) -> ar
     """A command, or what a command can do: ``text`` says it in the list of all, and at the top of its own help."""
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     return parser
-
-
-def printable(text: str) -> str:
-    """``text`` with control characters shown as escapes, so that a terminal does not act on them."""
-    return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
-
-
-def _escaped(c: str) -> str:
-    if "\udc80" <= c <= "\udcff":
-        return f"\\x{ord(c) - 0xDC00:02x}"
-    return c.encode("unicode_escape").decode()

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from diagnose.cli.terminal import Progress
 from diagnose.errors import DiagnoseError
+from diagnose.rendering.terminal import Progress
 from diagnose.shipping.destination import Destination
 
 if TYPE_CHECKING:

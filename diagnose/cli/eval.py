@@ -11,11 +11,11 @@ from pathlib import Path
 
 from diagnose.accuracy import Asked, Results, Score, Second, Verdict, as_dict, evaluate, labels
 from diagnose.cli import endpoint, printable
-from diagnose.cli.terminal import Notice, Progress, Style, table
 from diagnose.diagnosis.evidence import Evidence
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.rendering.terminal import Notice, Progress, Style, table
 from diagnose.report import Report
 
 

@@ -1,4 +1,4 @@
-"""A job that still runs: its files are read as they grow, kept lines are shown, and rules are learned where that is wanted."""
+"""A job that still runs: its files are read as they grow, kept lines are shown, and rules are learned if wanted."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from diagnose.cli import endpoint, printable
-from diagnose.cli.terminal import shortened
 from diagnose.errors import DiagnoseError, needs
 from diagnose.job import Job
 from diagnose.matching.scan import Scan
 from diagnose.reading.sources import Follower, Restart, Source, find
+from diagnose.rendering.terminal import shortened
 
 if TYPE_CHECKING:
     from diagnose.learning.live import Learner, Summary

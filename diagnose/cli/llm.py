@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from diagnose.cli import action, printable
-from diagnose.cli.terminal import Style, table
 from diagnose.errors import DiagnoseError, needs
+from diagnose.rendering.terminal import Style, table
 
 if TYPE_CHECKING:
     from diagnose.model.model import Capabilities

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from diagnose.cli import action, printable
 from diagnose.cli.destination import add_service, destination
-from diagnose.cli.terminal import Style, table
 from diagnose.errors import DiagnoseError
 from diagnose.nodecheck.accuse import SLOW_FACTOR, Trial, Verdict
 from diagnose.nodecheck.launchers import LAUNCHERS, from_template, hostfile, node_list
 from diagnose.nodecheck.rounds import Settings, check
+from diagnose.rendering.terminal import Style, table
 from diagnose.shipping.destination import Away, Destination
 
 SCHEMA: Final = "diagnose.nodecheck/1"

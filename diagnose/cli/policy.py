@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagnose.cli import action, printable
-from diagnose.cli.terminal import Style, table, wrapped
 from diagnose.errors import DiagnoseError
+from diagnose.rendering.terminal import Style, table, wrapped
 
 if TYPE_CHECKING:
+    from diagnose.decision.policy import Policy
     from diagnose.decision.result import Decision
     from diagnose.report import Report
 
@@ -25,15 +26,15 @@ _MOST_BYTES = 256 << 20
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = action(actions, "check", "check a policy, and say what is wrong in it")
-    add.epilog = "Exit status: 0 if all is well, 1 if something is wrong."
-    add.add_argument(
+    check = action(actions, "check", "check a policy, and say what is wrong in it")
+    check.epilog = "Exit status: 0 if all is well, 1 if something is wrong."
+    check.add_argument(
         "file",
         nargs="?",
         metavar="FILE",
         help="your policy, which replaces parts of the shipped policy (default: the shipped policy alone)",
     )
-    add.add_argument("--json", action="store_true", help="print one JSON object per objection, each on a line")
+    check.add_argument("--json", action="store_true", help="print one JSON object per objection, each on a line")
     add = action(
         actions, "explain", "say what a policy decides about a job, by which clause, and what would change the decision"
     )
@@ -51,6 +52,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="your policy, which replaces parts of the shipped policy (default: the shipped policy alone)",
     )
     add.add_argument("--json", action="store_true", help="print one JSON object per decision, each on a line")
+    for one in (check, add):
+        one.add_argument(
+            "--authority",
+            choices=("confirmed", "labels"),
+            default="confirmed",
+            help="as the service's setting: whose word is enough to act without a person (default: confirmed)",
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from diagnose.decision.policy_file import objections, over_shipped, shipped_policy
+    from diagnose.decision.policy_file import objections
 
     path = Path(arguments.file) if arguments.file else None
     wrong = objections(path)
@@ -68,21 +76,22 @@ def _check(arguments: argparse.Namespace) -> int:
     if wrong:
         return 1
     if not arguments.json:
-        policy = over_shipped(path) if path else shipped_policy()
+        policy, asks = _in_force(arguments.file, arguments.authority)
         modes = ", ".join(f"{name} {mode}" for name, mode in sorted(policy.modes.items()))
         print(
             f"{len(policy.actions)} reasons, {len(policy.budgets)} budgets, {len(policy.classes)} classes, "
             f"{len(policy.quiet_hours)} quiet hours; mode {policy.mode}{f' ({modes})' if modes else ''}: no objections"
         )
+        if asks:
+            print(f"What it does by itself must be confirmed: {printable(str(_strict()))} is laid under it (docs/policy.md).")
     return 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:
     from diagnose.decision.decide import decide
     from diagnose.decision.history import Situation, situation
-    from diagnose.decision.policy_file import over_shipped, shipped_policy
 
-    policy = over_shipped(Path(arguments.policy)) if arguments.policy else shipped_policy()
+    policy, _ = _in_force(arguments.policy, arguments.authority)
     known = situation(_read(arguments.history), arguments.history) if arguments.history else Situation()
     now = known.now if known.now is not None else time.time()
     style = Style(sys.stdout)
@@ -93,6 +102,19 @@ def _explain(arguments: argparse.Namespace) -> int:
         else:
             print(("\n" if number else "") + _text(decision, style))
     return 0
+
+
+def _in_force(file: str | None, authority: str) -> tuple[Policy, bool]:
+    """As a service would decide."""
+    from diagnose.decision.policy_file import in_force
+
+    return in_force(Path(file) if file else None, confirmed=authority == "confirmed")
+
+
+def _strict() -> Path:
+    from diagnose.decision.policy_file import strict_path
+
+    return strict_path()
 
 
 def _read(path: str) -> str:

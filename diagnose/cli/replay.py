@@ -6,15 +6,14 @@ import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.cli import endpoint, printable
+from diagnose.cli.cores import cores, each
 from diagnose.cli.following import KeptFile, follow
-from diagnose.cli.rendering import overview, render
-from diagnose.cli.terminal import Notice, Progress, Style, wrapped
-from diagnose.cli.why import why
 from diagnose.compression.folds import KEEP
 from diagnose.compression.workload import HEAD, KEYS, nearest
 from diagnose.errors import DiagnoseError, SourceError, needs
@@ -23,11 +22,15 @@ from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.grouping import Log, group, look
 from diagnose.reading.sources import EmptyLog, Found, Source, find
+from diagnose.rendering.terminal import Notice, Progress, Style, wrapped
+from diagnose.rendering.text import overview, render
+from diagnose.rendering.why import why
 
 if TYPE_CHECKING:
     from diagnose.report import Report
 
 
+FORMATS = ("text", "markdown", "html", "json")
 _MOST_NAMED = 5
 _REST = "the report has only what could be read; copy the file again to have the rest"
 _WORST_FIRST = (1, 3, 2, 0)
@@ -47,7 +50,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="log file (also .gz, .zst or .xz), folder of logs, file name pattern, or - for standard input",
     )
     shown = parser.add_argument_group("what is printed")
-    shown.add_argument("--json", action="store_true", help="print one JSON report per job, each on a line")
+    shown.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="text for a terminal, Markdown for a ticket, one HTML file that stands alone, with plots and the kept lines, "
+        "or one JSON report per job, each on a line (default: text)",
+    )
+    shown.add_argument("--json", action="store_const", dest="format", const="json", help="the same as --format json")
     shown.add_argument("--why", action="store_true", help="also print the likeliest explanations, and what speaks for each")
     shown.add_argument(
         "--kept", metavar="FILE", help="write the kept lines to this file, as line:text, or file:line:text of several files"
@@ -108,6 +118,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also use the active learned rules, from FILE (default: $DIAGNOSE_RULE_STORE, or "
         "~/.local/share/diagnose/learned.db)",
     )
+    parser.add_argument_group("how it works").add_argument(
+        "--cores", metavar="N", type=_cores, help="processor cores to use at most (default: all)"
+    )
     endpoint.configure(parser)
 
 
@@ -124,62 +137,189 @@ def run(arguments: argparse.Namespace) -> int:
     with Notice("preparing the rules, which is done once"):
         matcher = _matcher(arguments)
     with KeptFile(arguments.kept) as kept_file, _agent(arguments) as agent:
+        replay = _Replay(arguments, jobs, matcher, [_known(path, matcher) for path in arguments.healthy], kept_file, agent)
         statuses = [2] if problems else []
-        reports: list[Report] = []
-        known = [_known(path, matcher) for path in arguments.healthy]
-        for name, sources in jobs:
-            job = _job(arguments.job or name, sources, matcher, arguments)
-            for healthy in known:
-                job.learn(healthy)
-            kept_file.begin(job, many=len(sources) > 1 or len(jobs) > 1)
-            finished = follow(job, kept_file, arguments) if arguments.follow else _read(job, kept_file)
-            report = job.report(running=not finished)
-            if not _whole(report, job, followed=arguments.follow):
-                statuses.append(2)
-            if report.compression.bytes_in == 0 and not arguments.follow:
-                continue
-            if not arguments.json and reports:
-                print()
-            report = _shown(report, job, agent, arguments, finished=finished)
-            statuses.append(_status(report))
-            reports.append(_small(report))
-            job.compression.kept.close()
-        if len(reports) > 1 and not arguments.json:
-            print("\n" + overview(reports, Style(sys.stdout)), flush=True)
+        found: list[_Told] = []
+        for told in replay.all():
+            statuses += told.statuses
+            if told.report is not None:
+                found.append(told)
+        _print_all(arguments.format, found)
     return min(statuses, key=_WORST_FIRST.index)
+
+
+class _Told(NamedTuple):
+    """The result of one job."""
+
+    report: Report | None
+    """without what only its own section needs; None if nothing could be read"""
+    statuses: list[int]
+    said: list[tuple[bool, str]]
+    """(a warning or not, text) that is still to be printed"""
+    section: str = ""
+    """of a page that holds all jobs"""
+    place: str = ""
+    """its anchor"""
+
+
+class _Voice:
+    """Prints messages about jobs at once, with an empty line between jobs if people read it."""
+
+    def __init__(self, *, apart: bool) -> None:
+        self._apart, self._spoke, self._next = apart, False, False
+
+    def begin(self) -> None:
+        """The next job begins."""
+        self._next = self._spoke
+
+    def say(self, text: str) -> None:
+        print(f"\n{text}" if self._next and self._apart else text, flush=True)
+        self._spoke, self._next = True, False
+
+    def warn(self, text: str) -> None:
+        sys.stderr.write(text)
+
+
+class _Noted(_Voice):
+    """The same in another process: the messages wait for their turn."""
+
+    def __init__(self) -> None:
+        super().__init__(apart=False)
+        self.said: list[tuple[bool, str]] = []
+
+    def say(self, text: str) -> None:
+        self.said.append((False, text))
+
+    def warn(self, text: str) -> None:
+        self.said.append((True, text))
+
+
+class _Replay:
+    """All jobs of one command."""
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        jobs: Jobs,
+        matcher: Matcher,
+        known: Sequence[Job],
+        kept_file: KeptFile,
+        agent: endpoint.Agent | None,
+    ) -> None:
+        self.arguments, self.jobs, self.matcher, self.known = arguments, jobs, matcher, known
+        self.kept_file, self.agent = kept_file, agent
+        self.voice = _Voice(apart=arguments.format == "text")
+
+    def all(self) -> Iterator[_Told]:
+        """The result of each job, after its messages."""
+        # Jobs that follow or write a file, ask a model or read standard input are done here.
+        piped = any(source.path is None for _, sources in self.jobs for source in sources)
+        alone = self.arguments.follow or self.arguments.kept is not None or self.agent is not None or piped
+        processes = 1 if alone else min(self.arguments.cores or cores(), len(self.jobs))
+        if processes < 2:
+            for number in range(len(self.jobs)):
+                self.voice.begin()
+                yield self._one(number, self.voice)
+            return
+        progress = Progress("jobs", len(self.jobs))
+        for number, told in enumerate(each(self._apart, len(self.jobs), processes)):
+            progress.done()
+            self.voice.begin()
+            for warning, text in told.said:
+                (self.voice.warn if warning else self.voice.say)(text)
+            progress.at(number + 1)
+            yield told
+        progress.done()
+
+    def _apart(self, number: int) -> _Told:
+        """One job, in its own process."""
+        noted = _Noted()
+        told = self._one(number, noted)
+        return told._replace(said=noted.said)
+
+    def _one(self, number: int, voice: _Voice) -> _Told:
+        arguments = self.arguments
+        name, sources = self.jobs[number]
+        job = _job(arguments.job or name, sources, self.matcher, arguments)
+        for healthy in self.known:
+            job.learn(healthy)
+        self.kept_file.begin(job, many=len(sources) > 1 or len(self.jobs) > 1)
+        finished = follow(job, self.kept_file, arguments) if arguments.follow else _read(job, self.kept_file)
+        report = job.report(running=not finished)
+        statuses = [] if _whole(report, job, voice, followed=arguments.follow) else [2]
+        if report.compression.bytes_in == 0 and not arguments.follow:
+            return _Told(None, statuses, [])
+        report = _shown(report, job, self.agent, arguments, voice, finished=finished)
+        place = f"job-{number + 1}"
+        section = _section(arguments.format, report, job, place, len(self.jobs))
+        job.compression.kept.close()
+        return _Told(_small(report), [*statuses, _status(report)], [], section, place)
+
+
+def _section(form: str, report: Report, job: Job, place: str, of: int) -> str:
+    """A job's part of a page; "" if each job is printed alone."""
+    if form == "markdown":
+        from diagnose.rendering import markdown
+
+        return markdown.section(report)
+    if form == "html":
+        from diagnose.rendering import html
+
+        return html.section(report, job, place, of)
+    return ""
+
+
+def _print_all(form: str, found: Sequence[_Told]) -> None:
+    """Print what is about all jobs together."""
+    reports = [told.report for told in found if told.report is not None]
+    sections = [told.section for told in found]
+    if form == "markdown" and found:
+        from diagnose.rendering import markdown
+
+        print(markdown.page(reports, sections), end="", flush=True)
+    elif form == "html" and found:
+        from diagnose.rendering import html
+
+        print(html.page(reports, sections, [told.place for told in found]), flush=True)
+    elif form == "text" and len(found) > 1:
+        print("\n" + overview(reports, Style(sys.stdout)), flush=True)
 
 
 def _warn_of(problems: list[SourceError], passed_over: list[SourceError]) -> None:
     for problem in (*problems, *passed_over[:_MOST_NAMED]):
-        _warn(problem)
+        sys.stderr.write(_warning(problem))
     if len(passed_over) > _MOST_NAMED:
         sys.stderr.write(f"diagnose replay: {len(passed_over) - _MOST_NAMED:,} more files of the folder are not logs\n")
 
 
-def _whole(report: Report, job: Job, *, followed: bool) -> bool:
-    """Whether all of the job was read; what was not is said."""
+def _whole(report: Report, job: Job, voice: _Voice, *, followed: bool) -> bool:
+    """Whether all of the job was read. What was not is reported."""
     for unread in report.problems:
         remedy = _REST if report.compression.bytes_in else "the report has nothing of this file; check it"
-        _warn(SourceError(unread.what, where=unread.source, remedy=remedy))
+        voice.warn(_warning(SourceError(unread.what, where=unread.source, remedy=remedy)))
     nothing = report.compression.bytes_in == 0 and not followed
     if nothing and not report.problems:
-        _warn(SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions"))
+        nothing_read = SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions")
+        voice.warn(_warning(nothing_read))
     return not nothing and not report.problems
 
 
-def _shown(report: Report, job: Job, agent: endpoint.Agent | None, arguments: argparse.Namespace, *, finished: bool) -> Report:
-    """The report, printed; improved by the model where there is one."""
+def _shown(
+    report: Report, job: Job, agent: endpoint.Agent | None, arguments: argparse.Namespace, voice: _Voice, *, finished: bool
+) -> Report:
+    """The report, printed if each job is printed alone, and improved by the model if there is one."""
     style = Style(sys.stdout)
-    if not arguments.json:
-        print(render(report, job, style), flush=True)
+    text = arguments.format == "text"
+    if text:
+        voice.say(render(report, job, style))
         if arguments.why:
-            print("\n" + why(job.finding(job.evidence(), running=not finished), job.sources, style), flush=True)
+            voice.say("\n" + why(job.finding(job.evidence(), running=not finished), job.sources, style))
     if agent is not None:
         before, report = report, _asked(agent, report, job)
-        if not arguments.json and report is not before:
-            print("\n" + _second(before, report, job, style), flush=True)
-    if arguments.json:
-        print(report.as_json(), flush=True)
+        if text and report is not before:
+            voice.say("\n" + _second(before, report, job, style))
+    if arguments.format == "json":
+        voice.say(report.as_json())
     return report
 
 
@@ -193,7 +333,7 @@ def _agent(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[e
 
 
 def _asked(agent: endpoint.Agent, report: Report, job: Job) -> Report:
-    """The report, improved by the model where rules explain it weakly or not at all."""
+    """The report, improved by the model if rules explain it weakly or not at all."""
     evidence = job.evidence()
     if agent.waits(report, evidence):
         endpoint.say_asking(report)
@@ -205,7 +345,7 @@ def _second(before: Report, report: Report, job: Job, style: Style) -> str:
     if report.diagnosis.by == "agent":
         return f"{style.bold('The model was asked:')}\n\n{render(report, job, style)}"
     notes = report.diagnosis.notes[len(before.diagnosis.notes) :]
-    return "\n".join(f"  {line}" for note in notes for line in wrapped(printable(note), 98))
+    return "\n".join(f"  {line}" for note in notes for line in wrapped(printable(note), style.prose - 2))
 
 
 def _matcher(arguments: argparse.Namespace) -> Matcher:
@@ -219,7 +359,7 @@ def _matcher(arguments: argparse.Namespace) -> Matcher:
 
 
 def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse.Namespace) -> Job:
-    """The job, with the rules that were learned from jobs like it, as its beginning tells."""
+    """The job, with the rules that were learned from jobs like it, which its beginning shows."""
     job = Job(name, sources, matcher, _fold_after(arguments))
     job.metadata = dict(arguments.meta)
     job.failed, job.exit_code = arguments.failed, arguments.exit_code
@@ -260,6 +400,12 @@ def _metadata(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _cores(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores; write 1 or more")
+    return int(text)
+
+
 def _known(path: str, matcher: Matcher) -> Job:
     """A run that went well, read."""
     found = find([path])
@@ -277,15 +423,15 @@ def _status(report: Report) -> int:
     return 3 if report.diagnosis.reason == "unknown" else 1
 
 
-def _warn(error: DiagnoseError) -> None:
-    sys.stderr.write(f"diagnose replay: {printable(str(error))}\n")
+def _warning(error: DiagnoseError) -> str:
+    return f"diagnose replay: {printable(str(error))}\n"
 
 
 Jobs = list[tuple[str, list[Source]]]
 
 
 def _jobs(arguments: argparse.Namespace) -> tuple[Jobs, list[SourceError], list[SourceError]]:
-    """(name, sources) of each job; what could not be read; files beside the logs that are not logs."""
+    """(name, sources) of each job; what could not be read; files that are not logs."""
     if "-" in arguments.paths and arguments.follow:
         raise DiagnoseError("standard input is always read to its end", remedy="leave --follow out")
     each: list[tuple[str, Found]] = [(path, find([path])) for path in arguments.paths]
@@ -349,7 +495,7 @@ def _looked_at(source: Source, name: str) -> Log:
 
 
 def _distinct(jobs: Jobs) -> Jobs:
-    """Each with the name of its file or folder; with its path, where two have one name."""
+    """Each with the name of its file or folder. If two have one name, with its path."""
     names = [_name(path) for path, _ in jobs]
     return [
         (name if names.count(name) == 1 else _without_endings(path), sources)
@@ -358,7 +504,7 @@ def _distinct(jobs: Jobs) -> Jobs:
 
 
 def _name(path: str) -> str:
-    """A job's name: that of its file or folder, less the endings."""
+    """A job's name: that of its file or folder, without the endings."""
     return _without_endings(os.path.basename(os.path.abspath(path)) if path not in ("-", "<stdin>") else "stdin") or path
 
 

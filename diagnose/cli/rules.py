@@ -8,9 +8,9 @@ import sys
 
 from diagnose.cli import action, endpoint, printable, rules_learned, rules_test
 from diagnose.cli.printed_rule import as_dict
-from diagnose.cli.terminal import Progress, Style, table
 from diagnose.errors import DiagnoseError, RuleError
 from diagnose.knowledge.rules import Rule, RuleSet, load
+from diagnose.rendering.terminal import Progress, Style, table
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from diagnose.cli import endpoint, printable
 from diagnose.cli.printed_rule import as_dict
-from diagnose.cli.terminal import Progress, Style, shortened, table
 from diagnose.errors import DiagnoseError, needs
 from diagnose.knowledge.rules import load
+from diagnose.rendering.terminal import Progress, Style, shortened, table
 
 if TYPE_CHECKING:
     from diagnose.job import Job

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from diagnose.cli import printable
 from diagnose.cli.printed_rule import as_dict
-from diagnose.cli.terminal import Style, table
-from diagnose.errors import RuleError
+from diagnose.errors import RuleError, nearest
 from diagnose.knowledge.rules import RuleSet, load
+from diagnose.rendering.terminal import Style, table
 
 
 def test(arguments: argparse.Namespace) -> int:
@@ -89,7 +89,11 @@ def explain(arguments: argparse.Namespace) -> int:
     if arguments.rule:
         rule = rules.find(arguments.rule)
         if rule is None:
-            raise RuleError(f"there is no rule {arguments.rule!r}", remedy="diagnose rules list shows them all")
+            meant = nearest(arguments.rule, (rule.id for rule in rules))
+            remedy = "diagnose rules list shows them all"
+            raise RuleError(
+                f"there is no rule {arguments.rule!r}", remedy=f"did you mean {meant}? {remedy}" if meant else remedy
+            )
         rules = RuleSet((rule,))
     matcher = Matcher(rules, "plain", reserved=EARLY)
     style = Style(sys.stdout)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -142,7 +143,7 @@ def _act(arguments: argparse.Namespace, command: list[str]) -> int:
     if arguments.paths or (file is None) == (not command):
         raise DiagnoseError(
             "--act needs exactly one way to carry out actions, and no logs",
-            remedy="give --executors FILE, or a command behind --",
+            remedy="give --executors FILE, or a command after --",
         )
     executors = configuration.load(file) if file else (configuration.of_command(command, arguments.repeatable),)
     executors = tuple(replace(one, dry_run=one.dry_run or arguments.dry_run) for one in executors)
@@ -171,7 +172,7 @@ class _Tailing:
         self._arguments = arguments
         self._patterns = [Pattern(os.path.abspath(path)) for path in arguments.paths]
         if not self._patterns and not arguments.once:
-            raise DiagnoseError("there is nothing to send", remedy="give files or patterns, or a command behind --")
+            raise DiagnoseError("there is nothing to send", remedy="give files or patterns, or a command after --")
         self._job = arguments.job or os.environ.get("SLURM_JOB_ID")
         for pattern in self._patterns:
             if not pattern.names_jobs and not self._job:
@@ -215,7 +216,8 @@ class _Tailing:
                 job = fields.job if pattern.names_jobs else self._job
                 if job is None:
                     continue
-                labels = {**({"user": fields.user} if fields.user else {}), **dict(arguments.label)}
+                user = fields.user or _owner_of(path)
+                labels = {**({"user": user} if user else {}), **dict(arguments.label)}
                 source = f"{arguments.node}:{path}" if arguments.node else path
                 rank = fields.rank if fields.rank is not None else arguments.rank
                 yield Found(path, Owner(job, source, arguments.attempt, rank, fields.node or arguments.node, labels))
@@ -227,6 +229,15 @@ class _Tailing:
             )
         except OSError:
             return False
+
+
+def _owner_of(path: str) -> str | None:
+    """Who has written a file, so that no user's file speaks for another user's job."""
+    try:
+        owner = os.stat(path).st_uid
+        return pwd.getpwuid(owner).pw_name if owner else None
+    except (OSError, KeyError):
+        return None
 
 
 class _Wrapping:
@@ -270,7 +281,7 @@ class _Wrapping:
             raise DiagnoseError(
                 f"cannot be run: {error.strerror}",
                 where=self._command[0],
-                remedy="check the command behind --; it is started without a shell",
+                remedy="check the command after --; it is started without a shell",
             ) from None
         stdout, stderr = self._process.stdout, self._process.stderr
         assert stdout is not None

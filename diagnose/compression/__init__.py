@@ -1,3 +1,3 @@
-"""Verdicts in; the kept log, counts of what was dropped, and what kind of job it is, out."""
+"""Verdicts in; kept lines, counts of the dropped lines, and what kind of job it is out."""
 
 __all__ = ["folds", "kept_log", "snapshot", "workload"]

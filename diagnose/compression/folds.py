@@ -1,9 +1,9 @@
-"""What repeats: kept lines in; those that repeat what was kept before are folded, which is to say counted and left out.
+"""Kept lines -> fewer kept lines: a line that repeats earlier ones is folded, which means that it is counted and left out.
 
-No rule is needed for this: a line's *mask* is its text with typed marks in place of numbers, times, ids, paths and prose
-(``_masks.h``), and the lines of one mask are one fold. The first lines of a fold stay, and each later one that says something
-new (``_folds.h``). What sounds like a failure folds with its own copies only. The work is done in the native core; where it is
-missing nothing folds.
+This needs no rule. The *mask* of a line is its text with typed marks in place of numbers, times, ids, paths and prose
+(``_masks.h``). The lines of one mask are one fold. The first lines of a fold stay, and each later one that says something new
+(``_folds.h``). A line that sounds like a failure only folds with exact copies. The native core does the work. Without it,
+nothing folds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MARKS: Final = {
 }  # fmt: skip
 
 Sounds = Callable[[bytes, int], bool]
-"""Whether a line sounds like a failure: its text, and where its body begins"""
+"""whether a line sounds like a failure: its text, and where its body begins"""
 
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """That lines fold, and how."""
+    """That lines are folded, and how."""
 
     sounds: Sounds
     keep: int = KEEP
@@ -38,26 +38,26 @@ class Fold(NamedTuple):
 
     source: int
     first: int
-    """the line in which the first of them stands, which was kept"""
+    """the number of the first of them, which was kept"""
     last: int
     lines: int
-    """lines of this kind; the first ones were kept"""
+    """all lines of this kind, with the first ones that were kept"""
     folded: int
     text: bytes
-    """the last one that was folded, its beginning"""
+    """the last one that was folded; only its beginning"""
 
 
 def available() -> bool:
-    """Whether the native core is there, which does the work; one that was built of older sources cannot."""
+    """Whether the native core can fold. It cannot if it is missing or was built from older sources."""
     return hasattr(core, "Folds")
 
 
 def folds(folding: Folding, state: bytes = b"") -> Any:
-    """The folds of one source, as the native core has them; ``state`` is where another one stood."""
+    """The folds of one source in the native core. ``state``: go on from there."""
     return core.Folds(folding.keep, int.from_bytes(os.urandom(8), "little"), state)
 
 
 def masked(body: bytes) -> str:
-    """``body`` as folds see it, for people: what two lines must have in common."""
+    """``body`` as folds see it, for people: two lines fold if this is equal."""
     text = core.masked(body, 0)[0].decode("utf-8", "replace")
     return "".join(_MARKS.get(ord(letter), letter) for letter in text)

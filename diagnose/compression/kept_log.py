@@ -1,8 +1,8 @@
-"""Lines -> kept or dropped, counted; the job's numbers pulled out on the way.
+"""Lines -> kept lines, counts of the others, and the job's numbers.
 
-Kept are failure evidence, what no rule knows, segments that had to be cut, and *notable* metric lines: a loss that is not
-a number or leaps, for the line that shows it is evidence although its like is dropped. The kept log goes to a temporary file
-when it outgrows memory, so a job of any size needs little of it.
+These are kept: lines of failure rules, lines that no rule knows, segments that had to be cut, and *notable* metric lines. A
+metric line is notable if, for example, its loss jumps or is not a number: then it is evidence, although lines like it are
+dropped. Beyond a limit the kept lines move to a temporary file, so a job of any size needs little memory.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from operator import truediv
 from typing import IO, Any, NamedTuple
 
 from diagnose.compression.folds import Fold, Folding, available, folds
+from diagnose.compression.numbers import Numbers, by_name
 from diagnose.compression.outliers import Watch, stand_out
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
@@ -29,13 +30,13 @@ from diagnose.reading.lines import LONGEST, Block, Blocks, clean
 from diagnose.reading.transport import Transport
 
 NOTABLE = -2
-"""The rule number of a kept metric line."""
+"""rule number of a notable metric line"""
 FOLDED = "folded"
-"""the kind of lines that repeat others"""
+"""kind of the lines that were folded"""
 _IN_MEMORY = 2 << 20
 _HEADER = struct.Struct("<IIQ")
 _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
-"""(sources, points a series): 512 ranks that all print their loss need not all be kept in full"""
+"""(up to so many sources, points per series): if 512 ranks all print their loss, not every series needs all its points"""
 _HEAD = 160
 _MOST_FACTS = 16_384
 _WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
@@ -51,13 +52,13 @@ class KeptLine(NamedTuple):
     line: int
     text: bytes
     rule: int
-    """the deciding failure rule; -1 no rule; NOTABLE a metric line"""
+    """number of the failure rule; -1 if no rule knows it; NOTABLE for a metric line"""
     cut: int
     """bytes that were cut off its end"""
 
 
 class KeptLog:
-    """The compressed log: kept segments in the order they came."""
+    """The kept segments of a job, in the order in which they came."""
 
     def __init__(self) -> None:
         self._text: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the job
@@ -65,7 +66,7 @@ class KeptLog:
         self._end = 0
         self.lines = 0
         self._dumps: dict[int, int] = {}
-        """source -> the order of the first line of the block in which its first dump may begin"""
+        """source -> order of the first line of the first block in which a dump may begin"""
 
     def add(self, source: int, scan: Scan) -> None:
         count = len(scan.kept) // KEPT.size
@@ -84,14 +85,14 @@ class KeptLog:
             yield KeptLine(*row)
 
     def rows(self) -> Iterator[tuple[int, int, bytes, int, int]]:
-        """The same as plain tuples, which is quicker where they are many."""
+        """The same as plain tuples, which is faster for many."""
         for source, records, offset in self._batches():
             text = self._text_of(records, offset)
             for line, start, length, rule, cut, _, _ in KEPT.iter_unpack(records):
                 yield source, line, text[start : start + length], rule, cut
 
     def chosen(self, choose: Callable[[int, int, int], bool]) -> Iterator[tuple[int, KeptLine]]:
-        """(order, segment) of those that ``choose(order, source, rule)`` takes; the text of the others is not read."""
+        """(order, segment) of those that ``choose(order, source, rule)`` takes. The text of the others is not read."""
         order = 0
         for source, records, offset in self._batches():
             text: bytes | None = None
@@ -103,7 +104,7 @@ class KeptLog:
                 order += 1
 
     def with_dumps(self) -> Iterator[tuple[int, KeptLine]]:
-        """(order, segment) of each source from the first block on in which a stack dump, or another dump, may begin."""
+        """(order, segment) of each source, from the first block in which a dump may begin."""
         order = 0
         for source, records, offset in self._batches():
             count = len(records) // KEPT.size
@@ -114,7 +115,7 @@ class KeptLog:
             order += count
 
     def _batches(self) -> Iterator[tuple[int, bytes, int]]:
-        """(source, records, where their text begins) of what each block brought."""
+        """(source, records, where their text begins) of each block."""
         at = 0
         try:
             while True:
@@ -153,21 +154,25 @@ class Counts:
     dropped: Counter[int] = field(default_factory=Counter)
     """rule -> lines"""
     dropped_before: Counter[str] = field(default_factory=Counter)
-    """kind -> lines that rules dropped which are gone by now"""
+    """kind -> lines that were dropped by rules which no longer exist"""
 
 
 class Progress:
-    """How far one source came, as its metric lines tell."""
+    """How far one source came, by its metric lines."""
 
     def __init__(self) -> None:
         self.first = b""
-        """the first metric line, as far as a time stamp may stand in it"""
+        """the first metric line, up to where a time stamp may end"""
         self.last = b""
         self.last_line = 0
 
     def see(self, data: memoryview | bytes, column: Column) -> None:
+        """A block's numbers. One that was not sure when its line came has no place in the block."""
+        if not column.ends[-1]:
+            return
         if not self.first:
-            self.first = bytes(data[column.starts[0] : min(column.ends[0], column.starts[0] + _HEAD)])
+            start, end = next((start, end) for start, end in zip(column.starts, column.ends, strict=True) if end)
+            self.first = bytes(data[start : min(end, start + _HEAD)])
         self.last = bytes(data[column.starts[-1] : min(column.ends[-1], column.starts[-1] + _HEAD)])
         self.last_line = max(self.last_line, column.lines[-1])
 
@@ -176,7 +181,7 @@ _SIGN = ("line", "count", "most")
 
 
 class Course:
-    """How a source went on: what is asked of its numbers, line by line."""
+    """How a source went on: its numbers, line by line."""
 
     def __init__(
         self, signs: list[list[tuple[int, int]]], steps: list[tuple[int, float]], last_line: int, last_step: float | None
@@ -189,22 +194,21 @@ class Course:
         self._least_behind = list(accumulate((step for _, step in reversed(steps)), min))
 
     def signs_after(self, line: int) -> int:
-        """How many signs of progress (a step, a loss, a progress bar that moved) stand behind ``line``, about."""
+        """About how many signs of progress (a step, a loss, a progress bar that moved) follow ``line``."""
         return max(
             (behind[len(lines) - bisect_right(lines, line)] for lines, behind in zip(self._lines, self._behind, strict=True)),
             default=0,
         )
 
     def steps_gained(self, line: int) -> float:
-        """How many steps the job went on for behind ``line``: a line of progress may come every tenth step only."""
+        """How many steps the job made after ``line``. Often only every tenth step is printed."""
         before = self.step_at(line)
         if before is None or self._last_step is None or self._last_line <= line:
             return 0.0
         return self._last_step - before
 
     def begins_anew(self, line: int) -> bool:
-        """Whether steps behind ``line`` fall back behind those before it, or are the first at all: a process was started
-        anew."""
+        """Whether a process was started after ``line``: the steps there are below those before it, or are the first."""
         at = bisect_right(self._step_lines, line)
         if at == len(self._steps):
             return False
@@ -212,7 +216,7 @@ class Course:
         return before is None or self._least_behind[len(self._steps) - at - 1] < before
 
     def step_at(self, line: int) -> float | None:
-        """The last step told before ``line``, about."""
+        """About the last step before ``line``."""
         if line >= self._last_line:
             return self._last_step
         at = bisect_right(self._step_lines, line)
@@ -220,7 +224,7 @@ class Course:
 
 
 class Stream:
-    """One source on its way through."""
+    """One source while it is read."""
 
     def __init__(self, number: int, folding: Folding | None = None) -> None:
         self.number = number
@@ -230,30 +234,39 @@ class Stream:
         self.blocks = Blocks()
         self.cursor = Cursor()
         self.series: dict[str, Series] = {}
+        """what rules captured"""
+        self.numbers = Numbers()
+        self.found: dict[int, Series] = {}
+        """what was found in lines that no rule knows, by the number that ``numbers`` knows it by"""
         self.watches = {name: Watch(factor) for name, factor in _WATCHED.items()}
+
+    @property
+    def named(self) -> dict[str, Series]:
+        """All its series: of each quantity one, by its name, and those that are another one of the same quantity by theirs."""
+        return by_name(self.series, [(self.numbers.keys[number], series) for number, series in self.found.items()])
 
 
 class Compression:
-    """The compressed log of one job, its counts and its numbers."""
+    """Compresses one job: its kept lines, counts and numbers."""
 
     def __init__(self, matcher: Matcher, folding: Folding | None = None) -> None:
-        """``folding``: fold what repeats, where the native core is there."""
+        """``folding``: fold repeated lines, if the native core is there."""
         self.matcher = matcher
         self.folding = folding if available() else None
         self.counts = Counts()
         self.kept = KeptLog()
         self.facts: list[tuple[int, bytes]] = []
-        """(source, text) of lines that tell who is who; the first ones"""
+        """(source, text) of lines that say who is who; the first ones"""
         self.streams: dict[int, Stream] = {}
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
-        """The next bytes of a source; returns what they completed."""
+        """Take the next bytes of a source. Returns the scans that they completed."""
         stream = self._stream(source)
         self.counts.bytes_in += len(chunk)
         return [self._add(stream, block) for block in stream.blocks.feed(stream.transport.feed(chunk))]
 
     def close(self, source: int) -> list[Scan]:
-        """The source has ended: its last line counts even without a line end."""
+        """The source has ended. Its last line counts even without a line end."""
         stream = self._stream(source)
         scans = [self._add(stream, block) for block in stream.blocks.feed(stream.transport.close())]
         scans += [self._add(stream, block) for block in stream.blocks.close()]
@@ -263,7 +276,7 @@ class Compression:
         return [*scans, last] if last is not None else scans
 
     def restart(self, source: int) -> list[Scan]:
-        """The source begins anew: what comes next is line 1."""
+        """The source begins again: what comes next is line 1."""
         scans = self.close(source)
         stream = self._stream(source)
         stream.cursor = Cursor()
@@ -273,21 +286,21 @@ class Compression:
         return scans
 
     def series(self, name: str) -> tuple[int, Series] | None:
-        """The fullest series called ``name``, and its source."""
-        found = [(stream.series[name].count, number) for number, stream in self.streams.items() if name in stream.series]
+        """(source, series): the fullest series called ``name``."""
+        found = [(named[name], number) for number, stream in self.streams.items() if name in (named := stream.named)]
         if not found:
             return None
-        _, number = max(found, key=lambda row: (row[0], -row[1]))
-        return number, self.streams[number].series[name]
+        series, number = max(found, key=lambda row: (row[0].count, -row[1]))
+        return number, series
 
     @property
     def series_names(self) -> list[str]:
-        names = {name for stream in self.streams.values() for name in stream.series}
+        names = {name for stream in self.streams.values() for name in stream.named}
         return sorted(names - {"step", "progress"})
 
     @property
     def last_step(self) -> float | None:
-        steps = [s.series["step"].last for s in self.streams.values() if "step" in s.series]
+        steps = [named["step"].last for stream in self.streams.values() if "step" in (named := stream.named)]
         return max(steps, default=None)
 
     def progress(self, source: int) -> Progress:
@@ -300,24 +313,25 @@ class Compression:
         return cursor.line - 1 + cursor.content
 
     def course(self, source: int) -> Course:
-        """How a source went on, as it stands now."""
+        """How a source went on, up to now."""
         stream = self._stream(source)
+        named = stream.named
         signs = [
             [
                 (int(line), int(count))
-                for line, count, most in zip(*(stream.series[name].column(part) for part in _SIGN), strict=True)
-                if most != 0 or name != "progress"  # a bar at 0 has not moved; it is drawn again as its process dies
+                for line, count, most in zip(*(named[name].column(part) for part in _SIGN), strict=True)
+                if most != 0 or name != "progress"  # a bar at 0 has not moved; it is drawn again when its process dies
             ]
             for name in ("step", "loss", "progress")
-            if name in stream.series
+            if name in named
         ]
-        steps = stream.series.get("step")
+        steps = named.get("step")
         known = list(zip(map(int, steps.column("line")), steps.column("step"), strict=True)) if steps is not None else []
         last = steps.last if steps is not None and steps.count else None
         return Course(signs, known, stream.progress.last_line, last)
 
     def dropped_by_kind(self) -> dict[str, int]:
-        """Lines dropped, by the kind of the rule that dropped them; blank lines too."""
+        """kind -> dropped lines, with blank lines."""
         kinds: Counter[str] = Counter(self.counts.dropped_before)
         for rule, lines in self.counts.dropped.items():
             kinds[self.matcher.rules[rule].kind or "?"] += lines
@@ -338,7 +352,7 @@ class Compression:
         return sorted(found, key=lambda fold: -fold.folded)
 
     def dropped_by_rule(self) -> dict[str, int]:
-        """Lines dropped, by the rule that dropped them."""
+        """rule -> dropped lines."""
         return {self.matcher.rules[rule].id: lines for rule, lines in self.counts.dropped.most_common()}
 
     def _stream(self, source: int) -> Stream:
@@ -356,7 +370,9 @@ class Compression:
             if watch is not None:
                 for index in watch.notable(column, _stand_out):
                     notable.add((column.starts[index], column.ends[index], column.lines[index]))
-            self._series_of(stream, name).extend(column, _summarise, _bucketise)
+            if name not in stream.series:
+                stream.series[name] = Series(self._room(sum(name in other.series for other in self.streams.values())))
+            stream.series[name].extend(column, _summarise, _bucketise)
             if name == "step" or (name == "loss" and "step" not in scan.numbers):
                 stream.progress.see(block.data, column)
         if notable:
@@ -365,15 +381,19 @@ class Compression:
             self._set_facts_aside(stream.number, scan, block, before)
         stream.cursor = scan.cursor
         if stream.folds is not None and self.folding is not None:
-            _fold(scan, stream.folds.sift(scan.text, scan.kept, scan.cursor.line, self.folding.sounds))
+            *sifted, numbers = stream.folds.sift(
+                scan.text, scan.kept, scan.cursor.line, self.folding.sounds, stream.numbers.plan
+            )
+            _fold(scan, *sifted)
+            self._find(stream, block, numbers)
         return self._count(stream, scan)
 
     def _last_folded(self, stream: Stream) -> Scan | None:
-        """The line that was folded last comes back when its source ends: how far it got is worth a line."""
+        """When a source ends, keep the last line that was folded: it shows how far the source got."""
         if stream.folds is None:
             return None
         scan = Scan(stream.cursor)
-        _fold(scan, stream.folds.close())
+        _fold(scan, *stream.folds.close()[:3])
         return self._count(stream, scan) if scan.kept else None
 
     def _count(self, stream: Stream, scan: Scan) -> Scan:
@@ -388,13 +408,23 @@ class Compression:
         self.kept.add(stream.number, scan)
         return scan
 
-    def _series_of(self, stream: Stream, name: str) -> Series:
-        series = stream.series.get(name)
-        if series is None:
-            others = sum(name in other.series for other in self.streams.values())
-            room = next(room for most, room in _ROOM if others < most)
-            series = stream.series[name] = Series(room)
-        return series
+    @staticmethod
+    def _room(others: int) -> int:
+        """The points of a series that ``others`` sources have, too."""
+        return next(room for most, room in _ROOM if others < most)
+
+    def _find(self, stream: Stream, block: Block, numbers: list[tuple[Any, ...]]) -> None:
+        """The numbers that stood in lines which no rule knows go into their series."""
+        progress: dict[str, Column] = {}
+        for number, _, *columns in numbers:
+            column = Column.of_bytes(*columns)
+            if number not in stream.found:
+                others = sum(bool(other.found) for other in self.streams.values() if other is not stream)
+                stream.found[number] = Series(self._room(others))
+            stream.found[number].extend(column, _summarise, _bucketise)
+            progress[stream.numbers.keys[number].quantity] = column
+        if (sign := progress.get("step", progress.get("loss"))) is not None:
+            stream.progress.see(block.data, sign)
 
     def _keep_notable(self, scan: Scan, block: Block, before: Cursor, places: list[tuple[int, int, int]]) -> None:
         """Move metric segments from the dropped to the kept: in the text, the records and the counts."""
@@ -414,7 +444,7 @@ class Compression:
                 continue
             already.add(line)
             if line == scan.cursor.line and scan.cursor.content:
-                scan.cursor = scan.cursor._replace(kept=True)  # its line has not ended: it will count as kept then
+                scan.cursor = scan.cursor._replace(kept=True)  # its line has not ended: it will then count as kept
             else:
                 dropped[self._counted_under(data, end)] -= 1
                 scan.lines_kept += 1
@@ -424,14 +454,14 @@ class Compression:
         scan.dropped = sorted((+dropped).items())
 
     def _set_facts_aside(self, source: int, scan: Scan, block: Block, before: Cursor) -> None:
-        """Lines that only tell who is who move from the kept to the dropped, and their text to ``facts``."""
+        """Move lines that only say who is who from the kept to the dropped, and their text to ``facts``."""
         records = list(KEPT.iter_unpack(scan.kept))
         shared = Counter(record[0] for record in records)
         dropped = Counter(dict(scan.dropped))
         text, rest, kept = bytearray(), scan.text, []
         for line, offset, length, rule, cut, start, end in records:
             words = rest[offset : offset + length]
-            # A line of several segments stays: what it counts as may hang on what comes in the next block.
+            # A line of several segments stays: how it counts may depend on the next block.
             alone = shared[line] == 1 and (start == 0 or block.data[start - 1] == 10) and end < len(block.data)
             begun = line == before.line and before.content
             if rule >= 0 and self.matcher.rules[rule].facts and alone and not begun and block.data[end] == 10:
@@ -447,19 +477,19 @@ class Compression:
         scan.dropped = sorted(dropped.items())
 
     def _counted_under(self, data: bytes, end: int) -> int:
-        """The rule that the line around ``end`` was counted under."""
+        """The rule that the line around ``end`` was counted for."""
         stop = data.index(b"\n", end)
         line = data[data.rfind(b"\n", 0, stop) + 1 : stop + 1]
         return self.matcher.scan(Block(line), Cursor()).dropped[0][0]
 
 
-def _fold(scan: Scan, sifted: tuple[bytes, bytes, int]) -> None:
-    """``scan`` with what remains of its lines."""
+def _fold(scan: Scan, text: bytes, kept: bytes, folded: int) -> None:
+    """``scan`` with the lines that are left after folding."""
     before = len(scan.text)
-    if sifted[1] != scan.kept:
+    if kept != scan.kept:
         scan.unfolded = scan.text, scan.kept
-        scan.text, scan.kept, _ = sifted
-    scan.folded = sifted[2]
+        scan.text, scan.kept = text, kept
+    scan.folded = folded
     scan.lines_kept -= scan.folded
     scan.bytes_kept += len(scan.text) - before
 
@@ -469,9 +499,9 @@ def _rules_of(scan: Scan) -> set[int]:
 
 
 def points(series: Series) -> list[list[float | None]]:
-    """[step, mean, least, most] of each bucket; None where there is no number."""
+    """[step, mean, least, most] of each bucket; None if there is no number."""
     step, finite, total, least, most = (series.column(name) for name in ("step", "finite", "total", "least", "most"))
-    if all(finite) and not any(map(math.isnan, step)):  # nothing to leave out: quickly
+    if all(finite) and not any(map(math.isnan, step)):  # nothing to leave out: the quick way
         return list(map(list, zip(step, map(truediv, total, finite), least, most, strict=True)))
     result: list[list[float | None]] = []
     for at, count, sum_, low, high in zip(step, finite, total, least, most, strict=True):

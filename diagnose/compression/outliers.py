@@ -1,7 +1,7 @@
-"""Values that stand out of their series as it streams by: not a number, or far above what came shortly before.
+"""Values of a series -> which of them stand out: not a number, or far above the values just before.
 
-This decides which metric lines are worth keeping, cheaply and whatever the bytes were cut into; whether a job *failed* of
-them is for the detectors to say. Nothing here looks ahead.
+This decides which metric lines are kept. It must be cheap, and must not depend on how the bytes were cut. It never looks ahead.
+Whether the job *failed* because of such values is decided by the detectors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FREELY = 50
 def stand_out(
     values: Any, factor: float, recent: Sequence[float], until: int, limit: float
 ) -> tuple[list[int], list[float], int, float]:
-    """Which of ``values`` are not finite or above the limit; then the state after them: recent values, until, limit."""
+    """(the numbers of ``values`` that are not finite or above the limit, recent values, until, limit)."""
     found: list[int] = []
     recent = list(recent)
     for index, value in enumerate(values):
@@ -46,13 +46,13 @@ def _limit(recent: Sequence[float], factor: float) -> float:
 
 
 class Watch:
-    """One series. ``factor``: how far above the median of the recent past a value must be."""
+    """Watches one series. ``factor``: a value stands out if it is so many times the median of the recent past."""
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
         self._recent: list[float] = []
         self._until = 2
-        """values until the limit is set anew: soon at first, then every group"""
+        """values until the limit is set again: soon at first, then after each group"""
         self._limit = math.inf
         self._found = 0
 
@@ -65,7 +65,7 @@ class Watch:
 
     @property
     def state(self) -> tuple[list[float], int, float, int]:
-        """(recent values, how many until the limit is set anew, the limit, how many were found)"""
+        """(recent values, values until the limit is set again, limit, number found)."""
         return list(self._recent), self._until, self._limit, self._found
 
     @state.setter
@@ -74,6 +74,6 @@ class Watch:
         self._recent = list(recent)
 
     def _worth_it(self) -> bool:
-        """The first ones, then ever fewer: a job that prints nan for a week must not be kept whole."""
+        """Keep the first ones, then ever fewer: a job that prints nan for a week must not be kept whole."""
         self._found += 1
         return self._found <= _FREELY or (self._found & (self._found - 1)) == 0

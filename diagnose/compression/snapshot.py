@@ -1,11 +1,13 @@
-"""The state of a job's compression -> bytes, and back: what a service needs to go on after it was killed.
+"""State of a job's compression <-> bytes. With them a service goes on after it was killed.
 
-A restored job goes on as if nothing had happened: half lines, counts, series, watches and clocks are where they were. The
-kept lines are not in a snapshot, for they only grow: whoever keeps snapshots keeps them too, in order, and gives back as
-many as there were (``Compression.kept.lines``). Lines kept after the snapshot must be left out; the bytes that follow
-bring them again.
+A restored job goes on as if nothing had happened: half lines, counts, series, watches and clocks are as they were.
 
-Rules go by their ids, since numbers mean something in one matcher only. What a rule dropped that is gone by now still counts.
+The kept lines are not in a snapshot, because they only grow. Whoever stores snapshots must also store them, in order, and give
+back as many as there were (``Compression.kept.lines``). Lines that were kept after the snapshot must be left out: the bytes
+that follow bring them again.
+
+Rules are named by their ids, because their numbers belong to one matcher. If a rule no longer exists, the lines that it dropped
+still count.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 
-FORMAT = 4
+FORMAT = 5
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")
@@ -42,7 +44,7 @@ class StoredLine(NamedTuple):
     line: int
     text: bytes
     rule: str | None
-    """the id of the deciding failure rule, NOTABLE_ID, or None: no rule knew it"""
+    """id of the failure rule, NOTABLE_ID, or None if no rule knew it"""
     cut: int = 0
 
 
@@ -52,7 +54,7 @@ def stored(line: KeptLine, rules: Sequence[Rule]) -> StoredLine:
 
 
 def snapshot(compression: Compression, beside: Any = None, first: bytes = b"") -> bytes:
-    """Everything but the kept lines. ``beside`` (as JSON has it) and ``first`` are the job's own, see ``beside_of``."""
+    """Everything except the kept lines. ``beside`` (as JSON) and ``first`` belong to the job, see ``beside_of``."""
     rules = compression.matcher.rules
     blobs = _Blobs()
     counts = compression.counts
@@ -72,13 +74,13 @@ def snapshot(compression: Compression, beside: Any = None, first: bytes = b"") -
 
 
 def beside_of(data: bytes) -> tuple[Any, bytes]:
-    """What the job put beside its compression."""
+    """What the job stored with its compression."""
     state, blobs = _opened(data)
     return state["beside"], blobs.get(state["first"])
 
 
 def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding: Folding | None = None) -> Compression:
-    """The compression that ``data`` is a snapshot of, with its kept lines."""
+    """The compression from the snapshot ``data`` and its kept lines."""
     state, blobs = _opened(data)
     numbers = {rule.id: number for number, rule in enumerate(matcher.rules)}
     compression = Compression(matcher, folding)
@@ -100,7 +102,7 @@ def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding:
         raise DiagnoseError(
             f"{compression.kept.lines:,} kept lines were given back of {state['kept']:,}",
             where="snapshot",
-            remedy="restore the store from a backup, or let the job be read anew from its raw log",
+            remedy="restore the store from a backup, or let the job be read again from its raw log",
         )
     return compression
 
@@ -119,6 +121,8 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
         "cursor": [line, content, was_kept, _id_of(rule, rules)],
         "progress": [blobs.add(stream.progress.first), blobs.add(stream.progress.last), stream.progress.last_line],
         "series": {name: _series(series, blobs) for name, series in stream.series.items()},
+        "numbers": stream.numbers.state,
+        "found": [[number, _series(series, blobs)] for number, series in stream.found.items()],
         "watches": {
             name: [blobs.numbers(recent), until, blobs.numbers([limit]), found]
             for name, watch in stream.watches.items()
@@ -136,11 +140,13 @@ def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blo
     stream.blocks.state = blobs.get(rest), overflow, bytes_in
     line, content, was_kept, rule = entry["cursor"]
     number = _number_of(rule, numbers)
-    # A half line whose rule is gone counts as kept: there is no kind left to count it under.
+    # A half line whose rule is gone counts as kept: there is no kind to count it under.
     stream.cursor = Cursor(line, content, was_kept or (content and number < 0), number)
     first, last, last_line = entry["progress"]
     stream.progress.first, stream.progress.last, stream.progress.last_line = blobs.get(first), blobs.get(last), last_line
     stream.series = {name: _restored_series(values, blobs) for name, values in entry["series"].items()}
+    stream.numbers.state = entry["numbers"]
+    stream.found = {number: _restored_series(values, blobs) for number, values in entry["found"]}
     for name, (recent, until, limit, found) in entry["watches"].items():
         if name in stream.watches:
             stream.watches[name].state = list(blobs.floats(recent)), until, blobs.floats(limit)[0], found
@@ -152,7 +158,7 @@ def _restored_folds(folding: Folding, state: bytes) -> Any:
         return folds(folding, state)
     except ValueError as error:
         raise DiagnoseError(
-            f"is damaged: {error}", where="snapshot", remedy="let the job be read anew from its raw log"
+            f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None
 
 
@@ -181,7 +187,7 @@ def _number_of(rule: str | None, numbers: dict[str, int]) -> int:
 
 
 def _scans(kept: Iterable[StoredLine], numbers: dict[str, int], most: int) -> Iterator[tuple[int, Scan]]:
-    """(source, lines as a scan brings them), a batch at a time."""
+    """(source, lines as a scan brings them), one batch after the other."""
     given = 0
     for source, lines in groupby(kept, key=lambda line: line.source):
         text, records = bytearray(), bytearray()
@@ -204,7 +210,7 @@ def _scans(kept: Iterable[StoredLine], numbers: dict[str, int], most: int) -> It
 
 
 class _Blobs:
-    """Bytes and doubles behind the JSON, which names them by (where, how many bytes)."""
+    """Bytes and doubles after the JSON, which refers to them by (offset, length)."""
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
@@ -233,12 +239,12 @@ def _opened(data: bytes) -> tuple[dict[str, Any], _Blobs]:
         state = json.loads(whole[_LENGTH.size : _LENGTH.size + length])
     except (zstandard.ZstdError, struct.error, ValueError) as error:
         raise DiagnoseError(
-            f"is damaged: {error}", where="snapshot", remedy="let the job be read anew from its raw log"
+            f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None
     if state.get("format") != FORMAT:
         raise DiagnoseError(
             f"has format {state.get('format')!r}; this version reads {FORMAT}",
             where="snapshot",
-            remedy="let the version that wrote it finish its jobs first, or let them be read anew from their raw logs",
+            remedy="let the version that wrote it finish its jobs first, or let them be read again from their raw logs",
         )
     return state, _Blobs(whole[_LENGTH.size + length :])

@@ -1,7 +1,7 @@
-"""What kind of job is this? Metadata and the shapes of its first lines -> a fingerprint; likeness of two of them.
+"""Metadata and the shapes of the first lines -> a fingerprint of the kind of job; and how alike two of them are.
 
-A resubmitted job prints the same shapes in its beginning; a foreign one does not. The shapes are kept as a min-hash sketch,
-which has a fixed size and tells how much two sets have in common.
+A job that is submitted again prints the same shapes at its beginning, and another job does not. The shapes are stored as a
+min-hash sketch, which has a fixed size and estimates how much two sets have in common.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from diagnose.matching.shapes import shape
 from diagnose.reading.prefixes import body_start
 
 HEAD = 256 << 10
-"""bytes of a job that its fingerprint is made of, about"""
+"""a fingerprint is made of about so many bytes of a job"""
 FIRST = 32 << 10
-"""bytes in which the command is looked for that began the job"""
+"""the command that began the job is looked for in so many bytes"""
 KEYS = ("user", "script", "framework", "image", "arguments")
 ALIKE = 0.5
-"""share of a sketch that jobs of one workload have in common"""
+"""jobs of one workload have this share of a sketch in common"""
 
 _shape, _body_start = (core.shape, core.body_start) if core is not None else (shape, body_start)
 _SIZE = 64
 _PRIME = (1 << 61) - 1
 _FACTORS = tuple(
     (zlib.crc32(b"a%d" % n) << 20 | 1, zlib.crc32(b"b%d" % n)) for n in range(_SIZE)
-)  # any will do that are the same for ever
+)  # any will do, if they never change
 _PACKED = array("Q", (number for pair in _FACTORS for number in pair)).tobytes()
 _LINES = 2000
 _LONGEST = 300
@@ -44,7 +44,7 @@ _TOLD = {
     "user": (b"user=", re.compile(rb"\b(?:SLURM_JOB_USER|USER)=([\w.-]{1,64})"), False),
     "image": (b"--container-image", re.compile(rb"--container-image[= ]([\w./:#@+-]{1,200})"), False),
 }
-"""what must stand there in lower case, which is quick to see; the pattern; whether it is for the text in lower case"""
+"""bytes that must be there in lower case (a quick test); the pattern; whether it is for the text in lower case"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Fingerprint:
     """32 bits each; () for a job that has said nothing"""
 
     def __str__(self) -> str:
-        """Short, and the same for the same job submitted again."""
+        """Short, and the same if the same job is submitted again."""
         about = hashlib.sha256(repr(self.metadata).encode()).hexdigest()[:8] if self.metadata else "0" * 8
         seen = hashlib.sha256(repr(self.sketch).encode()).hexdigest()[:8] if self.sketch else "0" * 8
         return f"{about}-{seen}"
@@ -70,7 +70,10 @@ class Fingerprint:
 
 
 def fingerprint(compression: Compression, told: Mapping[str, str], first: bytes = b"") -> Fingerprint:
-    """Of what was read so far. ``told``: metadata from outside, which counts before what ``first``, the first bytes, show."""
+    """The fingerprint of what was read so far.
+
+    ``told``: metadata from outside. It counts more than what ``first``, the first bytes, show.
+    """
     metadata: dict[str, str] = {}
     first = first[:FIRST]
     folded = first.lower()
@@ -93,7 +96,7 @@ def fingerprint(compression: Compression, told: Mapping[str, str], first: bytes 
 
 
 def sketch(features: set[int]) -> tuple[int, ...]:
-    """The min-hash sketch of some numbers of 32 bits. The native core has a twin of it."""
+    """The min-hash sketch of a set of 32-bit numbers. The native core has a twin of it."""
     return tuple(min(((a * feature + b) % _PRIME for feature in features), default=-1) & 0xFFFFFFFF for a, b in _FACTORS)
 
 

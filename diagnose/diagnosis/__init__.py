@@ -1,4 +1,4 @@
-"""The kept log in; what failed first, what only followed from it, and who is suspected, out."""
+"""The kept lines in; the root cause, what only followed from it, and the suspects out."""
 
 __all__ = [
     "candidates",

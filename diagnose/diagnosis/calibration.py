@@ -1,9 +1,8 @@
-"""Probabilities as the weights give them -> confidence that is right as often as it says.
+"""Probability of an answer -> confidence: among answers with confidence 0.8, eight of ten should be right.
 
-What the weights share out is too sure of itself, the more so where no rule knows the line. So the confidence is a
-logistic function of the log-odds that the weights give and of the kind of evidence, fitted on answers that were made
-with weights fitted without their log (``benchmarks.fit``). The odds count with a positive weight: a likelier answer
-never has the lower confidence within its kind.
+The weights alone are too sure, above all of lines that no rule knows. So the confidence is a logistic function of the log-odds
+and of the kind of evidence. It is fitted on answers for logs that the weights were not fitted on (``benchmarks.fit``). Within a
+kind, a likelier answer always has the higher confidence.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 KINDS: Final = ("well", "quiet", "specific", "generic", "echo", "line", "plain", "vague", "detector")
-"""the kinds of evidence for an answer: the log says that it ended well; it says nothing; a rule for the very message; a
-rule for a class, or a traceback alone; an echo; a line that no rule knows; one whose words tell plainly, or
-vaguely, what failed; a detector"""
+"""kinds of evidence for an answer: the log says that it ended well; the log says nothing; a rule for this message; a rule for a
+class, or only a traceback; an echo; a line that no rule knows; such a line whose words say plainly, or vaguely, what failed;
+a detector
+"""
 _FURTHEST = 7.0
 
 
@@ -35,7 +35,7 @@ class Calibration:
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Calibration:
-        """From the file of weights."""
+        """The calibration in a file of weights."""
         slope = float(data["slope"])
         if slope < 0:
             raise ValueError("the slope of the calibration is negative")
@@ -43,7 +43,7 @@ class Calibration:
 
 
 def log_odds(probability: float) -> float:
-    """How far a probability is from even, bounded."""
+    """The log-odds of a probability, bounded."""
     least = 1 / (1 + math.exp(_FURTHEST))
     p = min(1 - least, max(least, probability))
     return math.log(p / (1 - p))

@@ -1,7 +1,7 @@
-"""Events -> hypotheses: everything in the log that may be why the job failed. Nothing here says which one is.
+"""Events -> hypotheses: everything in the log that may be why the job failed. The choice comes later.
 
-Candidates are chains of tracebacks, lines that a failure rule knows, lines that sound like a failure although no rule
-knows them, and what detectors find in the numbers and the times.
+Candidates are chains of tracebacks, lines that a failure rule knows, lines that sound like a failure although no rule knows
+them, and what detectors find in the numbers and the times.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, likeness, listed, set_aside, takes_back
+from diagnose.diagnosis.runs import last_start
 from diagnose.diagnosis.stacks import Picture
 from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.tracebacks import Traceback, assemble
@@ -41,7 +42,7 @@ _LOOKUPS = {
     "NotImplementedError",
     "Empty",
 }
-"""exceptions that programs use to ask a question; what the handler then does may fail by itself"""
+"""programs raise these exceptions to ask a question; the handler may then fail for its own reason"""
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
 _SOFTLY = re.compile(
     r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b"
@@ -52,16 +53,16 @@ _FABRIC = re.compile(
     r"\b(?:UCX|OFI|libfabric|ibv_\w+|mlx[45]_?\w*|RDMA|rdma|psm[23]|verbs|libibverbs|HFI|hfi1|openib"
     r"|NET/\w+|EFA|queue pair|QP)\b"
 )
-"""a fabric speaks, or is spoken of: the errno behind it is the fabric's"""
+"""the line is about a network fabric, so an errno in it is the fabric's"""
 _ABOVE_FABRIC = {"storage", "host", "framework", "user"}
 _LIST_LINES = 10
 _WARNS, _WARNING_LINES = re.compile(r":\d+: \w*Warning: "), 15
 """an interpreter begins to warn; so many lines later it quotes the line of the program, at most"""
 _LEFT = re.compile(r"(?:.*\.)?SystemExit\Z")
 _CUT_LINES = 4
-"""so many lines may still follow a traceback that the end of the log cut off: its source lines and marks"""
+"""after a traceback that the end of the log cut off, so many lines may still follow: its source lines and marks"""
 _LINE_CANDIDATES = 64
-"""of lines that no rule knows, so many at each end"""
+"""so many of the lines that no rule knows are taken at each end"""
 _TRANSPORT_LEAST, _TRANSPORT_SHARE = 10, 0.95
 _TRANSPORT_SAMPLE, _TRANSPORT_SAMPLED = 50, 0.8
 
@@ -75,21 +76,21 @@ class Candidates:
     """lines that say that all is well (again)"""
     notes: list[str] = field(default_factory=list)
     unclaimed: list[Event] = field(default_factory=list)
-    """lines that no rule knows and no traceback claims"""
+    """lines that no rule knows and that belong to no traceback"""
     apart: bool = False
-    """dumps show that some wait for others, who are elsewhere"""
+    """dumps show that some ranks wait for others, which are elsewhere"""
 
 
 def candidates(evidence: Evidence, log: Compression, picture: Picture | None = None, *, running: bool = False) -> Candidates:
-    """The hypotheses that the evidence offers, and what detectors see in the course of the job.
+    """The hypotheses that the evidence offers, with those of the detectors.
 
-    ``picture``: what the dumps in the log show. Their lines are no messages.
+    ``picture``: what the dumps in the log show. Lines of dumps are not messages.
     """
     return _Reading(evidence, log, picture, running).read()
 
 
 def moment_of(event: Event) -> float | None:
-    """When a line was printed, in seconds, as its clock says."""
+    """When a line was printed, in seconds, by its own clock."""
     return clock(event.time) if event.time else None
 
 
@@ -114,7 +115,7 @@ class _Reading:
     def _source(self, events: list[Event]) -> None:
         transport = transport_level(events, self.log)
         if (picture := self.picture) is not None:
-            # In a dump the name of a function, or of a collective, is no message.
+            # In a dump, the name of a function or of a collective is not a message.
             events = [event for event in events if not picture.covers(event.source, event.line)]
         tracebacks, claimed = assemble(events, self._judged)
         raised = self._raised(tracebacks) + self._unfinished(tracebacks, events)
@@ -148,7 +149,7 @@ class _Reading:
         self.found.hypotheses += raised + heard
 
     def _in_a_list(self, events: Sequence[Event], number: int) -> bool:
-        """Whether a line shortly before says that possibilities follow."""
+        """Whether one of the lines just before announces a list of possibilities."""
         line = events[number].line
         back = events[max(0, number - _LIST_LINES) : number]
         return any(line - event.line < _LIST_LINES and listed(event.body) for event in back)
@@ -176,24 +177,24 @@ class _Reading:
     # --- lines -----------------------------------------------------------------------------------------------------------
 
     def _known(self, event: Event, rule: Rule, transport: str | None, possible: bool) -> Hypothesis:
-        """What a rule knows the line as."""
+        """The hypothesis for a line that a rule knows."""
         reason = rule.reason or "unknown"
         one = self._of_rule(event, rule)
         one.transport, one.possible = transport, possible
         if is_warning(event.body):
-            one.ignored = True  # an interpreter warns and goes on: that is never why a program ended
+            one.ignored = True  # after a warning the interpreter goes on: it never ends a program
         elif rule.severity == "warning" and not rule.symptom and self.taxonomy.has(reason, "nameless"):
-            # The rule knows that the line sounds like a failure, not what it is.
+            # The rule says that the line sounds like a failure, but not which one.
             one.kind, one.reason, one.rule = "line", "unknown", None
         elif (
             transport not in ("soft", "info")
             and not self.taxonomy.has(reason, "stated")
             and _SOFTLY.match(event.body) is not None
         ):
-            # A logger that merely warns of an exception has caught it; as the last word it may be all that is left.
+            # A logger that only warns of an exception has caught it. As the last line it may be all that is left.
             one.handled, one.ignored = True, takes_back(event.body)
         elif self._of_fabric(rule, one):
-            # The words of one layer in the mouth of another.
+            # Words of a lower layer in a line from a higher one.
             one.reason, one.layer, one.rule = "network_error", self.taxonomy.depth("network"), None
             one.fatal = False
         return one
@@ -214,7 +215,7 @@ class _Reading:
         )
 
     def _heard(self, event: Event, sound: Likeness) -> Hypothesis:
-        """A line that sounds like a failure and that no rule knows."""
+        """The hypothesis for a line that sounds like a failure and that no rule knows."""
         layer = self.taxonomy.depth("user")
         ignored = is_warning(event.body)
         return Hypothesis(
@@ -232,7 +233,7 @@ class _Reading:
         return found
 
     def _unfinished(self, tracebacks: Sequence[Traceback], events: Sequence[Event]) -> list[Hypothesis]:
-        """A traceback that the end of the log cut off: what was raised is not known, that something was is."""
+        """Tracebacks that the end of the log cut off. Something was raised, but the log does not say what."""
         if not tracebacks or tracebacks[-1].exception is not None:
             return []
         last = tracebacks[-1]
@@ -249,7 +250,7 @@ class _Reading:
         return [one]
 
     def _chain(self, last: Traceback) -> Hypothesis | None:
-        """What one chain of tracebacks shows."""
+        """The hypothesis for one chain of tracebacks."""
         links = [one for one in last.chain() if one.exception is not None]
         if not links:
             return None
@@ -280,7 +281,7 @@ class _Reading:
         return one
 
     def _rule_of(self, traceback: Traceback) -> Rule | None:
-        """The rule for its exception line; where that only carries another exception, the rule for that one's class."""
+        """The rule for its exception line. If the line only carries another exception, the rule for the class of that one."""
         rule = self.evidence.rule(traceback.exception) if traceback.exception else None
         carried = _CARRIED.search(traceback.message[:200])
         if carried is None or carried["type"] == traceback.type or (rule is not None and not is_generic(rule)):
@@ -297,7 +298,7 @@ class _Reading:
         chosen = links[0]
         for later, earlier in pairwise(links):
             if later.link in ("original", "remote"):
-                break  # the outer traceback only tells of this one
+                break  # the outer traceback only reports this one
             if later.link == "context" and self._only_asked(earlier, chosen):
                 break
             if self._tells_more(chosen, earlier):
@@ -312,7 +313,7 @@ class _Reading:
         return name in _LOOKUPS and (not earlier.message or earlier.message.split("\n")[0][:60] not in later.message)
 
     def _tells_more(self, later: Traceback, earlier: Traceback) -> bool:
-        """Whether the later exception explains more: a rule for its very message knows it, the earlier is a plain class."""
+        """Whether the later exception explains more: a rule knows its message, and the earlier one is of a general class."""
         if not self._specific(later) or self._specific(earlier) or (earlier.message and earlier.message[:80] in later.message):
             return False
         rule = self.evidence.rule(earlier.exception) if earlier.exception else None
@@ -325,7 +326,12 @@ class _Reading:
     # --- numbers and times -----------------------------------------------------------------------------------------------
 
     def _course(self) -> None:
-        series = {name: found for name in self.log.series_names if (found := self.log.series(name)) is not None}
+        series = {}
+        for name in ("step", *self.log.series_names):
+            if (found := self.log.series(name)) is not None:
+                source, whole = found
+                start = last_start(self.log.streams[source].named.get("step"))
+                series[name] = source, whole.since(start) if start else whole
         for anomaly in findings(Course(series, running=self.running)):
             if anomaly.reason is None:
                 self.found.notes.append(anomaly.sentence)
@@ -335,7 +341,7 @@ class _Reading:
     # --- dumps -----------------------------------------------------------------------------------------------------------
 
     def _dumped(self, picture: Picture) -> Hypothesis:
-        """That the job stood, as its dumps show."""
+        """The hypothesis that the job stood still, as its dumps show."""
         timed_out = any(one.reason == "nccl_timeout" for one in self.found.hypotheses)
         in_library = bool(picture.standing) and (picture.together or (timed_out and not picture.groups))
         reason = "nccl_timeout" if in_library else "hang"
@@ -347,14 +353,14 @@ class _Reading:
 
 
 def _by_its_words(one: Hypothesis, text: str) -> None:
-    """The reason that the words of a line tell, where no rule knows it."""
+    """Set the reason from the words of a line, if no rule gives one."""
     one.words = about(text) if not takes_back(text) else None
     if one.words is not None:
         one.reason, one.rule = one.words.reason, None
 
 
 def detected(anomaly: Anomaly, evidence: Evidence) -> Hypothesis:
-    """What a detector found, at the first line that was kept of it."""
+    """The hypothesis for an anomaly. Its line is the first notable one from there on."""
     near = [e for e in evidence.events if e.source == anomaly.source and e.line >= anomaly.line and e.rule == NOTABLE]
     event = near[0] if near else Event(-1, anomaly.source, anomaly.line, anomaly.sentence, NOTABLE, 0)
     if event.order < 0:
@@ -374,12 +380,12 @@ _RUN = 5
 
 
 def overflows(events: Sequence[Event], log: Compression) -> Anomaly | None:
-    """One overflow after the other to the end, until the loss scale is at its floor: no step is made any more."""
+    """Overflow after overflow until the end, with the loss scale at its floor: no more steps are made."""
     told = [(event, float(found["scale"])) for event in events if (found := _OVERFLOW.search(event.body)) is not None]
     run = told[-1:]
     for event, scale in reversed(told[:-1]):
         after, least = run[-1]
-        copies = after.order - event.order == 1 and scale == least  # those between were folded
+        copies = after.order - event.order == 1 and scale == least  # the lines between them were folded
         if (after.line - event.line > 1 and not copies) or scale < least:
             break
         run.append((event, scale))
@@ -391,19 +397,21 @@ def overflows(events: Sequence[Event], log: Compression) -> Anomaly | None:
 
 
 def transport_level(events: Sequence[Event], log: Compression) -> str | None:
-    """The level that every line of a source carries: it is that of what passed the lines on, and says nothing of any."""
+    """The level that every line of a source carries, or None. It belongs to the program that forwarded the lines, and says
+    nothing.
+    """
     if len(events) < _TRANSPORT_LEAST:
         return None
     some = events[:: max(1, len(events) // _TRANSPORT_SAMPLE)]
     if Counter(level(event.text) for event in some).most_common(1)[0][1] < _TRANSPORT_SAMPLED * len(some):
-        return None  # most sources are told so at once
+        return None  # a quick answer for most sources
     counts = Counter(level(event.text) for event in events)
     most, count = counts.most_common(1)[0]
     if most is None or count < _TRANSPORT_SHARE * len(events):
         return None
     source = events[0].source
     progress = log.progress(source)
-    if progress.first:  # what was dropped as regular carries it too
+    if progress.first:  # regular lines, which were dropped, must carry it too
         return most if level(progress.first.decode("utf-8", "replace")) == most else None
     return most if 2 * count >= log.lines_of(source) else None
 
@@ -436,7 +444,7 @@ def _classes(pattern: str) -> list[str]:
 
 
 def is_generic(rule: Rule) -> bool:
-    """Whether the rule knows an exception by its class, whatever its message is."""
+    """Whether the rule knows an exception by its class, whatever the message is."""
     return rule.layer == "user" and _known_by_class(rule.pattern)
 
 

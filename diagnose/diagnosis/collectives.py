@@ -1,7 +1,7 @@
-"""Flight recorders of several ranks -> the collective that stands, who waits in it, and who has not come.
+"""Flight recorders of several ranks -> which collective stands still, who waits in it, and who has not come.
 
-A rank that waits in one collective is often late for another, because of the first. So whoever is waited for and waits for
-nobody is looked for: there the chain begins.
+A rank that waits in one collective is often late for another for that reason. So the search is for a rank that is waited for
+and waits for nobody. The chain begins there.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from diagnose.reading.dumps.flight_recorder import Collective, FlightRecord
 
 _P2P = re.compile(r"\b(?P<way>send|recv) (?P<one>\d+)(?:->|<-)(?P<other>\d+)")
 _SAME_SIZES = re.compile(r"all_?reduce|broadcast|_all_gather_base|_reduce_scatter_base|\breduce\b")
-"""where all ranks bring tensors of one size"""
+"""collectives in which all ranks bring tensors of one size"""
 
 
 @dataclass(slots=True)
 class Standing:
-    """A collective, or a message, that does not end."""
+    """A collective, or a message between two ranks, that does not end."""
 
     group: str
     description: str
@@ -32,30 +32,30 @@ class Standing:
     late: list[int]
     """members whose own recorders show that they have not come to it"""
     unseen: list[int]
-    """members of whom there is no recorder's dump"""
+    """members without a recorder's dump"""
     behind: list[int] = field(default_factory=list)
-    """members that have put it on their queues, and whose devices have not ended what others have ended long ago"""
+    """members that have put it on their queues, but whose devices have not finished what others finished long ago"""
     differing: dict[str, list[int]] = field(default_factory=dict)
-    """what they brought -> the ranks that did, where they should all bring the same"""
+    """what they brought -> the ranks that brought it, if these differ and should not"""
     p2p: bool = False
     first: Collective | None = None
-    """as one of those who wait has it"""
+    """the collective as one of the waiting ranks has it"""
     place: int = 0
-    """how many stood open on that rank before it"""
+    """how many were open before it on that rank"""
 
     @property
     def name(self) -> str:
         """``ALLREDUCE #1204 of group 0``."""
         op = re.sub(r"^\w+:|^_|_base$", "", self.op)
         words = op.upper().replace("_", "") if not self.p2p else op
-        # The names of groups are numbers or hashes that people do not know; the description is a word.
+        # Groups are named by numbers or hashes that mean nothing to people. The description is a word.
         of = f"group {self.group}" if len(self.group) <= 12 else "a group"
         said = f" ({self.description})" if self.description and self.description not in ("undefined", "None") else ""
         return f"{words} #{self.number} of {of}{said}"
 
 
 def standing(records: Mapping[int, FlightRecord]) -> list[Standing]:
-    """What does not end, that with which it began first."""
+    """What does not end; the one where the chain begins comes first."""
     members = _members(records)
     found = [one for group in members for one in _in_group(group, members[group], records)]
     behind = {rank for one in found for rank in one.behind}
@@ -78,7 +78,7 @@ def standing(records: Mapping[int, FlightRecord]) -> list[Standing]:
 
 
 def first_late(found: Sequence[Standing]) -> tuple[list[int], list[int]]:
-    """(the ranks that have not come, those whose device has not got as far as others) with whom it began."""
+    """With whom the chain begins: (ranks that have not come, ranks whose device is behind the others)."""
     if not found:
         return [], []
     began = [one for one in found if (one.late or one.behind) and (not one.p2p or found[0].p2p)]
@@ -90,7 +90,7 @@ def first_late(found: Sequence[Standing]) -> tuple[list[int], list[int]]:
 
 
 def _members(records: Mapping[int, FlightRecord]) -> dict[str, tuple[int, ...]]:
-    """group -> its ranks, as any of them says; else all that have it."""
+    """group -> its ranks: the longest list that a rank has, else the ranks that know the group."""
     said: dict[str, tuple[int, ...]] = {}
     seen: dict[str, set[int]] = defaultdict(set)
     for rank, record in records.items():
@@ -110,7 +110,7 @@ def _in_group(name: str, members: tuple[int, ...], records: Mapping[int, FlightR
             first[rank] = min(mine, key=lambda one: one.number)
     if not first:
         return []
-    # A collective that others have ended stays open on a rank whose device does not go on.
+    # If the device of a rank hangs, a collective that others have ended stays open on it.
     number = max(one.number for one in first.values())
     behind = [rank for rank, one in first.items() if one.number < number and _others_ended(records, first, name, rank)]
     if not behind:
@@ -137,7 +137,7 @@ def _in_group(name: str, members: tuple[int, ...], records: Mapping[int, FlightR
 
 
 def _others_ended(records: Mapping[int, FlightRecord], first: Mapping[int, Collective], group: str, rank: int) -> bool:
-    """Whether most of those who wait in the group have ended what stands open on this rank."""
+    """Whether most of those that wait in the group have ended the collective that is open on this rank."""
     number = first[rank].number
     ended = 0
     for other in first:
@@ -157,7 +157,7 @@ def _described(name: str, records: Mapping[int, FlightRecord]) -> str:
 
 
 def _differing(brought: Mapping[int, Collective]) -> dict[str, list[int]]:
-    """What the ranks brought to one collective, if not the same."""
+    """What the ranks brought to one collective, if they should have brought the same and did not."""
     ops: dict[str, list[int]] = defaultdict(list)
     for rank, one in brought.items():
         ops[one.op].append(rank)
@@ -171,7 +171,7 @@ def _differing(brought: Mapping[int, Collective]) -> dict[str, list[int]]:
 
 
 def _messages(members: Mapping[str, tuple[int, ...]], records: Mapping[int, FlightRecord], behind: set[int]) -> list[Standing]:
-    """Messages that one rank waits for while the other has not begun its part."""
+    """Messages that one rank waits for, and whose other end has not begun its part."""
     parts: dict[tuple[str, str, int, int], list[int]] = defaultdict(list)
     shown: dict[tuple[str, str, int, int], Collective] = {}
     for rank, record in records.items():

@@ -12,7 +12,7 @@ NO_END: Final = "No line says that the job ended well: the log may have been cop
 _RIVAL = 0.15
 _MOST = 6
 _OWN_WORDS = {"logged", "stop", "echo", "nothing_failed", "no_progress"}
-"""signals against that have a sentence of their own here, or are no doubt by themselves"""
+"""signals that have their own sentence here, or that alone are no reason to doubt"""
 
 
 def doubts(finding: Finding, best: Hypothesis, skipped: int) -> list[str]:
@@ -52,7 +52,7 @@ def _missing(finding: Finding, best: Hypothesis) -> list[str]:
 
 
 def _unseen(best: Hypothesis) -> list[str]:
-    """What a healthy verdict has not seen."""
+    """What a healthy verdict could not see."""
     found = []
     if "ended_well" not in best.signals:
         found.append(NO_END)

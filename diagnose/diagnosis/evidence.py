@@ -1,7 +1,7 @@
-"""The kept log -> events: the lines that diagnosis reads, in order, in bounded number.
+"""Kept lines -> events: the lines that diagnosis reads, in order, and not more than ``MOST``.
 
-A kept log of any length is read once. Up to ``MOST`` lines all are events; beyond that the first and the last are, and of the
-middle the first of each failure rule of each source with what follows them. ``Evidence.skipped`` says how many were not.
+If there are more kept lines, events are the first and the last, and of the middle the first of each failure rule in each source
+with the lines after them. ``Evidence.skipped`` counts the others. The kept lines are read once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from diagnose.reading.sources import Source
 MOST = 12_000
 _HEAD, _TAIL = 5_000, 3_000
 _FIRSTS, _FOLLOWING = 3, 80
-"""of each failure rule and source, beyond the head: so many lines, each with so many that follow"""
+"""of each failure rule in each source, after the head: so many lines, each with so many lines after it"""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +31,7 @@ class Event:
     line: int
     text: str
     rule: int
-    """number of the failure rule; -1 none; NOTABLE a metric line that stands out"""
+    """number of the failure rule; -1 if none; NOTABLE for a metric line that stands out"""
     start: int
     """where the body begins in ``text``"""
     cut: int = 0
@@ -91,7 +91,7 @@ class Evidence:
 
 
 def gather(kept: KeptLog, rules: Sequence[Rule], sources: Sequence[Source]) -> Evidence:
-    """The events of a kept log."""
+    """The events among the kept lines."""
     count = kept.lines
     if count <= MOST:
         return Evidence([_event(order, *row) for order, row in enumerate(kept.rows())], rules, sources)
@@ -134,6 +134,6 @@ _HOST = re.compile(r"\b[a-z][\w-]*\d[\w-]*(?:\.[\w-]+)*\b|\b\d+(?:\.\d+){3}\b")
 
 
 def normal(text: str) -> str:
-    """``text`` without what changes from run to run: paths (but for their last part), numbers, hosts."""
+    """``text`` without what changes from run to run: folders of paths, numbers, hosts."""
     text = _PATH.sub(lambda found: "/" + found[0].rstrip("/").rpartition("/")[2], text)
     return " ".join(_NUMBER.sub("#", _HOST.sub("#", text)).split())

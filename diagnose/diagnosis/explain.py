@@ -1,9 +1,10 @@
-"""Evidence -> why the job failed, or that it did not: read this first of the diagnosis.
+"""Evidence -> why the job failed, or that it did not. Of this package, read this module first.
 
-1. ``candidates``: everything that may be why the job failed is a hypothesis.
-2. ``weighing``: each gets its signals, named things that speak for it or against it; what explains what is said explicitly.
-3. ``weights``: the signals' weights make a probability of each, and one of "nothing failed".
-4. The likeliest is the answer; ``calibration`` says how sure it is, the rest are alternatives, and the doubt is put into words.
+1. ``candidates``: everything that may be why the job failed becomes a hypothesis.
+2. ``weighing``: each gets signals. A signal has a name and speaks for or against it, or says which other one explains it.
+3. ``weights``: the weights of the signals give each a probability. "Nothing failed" is one of them.
+4. The likeliest is the answer, and the others are alternatives. ``calibration`` says how sure the answer is, and ``doubt`` what
+   speaks against it.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ def explain(
 ) -> Finding:
     """Why the job failed, or that it did not.
 
-    ``known``: lines (as ``normal`` gives them) of runs that went well. ``told``: the caller knows that the job failed, and
-    says so in this sentence; then "nothing failed" is no answer.
+    ``known``: lines (as ``normal`` gives them) of runs that went well. ``told``: a sentence from a caller who knows that the
+    job failed. Then "nothing failed" cannot be the answer.
     """
     return _Case(evidence, log, known, running, weights or shipped_weights()).explain(told)
 
 
 def answer_kind(one: Hypothesis) -> str:
-    """The kind of evidence that an answer rests on, for its calibration."""
+    """The kind of evidence that the answer rests on. Calibration depends on it."""
     if one.kind == "healthy":
         return "well" if "ended_well" in one.signals else "quiet"
     if one.words is not None:
@@ -76,7 +77,7 @@ def by_reason(weighed: Sequence[Hypothesis]) -> dict[str, tuple[float, Hypothesi
 
 
 def said_reason(one: Hypothesis) -> str:
-    """The reason that the report gives: that a process ended with 1 explains nothing."""
+    """The reason that the report gives. An exit status of 1 alone explains nothing."""
     explains_nothing = one.symptom and one.reason == "called_process_error" and one.traceback is None
     return "unknown" if explains_nothing else one.reason
 
@@ -163,13 +164,14 @@ class _Case:
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.own_nodes = who.own
+        finding.witness_nodes, finding.witness_ranks = who.witness_nodes, who.witness_ranks
         if waited_for(root):
             self._whom_they_wait_for(finding, root)
         finding.group = group_of(reason, root)
         return finding
 
     def _whom_they_wait_for(self, finding: Finding, root: Hypothesis) -> None:
-        """The dumps, else the silence of some ranks, know better than those who wait; neither accuses a machine."""
+        """Whom the ranks wait for: from the dumps, else from the silence of some ranks. Neither accuses a machine."""
         seen = self.picture
         if seen is not None and (seen.late or root.kind == "dump"):
             late, nodes = seen.late, seen.nodes
@@ -181,6 +183,8 @@ class _Case:
         finding.ranks = list(late)
         finding.nodes = list(dict.fromkeys(nodes[rank] for rank in late if rank in nodes))
         finding.own_nodes = []
+        finding.witness_ranks = [rank for rank in finding.witness_ranks if rank not in late]
+        finding.witness_nodes = [node for node in finding.witness_nodes if node not in finding.nodes]
 
     def _nodes_of_ranks(self) -> dict[int, str]:
         named = (source.origin for source in self.evidence.sources)
@@ -190,11 +194,11 @@ class _Case:
         }
 
     def _tells(self, one: Hypothesis) -> bool:
-        """Whether it is worth telling beside the answer: a rule, a traceback or a detector knows it as a failure."""
+        """Whether to report it beside the answer: a rule, a traceback or a detector knows it as a failure."""
         return one.kind != "line" and "warned" not in one.signals and (one.rule is None or one.rule.severity != "warning")
 
     def _last_words(self, end: Hypothesis) -> Hypothesis:
-        """The last line before the end that no rule knows, rather one that sounds like an end: where a person should begin."""
+        """The last line before the end that no rule knows, rather one that sounds like an end. A person should begin there."""
         unknown = [
             event
             for event in self.found.unclaimed
@@ -206,7 +210,7 @@ class _Case:
         return Hypothesis((loud or unknown)[-1], None, "unknown", end.layer, False, False, kind="line")
 
     def _attempt(self) -> int:
-        """Which attempt of the job the log ends with: every process that died, with steps after it, was one before."""
+        """Which attempt of the job the log ends with: each process that died before later steps was an earlier one."""
         attempt = 1
         last: tuple[int, int] | None = None
         for one in self.weighing.all:
@@ -219,7 +223,7 @@ class _Case:
         return attempt
 
     def _folded(self, hypotheses: Sequence[Hypothesis], root: Hypothesis | None = None) -> list[Many]:
-        """One entry for each kind."""
+        """One entry per kind."""
         kinds: dict[tuple[str, str], list[Hypothesis]] = {}
         for one in hypotheses:
             if self._tells(one):
@@ -235,7 +239,7 @@ class _Case:
         ]
 
     def _step(self, root: Hypothesis) -> float | None:
-        """The last step before the failure, by the source itself or, where it tells none, by the job."""
+        """The last step before the failure: from its own source, else from the job."""
         step = self.weighing.courses[root.event.source].step_at(root.event.line)
         return step if step is not None or len(self.evidence.sources) == 1 else self.log.last_step
 
@@ -244,7 +248,7 @@ class _Case:
 
 
 def waited_for(root: Hypothesis) -> bool:
-    """Whether the answer is that ranks wait, so that dumps say for whom."""
+    """Whether the answer is that ranks wait. Then dumps can say for whom."""
     return root.kind == "dump" or root.reason == "hang" or shipped_taxonomy().has(root.reason, "witness")
 
 
@@ -266,7 +270,7 @@ _PHASES = (
 
 
 def group_of(reason: str, root: Hypothesis) -> str:
-    """A name that stays the same when the same thing fails again: elsewhere, later, on another step or version."""
+    """A name for the failure that stays the same if it happens again, elsewhere or later, at another step or version."""
     message = normal(root.event.body)
     if root.traceback is not None:
         frame = root.traceback.own_frame
@@ -274,5 +278,5 @@ def group_of(reason: str, root: Hypothesis) -> str:
             f"{root.traceback.type.rpartition('.')[2]} {normal(root.traceback.message)[:120]} {frame.function if frame else ''}"
         )
     elif root.rule is not None and root.layer <= shipped_taxonomy().depth("host"):
-        message = root.rule.id  # a machine's message is its rule; the rest are addresses
+        message = root.rule.id  # a message from a machine is named by its rule: the rest of it are addresses
     return hashlib.sha256(f"{reason}\n{message}".encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""The answer, as the reasoning leaves it; reports, advice and words are made from it."""
+"""The answer of the diagnosis. Report, advice and sentences are made from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Many:
     count: int
     ranks: list[int]
     later_s: float | None = None
-    """how long after the root cause the first came"""
+    """time from the root cause to the first of them"""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Alternative:
     reason: str
     confidence: float
     best: Hypothesis | None
-    """None: that nothing failed"""
+    """None: nothing failed"""
 
 
 @dataclass(slots=True)
@@ -49,9 +49,12 @@ class Finding:
     recovered: list[Many] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     own_nodes: list[str] = field(default_factory=list)
-    """those of the nodes that the fault's own lines name"""
+    """those of the nodes that the lines of the fault itself name"""
     ranks: list[int] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
+    witness_nodes: list[str] = field(default_factory=list)
+    """nodes of those that waited for somebody else"""
+    witness_ranks: list[int] = field(default_factory=list)
     phase: str | None = None
     step: float | None = None
     attempt: int = 1
@@ -61,8 +64,8 @@ class Finding:
     alternatives: list[Alternative] = field(default_factory=list)
     """other answers, the likeliest first"""
     doubt: list[str] = field(default_factory=list)
-    """what speaks against the answer, and what is missing, in sentences"""
+    """sentences: what speaks against the answer, and what is missing"""
     picture: Picture | None = None
     """where the processes stood, by the dumps in the log"""
     weighed: list[Hypothesis] = field(default_factory=list)
-    """all hypotheses that were weighed, the likeliest first; that nothing failed is one of them"""
+    """all hypotheses that were weighed, the likeliest first; one of them is that nothing failed"""

@@ -1,4 +1,4 @@
-"""A hypothesis: something in the log that may be why the job failed, with what speaks for it and against it."""
+"""A hypothesis: something in the log that may be why the job failed, with what speaks for and against it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Kind = Literal["traceback", "rule", "line", "detector", "dump", "healthy"]
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What another hypothesis is to this one."""
+    """Why a hypothesis has a signal: because of this other one."""
 
     name: str
-    """the signal that it gives"""
+    """the name of the signal"""
     other: Hypothesis
 
 
 @dataclass(slots=True, eq=False)
 class Hypothesis:
-    """Something that failed, as one line or one chain of tracebacks tells; or that nothing did."""
+    """Something that failed, according to one line, one chain of tracebacks, dumps or a detector; or that nothing failed."""
 
     event: Event
     rule: Rule | None
     reason: str
     layer: int
-    """0 is the metal"""
+    """0 is the hardware"""
     fatal: bool
     symptom: bool
     """it echoes a fault elsewhere"""
@@ -41,22 +41,22 @@ class Hypothesis:
     moment: float | None = None
     detector: Anomaly | None = None
     handled: bool = False
-    """a logger printed it: the program was still in control"""
+    """a logger printed it, so the program was still in control"""
     ignored: bool = False
     """the interpreter, or whoever printed it, went on at once"""
     recovered: bool = False
-    """the job went on from it"""
+    """the job went on after it"""
     graver: Hypothesis | None = None
-    """what it came to; its action counts"""
+    """what it led to; the action for that one counts"""
     kind: Kind = "rule"
     transport: str | None = None
     """the level that every line of its source carries"""
     possible: bool = False
     """it stands in a list of possibilities"""
     sound: Likeness | None = None
-    """how its line sounds, once that was asked"""
+    """how its line sounds, once somebody asked"""
     words: About | None = None
-    """what its words tell of, where no rule says its reason"""
+    """what its words are about, if no rule gives its reason"""
     signals: dict[str, float] = field(default_factory=dict)
     """what speaks for it and against it, each from 0 to 1"""
     relations: list[Relation] = field(default_factory=list)
@@ -67,13 +67,13 @@ class Hypothesis:
 
     @property
     def category(self) -> str:
-        """The rule's own category, else that of the reason."""
+        """The category of the rule, else that of the reason."""
         own = self.rule.category if self.rule is not None and self.rule.reason == self.reason else None
         return own or shipped_taxonomy().category_of[self.reason]
 
     @property
     def like(self) -> Likeness:
-        """How its line sounds. (It takes long to say, and most lines are never asked.)"""
+        """How its line sounds. This is slow, and is not needed for most lines."""
         if self.sound is None:
             line = self.kind in ("rule", "line")
             self.sound = set_aside(likeness(self.event.text, self.event.body), self.transport) if line else CALM
@@ -83,7 +83,7 @@ class Hypothesis:
 
     @property
     def ends_process(self) -> bool:
-        """Whether it says that a process, or the job, came to its end."""
+        """Whether it says that a process, or the job, ended."""
         if self.traceback is not None:
             return not self.handled and not self.ignored and self.traceback.from_top
         if self.kind == "line":
@@ -107,16 +107,16 @@ def captures(rule: Rule | None, body: str) -> dict[str, str]:
 
 
 def sort_of(one: Hypothesis) -> tuple[str, str]:
-    """What it is of, in short."""
+    """A first, quick part of ``kind_of``."""
     return one.reason, one.rule.id if one.rule else ""
 
 
 _BEGINNING = 48
-"""so much of a message says what it is of; behind it stand the data"""
+"""the kind of a message is in its first characters; data follow"""
 
 
 def raised_by(one: Hypothesis) -> tuple[str, ...]:
-    """What it is of, where it was raised: the same place raises the same for other data, in other words."""
+    """Where and how it was raised: the same place raises the same error for other data, in other words."""
     if one.traceback is None or not one.traceback.frames:
         return *sort_of(one), normal(one.event.body)[:_BEGINNING]
     frame = one.traceback.frames[-1]
@@ -124,5 +124,5 @@ def raised_by(one: Hypothesis) -> tuple[str, ...]:
 
 
 def kind_of(one: Hypothesis) -> tuple[str, str, str]:
-    """What it is of: two that say the same in other words, numbers or places are of one kind."""
+    """Its kind: two hypotheses that say the same with other numbers or places are of one kind."""
     return *sort_of(one), normal(one.event.body)[:200]

@@ -1,8 +1,8 @@
-"""Whether a line sounds like a failure, whoever printed it and in whatever language: no rule needs to know the line.
+"""Line -> whether it sounds like a failure, in any language. No rule needs to know the line.
 
-What counts is generic: a logger's level, an exception's name, an exit status, words of failure. What takes it back is
-generic too: a level that every line of the source carries, a count of zero, a list of possible causes, a hint, an
-interpreter's warning.
+General signs count: a logger's level, the name of an exception, an exit status, words of failure. General signs also take it
+back: a level that every line of the source carries, a count of zero, a list of possible causes, a hint, an interpreter's
+warning.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 HEAD: Final = 100
-"""so far into a line a logger's level is looked for"""
+"""a logger's level is looked for in so many characters"""
 
 
 def _letter(letters: str) -> str:
@@ -108,18 +108,18 @@ _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 
 
 class Likeness(NamedTuple):
-    """How a line sounds. All are 0 or 1."""
+    """How a line sounds. Each value is 0 or 1."""
 
     fatal: int = 0
     """a logger's highest level"""
     error: int = 0
-    """a logger's level of errors"""
+    """a logger's level for errors"""
     soft: int = 0
-    """a logger's level of warnings"""
+    """a logger's level for warnings"""
     info: int = 0
     """a logger's level below that"""
     exception: int = 0
-    """an exception's name, of any language"""
+    """name of an exception, in any programming language"""
     exit: int = 0
     """an exit status other than 0, or a signal"""
     words: int = 0
@@ -127,22 +127,22 @@ class Likeness(NamedTuple):
     grave: int = 0
     """words of an end"""
     listed: int = 0
-    """a possibility rather than a fact"""
+    """a possibility, not a fact"""
     hint: int = 0
     """advice to a person"""
     warning: int = 0
-    """an interpreter's or a compiler's warning"""
+    """a warning of an interpreter or a compiler"""
     quoted: int = 0
-    """a line of a program or a command rather than what it printed"""
+    """a line of a program or a command, not of its output"""
 
     @property
     def loud(self) -> bool:
-        """Whether it sounds like an end rather than like trouble."""
+        """Whether it sounds like an end, not only like trouble."""
         return bool(self.fatal or self.error or self.exception or self.exit or self.grave) and not (self.soft or self.info)
 
     @property
     def sounds(self) -> bool:
-        """Whether there is anything of a failure in it."""
+        """Whether anything in it sounds like a failure."""
         return bool(self.fatal or self.error or self.exception or self.exit or self.words)
 
 
@@ -150,7 +150,7 @@ CALM = Likeness()
 
 
 def likeness(text: str, body: str) -> Likeness:
-    """How a line sounds. ``text`` is the line, ``body`` is it without what stands before the message."""
+    """How a line sounds. ``text`` is the whole line, ``body`` the message without its prefix."""
     head = text[:HEAD]
     fatal = _FATAL_LEVEL.search(head) is not None
     error = not fatal and _ERROR_LEVEL.search(head) is not None
@@ -186,15 +186,15 @@ def likeness(text: str, body: str) -> Likeness:
 
 
 def sounds(text: bytes, start: int) -> bool:
-    """Whether there is anything of a failure in a line whose body begins at ``start``: what ``compression.folds`` asks."""
+    """Whether anything in a line sounds like a failure. Its body begins at ``start``. ``compression.folds`` uses this."""
     line = text.decode("utf-8", "replace")
-    if _OVERFLOW.search(line) is not None:  # each loss scale counts, see candidates.overflows
+    if _OVERFLOW.search(line) is not None:  # every loss scale counts, see candidates.overflows
         return True
     return likeness(line, text[start:].decode("utf-8", "replace") if start else line).sounds
 
 
 def set_aside(sound: Likeness, transport: str | None) -> Likeness:
-    """How a line sounds without the level that all its source's lines carry."""
+    """How a line sounds without the level that all lines of its source carry."""
     if transport is None:
         return sound
     rest = sound._replace(**{transport: 0})
@@ -202,7 +202,7 @@ def set_aside(sound: Likeness, transport: str | None) -> Likeness:
 
 
 def level(text: str) -> str | None:
-    """The logger's level that stands in a line, as a word: ``fatal``, ``error``, ``soft`` (warnings), ``info``."""
+    """The logger's level in a line: ``fatal``, ``error``, ``soft`` (warnings) or ``info``."""
     head = text[:HEAD]
     if _FATAL_LEVEL.search(head):
         return "fatal"
@@ -214,27 +214,27 @@ def level(text: str) -> str | None:
 
 
 def is_warning(body: str) -> bool:
-    """Whether an interpreter or a compiler warns there."""
+    """Whether the line is a warning of an interpreter or a compiler."""
     return "arning" in body and _WARNING.search(body[:400]) is not None
 
 
 def listed(body: str) -> bool:
-    """Whether the line names possibilities."""
+    """Whether the line introduces possibilities."""
     return _LISTED.search(body[:300]) is not None
 
 
 def takes_back(body: str) -> bool:
-    """Whether the line itself says that it came to nothing: none, skipped, ignored, tried again."""
+    """Whether the line itself says that nothing came of it: none, skipped, ignored, tried again."""
     return _NOTHING.search(body) is not None
 
 
 def bullet(body: str) -> bool:
-    """Whether the line is one of a list."""
+    """Whether the line is an item of a list."""
     return _BULLET.match(body) is not None
 
 
 def leaves(body: str) -> bool:
-    """Whether the line tells of an exit status other than 0, or of a signal."""
+    """Whether the line states an exit status other than 0, or a signal."""
     found = _EXIT.search(body)
     while found is not None:
         code = found["code"]

@@ -1,7 +1,7 @@
-"""A stack -> where its process stands: in a collective, in the data loader, in a checkpoint, at a lock, in its own code.
+"""Stack -> where its process stands: in a collective, in the data loader, in a checkpoint, at a lock, in its own code.
 
-The frames are asked from the innermost outwards. What says much (a collective, a data loader) is believed wherever it
-stands; what may belong to anything (a lock, a socket, a sleep) only where nothing else says more.
+The frames are tried from the innermost outwards. A frame that says much (a collective, a data loader) counts wherever it
+stands. A frame that may belong to anything (a lock, a socket, a sleep) counts only if no other frame says more.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Kind:
     words: str
     """continues 'the process …'"""
     waits: bool
-    """for other ranks: whoever stands there is a witness"""
+    """it waits for other ranks here, so it is a witness"""
     telling: bool
-    """it says what the process was about, wherever it stands in the stack"""
+    """it says what the process was doing, wherever it stands in the stack"""
     function: re.Pattern[str] | None = None
     file: re.Pattern[str] | None = None
 
@@ -36,7 +36,7 @@ class Kind:
 
 
 def _kind(name: str, words: str, *, functions: Sequence[str] = (), files: Sequence[str] = ()) -> Kind:
-    """What a frame must be of: one of the functions (if any are named) and one of the files (if any are named)."""
+    """A kind: its frames have one of these functions (if any are named) and are in one of these files (if any are named)."""
     waits, telling = name in ("collective", "store", "GPU"), name not in _MERELY
     function, file = (re.compile("|".join(words)) if words else None for words in (functions, files))
     return Kind(name, words, waits, telling, function, file)
@@ -45,7 +45,7 @@ def _kind(name: str, words: str, *, functions: Sequence[str] = (), files: Sequen
 COLLECTIVE: Final = "collective"
 WORKER: Final = "data worker"
 _MERELY: Final = ("process", "GIL", "network", "queue", "lock", "file", "sleep", "poll")
-"""where a process merely waits, whatever it is about"""
+"""a process only waits here, whatever it is doing"""
 _IN_COLLECTIVE, _AT_STORE = "waits in a collective", "waits for the other ranks at the store"
 _AT_CHECKPOINT, _FOR_GPU, _FOR_NETWORK = "is at a checkpoint", "waits for the GPU", "waits for the network"
 _FOR_LOCK, _FOR_INPUT = "waits for a lock", "waits for input"
@@ -209,7 +209,7 @@ _OWN = Kind("own code", "is in its own code", False, False)
 _COMPILED = Kind("compiled code", "is in compiled code", False, False)
 _JAVA_BLOCKED = Kind("lock", "waits for a lock", False, False)
 _NEAR = 3
-"""so many of the innermost frames may show what merely waits"""
+"""a place where a process only waits must be among so many innermost frames"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class Place:
 
     kind: Kind
     at: int
-    """the number of the frame that tells"""
+    """number of the frame that shows it"""
     frame: Frame
     own: Frame | None
     """the innermost frame of the job's own code"""
@@ -247,7 +247,7 @@ class Place:
 
 
 def place_of(thread: Thread) -> Place | None:
-    """Where the thread stands; None where it has no frames."""
+    """Where the thread stands; None if it has no frames."""
     frames = thread.frames
     if not frames:
         return None
@@ -281,7 +281,7 @@ def place_of(thread: Thread) -> Place | None:
 
 
 def _outermost_of(frames: list[Frame], at: int, kind: Kind) -> int:
-    """The outermost frame of the same sort that follows soon: what the program called."""
+    """The outermost frame of this sort close by: the function that the program called."""
     further = at + 1
     while further < len(frames) and further - at <= _NEAR and frames[further].library:
         if any(one.name == kind.name and one.holds(frames[further]) for one in _KINDS):

@@ -1,4 +1,4 @@
-"""Finding -> report: what the reasoning found, in the shape that the outside sees."""
+"""Finding -> report, as the outside sees it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def report_of(
     *,
     running: bool,
 ) -> Report:
-    """The report on a job: its diagnosis, the usual action for it, and its figures."""
+    """The report on a job: its diagnosis, the usual action, and its figures."""
     return _Reporting(evidence, log).report(job, finding, action, checkpoints, running=running)
 
 
@@ -58,7 +58,7 @@ class _Reporting:
     def report(
         self, job: JobIdentity, finding: Finding, action: Action, checkpoints: Sequence[SavedCheckpoint], *, running: bool
     ) -> Report:
-        from diagnose import report as r  # pydantic takes a while to import: not before it is needed
+        from diagnose import report as r  # pydantic takes a while to import, so it waits until it is needed
 
         outcome: Literal["failed", "healthy", "running"] = "running" if running else "failed" if finding.failed else "healthy"
         counts = self.log.counts
@@ -66,7 +66,7 @@ class _Reporting:
             schema=r.SCHEMA,
             job=job,
             outcome=outcome,
-            diagnosis=self._diagnosis(finding, running=running),
+            diagnosis=self._diagnosis(finding, action, running=running),
             action=action,
             compression=r.CompressionFigures(
                 lines_in=counts.lines_in,
@@ -91,7 +91,7 @@ class _Reporting:
             problems=[r.Problem(source=s.name, what=s.problem) for s in self.sources if s.problem],
         )
 
-    def _diagnosis(self, finding: Finding, *, running: bool) -> Diagnosis:
+    def _diagnosis(self, finding: Finding, action: Action, *, running: bool) -> Diagnosis:
         from diagnose import report as r
 
         if finding.root is None:
@@ -121,6 +121,8 @@ class _Reporting:
             root_cause=root,
             evidence=[root, *followed, *self._neighbours(finding.root.event)],
             suspects=r.Suspects(nodes=finding.nodes, ranks=finding.ranks, gpus=finding.gpus),
+            culprits=list(action.nodes),
+            witnesses=r.Witnesses(nodes=finding.witness_nodes, ranks=finding.witness_ranks),
             summary=wording.summary(finding),
             mitigation=rule.mitigation if rule else wording.what_to_do(finding),
             group=finding.group,
@@ -243,7 +245,7 @@ class _Reporting:
         found = self.log.series(name)
         assert found is not None
         source, series = found
-        # All of them are ours: to have thousands of points checked takes longer than the diagnosis.
+        # We made them all: to validate thousands of points would take longer than the diagnosis.
         return r.MetricFigures.model_construct(
             count=series.count,
             first=_number(series.first),

@@ -1,7 +1,7 @@
-"""The logs of several ranks -> those that fell silent first, while the others went on for a while.
+"""Logs of several ranks -> the ranks that fell silent first, while the others went on for a while.
 
-Who waits in a collective speaks again when its watchdog does; who hangs elsewhere says nothing more. That needs a log for each
-rank, with clocks or steps. It says who is late, not why.
+A rank that waits in a collective speaks again when its watchdog does. A rank that hangs elsewhere says nothing more. This needs
+one log per rank, with clocks or steps. It says who is late, not why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Silent:
 
 
 def first_silent(evidence: Evidence, log: Compression) -> Silent | None:
-    """Who fell silent first, by the steps that the ranks reached, else by their clocks."""
+    """Who fell silent first: by the steps that the ranks reached, else by their clocks."""
     sources = {number: rank for number, source in enumerate(evidence.sources) if (rank := source.origin.rank) is not None}
     if len(set(sources.values())) < _LEAST_RANKS:
         return None
@@ -65,7 +65,7 @@ def _by_clock(sources: Mapping[int, int], evidence: Evidence, log: Compression) 
     for event in evidence.events:
         rule = evidence.rule(event)
         if event.source not in sources or (rule is not None and taxonomy.has(rule.reason or "unknown", "stop")):
-            continue  # whoever is told to stop may answer, also one that hung
+            continue  # a rank that is told to stop may answer, even if it hung
         if event.time and (moment := clock(event.time)) is not None:
             rank = sources[event.source]
             last[rank] = max(moment, last.get(rank, moment))
@@ -81,7 +81,7 @@ def _by_clock(sources: Mapping[int, int], evidence: Evidence, log: Compression) 
 
 
 def _few_below(values: Mapping[int, float], gap: float = 0.0) -> tuple[list[int], dict[int, float]] | None:
-    """The few ranks below all others, apart from them by more than ``gap``; and the others."""
+    """(the few ranks that are more than ``gap`` below all others, the others)."""
     if len(values) < _LEAST_RANKS:
         return None
     ordered = sorted(values, key=lambda rank: (values[rank], rank))

@@ -1,7 +1,7 @@
-"""The dumps of a job's processes -> stack groups, and who of the ranks is where.
+"""Dumps of a job's processes -> stack groups, and which rank is where.
 
-Equal stacks are counted together, whatever their line numbers. A rank that waits for the others is a witness: the few that
-stand elsewhere are whom it waits for. They are late; nothing here says that their machines are broken.
+Equal stacks are counted together, whatever their line numbers. A rank that waits for the others is a witness: it waits for the
+few that stand elsewhere. Those are late. This does not say that their machines are broken.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from diagnose.reading.prefixes import body_start, speaker
 from diagnose.reading.sources import Source
 
 MOST_LINES = 1_000_000
-"""kept lines of streams that have dumps, which are read for them"""
+"""at most so many kept lines are read for dumps"""
 _MOST_SHOWN_FRAMES = 12
 _FEW = 8
 _MOST_LATE_TOLD = 4
@@ -45,7 +45,7 @@ class Process:
 
     @property
     def line(self) -> int:
-        """Of the frame that tells where it stands."""
+        """The line of the frame that shows where it stands."""
         return self.thread.lines[self.place.at]
 
     @property
@@ -77,13 +77,13 @@ class StackGroup:
 
     @property
     def frames(self) -> list[str]:
-        """The innermost, in words."""
+        """The innermost frames, in words."""
         return [_frame(frame) for frame in self.first.thread.frames[:_MOST_SHOWN_FRAMES]]
 
 
 @dataclass(slots=True)
 class Picture:
-    """What all dumps of a job come to."""
+    """What all dumps of a job show together."""
 
     groups: list[StackGroup]
     standing: list[Standing]
@@ -92,20 +92,20 @@ class Picture:
     event: Event
     """the line to look at first"""
     late: list[int] = field(default_factory=list)
-    """ranks for whom others wait"""
+    """ranks for which others wait"""
     nodes: dict[int, str] = field(default_factory=dict)
-    """their nodes, where a dump names them"""
+    """their nodes, if a dump names them"""
     stood: bool = False
-    """a dump was taken of something that stood, rather than printed by something that died"""
+    """a dump was taken of a process that stood still; it was not printed by one that died"""
     apart: bool = False
     """some wait, and others are known to be elsewhere"""
     together: bool = False
-    """all that are known wait in one collective, or the device of a rank does not go on: no program is late"""
+    """all that are known wait in one collective, or the device of a rank hangs: no program is late"""
     inside: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """source -> the lines of dumps, as ranges: what stands there is no message"""
+    """source -> ranges of lines that belong to dumps; they are not messages"""
 
     def covers(self, source: int, line: int) -> bool:
-        """Whether the line is one of a dump's."""
+        """Whether the line belongs to a dump."""
         ranges = self.inside.get(source, [])
         at = bisect_right(ranges, (line, _BEHIND)) - 1
         return at >= 0 and line <= ranges[at][1]
@@ -125,7 +125,7 @@ class _Read:
 
 
 def picture(log: Compression, sources: Sequence[Source], host_of: Mapping[int, str]) -> Picture | None:
-    """What the dumps in a job's log show; None where there are none."""
+    """What the dumps in a job's log show; None if there are none."""
     read = _read(log, sources, host_of)
     if not read.processes and not read.records and not read.reports:
         return None
@@ -170,7 +170,7 @@ def _take(read: _Read, source: int, rank: int | None, node: str | None, dump: St
         return
     read.stood = read.stood or not dump.crashed
     own = dump.pid if dump.pid is not None else thread.ident
-    # What one process says again later takes the place of what it said before.
+    # A later dump of the same process replaces an earlier one.
     key = (rank, own) if rank is not None else (source, own)
     read.processes[key] = Process(source, rank, node, dump, thread, place)
 
@@ -249,7 +249,7 @@ class _Drawing:
         return self._picture(sentence, self._of_record(one.waiting), stood=True, together=not one.unseen)
 
     def _of_record(self, ranks: Sequence[int]) -> tuple[int, int]:
-        """The line that tells most of the first of these ranks: where its stack stands, else its last collective."""
+        """The best line for the first of these ranks: of its stack, else of its last collective."""
         rank = ranks[0]
         if rank in self.by_rank and not self.by_rank[rank].place.kind.waits:
             return self.by_rank[rank].source, self.by_rank[rank].line
@@ -259,7 +259,7 @@ class _Drawing:
         return source, record.last.line if record.last is not None else record.line
 
     def _last(self, late: Sequence[int]) -> str:
-        """Where the late ranks put their last collective on the queue."""
+        """Where the late ranks started their last collective."""
         if len(late) > _FEW or late[0] not in self.record_of:
             return ""
         last = self.record_of[late[0]][1].last
@@ -343,7 +343,7 @@ class _Drawing:
         return self._picture(sentence, line, stood=stood)
 
     def _nothing(self) -> Picture:
-        """Recorders whose collectives have all ended, or a RAS network that objects to nothing."""
+        """The picture if all collectives of the recorders have ended, or NCCL's RAS reports nothing wrong."""
         if self.read.records:
             source, _, record = self.read.records[0]
             return self._picture("no collective stands in the dumps of the flight recorder", (source, record.line))
@@ -354,7 +354,7 @@ class _Drawing:
         return "ranks" if len(self.by_rank) == len(self.processes) else "processes"
 
     def _missing(self) -> list[int]:
-        """The few ranks of whom there is no dump, though there is one of every other."""
+        """The few ranks without a dump, if all others have one."""
         if len(self.by_rank) < len(self.processes) or len(self.by_rank) < 2:
             return []
         most = max(max(self.by_rank), max(self.host_of, default=0))

@@ -1,11 +1,11 @@
-"""What a line that no rule knows is about: a reason from its words, whoever printed it.
+"""A line that no rule knows -> a reason, from its words.
 
-Software that nobody wrote rules for still fails of what all software fails of, and says so in the words that all engineers use:
-a link is down, memory ran out, a peer closed the connection, no space is left. Each subject here names a reason of the taxonomy
-and the words by which it is met. They are asked from the metal up and from the exact to the vague; the first is taken.
+All software fails in the same few ways, and says so in words that all engineers use: a link is down, memory ran out, a peer
+closed the connection, no space is left. Each subject here is a reason of the taxonomy with such words. Subjects are tried from
+the hardware up, and from exact words to vague ones. The first that fits is taken.
 
-A subject is *plain* where its words leave little doubt ("no space left on device"), else it is vague (a GPU is spoken of in a
-line that sounds like a failure). A plain one also says what an exception is about whose class says nothing.
+A subject is *plain* if its words leave little doubt ("no space left on device"). Else it is vague: a line that sounds like a
+failure mentions a GPU. Plain subjects also say what an exception of a general class is about.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 MOST: Final = 600
-"""so far into a line its words are read"""
+"""only so many characters of a line are read"""
 
 _WORDS: Final = {
-    "device": r"(?:cuda|gpus?|npus?|hpus?|tpus?|xpus?|mlus?|gcus?|dcus?|accelerators?"
+    # "GPU hours" is a price, not a device.
+    "device": r"(?:cuda|gpus?(?!-?(?:hours?|days?|h)\b)|npus?|hpus?|tpus?|xpus?|mlus?|gcus?|dcus?|accelerators?"
     r"|rocm|hip|hbm|vram|cann|neuron(?:core)?s?)",
     "collective": r"(?:[nhrxom]?ccl|gloo|collectives?|all[_-]?(?:reduce|gather|to[_-]?all)|reduce[_-]?scatter|broadcast|barrier"
     r"|process ?group\w*|communicator|rendezvous|watchdog)",
@@ -34,7 +35,7 @@ _WORDS: Final = {
     "model": r"(?:checkpoints?|models?|weights|state_?dict|safetensors|tokenizer|pretrained)",
     "data": r"(?:datasets?|shards?|corpus|parquet|jsonl|arrow|tfrecord|webdataset|samples?)",
 }
-"""what stands for <device> and so on below"""
+"""what <device> and the like stand for below"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Subject:
 
 
 class About(NamedTuple):
-    """What a line is about, as far as its words tell."""
+    """What a line is about, according to its words."""
 
     reason: str
     plain: bool
@@ -487,7 +488,7 @@ _NAME = re.compile(r"<([a-z]+)>")
 
 @functools.lru_cache(8192)
 def about(body: str) -> About | None:
-    """What the words of a line are about: plainly, else vaguely; None if they do not tell."""
+    """What the words of a line are about: a plain subject, else a vague one, else None."""
     text = body[:MOST]
     for reason, plain, _ in _compiled():
         if plain is not None and plain.search(text):

@@ -1,4 +1,6 @@
-"""Whom a failure concerns: ranks, nodes and GPUs of the line, of who tells the same, and of whom the others waited for."""
+"""Root cause -> whom it concerns: ranks, nodes and GPUs of its line, of lines that say the same, and those that others waited
+for.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from diagnose.diagnosis.topology import Ended, Topology, expand, numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 
 _FEW = 8
-"""more than so many ranks are everybody"""
+"""more ranks than this are everybody"""
 _MOST_NAMED = 2048
 _AROUND = 2
-"""lines around a fault that may still belong to its message"""
+"""lines before and after a fault that may still belong to its message"""
 _ENDED_BY = {"host_out_of_memory": ("Out Of Memory", "Killed"), "native_crash": ("Segmentation fault", "Aborted", "Bus error")}
 _ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (\d+)")
 _PCI = re.compile(
@@ -26,7 +28,7 @@ _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
 _NODE_SAID = re.compile(r"\bnode/([A-Za-z0-9][\w.-]*)|\bnode \(IP: ([\w.:-]+)|\bnode with (?:IP|ip) ([\w.:-]+)")
 _TASK_SAID = re.compile(r"/task:(\d+)")
 _LOOP_BACK = re.compile(r"127\.\d+\.\d+\.\d+|::1$|localhost\b|0\.0\.0\.0")
-"""it is whoever speaks, not a node that others know"""
+"""such a name means the speaker itself, not a node that others know"""
 _PORT = re.compile(r"[<:]\d+>?$")
 
 
@@ -38,7 +40,10 @@ class Suspects:
     ranks: list[int] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
-    """nodes that the fault's own lines name, or on which they were printed: no neighbour's word is among them"""
+    """nodes that the lines of the fault itself name, or on which they were printed; not those from lines nearby"""
+    witness_nodes: list[str] = field(default_factory=list)
+    """nodes of those that only waited for somebody else"""
+    witness_ranks: list[int] = field(default_factory=list)
 
     def fill(self, other: Suspects) -> None:
         """Take from ``other`` what is not known yet."""
@@ -47,19 +52,23 @@ class Suspects:
         self.gpus = self.gpus or other.gpus
 
     def sort(self) -> None:
-        """Each once: nodes and GPUs as they were met, ranks in order."""
+        """Remove doubles: nodes and GPUs in the order found, ranks sorted."""
         self.nodes = list(dict.fromkeys(self.nodes))
         self.ranks = sorted(set(self.ranks))
         self.gpus = list(dict.fromkeys(self.gpus))
+        self.witness_nodes = [node for node in dict.fromkeys(self.witness_nodes) if node not in self.nodes]
+        self.witness_ranks = sorted(set(self.witness_ranks) - set(self.ranks))
 
 
 def suspects(
     root: Hypothesis, same: Sequence[Hypothesis], faults: Sequence[Hypothesis], evidence: Evidence, topology: Topology
 ) -> Suspects:
-    """Who is to be looked at for ``root``. ``same`` are the faults that say the very same, ``faults`` all of them."""
+    """Who is to be looked at for ``root``. ``same`` are the faults that say the very same, ``faults`` are all."""
     taxonomy = shipped_taxonomy()
     depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
     alike = [fault for fault in faults if fault.reason == root.reason and not fault.recovered]
+    if root.symptom and taxonomy.has(root.reason, "witness"):
+        return _waited_for(root, alike, faults, evidence, topology)
     found = named(same, evidence, depth)
     if not found.nodes:
         found.nodes = _said_to_be([root, *same])
@@ -73,9 +82,7 @@ def suspects(
     if taxonomy.category_of.get(root.reason) == "infrastructure":
         _mapped(found, topology)
     if taxonomy.has(root.reason, "course"):
-        found.ranks = []  # whoever told of it is not the cause
-    elif root.symptom and taxonomy.has(root.reason, "witness"):
-        found.ranks = _lagging(faults, evidence) or _silent(found.ranks) or found.ranks
+        found.ranks = []  # the ranks that reported it are not the cause
     if not found.nodes and root.layer <= depth["scheduler"] and topology.described_node:
         found.nodes = [topology.described_node]
     own = [node for node in found.nodes if not _ADDRESS.fullmatch(node) or root.layer != depth["network"]]
@@ -83,6 +90,35 @@ def suspects(
     found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
     found.sort()
     found.own = [node for node in found.nodes if node in own]
+    return found
+
+
+def _waited_for(
+    root: Hypothesis, alike: Sequence[Hypothesis], faults: Sequence[Hypothesis], evidence: Evidence, topology: Topology
+) -> Suspects:
+    """Whom those who tell of a failure waited for. Where that is not told they are witnesses, and nobody is suspected."""
+    found = Suspects()
+    for fault in [root, *alike][:_MOST_NAMED]:
+        words = captures(fault.rule, fault.event.body)
+        for name in ("node", "host", "peer"):
+            found.nodes += expand(_PORT.sub("", words[name])) if words.get(name) else []
+        found.ranks += numbers(words.get("missing", ""))
+        if (node := evidence.node_of(fault.event)) is not None:
+            found.witness_nodes.append(node)
+        if (rank := evidence.rank_of(fault.event)) is not None:
+            found.witness_ranks.append(rank)
+        else:
+            found.witness_ranks += numbers(words.get("rank", ""))
+    if not found.witness_ranks:
+        ended = (end.rank if end.rank is not None else end.local_rank for end in _ended(root, topology))
+        found.witness_ranks = [rank for rank in ended if rank is not None]
+    found.nodes = found.nodes or _said_to_be([root, *root.same])
+    _around(found, [root, *alike[:4]], evidence, root.layer, {layer: n for n, layer in enumerate(shipped_taxonomy().layers)})
+    found.ranks = found.ranks or _lagging(faults, evidence) or _silent(found.witness_ranks)
+    if not found.nodes and len(found.ranks) <= _FEW:
+        found.nodes = [topology.host_of[rank] for rank in found.ranks if rank in topology.host_of]
+    found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
+    found.sort()
     return found
 
 
@@ -120,12 +156,12 @@ def named(faults: Sequence[Hypothesis], evidence: Evidence, depth: dict[str, int
 
 
 def _gpus_in(text: str) -> list[str]:
-    """The first GPU that a message about a machine names where no capture does."""
+    """The first GPU in a message about a machine, if no group of the rule captures one."""
     return _PCI.findall(text)[:1] or _GPU.findall(text)[:1]
 
 
 def _ended(root: Hypothesis, topology: Topology) -> list[Ended]:
-    """The processes whose end is the root, or that a launcher blames."""
+    """The processes whose end is the root cause, or that a launcher blames."""
     here = [end for end in topology.ended if (end.source, end.line) == (root.event.source, root.event.line)]
     if here:
         return here
@@ -136,7 +172,7 @@ def _ended(root: Hypothesis, topology: Topology) -> list[Ended]:
 
 
 def _mapped(found: Suspects, topology: Topology) -> None:
-    """Rank from node and GPU, node from rank, where NCCL told who is who."""
+    """Find the rank from node and GPU, or the node from the rank, if NCCL printed who is who."""
     if not found.ranks and len(found.nodes) * len(found.gpus) <= _FEW**2:
         ranks = (topology.rank_of(node, gpu) for node in found.nodes for gpu in found.gpus if ":" in gpu)
         found.ranks = [rank for rank in ranks if rank is not None]
@@ -145,7 +181,7 @@ def _mapped(found: Suspects, topology: Topology) -> None:
 
 
 def _around(found: Suspects, told: Sequence[Hypothesis], evidence: Evidence, layer: int, depth: dict[str, int]) -> None:
-    """What the lines beside the message still name."""
+    """Add what the lines next to the message name."""
     for event in evidence.events:
         if not any(event.source == f.event.source and abs(event.line - f.event.line) <= _AROUND for f in told):
             continue
@@ -158,7 +194,7 @@ def _around(found: Suspects, told: Sequence[Hypothesis], evidence: Evidence, lay
 
 
 def _lagging(faults: Sequence[Hypothesis], evidence: Evidence) -> list[int]:
-    """The few ranks whose watchdogs tell of fewer enqueued collectives than those of the others."""
+    """The few ranks whose watchdogs count fewer enqueued collectives than the others."""
     enqueued: dict[int, int] = {}
     for fault in faults:
         found = _ENQUEUED.search(fault.event.body) if fault.reason == "nccl_timeout" else None
@@ -171,7 +207,7 @@ def _lagging(faults: Sequence[Hypothesis], evidence: Evidence) -> list[int]:
 
 
 def _silent(spoke: list[int]) -> list[int]:
-    """The few ranks that did not complain when all others did: those are whom the others waited for."""
+    """The few ranks that did not complain when all others did: the others waited for them."""
     if len(set(spoke)) < 3:
         return []
     silent = sorted(set(range(max(spoke) + 1)) - set(spoke))

@@ -1,6 +1,6 @@
-"""Rank, node, GPU: who is who, as the log tells.
+"""Events -> who is who: rank, node, GPU.
 
-Read from lines that are kept: launcher summaries, Slurm's and NCCL's messages, whoever says which rank ran on which host.
+The kept lines say it: summaries of launchers, messages of Slurm and NCCL, and any line that says which rank ran on which host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def expand(nodes: str) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """``3,5-7`` as numbers."""
+    """The numbers in ``3,5-7``."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -57,7 +57,8 @@ class Ended:
     how: str = ""
     """in the launcher's words"""
     first: bool = False
-    """it stands under "Root Cause (first observed failure)" """
+    """it stands under "Root Cause (first observed failure)"
+    """
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class Topology:
 
 
 def plain_pci(address: str) -> str:
-    """A PCI address as domain:bus:device in small letters: it is written with and without domain and function."""
+    """A PCI address as domain:bus:device in small letters. Logs write it with and without domain and function."""
     text = address.lower().removeprefix("pci:").split(".")[0]
     parts = text.split(":")
     return ":".join(["0000" if len(parts) < 3 else parts[-3][-4:].rjust(4, "0"), *parts[-2:]])
@@ -94,7 +95,7 @@ _DEEPSPEED_WHO = re.compile(rb"'(?P<host>[\w.-]+)': \[(?P<ranks>[\d, ]*)\]")
 
 
 def learn(topology: Topology, facts: Iterable[bytes]) -> None:
-    """What NCCL says of its communicators, and DeepSpeed's launcher of its hosts.
+    """Add what NCCL says of its communicators, and DeepSpeed's launcher of its hosts.
 
     The largest communicator is the whole job, so its ranks are the job's.
     """
@@ -126,7 +127,7 @@ _RANK_HOST = re.compile(r"\brank[ =:]+(?P<rank>\d+)\b.{0,40}\bhost(?:name)?[ =:]
 
 
 def read(events: Iterable[Event]) -> Topology:
-    """What the events tell of who is who."""
+    """What the events say of who is who."""
     topology = Topology()
     host: str | None = None
     rank: tuple[int, int] | None = None

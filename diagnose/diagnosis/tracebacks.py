@@ -1,9 +1,8 @@
-"""Events -> Python tracebacks, also of ranks that write into one file at once.
+"""Events -> Python tracebacks, also if several ranks write into one file.
 
-A traceback is followed line by line behind whatever stands before its header (rank, host, logger), so ranks with a prefix
-never mix. Ranks without one do mix: then the latest traceback that is still open takes the line, and an exception line
-that comes when none is open stands for itself. Chains ("During handling of", "direct cause", a DataLoader worker's "Original
-Traceback") are linked. Nothing here judges.
+The lines of a traceback have the same prefix (rank, host, logger) as its header, so ranks with a prefix never mix. Ranks
+without one do: the latest open traceback takes the line, and an exception line without an open traceback stands alone. Chains
+("During handling of", "direct cause", a DataLoader worker's "Original Traceback") are linked. Nothing here is judged.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from diagnose.diagnosis.evidence import Event
 Link = Literal["context", "cause", "original", "remote"]
 
 TOP = {"<module>", "_bootstrap", "_bootstrap_inner", "_run_module_as_main", "main", "run", "_main", "spawn_main", "wrapper"}
-"""where a traceback that nobody caught begins; excerpts often begin a little later"""
+"""a traceback that nobody caught begins there; excerpts often begin a little later"""
 _MOST_OPEN = 32
 _MOST_FRAMES = 64
 _PATIENCE = 60
-"""foreign lines after which a traceback that has not ended is given up"""
+"""after so many foreign lines, a traceback that has not ended is given up"""
 
 _HEADER = re.compile(r"(?P<original>Original )?(?:Exception Group )?Traceback \(most recent call last\)")
 _FRAME = re.compile(r'[\s|+]*File "(?P<path>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
@@ -33,7 +32,7 @@ _LINKS: tuple[tuple[str, Link], ...] = (
     ("The above exception was the direct cause of the following exception", "cause"),
 )
 _BARS = re.compile(r"\s*(?:\| )+")
-"""what an exception group draws before its lines"""
+"""an exception group prints this before its lines"""
 _EXCEPTION = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\([A-Za-z_. ]+\))?)(?::(?=\s|$)\s?(?P<message>.*)|\s*$)", re.DOTALL
 )
@@ -43,13 +42,13 @@ _CLASS = re.compile(
     r"(?:\(.*\))?\Z"
 )
 _TORN = re.compile(r"\S\[(?:rank|default)\d+\]:|\[E\d{3,4} \d\d:|NCCL WARN")
-"""another process began to speak in the middle of the line"""
+"""another process began to write in the middle of the line"""
 _TIME = re.compile(r"\d+[-/]\d+[-/]\d+[T ]\d+:\d+:\d+(?:[.,]\d+)?\S*|\d+:\d+:\d+(?:[.,]\d+)?")
 _DIGITS = re.compile(r"\d+")
 
 
 def _quoted(body: str, at: int) -> bool:
-    """Whether what stands there is text within a message, whose line ends are written as two characters."""
+    """Whether this is quoted text in a message, with its line ends written as two characters."""
     return body[:at].endswith("\\n")
 
 
@@ -61,32 +60,32 @@ class Frame:
 
     @property
     def library(self) -> bool:
-        """Whether it is code that was installed rather than written for the job."""
+        """Whether it is installed code, not code of the job."""
         return any(part in self.path for part in ("site-packages/", "dist-packages/", "/lib/python", "<frozen", "<string>"))
 
 
 @dataclass(slots=True, eq=False)
 class Traceback:
-    """One traceback: from its header (where that was seen) to its exception line."""
+    """One traceback: from its header (if the log has it) to its exception line."""
 
     source: int
     begin: int
     """line of the header"""
     end: int
-    """line of the exception, or of the last frame where the log has none"""
+    """line of the exception; of the last frame if the log has no exception"""
     frames: list[Frame] = field(default_factory=list)
     exception: Event | None = None
     type: str = ""
     message: str = ""
     previous: Traceback | None = None
-    """what it is chained to"""
+    """the traceback that it is chained to"""
     link: Link | None = None
     lead: str = ""
-    """what the logger wrote before the header; empty when the interpreter printed it"""
+    """what the logger wrote before the header; empty if the interpreter printed it"""
     headless: bool = False
-    """the log begins, or was cut, in the middle of it"""
+    """the log begins in the middle of it, or was cut there"""
     where: str = "main"
-    """main | thread | ignored: who raised it"""
+    """who raised it: main | thread | ignored"""
 
     def chain(self) -> Iterator[Traceback]:
         """This traceback and those before it, latest first."""
@@ -97,7 +96,7 @@ class Traceback:
 
     @property
     def from_top(self) -> bool:
-        """Whether it begins where programs and threads begin, or where the log lost its beginning: nobody caught it."""
+        """Whether nobody caught it: it begins where programs and threads begin, or the log has lost its beginning."""
         return not self.frames or self.frames[0].function in TOP or self.headless
 
     @property
@@ -117,9 +116,9 @@ class _Open:
 def assemble(
     events: Iterable[Event], judged: Callable[[Event], bool] = lambda event: event.rule >= 0
 ) -> tuple[list[Traceback], set[int]]:
-    """The tracebacks among the events of one source in the order of their ends, and which events belong to them (by order).
+    """The tracebacks of one source, in the order of their ends, and the orders of the events that belong to them.
 
-    ``judged``: a failure rule knows the line.
+    ``judged``: whether a failure rule knows the line.
     """
     assembly = _Assembly(judged)
     return assembly.run(events), assembly.claimed
@@ -147,7 +146,7 @@ class _Assembly:
         return self._done
 
     def _take(self, event: Event, prefix: str, *, telling: bool) -> None:
-        """``telling``: a word that tracebacks have stands there; else the line can only go on with one."""
+        """``telling``: the line has a word of tracebacks. Any other line can only continue one."""
         body = event.body
         speaker = _TIME.sub("", prefix).strip() if prefix else ""
         if telling:
@@ -173,7 +172,7 @@ class _Assembly:
                 self.claimed.add(event.order)
                 return
             if not entry.lead:
-                break  # a foreign line: no older traceback without a prefix can tell either
+                break  # a foreign line: older tracebacks without a prefix cannot tell either
         else:
             if 'File "' in body and (found := _INSIDE.match(body)) is not None and len(self._open) < _MOST_OPEN:
                 # The log begins, or was cut, in the middle of a traceback.
@@ -199,7 +198,7 @@ class _Assembly:
         self._open.append(_Open(new, speaker, lead))
 
     def _extend(self, entry: _Open, event: Event, body: str) -> bool:
-        """Whether the line belongs to this traceback."""
+        """Add the line to this traceback if it belongs there, and say whether it does."""
         traceback = entry.traceback
         if (bars := _BARS.match(body)) is not None:
             body = body[bars.end() :]
@@ -232,12 +231,12 @@ class _Assembly:
 
 
 def _behind(body: str, lead: str) -> str | None:
-    """``body`` without the logger's lead, if it stands there with other numbers; None if the line is not of that logger."""
+    """``body`` after the logger's lead, in which numbers may differ. None if another logger wrote the line."""
     if not lead:
         return body
     head = body[: len(lead) + 8]
     if _DIGITS.sub("0", head).startswith(_DIGITS.sub("0", lead)):
-        # Numbers may have other lengths: walk both.
+        # Numbers may have other lengths, so walk both texts.
         at = 0
         for part in _DIGITS.split(lead):
             if not body.startswith(part, at):

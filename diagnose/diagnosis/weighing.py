@@ -1,8 +1,7 @@
-"""Hypotheses -> hypotheses with their signals: what speaks for each and against it, and what they explain of each other.
+"""Hypotheses -> hypotheses with their signals: what speaks for and against each, and which of them explains which.
 
-The order of this module is that of an engineer's questions. Did the job go on from it? What kind of statement is it,
-and by whom? Where does it stand? What does another line say that explains it? And what says that nothing failed at
-all?
+The module asks its questions in the order that an engineer would. Did the job go on after it? What kind of statement is it, and
+who makes it? Where does it stand in the log? Which other line explains it? And what says that nothing failed at all?
 """
 
 from __future__ import annotations
@@ -11,39 +10,40 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 from diagnose.compression.folds import Fold
 from diagnose.compression.kept_log import Compression
 from diagnose.diagnosis.candidates import Candidates, detected, interpreter_warns, is_generic
+from diagnose.diagnosis.counting import counted_up
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
 from diagnose.diagnosis.topology import numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.reading.prefixes import clock, origin
+from diagnose.reading.prefixes import body_start, clock, origin
 
 MOST = 240
-"""hypotheses that are weighed: of more kinds the first and the last"""
+"""most hypotheses that are weighed; if there are more kinds, the first and the last of them"""
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
 _PATIENCE, _PATIENCE_DEEP, _PATIENCE_NUMBERS, _PATIENCE_ENDED = 2, 8, 20, 30
-"""signs of progress behind a fault after which the job went on from it: of most; of machines; of odd numbers; of what
-ended a process, behind which other ranks may still have been on their way"""
+"""so many signs of progress after a fault mean that the job survived it: for most faults; for faults of machines; for odd
+numbers; for what ended a process (other ranks may still have been on their way)
+"""
 _NEAR_S, _NEAR_LINES = 300.0, 300
 _CRASH_BACK = 100
 _MESSAGE_LINES, _SUMMARY_LINES = 12, 60
-"""so far behind an exception stand the lines of its message; so far behind one without a message its summary"""
+"""the message of an exception takes up to so many lines; the summary after an exception without a message up to so many"""
 _THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
 _REGULAR = 60
-"""so many lines of one kind are work, not the echo of a failure"""
-_COUNTED = re.compile(r"([^\W\d]*)[^\w.+-]*(?<![\w.+-])(\d{1,9})(?![\w.]*\.\d|\w)")
-_SPEAKS = re.compile(r"(?i)rank|pid|proc|worker|node|host|gpu|device|task|thread|port|handler|conn|peer|retr|attempt")
+"""so many lines of one kind are regular work, not the echo of a failure"""
 _SOFTLY = 0.4
-"""what being the first counts for a line that merely has words of failure"""
+"""the value of the signal "first" for a line that only has words of failure"""
 _MUCH = 20
-"""calm lines behind a line that make it an old story"""
+"""after so many calm lines, a line is an old story"""
 _OFTEN = 4
 _TIME_LIMIT = re.compile(r"(?i)\b(?:wall-?time|time ?limit|run ?limit|h_rt|s_rt)\b")
 _SCRAP_LINES = 2
@@ -51,8 +51,9 @@ _KERNEL = re.compile(r"\bkernel: |^\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{
 _CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
 _TALKS = 2
 _HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
-"""a log begins with so many lines; so long is a line that can be told again; so many of them repeated are a new start, if none
-was for so many lines; so many lines behind it are a run"""
+"""a log begins with so many lines; a line of this length can be recognised; so many recognised lines are a new start, unless
+there was one within so many lines; so many lines after a new start are a run
+"""
 _BEFORE_LINES, _OWN, _OWN_LEAST, _SPAN_LINES = 120, 12, 6, 300
 """a run's own lines stand so near before its failure, are so long, and at least so many; they stand again within so many"""
 _HELPER = re.compile(
@@ -66,14 +67,14 @@ _STACK = re.compile(
     r"\s|#\d|frame #|\d+:? +(?:0x|/|\S+\()|0x[0-9a-f]{6}|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x"
     r"|[-=*_#~]{5}|\S*$|[\w./-]+\.(?:go|cc|cpp|c|h):\d"
 )
-"""a line of a stack, of a table, or of a frame around a message; or one word"""
+"""a line of a stack, of a table, or of a frame around a message; or a single word"""
 _BACK = re.compile(
     r"(?i)\b(?:restored|re-?established|reconnected|recovered|is back|back online|came back"
     r"|link (?:is |becomes )?(?:up|ready|active)"
     r"|(?:reachable|available|responding) again|again (?:reachable|available))\b|\bserver \S+ OK$"
 )
 _NAMED = re.compile(r"\b(?=[\w.:/@-]*\d)(?=[\w.:/@-]*[A-Za-z])[\w.:/@-]{5,}\b")
-"""names of machines, devices and services: letters and digits"""
+"""names of machines, devices and services: they have letters and digits"""
 _NEXT = 2
 _OTHERWISE = re.compile(
     r"(?i)\b(?:fall(?:ing|s)? ?back|using (?:the )?(?:default|cached|cpu|slow|random)"
@@ -87,7 +88,7 @@ _OF = re.compile(rb"\b(\d+)/ *(\d+)\b")
 
 
 def weigh(found: Candidates, evidence: Evidence, log: Compression, known: Collection[str] = ()) -> list[Hypothesis]:
-    """One hypothesis of each kind with its signals, in order of place; the last one is that nothing failed.
+    """One hypothesis per kind with its signals, in order of place. The last one is that nothing failed.
 
     ``known``: lines (as ``normal`` gives them) of runs that went well.
     """
@@ -103,11 +104,10 @@ class Weighing:
         self.ends = [log.lines_of(source) for source in range(len(evidence.sources))]
         self.last_step_at = [self._moment_of_progress(source) for source in range(len(evidence.sources))]
         self._back: dict[int, list[Event]] = {}
-        """source -> lines that say of something that it is back"""
+        """source -> lines that say that something is back"""
         for event in evidence.events:
             if _BACK.search(event.body):
                 self._back.setdefault(event.source, []).append(event)
-        self.folds = log.folds()
         self._starts: dict[int, list[int]] = {}
         self._own: dict[int, dict[str, list[int]]] = {}
         self._talks: dict[int, tuple[list[int], int]] = {}
@@ -131,7 +131,7 @@ class Weighing:
         self._related(kinds)
         return [*kinds, self._healthy(kinds)]
 
-    # --- did the job go on from it? ---------------------------------------------------------------------------------------
+    # --- did the job go on after it? --------------------------------------------------------------------------------------
 
     def _overcome(self, one: Hypothesis) -> None:
         if one.detector is not None and one.kind != "dump":
@@ -165,7 +165,7 @@ class Weighing:
         return _PATIENCE_DEEP if deep else _PATIENCE
 
     def _printed_late(self, one: Hypothesis) -> bool:
-        """Whether the progress behind it was made before it, by the clocks: one stream was written behind the other."""
+        """Whether the clocks say that the progress after it in the log was made before it. One stream was then written late."""
         last = self.last_step_at[one.event.source]
         return last is not None and one.moment is not None and last < one.moment
 
@@ -175,7 +175,7 @@ class Weighing:
         return clock(time) if time else None
 
     def _started_anew(self, one: Hypothesis) -> bool:
-        """Whether the lines with which the log begins stand again behind it, and a run behind them: it was started anew."""
+        """Whether the job was started again after it: the first lines of the log are repeated there, and a run follows them."""
         source, line = one.event.source, one.event.line
         if line < _HEAD_LINES + _BETWEEN or self.ends[source] - line < _RUN_LINES:
             return False
@@ -190,7 +190,7 @@ class Weighing:
         Where several ranks write into one file, such lines stand there several times, so nothing is concluded.
         """
         traceback = one.traceback
-        if traceback is None or not one.ends_process or any(event.rank is not None for event in self.evidence.events):
+        if traceback is None or not one.ends_process or self._ranks_speak:
             return False
         lines = self._own_lines(one.event.source)
         since = traceback.begin - _BEFORE_LINES
@@ -222,38 +222,38 @@ class Weighing:
         return rule is not None and rule.severity != "warning" and rule.reason != "healthy" and not _HELPER.match(event.body)
 
     def _works_on(self, one: Hypothesis) -> bool:
-        """Whether regular lines of a new kind begin behind it, count something up, and go on to the end: a program works whose
-        numbers no rule knows. Where many ranks speak, their farewells look alike, so nothing is concluded there."""
+        """Whether a new kind of regular line begins after it, counts up, and goes on to the end. The program then works in
+        numbers that no rule knows.
+
+        If many ranks speak, their last lines look alike, so nothing is concluded.
+        """
         source, line = one.event.source, one.event.line
-        if one.layer <= self.taxonomy.depth("network") or any(event.rank is not None for event in self.evidence.events):
+        if one.layer <= self.taxonomy.depth("network") or self._ranks_speak:
             return False
         return any(
-            fold.source == source
-            and fold.first > line
-            and fold.lines >= _REGULAR
-            and self.ends[source] - fold.last <= _LAST_LINES
-            and self._counts_up(fold)
-            for fold in self.folds
+            fold.source == source and fold.first > line and self.ends[source] - fold.last <= _LAST_LINES for fold in self._work
         )
 
     def worked_before(self, one: Hypothesis) -> bool:
-        """Whether regular lines of one kind count something up before it: the job was at work, in steps that no rule knows."""
-        source, line = one.event.source, one.event.line
-        return any(
-            fold.source == source and fold.first < line and fold.lines >= _REGULAR and self._counts_up(fold)
-            for fold in self.folds
-        )
+        """Whether regular lines before it count up: the job was then at work, in steps that no rule knows."""
+        return any(fold.source == one.event.source and fold.first < one.event.line for fold in self._work)
 
-    def _counts_up(self, fold: Fold) -> bool:
-        """Whether a number of these lines rose with each of them, or nearly, and is not the name of who speaks."""
-        first = next((e.body for e in self.evidence.events if e.source == fold.source and e.line == fold.first), None)
-        if first is None:
-            return False
-        before, after = (_COUNTED.findall(text) for text in (first, fold.text.decode("utf-8", "replace")))
-        return any(
-            word == other and not _SPEAKS.search(word) and int(till) - int(since) >= fold.folded // 2
-            for (word, since), (other, till) in zip(before, after, strict=False)
-        )
+    @cached_property
+    def _ranks_speak(self) -> bool:
+        return any(event.rank is not None for event in self.evidence.events)
+
+    @cached_property
+    def _work(self) -> list[Fold]:
+        """The folds whose lines count up, nearly every time."""
+        regular = {(fold.source, fold.first): fold for fold in self.log.folds() if fold.lines >= _REGULAR}
+        if not regular:
+            return []
+        found = []
+        for event in self.evidence.events:
+            fold = regular.get((event.source, event.line))
+            if fold is not None and counted_up(event.body, _body(fold.text), fold.folded // 2):
+                found.append(fold)
+        return found
 
     def _new_starts(self, source: int) -> list[int]:
         """The lines where the beginning of a source is repeated."""
@@ -274,7 +274,7 @@ class Weighing:
         return list(quiet)
 
     def _talks_on(self, one: Hypothesis) -> bool:
-        """Whether a traceback that does not begin at the program's top was printed by a handler, and the program talks on."""
+        """Whether a handler printed the traceback (it does not begin at the top of the program) and calm lines follow it."""
         traceback = one.traceback
         if traceback is None or not traceback.frames or traceback.from_top or one.event.rule < 0:
             return False
@@ -282,7 +282,7 @@ class Weighing:
         return loudest <= one.event.line and len(calm) - bisect_right(calm, one.event.line) >= _TALKS
 
     def _talk(self, source: int) -> tuple[list[int], int]:
-        """The lines in which a source goes on calmly, and the last in which it does not."""
+        """(the calm lines of a source, the last line that a failure rule knows)."""
         if source not in self._talks:
             calm, loudest = [], 0
             for event in self.evidence.events:
@@ -296,7 +296,7 @@ class Weighing:
         return self._talks[source]
 
     def _well_again(self, one: Hypothesis) -> bool:
-        """Whether a later line says that all is well: of the job, or of the layer that failed."""
+        """Whether a later line says that all is well with the job, or with the layer that failed."""
         for well in self.found.well:
             if well.source == one.event.source and well.line <= one.event.line:
                 continue
@@ -308,25 +308,25 @@ class Weighing:
         return False
 
     def _restored(self, one: Hypothesis) -> bool:
-        """Whether a later line says of the very thing that the line names that it is back."""
+        """Whether a later line says that the thing that this line names is back."""
         if one.fatal or one.traceback is not None:
             return False
         later = self._back.get(one.event.source, ())
         if not later or later[-1].line <= one.event.line:
             return False
         if later[-1].line >= self.ends[one.event.source] and one.kind == "line":
-            return True  # it is the last word of the log
+            return True  # the log ends with it
         named = set(_NAMED.findall(one.event.body))
         last = max((event.line for event in later if named & set(_NAMED.findall(event.body))), default=0)
         return last > one.event.line
 
     def _softened(self, one: Hypothesis) -> bool:
-        """Whether the next line of who printed it says that it goes on in another way."""
+        """Whether the next line from the same speaker says that it goes on in another way."""
         speaker = _speaker(one.event)
         for event in self.evidence.events[one.event.order + 1 : one.event.order + 1 + _NEXT]:
             rule = self.evidence.rule(event)
             gentle = event.source == one.event.source and (rule is None or rule.severity == "warning")
-            gentle = gentle and event.line < self.ends[event.source]  # as the last word of all it came to nothing
+            gentle = gentle and event.line < self.ends[event.source]  # as the last line of the source it did not help
             if gentle and _speaker(event) == speaker and _OTHERWISE.search(event.body):
                 return True
         return False
@@ -335,8 +335,10 @@ class Weighing:
         return self.evidence.rules[well.rule].layer or "framework"
 
     def _alike(self) -> None:
-        """What this job went on from before is not what stopped it now. (To say of what kind one is takes long: the sort
-        first.)"""
+        """Mark what is like something that the job survived earlier.
+
+        ``raised_by`` is slow, so the cheap ``sort_of`` is compared first.
+        """
         every = self.found.hypotheses
         open_ = {sort_of(one) for one in every if not one.recovered and not one.fatal and not one.ends_process}
         survived = {raised_by(one) for one in every if "survived" in one.signals and sort_of(one) in open_}
@@ -352,7 +354,7 @@ class Weighing:
                 one.recovered = True
 
     def _kinds(self) -> list[Hypothesis]:
-        """The first that stands of each kind; what was overcome only where nothing of its kind stands."""
+        """The first of each kind that the job did not survive, or else the first. The others of the kind go into ``same``."""
         kinds: dict[tuple[str, ...], Hypothesis] = {}
         for one in self.all:
             key = kind_of(one)
@@ -372,7 +374,7 @@ class Weighing:
         return standing + gone[-(MOST - len(standing)) :] if len(standing) < MOST else standing
 
     def _silences(self, kinds: list[Hypothesis]) -> None:
-        """Whether the job had stood still for long when it was ended."""
+        """Add a hang if the job had stood still for long when it was stopped."""
         stops = [
             one
             for one in kinds
@@ -402,7 +404,7 @@ class Weighing:
         course = Course(silence=Silence(source, line, end.moment - at, rhythm, busy))
         return next((detected(anomaly, self.evidence) for anomaly in findings(course) if anomaly.reason is not None), None)
 
-    # --- what kind of statement is it, and by whom? ------------------------------------------------------------------------
+    # --- what kind of statement is it, and who makes it? ------------------------------------------------------------------
 
     def _said(self, one: Hypothesis) -> None:
         signals = one.signals
@@ -488,17 +490,17 @@ class Weighing:
             signals["quoted"] = 1.0
 
     def _accuses(self, one: Hypothesis) -> bool:
-        """Whether the line names somebody else than who printed it."""
+        """Whether the line names somebody other than its speaker."""
         found = captures(one.rule, one.event.body)
         ranks = numbers(found.get("rank", ""))
         return any(found.get(name) for name in ("host", "peer")) or (
             bool(ranks) and self.evidence.rank_of(one.event) not in ranks
         )
 
-    # --- where does it stand? ----------------------------------------------------------------------------------------------
+    # --- where does it stand in the log? ----------------------------------------------------------------------------------
 
     def _times_said(self, one: Hypothesis) -> int:
-        """How often one rank said it, where all ranks may say the same."""
+        """The most times that a single rank said it, because every rank may say it once."""
         said = Counter((same.event.source, self.evidence.rank_of(same.event)) for same in (one, *one.same))
         return max(said.values())
 
@@ -521,13 +523,13 @@ class Weighing:
             one.signals["scrap"] = 1.0
 
     def _heard_after(self, source: int, line: int) -> int:
-        """How many lines behind ``line`` sound like a failure."""
+        """How many hypotheses stand after ``line`` in the source."""
         if source not in self._heard:
             self._heard[source] = sorted(one.event.line for one in self.all if one.event.source == source)
         return len(self._heard[source]) - bisect_right(self._heard[source], line)
 
     def _stacked_after(self, source: int, line: int) -> int:
-        """How many lines behind ``line`` are of a stack, a table or a frame: they belong to what stands above them."""
+        """How many lines after ``line`` belong to a stack, a table or a frame. They are part of what stands above them."""
         if source not in self._stacked:
             self._stacked[source] = [e.line for e in self.evidence.events if e.source == source and _STACK.match(e.body)]
         return len(self._stacked[source]) - bisect_right(self._stacked[source], line)
@@ -543,7 +545,7 @@ class Weighing:
         return behind <= _SCRAP_LINES and 2 * (1 + len(one.same)) >= self.ends[one.event.source]
 
     def place(self, one: Hypothesis) -> tuple[float, int]:
-        """Where it stands in time: by its clock if the sources are many and have one, else as it was read."""
+        """Its place in time: by the clock if there are several sources and it has one, else in the order of reading."""
         if len(self.evidence.sources) > 1 and one.moment is not None:
             return one.moment, one.event.order
         return (0.0 if len(self.evidence.sources) == 1 else float("inf")), one.event.order
@@ -557,7 +559,7 @@ class Weighing:
         return one.event.source != other.event.source or abs(one.event.line - other.event.line) <= _NEAR_LINES
 
     def _first(self, kinds: Sequence[Hypothesis]) -> None:
-        """The first of each weight that was not overcome."""
+        """Mark the first of each weight that the job did not survive."""
         seen: set[str] = set()
         for one in kinds:
             if not one.recovered and not self._is_fallout(one, kinds) and (weight := self._weight(one)) not in seen:
@@ -574,7 +576,7 @@ class Weighing:
             return "stop"
         return "end" if one.fatal else "noted"
 
-    # --- what does another explain? ----------------------------------------------------------------------------------------
+    # --- which other line explains it? ------------------------------------------------------------------------------------
 
     def _related(self, kinds: list[Hypothesis]) -> None:
         standing = [one for one in kinds if not one.recovered]
@@ -588,7 +590,7 @@ class Weighing:
         ended = [one for one in causes if one.fatal and not self.taxonomy.has(one.reason, "stop")]
         noted = [one for one in causes if not one.fatal and not self.taxonomy.has(one.reason, "stop")]
         stops = [one for one in causes if self.taxonomy.has(one.reason, "stop")]
-        # A node that is taken away on purpose goes silent too.
+        # A node that is taken away on purpose also falls silent.
         metal = [f for f in ended if of_machine(f) and not (f.reason == "node_failure" and stops and self.before(stops[0], f))]
         named = [one for one in metal if not self.taxonomy.has(one.reason, "seen_from_above")]
         for one in metal:
@@ -615,7 +617,7 @@ class Weighing:
         self._by_silence(kinds)
 
     def _again(self, told: Sequence[Hypothesis]) -> None:
-        """Which lines only say what another of their weight said before, or says better."""
+        """Mark lines that repeat what another line of their weight said, or that another line says better."""
         before: dict[tuple[str, str], Hypothesis] = {}
         for one in told:
             if "by_better" in one.signals:
@@ -625,7 +627,7 @@ class Weighing:
             if first is one or not self.near(first, one):
                 continue
             if one.symptom and self._accuses(one) and not self._accuses(first):
-                relate("by_better", first, one)  # of many that wait, the one that says for whom
+                relate("by_better", first, one)  # of many that wait, this one says for whom
                 before[key] = one
             else:
                 relate("again", one, first)
@@ -654,7 +656,7 @@ class Weighing:
             relate("by_stop", one, stops[0])
 
     def _by_who_stopped(self, told: list[Hypothesis], stops: list[Hypothesis]) -> None:
-        """Who ended it: the scheduler's own word, else the first, also where a launcher merely passes it on."""
+        """Choose which line says best who stopped the job: a fatal one such as the scheduler's own, else the first."""
         if not stops:
             return
         said = [one for one in told if self.taxonomy.has(one.reason, "stop") and self.near(one, stops[0])]
@@ -667,20 +669,22 @@ class Weighing:
             best.graver = stops[0]
 
     def _by_earlier(self, one: Hypothesis, ended: list[Hypothesis]) -> None:
-        """An exception had ended a process before: what came later did not end it."""
+        """An exception had already ended a process, so what came later did not end it."""
         told = "noted" in one.signals or one in ended
         if told and ended and not of_machine(one) and ended[0].reason != one.reason and self.before(ended[0], one):
             relate("by_earlier", one, ended[0])
 
     def _by_death(self, one: Hypothesis, ended: list[Hypothesis]) -> None:
-        """Who waits in a dump may wait for a process that died of something else, whichever of the two was printed first."""
+        """Processes that wait in a dump may wait for one that died of something else, whichever was printed first."""
         died = [other for other in ended if other is not one and not self.taxonomy.has(other.reason, "of_a_stop")]
         if one.kind == "dump" and died:
             relate("by_cause", one, died[0])
             relate("by_earlier", one, died[0])
 
     def _by_deeper(self, one: Hypothesis, noted: list[Hypothesis]) -> None:
-        """What was noted before a program died and explains it: of a lower layer, by the kernel, or the very same exception."""
+        """Find what was noted before a program died and explains why: from a lower layer, from the kernel, or the same
+        exception.
+        """
         if not one.fatal or one.symptom or of_machine(one):
             return
         before = [f for f in noted if f is not one and f.kind != "dump" and self.before(f, one)]
@@ -710,16 +714,16 @@ class Weighing:
             return
 
     def _no_stop_makes(self, one: Hypothesis, stop: Hypothesis) -> bool:
-        """Whether an exception that stands after a signal which a program passes on is a mistake in the program's own code.
+        """Whether an exception after a signal that a program passes on is a mistake in the program's own code.
 
-        A scheduler's word stands: what the processes say after it comes of it.
+        After a scheduler's own word it is not: what the processes say then follows from the stop.
         """
         passed_on = stop.rule is not None and not stop.fatal
         mistake = one.traceback is not None and one.category == "script" and not self.taxonomy.has(one.reason, "of_a_stop")
         return passed_on and mistake and one.event.source == stop.event.source and "raised" in one.signals
 
     def _by_specific(self, one: Hypothesis, told: list[Hypothesis]) -> None:
-        """The exception that wraps a message, or that has none: what the lines behind it say more exactly is the cause."""
+        """If an exception only wraps a message, or has none, a more exact line after it is the cause."""
         if one.traceback is None or one.traceback.exception is None:
             return
         bare = not one.traceback.message.strip()
@@ -733,7 +737,7 @@ class Weighing:
                     return
 
     def _by_better(self, one: Hypothesis, told: list[Hypothesis]) -> None:
-        """The exception rather than what the same process logged of it just before; the kernel's word stands."""
+        """Prefer the exception to what the same process logged just before it. The kernel's lines are left as they are."""
         if one.kind == "rule" and not by_kernel(one) and not _CLASS.search(one.event.body) and "came_to" not in one.signals:
             speaker = _speaker(one.event)
             for other in told:
@@ -779,13 +783,13 @@ class Weighing:
                     relate("by_silence", one, hang)
 
     def _is_fallout(self, one: Hypothesis, kinds: Sequence[Hypothesis]) -> bool:
-        """Whether a process aborted right after another fault, so because of it."""
+        """Whether a process aborted right after another fault, and so because of it."""
         return self._fallout_of(one, kinds) is not None
 
     def _fallout_of(self, one: Hypothesis, kinds: Sequence[Hypothesis]) -> Hypothesis | None:
         if one.reason != "native_crash" or one.recovered:
             return None
-        for other in kinds:  # a C++ program that aborts says what was thrown in the next lines
+        for other in kinds:  # a C++ program that aborts prints what was thrown in the next lines
             more = other.event.line - one.event.line
             if other.event.source == one.event.source and 0 < more <= _THROWN_LINES and _THROWN.match(other.event.body):
                 return other if other.reason not in (one.reason, "unknown") and not other.recovered else None
@@ -825,9 +829,10 @@ class Weighing:
         return nothing
 
     def _ended_well(self, standing: Sequence[Hypothesis]) -> bool:
-        """Whether a line says that the job ended well, and nothing after it that anything went wrong.
+        """Whether a line says that the job ended well, and no failure follows it.
 
-        A program says so of its process. Where its numbers went wrong, as a loss that rose and stayed, it cannot know.
+        A program can say this only of its process. It cannot know that its numbers went wrong, such as a loss that rose and
+        stayed.
         """
         if any("detected" in one.signals for one in standing):
             return False
@@ -841,14 +846,14 @@ class Weighing:
 
 
 def relate(name: str, one: Hypothesis, other: Hypothesis | None) -> None:
-    """``other`` gives ``one`` the signal ``name``."""
+    """Give ``one`` the signal ``name`` because of ``other``."""
     if other is not None and name not in one.signals:
         one.signals[name] = 1.0
         one.relations.append(Relation(name, other))
 
 
 def of_machine(one: Hypothesis) -> bool:
-    """Whether a machine failed, so that it explains software even when it speaks later."""
+    """Whether a machine failed. That explains software failures, even if it is printed later."""
     if not one.fatal or one.symptom or one.rule is None:
         return False
     if one.rule.layer in ("hardware", "driver"):
@@ -859,36 +864,40 @@ def of_machine(one: Hypothesis) -> bool:
 
 
 def by_kernel(one: Hypothesis) -> bool:
-    """Whether the kernel says it, which knows the machine better than any process."""
+    """Whether the kernel printed it. The kernel knows the machine better than any process."""
     return _KERNEL.search(one.event.text[:120]) is not None
 
 
 def torn(one: Hypothesis) -> bool:
-    """Whether other ranks wrote into the exception line, or tore its message off."""
+    """Whether other ranks wrote into the exception line, or cut off its message."""
     if one.traceback is not None:
         return re.match(r"\w*(?:Error|Exception)\b", one.traceback.message) is not None
     return one.kind == "rule" and _BARE.match(one.event.body) is not None
 
 
 def earlier_word(one: Hypothesis, other: Hypothesis) -> bool:
-    """Whether both are messages of machines about one thing, such as a port error and the time-outs after it."""
+    """Whether both are messages about one thing, such as a port error and the time-outs after it."""
     return one.reason == other.reason and one.traceback is None and other.traceback is None
 
 
 def same_exception(one: Hypothesis, other: Hypothesis) -> bool:
-    """Whether both tell of one exception."""
+    """Whether both are the same exception."""
     first, second = one.traceback, other.traceback
     if first is None or second is None:
         return one.reason == other.reason and normal(one.event.body) == normal(other.event.body)
     return first.type == second.type and normal(first.message) == normal(second.message)
 
 
+def _body(line: bytes) -> str:
+    return line[body_start(line) :].decode("utf-8", "replace")
+
+
 def _speaker(event: Event) -> str:
-    """What stands before the body, less the time."""
+    """The prefix of the line without its time."""
     return re.sub(r"[\d:.,TZ/-]{8,}", "", event.text[: event.start]).strip(" []")
 
 
 def _reached_end(progress: bytes) -> bool:
-    """Whether a line of progress says that the last of so many steps is made."""
+    """Whether a line of progress says that the last step was made, such as ``100/100``."""
     found = _OF.search(progress)
     return found is not None and found[1] == found[2] and int(found[1]) > 1

@@ -1,8 +1,8 @@
-"""Signals -> probabilities: what each signal is worth, read from ``rules/weights.json``.
+"""Signals -> probabilities, by the weights in ``rules/weights.json``.
 
-The score of a hypothesis is the sum of the weights of its signals. The scores of all hypotheses of a log, with that
-of "nothing failed" among them, become probabilities that sum to 1 (a conditional logit). The arithmetic is all there
-is: a person can do it by hand from what ``diagnose replay --why`` prints.
+The score of a hypothesis is the sum of the weights of its signals. The scores of all hypotheses of a log, with "nothing failed"
+among them, become probabilities that sum to 1 (a conditional logit). A person can do the sum by hand from the output of
+``diagnose replay --why``.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def shipped_weights() -> Weights:
 
 
 def read(path: Path) -> Weights:
-    """The weights in a file; a signal that it does not name keeps what an engineer gave it."""
+    """The weights in a file. A signal that it does not name keeps the weight from ``signals``."""
     try:
         data = json.loads(path.read_text("utf-8"))
         said = {str(name): float(value) for name, value in data["weights"].items()}
         calibration = Calibration.read(data["calibration"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        remedy = "make it anew with python -m benchmarks.fit"
+        remedy = "make it again with python -m benchmarks.fit"
         raise RuleError(f"the weights cannot be read: {error}", where=str(path), remedy=remedy) from None
     for name, value in said.items():
         if name not in BY_NAME:
@@ -57,7 +57,7 @@ def read(path: Path) -> Weights:
 
 
 def spread(hypotheses: Sequence[Hypothesis], weights: Weights) -> None:
-    """Score the hypotheses, and share out the probability among them."""
+    """Score the hypotheses and share out the probability among them."""
     if not hypotheses:
         return
     for one in hypotheses:

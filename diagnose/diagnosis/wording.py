@@ -1,4 +1,4 @@
-"""A finding in words: the sentences that people read."""
+"""Finding -> the sentences that people read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def title(fault: Hypothesis) -> str:
 
 
 def summary(finding: Finding) -> str:
-    """One sentence."""
+    """The finding in one sentence."""
     if finding.failed and finding.root is None:
         return "The job failed, as we were told; no line of its log says why."
     if not finding.failed or finding.root is None:
@@ -55,7 +55,7 @@ def summary(finding: Finding) -> str:
 
 
 def what_to_do(finding: Finding) -> str | None:
-    """What a person should do about an answer that dumps gave."""
+    """What a person should do about an answer that comes from dumps."""
     seen = finding.picture
     if seen is None or finding.root is None or finding.root.kind != "dump":
         return None
@@ -83,6 +83,9 @@ def whom(finding: Finding) -> str | None:
         parts.append(f"GPU {', '.join(finding.gpus[:3])}" + ("…" if len(finding.gpus) > 3 else ""))
     if finding.nodes:
         parts.append("on " + ", ".join(finding.nodes[:3]) + ("…" if len(finding.nodes) > 3 else ""))
+    if not parts and finding.witness_ranks:
+        ranks = finding.witness_ranks
+        parts.append(f"told by rank {ranks[0]}" if len(ranks) == 1 else f"told by ranks {ranges(ranks)}")
     return " ".join(parts) or None
 
 

@@ -1,3 +1,3 @@
-"""Lines and rules in; a verdict per line, and the numbers that it holds, out. ``_core.c`` is the fast twin of ``engines``."""
+"""Lines and rules in; a verdict per line, and the numbers of metric lines, out. ``_core.c`` is the fast twin of ``engines``."""
 
 __all__ = ["databases", "engines", "matcher", "scan", "series", "shapes"]

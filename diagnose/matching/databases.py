@@ -1,8 +1,8 @@
-"""Patterns -> databases: the door to Hyperscan, in the two builds that may be at hand.
+"""Patterns -> databases of Hyperscan, by one of two builds.
 
-The native core opens the machine's own libhs; the ``hyperscan`` package brings its own. A database of one cannot be read by
-the other. Compiled databases are cached on disk under the hash of what is in them and of the build; those of the shipped
-rules are made when the package is built (see ``diagnose.ready``).
+The native core opens the libhs of the machine. The ``hyperscan`` package brings its own build. Neither can read the databases
+of the other. Compiled databases are cached on disk, under a hash of their content and of the build. Those of the shipped rules
+are made when the package is built (see ``diagnose.ready``).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ try:
     from diagnose.matching import _core as core
 except ImportError:  # built without a compiler, or a checkout that was not installed
     core = None
-if not hasattr(core, "sketch"):  # the youngest of what is called: a checkout whose core was built before it
+if not hasattr(core, "sketch"):  # the newest function that is called: a core built from older sources does not have it
     core = None
 
 SINGLEMATCH, ALLOWEMPTY, PREFILTER = 8, 16, 128
 
 
 def libhs() -> str | None:
-    """The version of the machine's own Hyperscan, where there is one and the native core can open it."""
+    """The version of the machine's own Hyperscan, if there is one that the native core can open."""
     if core is None:
         return None
     named = os.environ.get("DIAGNOSE_LIBHS")
@@ -50,17 +50,17 @@ _SMALLEST = [Pattern("a", SINGLEMATCH, 0)]
 
 
 class Library(Protocol):
-    """A build of Hyperscan: compiles patterns, and scans with what it compiled."""
+    """A build of Hyperscan: it compiles patterns, and scans with the result."""
 
     name: str
     stamp: bytes
-    """what its databases begin with: see ``_stamp_of``"""
+    """the beginning of its databases: see ``_stamp_of``"""
 
     def compile(self, patterns: Sequence[Pattern]) -> bytes: ...
 
 
 class Libhs:
-    """The machine's libhs, through the native core (which also scans with it)."""
+    """The machine's libhs, opened by the native core (which also scans with it)."""
 
     def __init__(self) -> None:
         self.name = f"libhs {libhs()}"
@@ -95,24 +95,23 @@ class Wheel:
         return bytes(self._hyperscan.dumpb(database))
 
     def load(self, data: bytes) -> Any:
-        """The database, with a scratch space of its own: two threads never share one."""
+        """The database with its own scratch space: two threads never share one."""
         database = self._hyperscan.loadb(data, self._hyperscan.HS_MODE_BLOCK)
         database.scratch = self._hyperscan.Scratch(database)
         return database
 
 
 def pattern_of(rule: Rule, number: int) -> Pattern:
-    """``rule`` as Hyperscan takes it."""
+    """``rule`` as a pattern for Hyperscan."""
     confirmed = shapes.analyse([rule.pattern])[rule.pattern].confirmed
     return Pattern(rule.pattern, SINGLEMATCH | (PREFILTER if confirmed else 0), number)
 
 
 def compiled(library: Library, patterns: Sequence[Pattern]) -> bytes | None:
-    """A serialised database of ``patterns`` (None for none), from the cache where it was made before."""
+    """A serialised database of ``patterns`` (None for none), from the cache if it was made before."""
     if not patterns:
         return None
-    # The stamp knows what processors a database is for: a home folder may be shared by unlike nodes.
-    key = cache.key_of(library.name, library.stamp, platform.machine(), *(f"{p.flags}:{p.number}:{p.text}" for p in patterns))
+    key = _key_of(library, patterns)
     known = cache.fetch("database", key)
     if known is None or _stamp_of(known) != library.stamp:
         known = library.compile(patterns)
@@ -120,11 +119,22 @@ def compiled(library: Library, patterns: Sequence[Pattern]) -> bytes | None:
     return known
 
 
-def _stamp_of(database: bytes) -> bytes:
-    """What must be equal for a library to read a database: the first bytes of both without the length.
+def came_ready(library: Library, patterns: Sequence[Pattern]) -> bool:
+    """Whether a database of ``patterns`` came compiled with the package."""
+    return not patterns or (cache.READY / f"database-{_key_of(library, patterns)}").is_file()
 
-    In order: what it is, the version of the library, the length, and what the processor must be able to do. A damaged
-    database never comes this far: the cache checks its sum.
+
+def _key_of(library: Library, patterns: Sequence[Pattern]) -> str:
+    # The stamp says which processors a database is for: unlike nodes may share a home folder.
+    named = (f"{p.flags}:{p.number}:{p.text}" for p in patterns)
+    return cache.key_of(library.name, library.stamp, platform.machine(), *named)
+
+
+def _stamp_of(database: bytes) -> bytes:
+    """What must be equal if a library is to read a database: the first bytes of the database, without its length.
+
+    The bytes are, in order: the kind, the version of the library, the length, and what the processor must support. A damaged
+    database does not come this far: the cache checks its sum.
     """
     return database[:8] + database[12:20]
 
@@ -141,12 +151,12 @@ class Books(NamedTuple):
 
     @property
     def together(self) -> list[Pattern]:
-        """As one list, for an engine that pays for every scan it calls."""
+        """As one list, for an engine in which each scan costs a call."""
         return [*self.blind, *self.sensitive, *self.relaxed]
 
 
 RELAXED = 1 << 20
-"""Added to a rule's number for its relaxed pattern. The native core has the same number."""
+"""added to a rule's number for its relaxed pattern; the native core has the same number"""
 
 
 def books(rules: Iterable[tuple[int, Rule]]) -> Books:
@@ -166,9 +176,9 @@ def books(rules: Iterable[tuple[int, Rule]]) -> Books:
 
 
 class Databases(NamedTuple):
-    """Serialised, for the base and for the rules added since: what is asked about a shape and what about a line, or both."""
+    """Serialised, for the base and for the rules added since: what is asked of a shape, of a line, or of both."""
 
     base: tuple[bytes | None, ...]
     delta: tuple[bytes | None, ...]
     absorbed: int
-    """how many rules the base holds"""
+    """number of rules in the base"""

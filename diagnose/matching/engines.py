@@ -1,4 +1,4 @@
-"""Ways to scan a block, with one outcome; see the table in ``matcher``."""
+"""Three ways to scan a block, with the same result; see the table in ``matcher``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from diagnose.reading.prefixes import PREFIXES, body_start
 
 _AMBIGUOUS = 1
 _DIGIT, _HIGH, _ODD = 0xFE, 0xFF, b"\x1b"
-# A line's bytes less what does not tell shapes apart: all digits are one, all high bytes are one, and so are the bytes that
-# make a line odd.
+# Maps the bytes of a line so that lines of one shape become equal: all digits are one byte, all high bytes are one, and so are
+# the bytes that make a line odd.
 _MASK = bytes(
     _DIGIT if 48 <= byte < 58 else _HIGH if byte >= 0x80 else _ODD[0] if byte in b"\r\0\x1b" else byte for byte in range(256)
 )
@@ -31,7 +31,7 @@ class Engine(Protocol):
 
 
 class PlainEngine:
-    """Every segment through Hyperscan, nothing remembered."""
+    """Scans every segment with Hyperscan and remembers nothing."""
 
     def __init__(self, bench: Bench, wheel: Wheel | None = None) -> None:
         self._bench = bench
@@ -49,7 +49,7 @@ class PlainEngine:
         self._sensitive = frozenset(number for number, rule in rules if known[rule.pattern].sensitivity)
 
     def _scan(self, body: bytes) -> list[int]:
-        """The numbers that Hyperscan reports for one body; those of relaxed patterns too."""
+        """The numbers that Hyperscan reports for one body, with those of relaxed patterns."""
         self._hits.clear()
         for scan in self._scans:
             scan(body, self._on_hit)
@@ -63,11 +63,11 @@ class PlainEngine:
         return next((number for number in self.candidates(body) if self._bench.confirms(number, body)), UNKNOWN)
 
     def judge_shape(self, body: bytes) -> tuple[int, int]:
-        """The verdict that holds for the whole shape of ``body``, and whether lines of it must be judged one by one."""
+        """(the verdict for the whole shape of ``body``, whether its lines must be judged one by one)."""
         return self._weighed(self._scan(body))
 
     def _weighed(self, hits: list[int]) -> tuple[int, int]:
-        """``judge_shape``, of what Hyperscan reported."""
+        """``judge_shape`` for numbers that Hyperscan has reported."""
         if len(hits) == 1 and hits[0] < RELAXED and hits[0] not in self._sensitive:
             return hits[0], 0
         blind = [number for number in hits if number < RELAXED and number not in self._sensitive]
@@ -86,21 +86,21 @@ class PlainEngine:
         return tally.result()
 
 
-# What the wheel engine knows of a shape is one number: UNKNOWN, _BLANK, the rule that drops its lines, or something above
-# _MORE where that is not all. Numbers are quick to count and to compare.
+# The wheel engine stores one number per shape: UNKNOWN, _BLANK, the rule that drops its lines, or a number above _MORE if there
+# is more to do. Numbers are quick to count and to compare.
 _BLANK = -2
 _MORE = 1 << 20
 _FAILURE, _METRIC = 1 << 20, 1 << 21
-"""Added to a rule: it keeps the lines; it drops them, and there are numbers to read."""
+"""added to a rule: it keeps the lines; it drops them, and there are numbers to read"""
 _ASK, _ODD_LINE = 1 << 22, (1 << 22) + 1
-"""Lines are judged one by one; they hold control bytes or are too long, and go the long way round."""
+"""lines are judged one by one; they have control bytes or are too long, and need the slow way"""
 _RULE = (1 << 20) - 1
 
 
 class WheelEngine(PlainEngine):
-    """Verdicts remembered by shape, so that a line of a known shape costs a look-up.
+    """Remembers verdicts by shape, so a line of a known shape costs one look-up.
 
-    NumPy masks a whole block at once; the shapes of its lines are then a split away.
+    NumPy masks a whole block at once. Then one split gives the shapes of its lines.
     """
 
     def __init__(self, bench: Bench) -> None:
@@ -117,7 +117,10 @@ class WheelEngine(PlainEngine):
         self._dropped = [action == "D" and number not in self._sensitive for number, action in enumerate(self._bench.actions)]
 
     def _keys(self, block: bytes) -> tuple[list[bytes], list[int]]:
-        """Of each line of ``block`` the shape, prefix and all (masked, and of each run the first byte), and where it begins."""
+        """(the shape of each line of ``block`` with its prefix, where each line begins).
+
+        To make a shape the line is masked, and of each run the first byte stays.
+        """
         numpy = self._numpy
         masked = numpy.frombuffer(block.translate(_MASK), numpy.uint8)
         keep = masked < _DIGIT
@@ -142,7 +145,7 @@ class WheelEngine(PlainEngine):
         return tally.result()
 
     def _scan_piece(self, tally: Tally, piece: bytes, at: int) -> None:
-        """The lines of ``piece``, which stands at ``at`` in the block."""
+        """Scan the lines of ``piece``, which stands at ``at`` in the block."""
         keys, starts = self._keys(piece)
         rest, rest_key = piece[starts[-1] :], keys.pop()
         if tally.content and keys:  # this line began in the block before
@@ -163,12 +166,12 @@ class WheelEngine(PlainEngine):
         self._segments(tally, rest, rest_key, at + starts[-1])
 
     def _learn(self, piece: bytes, starts: list[int], keys: list[bytes], verdicts: list[Any]) -> None:
-        """Judge the first line of each shape that is not known. This is the hot loop: one scan and little else a turn."""
+        """Judge the first line of each shape that is not known. This is the hot loop: one scan and little else per turn."""
         known, prefixes, hits, on_hit = self._known, PREFIXES.match, self._hits, self._on_hit
         scans, dropped, most = self._scans, self._dropped, len(self._dropped)
         for index in [index for index, verdict in enumerate(verdicts) if verdict is None]:
             key = keys[index]
-            verdict = known.get(key)  # a line before it may have been the first of its kind
+            verdict = known.get(key)  # an earlier line may have been the first of its shape
             if verdict is None:
                 start, end = starts[index], starts[index + 1] - 1
                 if _ODD in key or end - start > LONGEST:
@@ -187,11 +190,11 @@ class WheelEngine(PlainEngine):
             verdicts[index] = verdict
 
     def _judge_shape_of(self, body: bytes) -> int:
-        """What holds for all lines of the shape of ``body``."""
+        """The number to store for the shape of ``body``."""
         return self._verdict_of(body, self._scan(body))
 
     def _verdict_of(self, body: bytes, hits: list[int]) -> int:
-        """The same, of what Hyperscan reported about ``body``."""
+        """The same, from what Hyperscan reported about ``body``."""
         if not body or body.isspace():
             return _BLANK
         rule, ambiguous = self._weighed(hits)
@@ -203,8 +206,8 @@ class WheelEngine(PlainEngine):
         return rule + (_FAILURE if action == "F" else _METRIC if action == "M" else 0)
 
     def _segments(self, tally: Tally, raw: bytes, key: bytes, start: int) -> None:
-        """An odd line, segment by segment: the frames of a progress bar are as alike as lines are."""
-        if b"\x1b" in raw:  # what is left without escape sequences has other shapes
+        """Judge an odd line segment by segment: the frames of a progress bar are as alike as lines are."""
+        if b"\x1b" in raw:  # without its escape sequences a line has another shape
             tally.line_of_segments(raw, start, self.judge)
             return
         known = self._known
@@ -229,7 +232,7 @@ class WheelEngine(PlainEngine):
             start += len(piece) + 1
 
     def _special(self, tally: Tally, piece: bytes, starts: list[int], keys: list[bytes], verdicts: list[int], at: int) -> None:
-        """The lines that are not simply dropped."""
+        """Take care of the lines that are not simply dropped."""
         first = tally.line
         for index in [index for index, verdict in enumerate(verdicts) if verdict == UNKNOWN or verdict >= _MORE]:
             verdict, start = verdicts[index], starts[index] + at
@@ -250,7 +253,7 @@ class WheelEngine(PlainEngine):
 
 
 class CoreEngine:
-    """The native core; it asks back about what it cannot decide."""
+    """The native core. It calls back for what it cannot decide."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -294,7 +297,7 @@ class CoreEngine:
             bytes_kept,
         )
 
-    # What the core calls back. ``judge_shape`` only where it has no libhs of its own.
+    # The core calls these. It calls ``judge_shape`` only if it has no libhs of its own.
 
     def judge_shape(self, body: bytes) -> tuple[int, int]:
         assert self._judge is not None

@@ -1,20 +1,20 @@
-"""Rules -> a verdict on every segment; the door to Hyperscan and ``regex``.
+"""Rules -> a verdict on every segment, by Hyperscan and ``regex``.
 
-A verdict is the number of the rule that decides: **failure beats filter beats unknown**, and among rules of one family the
-earlier wins. Three engines give the same verdicts:
+A verdict is the number of the rule that decides: **failure beats filter beats unknown**, and within a family the earlier rule
+wins. Four engines give the same verdicts:
 
-========= ======================================================================================================
-core      the native core with the machine's libhs: a cache of verdicts by shape in front of Hyperscan, no GIL
-core+wheel the native core, which asks the ``hyperscan`` package about new shapes where there is no libhs
-wheel     no compiler needed: the same cache idea in Python over the ``hyperscan`` package
-plain     one scan a segment and no cache: the definition that the others are tested against
-========= ======================================================================================================
+========== =====================================================================================================
+core       the native core with the machine's libhs: a cache of verdicts by shape in front of Hyperscan, no GIL
+core+wheel the native core; without a libhs it asks the ``hyperscan`` package about new shapes
+wheel      no compiler needed: the same cache in Python around the ``hyperscan`` package
+plain      one scan per segment and no cache: the definition that the others are tested against
+========== =====================================================================================================
 
-Rules that can tell two lines of one shape apart (``shapes.sensitivity``) are kept out of the caches: each line of a shape
-that they could match is scanned for them again.
+Some rules can tell two lines of one shape apart (``shapes.sensitivity``). They are not in the caches: each line of a shape that
+they could match is scanned for them again.
 
-``Matcher.add`` makes a rule live at once, in a small second database; ``Matcher.absorb`` compiles everything into one in
-the background and the next block uses it. A rule keeps its number for the life of the matcher.
+``Matcher.add`` makes a rule live at once, in a small second database. ``Matcher.absorb`` compiles everything into one database
+in the background, and the next block uses it. A rule keeps its number for the life of the matcher.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, Literal
 from diagnose.errors import RuleError
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching import shapes
-from diagnose.matching.databases import Databases, Libhs, Library, Wheel, books, compiled, core, libhs
+from diagnose.matching.databases import Databases, Libhs, Library, Pattern, Wheel, books, came_ready, compiled, core, libhs
 from diagnose.matching.engines import ENGINES, PlainEngine
 from diagnose.matching.scan import KEPT, Cursor, Kept, Scan
 from diagnose.matching.series import UNITS
@@ -37,16 +37,19 @@ from diagnose.reading.lines import Block
 
 EngineName = Literal["core", "core+wheel", "wheel", "plain"]
 EARLY = 256
-"""What is reserved wherever jobs are read with the shipped rules, whether it is used or not. A rule's number stands in the
-database, so all of them find the databases that are compiled when the package is built (see ``diagnose.ready``)."""
+"""numbers that are always reserved when jobs are read with the shipped rules, even if they are not used
+
+A rule's number is part of the database. So all these matchers find the databases that are compiled when the package is built
+(see ``diagnose.ready``).
+"""
 CONFIRM_S = 0.05
-"""How long ``regex`` may think about one line before a rule that Hyperscan cannot hold counts as undecided."""
+"""so many seconds may ``regex`` spend on one line; then a rule that Hyperscan cannot hold is undecided"""
 _DIGITS = re.compile(rb"[0-9]+")
 _RESERVED = [Rule(f"reserved-{number}", "failures", "reserved") for number in range(EARLY)]
 
 
 def best_engine() -> EngineName:
-    """The fastest engine that this installation has; ``DIAGNOSE_ENGINE`` overrides."""
+    """The fastest engine of this installation. ``DIAGNOSE_ENGINE`` overrides it."""
     named = os.environ.get("DIAGNOSE_ENGINE")
     if named:
         if named not in ENGINES:
@@ -60,7 +63,7 @@ def best_engine() -> EngineName:
 
 
 def engine_text(engine: EngineName) -> str:
-    """The engine for people: what is at work, and what would be faster."""
+    """The engine for people: which one is in use, and what would be faster."""
     if engine == "core":
         return f"engine: core with libhs {libhs()}"
     if engine == "core+wheel":
@@ -69,10 +72,10 @@ def engine_text(engine: EngineName) -> str:
 
 
 class Matcher:
-    """Verdicts on blocks. One matcher is used by one thread at a time; sources have a Cursor each and may share one."""
+    """Judges blocks. Only one thread may use a matcher at a time. Each source has a Cursor, and sources may share a matcher."""
 
     def __init__(self, rules: RuleSet, engine: EngineName | None = None, *, reserved: int = 0) -> None:
-        """``reserved``: so many failure rules that are added later go before all of these, else they come last."""
+        """``reserved``: so many failure rules that are added later come before all of these. Any others come last."""
         self.engine: EngineName = engine or best_engine()
         if self.engine not in ENGINES:
             raise RuleError(f"{self.engine} is not an engine", remedy=f"use one of: {', '.join(ENGINES)}")
@@ -85,11 +88,11 @@ class Matcher:
         self._free = list(reversed(range(reserved)))
         self._absorptions = 0
         self._placed: set[int] = set()
-        """reserved numbers that were given away and are not in the base yet"""
+        """reserved numbers that are in use and not in the base yet"""
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
         self._steady: dict[int, bool] = {}
         self._by_hand: set[int] = set()
-        """metric rules whose numbers may stand anywhere: see ``fields``"""
+        """metric rules whose numbers may be anywhere in the line: see ``fields``"""
         self._confirmations: dict[int, Any] = {}
         shapes.analyse(pattern for rule in self.rules for _, pattern in rule.metrics)  # all at once: see fields
         self._library: Library = Libhs() if self.engine == "core" else Wheel()
@@ -98,12 +101,17 @@ class Matcher:
         self._engine.use(self._databases)
 
     @property
+    def came_ready(self) -> bool:
+        """Whether its rules came compiled with the package."""
+        return all(came_ready(self._library, group) for group in self._groups(list(enumerate(self.rules)), self._gone))
+
+    @property
     def library(self) -> str:
-        """The build of Hyperscan at work."""
+        """The build of Hyperscan in use."""
         return self._library.name
 
     def scan(self, block: Block, cursor: Cursor) -> Scan:
-        """The verdicts on ``block``. Rules added since the last block count from here on."""
+        """The verdicts on ``block``. Rules that were added since the last block count from here on."""
         waiting = self._next
         if waiting is not None:
             with self._lock:
@@ -119,10 +127,10 @@ class Matcher:
         return result
 
     def add(self, rules: Sequence[Rule], resting: Collection[str] = ()) -> None:
-        """Make ``rules`` live from the next block on: compiled here, alone, in milliseconds. May be called by any thread.
+        """Make ``rules`` live from the next block on. They are compiled alone, in milliseconds. Any thread may call this.
 
-        Those whose ids are in ``resting`` get their numbers only, until ``wake``: so matchers whose jobs want other rules can
-        count alike.
+        Rules whose ids are in ``resting`` only get their numbers, until ``wake``. So matchers of jobs with different rules
+        number them alike.
         """
         with self._lock:
             current = self._next or self._databases
@@ -150,7 +158,7 @@ class Matcher:
             self._next = Databases(current.base, delta, current.absorbed)
 
     def retire(self, rule_ids: Iterable[str]) -> None:
-        """Take rules out of use; their numbers stay theirs. The base is compiled anew without them, in the background."""
+        """Take rules out of use. They keep their numbers. The base is compiled again without them, in the background."""
         with self._lock:
             wanted = set(rule_ids)
             self._gone |= {number for number, rule in enumerate(self.rules) if rule.id in wanted}
@@ -160,7 +168,7 @@ class Matcher:
             self.absorb()
 
     def wake(self, rule_ids: Iterable[str]) -> None:
-        """Put rules back to use that rested or were retired."""
+        """Use rules again that rested or were retired."""
         with self._lock:
             wanted = set(rule_ids)
             back = {number for number in self._gone if self.rules[number].id in wanted}
@@ -171,7 +179,7 @@ class Matcher:
             self.absorb()
 
     def absorb(self) -> threading.Thread:
-        """Compile base and additions into one database, in the background; the next block after that uses it."""
+        """Compile base and additions into one database in the background. The next block after that uses it."""
         with self._lock:
             self._absorptions += 1
             number = self._absorptions
@@ -183,8 +191,8 @@ class Matcher:
                 base = self._compile(list(enumerate(rules)), gone)
                 with self._lock:
                     if number != self._absorptions:
-                        return  # one that began later knows more
-                    # Put out of use or back to use while it compiled: of what was added since, the delta knows.
+                        return  # a thread that began later knows more
+                    # Retired or woken while this compiled: if such a rule was added since, the delta has it.
                     since = {*range(len(rules), len(self.rules)), *(self._placed - placed)}
                     if (gone ^ self._gone) - since:
                         continue
@@ -204,7 +212,7 @@ class Matcher:
         return number in self._free
 
     def _delta(self, databases: Databases) -> tuple[bytes | None, ...]:
-        """The small database of what the base has not, compiled anew."""
+        """Compile the small database of the rules that the base lacks."""
         return self._compile([pair for pair in enumerate(self.rules) if self._in_delta(pair[0], databases)])
 
     def judge(self, body: bytes) -> int:
@@ -216,7 +224,7 @@ class Matcher:
         return [number for number in self._plain.candidates(body) if self.confirms(number, body)]
 
     def confirms(self, number: int, body: bytes) -> bool:
-        """Whether a rule that Hyperscan hit really matches. Undecided in time: a filter does not, a failure does."""
+        """Whether a rule that Hyperscan hit really matches. If time runs out, a failure rule matches, a filter does not."""
         if number not in self._confirmations:
             pattern = self.rules[number].pattern
             if shapes.analyse([pattern])[pattern].confirmed:
@@ -250,7 +258,7 @@ class Matcher:
         return result
 
     def _metrics_of(self, number: int) -> list[tuple[int, float, Any]]:
-        """(series, scale, search) of each of the rule's metrics. What came with a file is trusted to end."""
+        """(series, scale, search) of each metric of the rule. Expressions from a file have no time limit: they are trusted."""
         if number not in self._metric_patterns:
             rule = self.rules[number]
             entries = []
@@ -269,11 +277,11 @@ class Matcher:
         return self._metric_patterns[number]
 
     def fields(self, number: int, body: bytes) -> bytes | None:
-        """Where the numbers stand in all bodies of ``body``'s shape, packed; None where ``captures`` is asked line by line.
+        """Where the numbers stand in all bodies with the shape of ``body``, packed. None: ``captures`` must be asked per line.
 
-        Where the expressions do not prove that they stand in the same places for the whole shape (``shapes.steady``), it is
-        checked on two more bodies of it, with runs of one digit and of three: a capture that depends on the length of a
-        number moves.
+        The expressions may not prove that the numbers stand in the same places for the whole shape (``shapes.steady``). Then
+        this is checked on two more bodies of the shape, with runs of one digit and of three: a capture that depends on the
+        length of a number moves.
         """
         steady = self._steady.get(number)
         if steady is None:
@@ -291,12 +299,14 @@ class Matcher:
     def _compile(self, numbered: list[tuple[int, Rule]], gone: Collection[int] | None = None) -> tuple[bytes | None, ...]:
         left_out = self._gone if gone is None else gone
         try:
-            groups = books(pair for pair in numbered if pair[0] not in left_out)
-            if self.engine == "core":
-                return compiled(self._library, [*groups.blind, *groups.relaxed]), compiled(self._library, groups.sensitive)
-            return (compiled(self._library, groups.together),)
+            return tuple(compiled(self._library, group) for group in self._groups(numbered, left_out))
         except (ValueError, shapes.Unreadable) as error:
             raise self._culprit(numbered, str(error)) from None
+
+    def _groups(self, numbered: Sequence[tuple[int, Rule]], left_out: Collection[int]) -> tuple[list[Pattern], ...]:
+        """What is compiled into a database of its own each."""
+        groups = books(pair for pair in numbered if pair[0] not in left_out)
+        return ([*groups.blind, *groups.relaxed], groups.sensitive) if self.engine == "core" else (groups.together,)
 
     def _culprit(self, numbered: list[tuple[int, Rule]], message: str) -> RuleError:
         for number, rule in numbered:
@@ -331,12 +341,12 @@ class Matcher:
 
 
 def _actions(rules: Iterable[Rule]) -> str:
-    """What becomes of a segment by each rule: F is kept (facts for a while only), D dropped, M dropped and its numbers read."""
+    """One letter per rule for its segments: F kept (facts only for now), D dropped, M dropped and its numbers read."""
     return "".join("F" if rule.family == "failures" or rule.facts else "M" if rule.metrics else "D" for rule in rules)
 
 
 def unusable(rules: Sequence[Rule], engine: EngineName | None = None) -> dict[str, str]:
-    """Those that do not compile here, by id, and why: a rule may have been learned by another build of Hyperscan."""
+    """id -> why the rule does not compile here. It may have been learned with another build of Hyperscan."""
 
     def problem(tried: Sequence[Rule]) -> str | None:
         try:

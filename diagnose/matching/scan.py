@@ -1,4 +1,4 @@
-"""What scanning a block yields: kept segments, counts, numbers; and the bookkeeping that every engine in Python shares."""
+"""The result of scanning a block (kept segments, counts, numbers), and the bookkeeping for the engines in Python."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from diagnose.reading.lines import LONGEST, clean
 from diagnose.reading.prefixes import body_start
 
 UNKNOWN = -1
-"""The verdict where no rule matches: the segment is kept."""
+"""the verdict if no rule matches: the segment is kept"""
 BLANKS = b" \t\f\v"
 _SEGMENT_ENDS = re.compile(rb"[\r\0]+")
 KEPT = struct.Struct("<QIIiIII")
-"""A kept segment: line, offset and length in the kept text, rule, bytes cut off, start and end in the block."""
+"""a kept segment: line, offset and length in the kept text, rule, bytes cut off, start and end in the block"""
 
 
 class Kept(NamedTuple):
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """Where in a source the scan stands: the current line, and what its segments so far were."""
+    """Where the scan of a source stands: the current line, and what its segments were so far."""
 
     line: int = 1
     content: bool = False
@@ -59,12 +59,12 @@ class Scan:
     lines_kept: int = 0
     bytes_kept: int = 0
     folded: int = 0
-    """lines that only repeat what was kept; less than 0 where one that was folded before is kept after all"""
+    """lines that only repeat kept ones; negative if a line that was folded before is kept after all"""
     unfolded: tuple[bytes, bytes] | None = None
-    """``text`` and ``kept`` as they were before folding, where that left something out"""
+    """``text`` and ``kept`` before folding, if that left something out"""
 
     def before_folding(self) -> Scan:
-        """The same with the lines that were folded: who learns from what repeats needs them."""
+        """The same with the folded lines: learning needs them."""
         if self.unfolded is None:
             return self
         text, kept = self.unfolded
@@ -77,7 +77,7 @@ class Scan:
 
 
 class Bench(Protocol):
-    """What an engine works with: the matcher, as engines see it."""
+    """The matcher, as engines see it."""
 
     @property
     def rules(self) -> Sequence[Rule]: ...
@@ -96,7 +96,7 @@ class Bench(Protocol):
 
 
 class Tally:
-    """The bookkeeping of one block in Python: physical lines, counts, kept text, numbers."""
+    """Counts one block in Python: physical lines, counts, kept text, numbers."""
 
     def __init__(self, bench: Bench, cursor: Cursor) -> None:
         self.bench = bench
@@ -126,7 +126,7 @@ class Tally:
         self.length += len(text) + 1
 
     def read(self, rule: int, body: bytes, start: int, end: int) -> None:
-        """The numbers of one metric segment, by the rule's own expressions."""
+        """Read the numbers of one metric segment with the rule's own expressions."""
         values = [
             (series, value * scale)
             for series, scale, first, last in self.bench.captures(rule, body)
@@ -146,7 +146,7 @@ class Tally:
             column.append(step, value, self.line, start, end)
 
     def segment(self, raw: bytes, start: int, judge: Callable[[bytes], int]) -> None:
-        """One segment, however odd."""
+        """Judge one segment, however odd."""
         cut = max(0, len(raw) - LONGEST)
         text = clean(raw[:LONGEST])
         body = text[body_start(text) :]
@@ -163,7 +163,7 @@ class Tally:
             self.read(rule, body, start, end)
 
     def line_of_segments(self, raw: bytes, start: int, judge: Callable[[bytes], int]) -> None:
-        """A line, or the part of one, that CR and NUL may cut into segments."""
+        """Judge a line, or part of one, which CR and NUL may cut into segments."""
         at = 0
         for found in _SEGMENT_ENDS.finditer(raw):
             if found.start() > at:

@@ -1,7 +1,7 @@
-"""The job's numbers: read out of metric lines, kept as time series of bounded size.
+"""The numbers in metric lines -> time series of bounded size.
 
-Down-sampling is honest: a series that outgrows its room merges neighbouring points into buckets that keep the least, the
-greatest, the mean and the count, so a spike of one step never disappears.
+A series that outgrows its room merges neighbouring points into buckets. A bucket keeps the least, the greatest, the mean and
+the count, so a spike of one step never disappears.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOT_A_NUMBER = re.compile(rb"[-+]?(?:nan|inf|infinity)\Z", re.IGNORECASE)
 _RUN = re.compile(rb"[0-9]+")
 
 UNITS = {"step_time_ms": ("step_time_s", 1e-3)}
-"""Names that are another series in another unit."""
+"""names that are another series in another unit"""
 
 _FIELD = struct.Struct("<HHbxHdd")
 CONSTANT = 0xFFFF
@@ -29,7 +29,7 @@ _MOST_RUNS = 256
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where one number stands in the bodies of one shape: from the ``lead`` bytes before digit run ``run`` on."""
+    """Where one number stands in the bodies of one shape: ``lead`` bytes before digit run ``run``."""
 
     series: int
     run: int
@@ -47,11 +47,11 @@ def value_of(text: bytes) -> float | None:
 
 
 def readings(body: bytes, captures: Iterable[tuple[int, float, int, int]]) -> list[Reading] | None:
-    """How to read the numbers captured in ``body`` out of every body of its shape, or None where that is not certain.
+    """How to read the captured numbers from every body of the same shape. None if that is not certain.
 
-    ``captures`` are (series, scale, start, end). A number is certain when it begins at a digit run, or a sign or point
-    before one, and reading greedily from there ends where the capture ends: both then hold for the whole shape. The native
-    core has a twin of it, which packs what it finds.
+    ``captures`` are (series, scale, start, end). A number is certain if it begins at a digit run, or at a sign or point before
+    one, and if reading greedily from there ends where the capture ends. Both then hold for the whole shape. The native core has
+    a twin of this function, which packs the result.
     """
     starts = {found.start(): number for number, found in enumerate(_RUN.finditer(body))}
     result = []
@@ -73,13 +73,13 @@ def readings(body: bytes, captures: Iterable[tuple[int, float, int, int]]) -> li
 
 
 def packed(found: Sequence[Reading]) -> bytes:
-    """``found`` as the native core wants it."""
+    """``found`` in the form that the native core wants."""
     return b"".join(_FIELD.pack(r.series, r.run, r.lead, 0, r.scale, r.constant) for r in found)
 
 
 @dataclass(slots=True)
 class Column:
-    """The values of one series that one block brought, in order of their place."""
+    """The values of one series in one block, in order of their place."""
 
     steps: Any
     values: Any
@@ -129,7 +129,7 @@ class Column:
 
 
 def summary(values: Any, start: int, end: int) -> tuple[int, float, float, int, float, int]:
-    """(how many are finite, their sum, the least, where, the greatest, where) of ``values[start:end]``."""
+    """Of ``values[start:end]``: (count of finite ones, their sum, the least, where, the greatest, where)."""
     finite, total, least, least_at, most, most_at = 0, 0.0, math.inf, start, -math.inf, start
     for index in range(start, end):
         value = values[index]
@@ -170,12 +170,12 @@ _FIELDS = ("line", "step", "count", "finite", "total", "least", "most")
 _WIDTH = len(_FIELDS)
 _EMPTY = (0.0, math.nan, 0.0, 0.0, 0.0, math.inf, -math.inf)
 _MERGE: dict[str, Callable[[float, float], float]] = {"count": add, "finite": add, "total": add, "least": min, "most": max}
-"""What becomes of two neighbours; the others are the first one's."""
+"""how a field of two neighbours merges; other fields are the first one's"""
 
 
 @dataclass(slots=True)
 class Series:
-    """One number over the life of a job, in at most ``room`` buckets of ``width`` values; only the last may hold fewer."""
+    """One number over the life of a job: at most ``room`` buckets of ``width`` values. Only the last bucket may hold fewer."""
 
     room: int = 512
     width: int = 1
@@ -192,7 +192,7 @@ class Series:
     most_step: float = math.nan
 
     def column(self, name: str) -> array[float]:
-        """One field of all buckets: much cheaper than the buckets are."""
+        """One field of all buckets. This is much cheaper than the buckets."""
         return self.table[_FIELDS.index(name) :: _WIDTH]
 
     @property
@@ -203,8 +203,28 @@ class Series:
             for line, step, count, finite, total, least, most in zip(*[numbers] * _WIDTH, strict=True)
         ]
 
+    def since(self, line: int) -> Series:
+        """The same from ``line`` on, as far as its buckets tell."""
+        left = array("d")
+        for at in range(0, len(self.table), _WIDTH):
+            if self.table[at] >= line:
+                left = self.table[at:]
+                break
+        result = Series(self.room, self.width, left)
+        buckets = [bucket for bucket in result.buckets if bucket.count]
+        if not buckets:
+            return result
+        least, most = min(buckets, key=lambda one: one.least), max(buckets, key=lambda one: one.most)
+        result.count = sum(bucket.count for bucket in buckets)
+        result.not_finite = result.count - sum(bucket.finite for bucket in buckets)
+        first = buckets[0]
+        result.first = first.total / first.finite if first.finite else math.nan
+        result.last, result.last_step = self.last, self.last_step
+        result.least, result.least_step, result.most, result.most_step = least.least, least.step, most.most, most.step
+        return result
+
     def extend(self, column: Column, summarise: Any = summary, bucketise: Any = rows) -> None:
-        """The values of one block. The functions are ``summary`` and ``rows`` or their native twins."""
+        """Add the values of one block. The functions are ``summary`` and ``rows`` or their native twins."""
         values, steps = column.values, column.steps
         size = len(values)
         if not size:
@@ -214,7 +234,7 @@ class Series:
         while self.count + size > self.room * self.width:
             self._halve()
         missing = min(size, -self.count % self.width)
-        if missing:  # the last bucket is filled up first
+        if missing:  # fill the last bucket first
             finite, total, least, _, most, _ = summarise(values, 0, missing)
             more = (missing, finite, total, least, most)
             merged = (merge(*pair) for merge, *pair in zip(_MERGE.values(), self.table[-len(more) :], more, strict=True))

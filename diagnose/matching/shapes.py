@@ -1,15 +1,20 @@
-"""Line -> shape: what is left of a body when its numbers are masked; and the guard that makes caching by shape exact.
+"""Line -> shape: the body with its numbers masked; and the analysis that makes it exact to cache verdicts by shape.
 
-Lines of one shape share one cached verdict. That is exact only for rules that cannot tell two lines of one shape apart;
-``sensitivity`` decides which rules those are, by construction of the pattern's automaton, and in doubt says no. For the
-others ``relaxed`` writes a pattern that matches whenever the rule could match *some* line of the shape; only lines of shapes
-that it hits are looked at again, one by one.
+Lines of one shape share one cached verdict. That is exact only for rules that cannot tell two lines of one shape apart.
+``sensitivity`` decides this for each rule, from the automaton of its pattern; in doubt the rule is sensitive. For a sensitive
+rule, ``relaxed`` writes a pattern that matches whenever the rule could match *some* line of the shape. Only lines of shapes
+that it hits are scanned again, one by one.
 
-A *run* is a maximal sequence of digits, or of bytes >= 0x80. A shape has each run replaced by one marker. The claim: if
-every position of a pattern's Glushkov automaton that takes one byte of a class (digits, high bytes) takes all of them and
-may repeat itself (or begins or ends the match), and of any two different such positions in a row one can be left out (every
-way into the first leads directly to the second too, or every way out of the second also leads out of the first), then a match
-over a run can be shrunk to a single position and stretched to any length: the pattern matches all lines of a shape or none.
+A *run* is a maximal sequence of digits, or of bytes >= 0x80. A shape has each run replaced by one marker. The claim has two
+conditions on the Glushkov automaton of a pattern:
+
+- Every position that takes one byte of a class (digits, high bytes) takes all of them, and may repeat itself (or begins or
+  ends the match).
+- Of any two different such positions in a row, one can be left out: every way into the first also leads directly to the second,
+  or every way out of the second also leads out of the first.
+
+If both hold, a match over a run can be shrunk to a single position and stretched to any length. So the pattern matches all
+lines of a shape or none.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ class Unreadable(ValueError):
 
 @dataclass(slots=True)
 class _Part:
-    """A piece of the automaton: the positions it can begin and end with, and whether it can be empty."""
+    """A piece of the automaton: the positions where it can begin and end, and whether it can be empty."""
 
     first: set[int]
     last: set[int]
@@ -56,7 +61,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Automaton:
-    """Positions numbered from 1; 0 is the start, -1 the end. ``takes`` is a set of bytes, or an assertion's name."""
+    """Positions are numbered from 1; 0 is the start, -1 the end. ``takes`` is a set of bytes, or the name of an assertion."""
 
     takes: dict[int, int | str] = field(default_factory=dict)
     follow: dict[int, set[int]] = field(default_factory=dict)
@@ -83,7 +88,7 @@ class _Automaton:
 
 @functools.lru_cache(maxsize=8192)
 def sensitivity(pattern: str) -> str | None:
-    """Why the verdict of ``pattern`` may depend on the very numbers in a line, as a phrase; None if it cannot."""
+    """Why the verdict of ``pattern`` may depend on the exact numbers in a line, as a phrase; None if it cannot."""
     automaton = _Automaton()
     whole = _build(_parse(pattern), automaton, _flags(pattern))
     if not automaton.certain:
@@ -118,12 +123,12 @@ def sensitivity(pattern: str) -> str | None:
 
 
 class Analysis(NamedTuple):
-    """What is known of a pattern without looking at any line."""
+    """What is known of a pattern before any line is seen."""
 
     sensitivity: str | None
     confirmed: bool
     relaxed: str | None
-    """only where it is sensitive"""
+    """only if it is sensitive"""
     steady: bool
 
 
@@ -132,11 +137,11 @@ _FEW = 4
 
 
 def analyse(patterns: Iterable[str]) -> dict[str, Analysis]:
-    """The analysis of each pattern. It takes milliseconds each, so a set of more than a few is looked up on disk."""
+    """The analysis of each pattern. One takes milliseconds, so larger sets are cached on disk."""
     asked = {*patterns}
     missing = asked - _analyses.keys()
     if len(missing) > _FEW:
-        # By the whole set: what else the process analysed before makes no difference.
+        # Cached per set, so it does not matter what else the process analysed before.
         ordered = sorted(asked)
         key = cache.key_of(__version__, *Analysis._fields, *ordered)
         known = cache.fetch("analysis", key)
@@ -155,7 +160,7 @@ def _analysis(pattern: str) -> Analysis:
 
 
 def copies(pattern: str) -> int:
-    """How many times counted repeats, one inside of another, multiply the innermost part of ``pattern``."""
+    """How often nested counted repeats copy the innermost part of ``pattern``."""
     return _copies(_parse(pattern))
 
 
@@ -177,15 +182,15 @@ def _copies(tree: Any) -> int:
 
 
 def anchored(pattern: str) -> bool:
-    """Whether ``pattern`` matches from the beginning of a line only, by each of its alternatives."""
+    """Whether every alternative of ``pattern`` matches only from the beginning of a line."""
     tree = _parse(pattern)
     return pattern.startswith("^") and len(tree) > 0 and str(tree[0][1]) == "AT_BEGINNING"
 
 
 def letters(pattern: str, *, alike: bool = False) -> int:
-    """How many letters of the pattern stand in every line that it matches, as they are written.
+    """How many letters of the pattern stand, as written, in every line that it matches.
 
-    ``alike``: the same ones in all of these lines, so none of those that an alternative has for itself.
+    ``alike``: only letters that are the same in all of these lines. The letters of single alternatives are not.
     """
     return _letters(_parse(pattern), alike)
 
@@ -207,7 +212,7 @@ def _letters(tree: Any, alike: bool) -> int:
 
 @functools.lru_cache(maxsize=8192)
 def needs_confirmation(pattern: str) -> bool:
-    """Whether Hyperscan can only pre-filter for ``pattern``: it looks around, refers back or gives nothing back."""
+    """Whether Hyperscan can only pre-filter for ``pattern``: it has look-around, a back-reference or a possessive repeat."""
     return _looks_around(_parse(pattern))
 
 
@@ -232,27 +237,27 @@ _BEYOND_HYPERSCAN = {"ASSERT", "ASSERT_NOT", "GROUPREF", "GROUPREF_EXISTS", "POS
 
 
 def relaxed(pattern: str) -> str:
-    """A Hyperscan pattern that matches every line of a shape of which ``pattern`` matches one."""
+    """A Hyperscan pattern that matches every line of each shape of which ``pattern`` matches one line."""
     return _flag_prefix(pattern) + _relax(_parse(pattern), _flags(pattern))
 
 
 _RUN_BYTES = _DIGITS | _HIGH
 _END = 1 << 256
-"""Beside the bytes that may come next: the match may end."""
+"""beside the bytes that may come next: the match may end"""
 
 
 class _Unsteady(Exception):
-    """A match may begin or end inside of a run."""
+    """A match may begin or end inside a run."""
 
 
 @functools.lru_cache(maxsize=8192)
 def steady(pattern: str) -> bool:
-    """Whether ``pattern`` finds, and captures, the same pieces of every line of a shape, as far as we can tell.
+    """Whether ``pattern`` surely finds and captures the same pieces in every line of a shape.
 
-    The claim: a backtracking matcher never gets anywhere inside of a run. It enters a run only by a class without upper bound
-    that takes all of the run's class, after which nothing may take a byte of that class; so wherever such a class stops
-    inside of a run, what comes next fails, and a greedy one that ends the match has taken the whole run. Between runs lines of
-    one shape are alike, and so is all that the matcher does.
+    The claim: a backtracking matcher never stops inside a run. It enters a run only through a class without upper bound that
+    takes all bytes of the run's class, and nothing after it may take a byte of that class. So if such a class stops inside a
+    run, what comes next fails; and a greedy one that ends the match has taken the whole run. Between runs, lines of one shape
+    are equal, and so is all that the matcher does.
     """
     try:
         return not _next_of(_parse(pattern), _flags(pattern), _END) & (_RUN_BYTES | _END)
@@ -261,7 +266,7 @@ def steady(pattern: str) -> bool:
 
 
 def _next_of(tree: Any, flags: int, after: int) -> int:
-    """The bytes that ``tree`` may take first, where ``after`` are those that may come behind it."""
+    """The bytes that ``tree`` may take first. ``after`` are those that may follow it."""
     for operator, argument in reversed(list(tree)):
         after = _next_of_piece(str(operator), argument, flags, after)
     return after
@@ -274,7 +279,7 @@ def _next_of_piece(operator: str, argument: Any, flags: int, after: int) -> int:
             raise _Unsteady
         return taken
     if operator == "AT" and str(argument) != "AT_NON_BOUNDARY":
-        return after  # it holds or not as the shape wants, and never inside of a run
+        return after  # it holds or fails for the whole shape, and never inside a run
     if operator == "SUBPATTERN":
         _, more, fewer, inner = argument
         return _next_of(inner, (flags | more) & ~fewer, after)
@@ -302,9 +307,9 @@ _ATOMS = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
 
 @functools.lru_cache(maxsize=64)
 def _parse(pattern: str) -> Any:
-    """The tree of ``pattern``, which nobody may change: several questions in a row are asked about each pattern."""
+    """The syntax tree of ``pattern``. It is shared by several callers, so nobody may change it."""
     with warnings.catch_warnings():
-        # What Python may one day read differently, such as [[:digit:]], Hyperscan reads differently now.
+        # Hyperscan already reads these differently, such as [[:digit:]]; Python warns that it may one day.
         warnings.simplefilter("error", FutureWarning)
         warnings.simplefilter("error", DeprecationWarning)
         try:
@@ -356,7 +361,7 @@ def _piece(operator: str, argument: Any, automaton: _Automaton, flags: int) -> _
 
 
 def _repeat(least: int, most: int | None, inner: Any, automaton: _Automaton, flags: int) -> _Part:
-    """``inner`` copied out as often as it must and may stand; the last copy loops where there is no upper bound."""
+    """``inner`` copied as often as it must and may occur. Without an upper bound the last copy loops."""
     whole = _Part(set(), set(), True)
     copies = max(least, 1) if most is None else most
     for copy in range(copies):
@@ -433,13 +438,13 @@ def _relax_piece(operator: str, argument: Any, flags: int) -> str:
     if operator in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
         least, most, inner = argument
         body = _relax(inner, flags)
-        # Where numbers are involved the count may change with their length; elsewhere it is as written.
+        # If numbers are involved, the count may change with their length. Else it is as written.
         if body.endswith("*") or "]*" in body:
             return f"(?:{body})*" if not _is_star(body) else body
         upper = "" if most == _parser.MAXREPEAT else str(int(most))
         return f"(?:{body}){{{int(least)},{upper}}}"
     if operator in ("ASSERT", "ASSERT_NOT"):
-        return ""  # leaving a condition out matches more
+        return ""  # without a condition the pattern matches more
     return ".*"
 
 

@@ -1,3 +1,3 @@
-"""A question in; an answer that fits its schema, or the reason why it failed, out. Nothing else speaks to a model."""
+"""A question in; an answer that fits its schema, or the reason why there is none, out. Only this package speaks to a model."""
 
 __all__ = ["answers", "model", "prompts", "settings"]

@@ -1,4 +1,4 @@
-"""A question, its samples, and what is believed of them: JSON that fits the schema of the question, and nothing else."""
+"""A question, its samples, and which of them are accepted: JSON that fits the schema of the question, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OBJECTS_TRIED = 200
 
 @dataclass(frozen=True)
 class Ask:
-    """One question: what is said, and which JSON is wanted ``n`` times."""
+    """One question: its text, and which JSON is wanted ``n`` times."""
 
     prompt: str
     """the prompt's name, for the accounts"""
@@ -38,7 +38,7 @@ class Ask:
     def key(self) -> str:
         """A name for the question. ``prompt`` and ``version`` do not count, because they do not change the answer.
 
-        The order of the schema's properties counts: it is the order in which a model fills them in.
+        The order of the schema's properties counts: a model fills them in in that order.
         """
         said = [self.messages, self.schema, self.n, float(self.temperature), self.seed, self.max_tokens]
         return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
@@ -49,19 +49,19 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came, and what did not."""
+    """What came, and what is missing."""
 
     values: tuple[dict[str, Any], ...]
-    """those that are JSON and fit the schema, in the order of the samples"""
+    """the samples that are JSON and fit the schema, in order"""
     problems: tuple[str, ...]
     tokens_in: int = 0
-    """what this answer cost: nothing, if it was cached or replayed"""
+    """cost of this answer: nothing if it was cached or replayed"""
     tokens_out: int = 0
     seconds: float = 0.0
     cached: bool = False
     model: str | None = None
     of: int = 1
-    """samples that ``values`` are a part of: those that were asked for, whatever came; of a record, those in it"""
+    """number of samples that ``values`` are a part of: those asked for, even if they did not come; or those in a recording"""
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,10 @@ def judged(ask: Ask, choices: list[Choice], validator: Validator) -> tuple[tuple
 
 
 def _value(choice: Choice, validator: Validator) -> dict[str, Any] | str:
-    """The object that a sample is, or what is wrong with it."""
+    """The object in a sample, or what is wrong with it."""
     if choice.refusal is not None:
         return f"is a refusal: {_short(choice.refusal)}"
-    # What a model thinks aloud is not its answer.
+    # A model's thoughts are not its answer.
     text = re.sub(r"\A\s*<think>.*?</think>", "", choice.text or "", flags=re.DOTALL).strip()
     if not text:
         return "is empty"
@@ -130,7 +130,7 @@ def _value(choice: Choice, validator: Validator) -> dict[str, Any] | str:
         else:
             wrong = error
     if len(fitting) > 1:
-        # One of them may be quoted from the log, and nothing tells which one is meant.
+        # One of them may be quoted from the log, and nothing shows which one is meant.
         return f"has {len(fitting)} objects that fit, and they differ"
     return fitting[0] if fitting else f"{wrong}: {_short(text)}" if wrong.startswith("has no") else wrong
 
@@ -169,7 +169,7 @@ def _misfit(value: dict[str, Any], validator: Validator) -> str | None:
     from jsonschema.exceptions import best_match
 
     try:
-        # Half a surrogate pair or a number over all bounds is JSON to Python's parser, and breaks whoever writes it out.
+        # Python's parser accepts half a surrogate pair and numbers out of range, but they cannot be written out again.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         error = best_match(validator.iter_errors(value))
     except (ValueError, RecursionError) as bad:

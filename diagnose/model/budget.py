@@ -1,6 +1,6 @@
-"""What may be spent and what was: budgets of a job and of an hour, accounts, and the circuit breaker.
+"""What may be spent and what was spent: budgets per job and per hour, accounts, and the circuit breaker.
 
-Nothing here sends, waits or sleeps; the clock is passed in.
+Nothing here sends, waits or sleeps. The clock is passed in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from diagnose.model.settings import Settings
 
 LONGEST_WAIT_S = 30.0
-"""An endpoint that asks for more is left alone instead of waited for."""
+"""an endpoint that asks for a longer wait is left alone"""
 HOUR_S = 3600.0
 
 _JOBS_REMEMBERED = 10_000
@@ -31,7 +31,7 @@ class Usage:
     tokens_in: int = 0
     tokens_out: int = 0
     seconds: float = 0.0
-    """the sum over requests; they may have run side by side"""
+    """the sum over requests, which may have run at the same time"""
     by_prompt: Mapping[str, Usage] = field(default_factory=dict)
 
 
@@ -80,7 +80,7 @@ class Spending:
 
 
 class Budget:
-    """Calls and tokens per job and per rolling hour. A request reserves what it may cost, and settles when that is known."""
+    """Calls and tokens per job and per rolling hour. A request reserves what it may cost and settles afterwards."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -135,7 +135,7 @@ class Budget:
 
 
 class Breaker:
-    """Leaves an endpoint alone that failed again and again, and after a pause lets one request try."""
+    """Leaves an endpoint alone after repeated failures. After a pause it lets one request try."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self._most, self._pause_s, self._clock = settings.breaker_failures, settings.breaker_pause_s, clock
@@ -150,7 +150,7 @@ class Breaker:
         return "open" if self._clock() < self._until else "half open"
 
     def admit(self) -> bool | None:
-        """Whether a request may be sent. None: not now. True: it is the one that tries, and must end in one of three ways."""
+        """Whether a request may be sent. None: not now. True: it is the trial, and must end in one of three ways."""
         if self._until is None:
             return False
         if self._trying or self._clock() < self._until:

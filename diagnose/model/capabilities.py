@@ -1,4 +1,4 @@
-"""What an endpoint can do, found by trying it with tiny requests, and what is worse where it cannot."""
+"""What an endpoint can do, found by tiny requests, and what gets worse if it cannot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Capability:
     works: bool
     seen: str
     degraded: str | None = None
-    """what is worse without it; None where it works"""
+    """what is worse without it; None if it works"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Capabilities:
     models: tuple[str, ...] = ()
     model: str | None = None
     context: int | None = None
-    """how many tokens question and answer may have together, where the endpoint says so"""
+    """how many tokens question and answer may have together, if the endpoint says so"""
     chat: Capability = Capability(False, "not tried")
     json_schema: Capability = Capability(False, "not tried")
     n: Capability = Capability(False, "not tried")
@@ -68,7 +68,7 @@ _DEGRADED = {
 
 
 async def check(endpoint: Endpoint) -> Capabilities:
-    """Tries everything that is used, with tiny requests, once and outside the budgets."""
+    """Try everything that is used, with tiny requests, once and outside the budgets."""
     found = Capabilities(shown_url(endpoint.url))
     if endpoint.settings.replay is not None:
         return replace(found, problem="answers are replayed, nothing is asked", remedy="check without a replay folder")

@@ -1,6 +1,6 @@
-"""The wire: one request goes out, a bounded number of bytes comes back, and everything that can go wrong has a name.
+"""Request -> response, or a ``Trouble``: one request out, a bounded number of bytes back.
 
-Each try is paid from the budgets, told to the circuit breaker and entered in the accounts, whatever becomes of it.
+Each try is paid from the budgets, reported to the circuit breaker and entered in the accounts, whatever its result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOO_LONG = re.compile(r"context.?(length|window|size)|maximum (context|model|in
 
 
 class _Refused(Exception):
-    """An HTTP status of 300 and over, with the beginning of its text; raised where the body is still unread."""
+    """An HTTP status of 300 or more, with the beginning of its text. It is raised while the body is still unread."""
 
     def __init__(self, status: int, headers: Mapping[str, str], text: str) -> None:
         super().__init__(text)
@@ -42,7 +42,7 @@ class _Refused(Exception):
 
 @dataclass
 class _Here:
-    """What belongs to one event loop: connections and locks cannot be used from another."""
+    """What belongs to one event loop: another loop cannot use its connections and locks."""
 
     loop: asyncio.AbstractEventLoop
     client: AsyncOpenAI
@@ -51,14 +51,14 @@ class _Here:
 
 
 class Endpoint:
-    """Sends requests as budgets and breaker allow. Nothing that an endpoint does raises: it becomes a ``Trouble``."""
+    """Sends requests if budgets and breaker allow it. It never raises for what an endpoint does: that becomes a ``Trouble``."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self.settings = settings
         self.clock = clock
         self.url = "" if settings.replay is not None else base_url(settings.url)
         self.way = Way()
-        """how it wants to be asked, as far as it has shown"""
+        """how it wants to be asked, as far as is known"""
         self.accounts = Accounts()
         self.breaker = Breaker(settings, clock)
         self._key = endpoint_key(settings.key)
@@ -67,13 +67,13 @@ class Endpoint:
         self._named: str | None = settings.model
 
     async def close(self) -> None:
-        """Ends the connections; what is asked afterwards opens new ones."""
+        """End the connections. The next question opens new ones."""
         here, self._here = self._here, None
         if here is not None and here.loop is asyncio.get_running_loop():
             await here.client.close()
 
     async def model(self) -> tuple[str | None, str]:
-        """The model's name, or why there is none."""
+        """(the model's name or None, why there is none)."""
         if self._named is not None:
             return self._named, ""
         async with self._at_home().naming:
@@ -91,14 +91,14 @@ class Endpoint:
         return (names_in(got), None) if isinstance(got, dict) else ([], got)
 
     async def retried(self, request: Request, tally: Tally | None = None) -> dict[str, Any] | Trouble:
-        """Tries again after a fault that may pass. The pause is random, so that clients do not come back all at once."""
+        """Try again after a fault that may pass. The pause is random, so that clients do not come back all at once."""
         tries = 0
         while True:
             got = await self.send(request, tally)
             tries += 1
             if isinstance(got, dict):
                 return got
-            # An endpoint that was too slow has too much to do, so there is one more try and not three.
+            # An endpoint that was too slow has too much to do, so it gets one more try and not three.
             most = min(1, self.settings.retries) if got.slow else self.settings.retries
             hopeless = got.wait_s is not None and got.wait_s > LONGEST_WAIT_S
             if not got.passes or hopeless or tries > most or self.breaker.state == "open":
@@ -130,7 +130,7 @@ class Endpoint:
                     self._tell_breaker(got, tried=trying)
                 tokens_in, tokens_out = tokens_used(got, request) if isinstance(got, dict) else (0, 0)
                 if spending is not None:
-                    # An endpoint that did not answer has read the request all the same, unless it refused the connection.
+                    # An endpoint that did not answer has still read the request, unless it refused the connection.
                     refused = isinstance(got, Trouble) and got.status is not None
                     unpaid = 0 if refused else request.tokens_in
                     self._budget.settle(spending, tokens_in + tokens_out or unpaid)
@@ -151,7 +151,7 @@ class Endpoint:
             self.breaker.succeeded()
 
     async def _exchange(self, client: AsyncOpenAI, request: Request) -> dict[str, Any] | Trouble:
-        """Bytes out, JSON in. All that can go wrong on the way becomes a trouble here and nowhere else."""
+        """Send bytes, read JSON. Any failure becomes a trouble here and nowhere else."""
         import openai
 
         data = bytearray()
@@ -222,13 +222,13 @@ class Endpoint:
             return replace(trouble, what=f"{what}; redirects are not followed, name the place itself")
         if status in (404, 405) and request.path != "chat":
             return replace(trouble, counts=False)  # not every endpoint has everything
-        # Some servers fall over a schema that they cannot compile: that does not pass by itself.
+        # Some servers crash over a schema that they cannot compile: that does not pass by itself.
         if status >= 500 and (status == 501 or ABOUT_FORM.search(words)):
             return replace(trouble, refused=True, counts=False)
         return replace(trouble, passes=status >= 500)
 
     def _shown(self, text: str) -> str:
-        """Words of the endpoint for a message of ours: one short line, without the key."""
+        """Words of the endpoint for one of our messages: one short line, without the key."""
         if len(self._key) > 6:
             text = text.replace(self._key, "(key)")
         text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -248,7 +248,7 @@ class Endpoint:
             raise DiagnoseError("the package openai is not installed", remedy="install it with 'pip install openai'") from error
 
         async def refuse(response: Any) -> None:
-            # Before the openai package reads the whole of it: an error page may be of any size.
+            # Checked before the openai package reads all of it: an error page may be of any size.
             if response.status_code >= 300:
                 data = bytearray()
                 with contextlib.suppress(*_transport_errors()):
@@ -258,7 +258,7 @@ class Endpoint:
                             break
                 raise _Refused(response.status_code, response.headers, data[:_ERROR_BYTES].decode("utf-8", "replace"))
 
-        # No redirects: a question holds lines of a log, and goes nowhere but to the configured address.
+        # No redirects: a question holds lines of a log, and may only go to the configured address.
         transport = DefaultAsyncHttpxClient(
             event_hooks={"response": [refuse]}, follow_redirects=False, timeout=self.settings.timeout_s
         )
@@ -267,7 +267,7 @@ class Endpoint:
             api_key=self._key,
             max_retries=0,  # budgets and breaker must see every try
             timeout=self.settings.timeout_s,
-            default_headers={"Accept-Encoding": "identity"},  # so that the bound on bytes is one on memory
+            default_headers={"Accept-Encoding": "identity"},  # so that the limit on bytes also limits memory
             http_client=transport,
         )
 
@@ -279,7 +279,7 @@ def _transport_errors() -> tuple[type[Exception], ...]:
 
 
 def _innermost(error: BaseException) -> str:
-    """The words of the cause that the system gave, without the layers around it."""
+    """The system's words for the innermost cause."""
     said = str(error)
     seen: set[int] = set()
     current: BaseException | None = error
@@ -302,7 +302,7 @@ def _error_text(error: Any) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """How long the endpoint asks to wait: seconds, or a date."""
+    """How long the endpoint asks to wait, in seconds. It may give a date."""
     value = headers.get("retry-after")
     if value is None:
         return None

@@ -1,11 +1,11 @@
-"""The one door to a model: questions in, checked answers out, from any endpoint that speaks OpenAI's protocol.
+"""Questions -> checked answers, from any endpoint that speaks OpenAI's protocol. This is the only way to a model.
 
-What it promises: ``Model.ask`` does not raise for anything that an endpoint does. Down, slow, over its limits, half an answer,
-no JSON, another JSON than asked for: what is missing is said in ``Answer.problems``, and what is left in ``Answer.values``
-fits the schema of the question. It spends no more than its budgets, leaves an endpoint alone that fails again and again, and
-sends nothing at all when it replays recorded answers.
+``Model.ask`` does not raise for anything that an endpoint does. The endpoint may be down or slow or over its limits. It may
+send half an answer, no JSON, or another JSON than asked for. ``Answer.problems`` then says what is missing, and
+``Answer.values`` has only what fits the schema of the question. ``Model`` never spends more than its budgets, leaves an
+endpoint alone after repeated failures, and sends nothing when it replays recorded answers.
 
-Who asks has redacted the text before; see ``docs/model.md``.
+The caller must redact the text first; see ``docs/model.md``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _TEXTS_A_REQUEST = 64
 
 
 class Model:
-    """A model behind an endpoint. Not for several threads; ``close`` it, or use it with ``async with``."""
+    """A model behind an endpoint. It is not for several threads. ``close`` it, or use it with ``async with``."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
@@ -77,7 +77,7 @@ class Model:
         await self.close()
 
     async def close(self) -> None:
-        """Ends the connections; what is asked afterwards opens new ones."""
+        """End the connections. The next question opens new ones."""
         await self._endpoint.close()
 
     @property
@@ -92,11 +92,11 @@ class Model:
 
     @property
     def embedder(self) -> str | None:
-        """The model that embeds, once ``embed`` has found one."""
+        """The model for embeddings, once ``embed`` has found one."""
         return self._embedder or self.settings.embedding_model
 
     async def check(self) -> Capabilities:
-        """Tries everything that is used, with tiny requests, once and outside the budgets."""
+        """Try everything that is used, with tiny requests, once and outside the budgets."""
         return await capabilities.check(self._endpoint)
 
     # -- asking
@@ -120,7 +120,7 @@ class Model:
         choices, troubles = await self._sampled(ask, model, job, ask.seed, tally)
         values, problems, again = judged(ask, choices, validator)
         if not values and again and not troubles and ask.temperature > 0 and self.settings.retries > 0:
-            # The endpoint works and the samples are of no use: other samples may be. Far from the seeds used before.
+            # The endpoint works, but the samples are of no use. Try others, with seeds far from the first ones.
             more, troubles = await self._sampled(ask, model, job, ask.seed + 1000, tally)
             choices = more or choices
         return await self._answered(ask, choices, troubles, validator, tally, model, began)
@@ -135,14 +135,14 @@ class Model:
         model: str | None,
         began: float,
     ) -> Answer:
-        """The end of every question that was not cached: judge, keep, record."""
+        """The end of every question that was not cached: judge, store, record."""
         values, problems, _ = judged(ask, choices, validator)
         problems = [*troubles, *problems]
         seconds = self._clock() - began
         if model is not None and self.settings.cache and len(values) == ask.n and not problems:
             await asyncio.to_thread(recordings.store, ask, model, choices)
-        # The endpoint being down now does not overwrite an answer that was recorded earlier.
-        # A sample that did not come is recorded too, so that a replay gives the same vote.
+        # If the endpoint is down now, an answer that was recorded earlier stays.
+        # Missing samples are recorded too, so that a replay gives the same vote.
         missing = [Choice(None)] * (ask.n - len(choices)) if choices else []
         unwritten = await self._recorded(ask, [*choices, *missing], problems, tally, model, seconds, keep=not values)
         if unwritten is not None:
@@ -150,7 +150,7 @@ class Model:
         return Answer(values, tuple(problems), tally.tokens_in, tally.tokens_out, seconds, False, model, ask.n)
 
     async def _sampled(self, ask: Ask, model: str, job: str, seed: int, tally: Tally) -> tuple[list[Choice], list[str]]:
-        """``ask.n`` samples: in one request if the endpoint can, else in as many as it takes, with the same seeds."""
+        """``ask.n`` samples: in one request if the endpoint can, else in as many as needed, with the same seeds."""
         choices: list[Choice] = []
         if ask.n == 1 or self._endpoint.way.many:
             choices, trouble = await self._requested(ask, model, job, ask.n, seed, tally)
@@ -159,7 +159,7 @@ class Model:
             if len(choices) < ask.n:
                 self._endpoint.way = replace(self._endpoint.way, many=False)
             if not choices:
-                # n was refused, or all was and n was only the last to be blamed: one request shows which.
+                # Either n was refused, or everything was and n was blamed last. One request shows which.
                 choices, trouble = await self._requested(ask, model, job, 1, seed, tally)
                 if trouble is not None:
                     self._endpoint.way = replace(self._endpoint.way, many=True)
@@ -169,7 +169,7 @@ class Model:
         missing = range(len(choices), ask.n)
         if not missing:
             return choices, []
-        # A server counts up from the seed for the samples of one request; so do we.
+        # A server counts up from the seed for the samples of one request. So do we.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._requested(ask, model, job, 1, seed + k, tally)) for k in missing]
         troubles: dict[str, None] = {}
@@ -255,7 +255,7 @@ class Model:
                 got = await self._endpoint.retried(embedding_request(model, part, job))
                 if isinstance(got, Trouble):
                     if not got.refused and got.status not in (404, 405):
-                        return None  # it may pass; the next call asks again
+                        return None  # it may pass; the next call tries again
                     break
                 some = embeddings_in(got, len(part))
                 if some is None or (vectors and len(some[0]) != len(vectors[0])):

@@ -1,15 +1,16 @@
-r"""The texts that a model is sent: the prompts in ``prompts/``, one Markdown file each, rendered by Jinja; see docs/prompts.md.
+"""The prompts in ``prompts/`` (one Markdown file each, rendered by Jinja) -> the messages that a model gets; see
+docs/prompts.md.
 
-Text from a log is data, never words of ours, and that holds by construction: outside of a fence a prompt's variables can
-only put numbers, ids of ours (``G1``, ``L17``) and words of the taxonomy. Everything else is refused unless it comes
-through the filter ``fenced``, which
+Text from a log is data, and must never be read as our words. So outside of a fence, the variables of a prompt can only put
+numbers, our own ids (``G1``, ``L17``) and words of the taxonomy. Everything else is refused unless it goes through the filter
+``fenced``, which
 
 - numbers lines with ids, so that an answer can cite them and every citation can be checked;
-- draws a border that does not occur in the text, the same for the same text (a server's prefix cache and ours need that);
-- cuts long lines in their middle, and shows as escapes what a terminal, a tokenizer or an eye could take for something
-  else: control characters, bidirectional and zero-width characters, and the marks of chat templates (``<|im_start|>``).
+- draws a border that does not occur in the text and is the same for the same text (for the prefix caches);
+- cuts long lines in their middle, and escapes what a terminal, a tokenizer or an eye could mistake: control characters,
+  bidirectional and zero-width characters, and the marks of chat templates (``<|im_start|>``).
 
-A prompt's fixed part stands first and its variable part last, so that requests share a long prefix.
+The fixed part of a prompt stands first and the variable part last, so that requests share a long prefix.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class PromptError(DiagnoseError):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What a prompt may be given, and a right answer to it. A shown one stands in the prompt as an earlier exchange."""
+    """Variables for a prompt, and a right answer to it. If it is shown, the prompt has it as an earlier exchange."""
 
     input: dict[str, Any]
     answer: Any
@@ -63,7 +64,7 @@ class Prompt:
     name: str
     purpose: str
     version: str
-    """12 hex digits of the hash of everything that the model is told and held to"""
+    """12 hex digits of the hash of everything that the model is told and its answer is checked against"""
     schema: dict[str, Any]
     """the JSON schema of an answer"""
     examples: tuple[Example, ...]
@@ -73,7 +74,7 @@ class Prompt:
     where: str
 
     def render(self, **variables: Any) -> tuple[tuple[str, str], ...]:
-        """The messages, (role, text) each; a variable that is missing is a PromptError."""
+        """The messages as (role, text). A missing variable is a PromptError."""
         *first, (role, last) = self.parts
         messages = [(part, self._filled(template, variables)) for part, template in first]
         for example in self.examples:
@@ -107,7 +108,7 @@ class Prompt:
 
 
 def names(folder: Path | None = None) -> list[str]:
-    """The prompts that there are."""
+    """The names of all prompts."""
     return sorted(file.stem for file in (folder or shipped.folder("prompts")).glob("*.md") if _NAME.match(file.stem))
 
 
@@ -125,7 +126,7 @@ def load(name: str, folder: Path | None = None) -> Prompt:
 
 
 def parse(text: str, where: str) -> Prompt:
-    """The prompt in a file's ``text``; ``where`` is the file's name in messages."""
+    """The prompt in the ``text`` of a file. ``where`` is the name of the file in messages."""
     front = _FRONT.match(text.replace("\r\n", "\n"))
     if not front:
         raise PromptError("a prompt begins with YAML between two lines of ---", where=where, remedy="see docs/prompts.md")
@@ -157,7 +158,7 @@ def parse(text: str, where: str) -> Prompt:
             raise PromptError(f"not a valid template: {error.message}", where=where, remedy="see docs/prompts.md") from None
     schema = _with_words(data["answer"], where)
     digest = hashlib.blake2b(text.encode(), digest_size=6)
-    digest.update(json.dumps(schema, sort_keys=True).encode())  # words of the taxonomy, which stand elsewhere
+    digest.update(json.dumps(schema, sort_keys=True).encode())  # words of the taxonomy, which are not in this file
     return Prompt(
         name=data["name"],
         purpose=str(data["purpose"]).strip(),
@@ -181,8 +182,8 @@ def _example(entry: Any, where: str) -> Example:
 
 @functools.cache
 def _words() -> dict[str, tuple[str, ...]]:
-    """What ``enum: $reasons`` and the like stand for: the taxonomy and the names of numbers have one home each."""
-    from diagnose.verification.rules import METRICS
+    """What ``enum: $reasons`` and the like stand for. The words come from the taxonomy and from the names of series."""
+    from diagnose.knowledge.metrics import shipped_metrics
 
     taxonomy = shipped_taxonomy()
     return {
@@ -191,7 +192,7 @@ def _words() -> dict[str, tuple[str, ...]]:
         "layers": taxonomy.layers,
         "kinds": taxonomy.kinds,
         "severities": taxonomy.severities,
-        "metrics": tuple(METRICS),
+        "metrics": tuple(shipped_metrics().quantities),
     }
 
 
@@ -226,7 +227,7 @@ class _Fence(str):
 
 
 def _finalized(value: Any) -> Any:
-    """Whatever ``{{ … }}`` puts into a prompt passes here: numbers, ids, words of the taxonomy, fences; else nothing."""
+    """Checks whatever ``{{ … }}`` puts into a prompt: numbers, ids, words of the taxonomy and fences pass, nothing else."""
     if isinstance(value, (_Fence, int, float, jinja2.Undefined)):
         return value
     if isinstance(value, str) and (_ID.match(value) or any(value in words for words in _words().values())):
@@ -235,7 +236,7 @@ def _finalized(value: Any) -> Any:
 
 
 def _rows(rows: Iterable[Mapping[str, Any]], *keys: str) -> list[str]:
-    """The filter ``rows('kind', 'pattern')``: one line per mapping, with its values behind each other."""
+    """The filter ``rows('kind', 'pattern')``: one line per mapping, with its values side by side."""
     lines = []
     for row in rows:
         for key in keys:
@@ -277,8 +278,8 @@ def fenced(
 ) -> str:
     """``lines`` as data: numbered ``L1``, ``L2``, … between two borders that do not occur in them.
 
-    A line is a text, or a mapping with ``text`` and an ``id`` of the caller's, and with ``most`` where more of it is to be
-    shown. What looks like a line end inside a line is shown as an escape, so one line stays one line.
+    A line is a text, or a mapping with ``text``, optionally an ``id``, and ``most`` if more of it is to be shown. A line end
+    inside a line is shown as an escape, so one line stays one line.
     """
     if not _PREFIX.match(prefix):
         raise ValueError(f"{prefix!r} cannot begin an id")
@@ -333,7 +334,7 @@ def _taken(units: list[str], room: int) -> list[str]:
     return taken
 
 
-# What a chat template or a tokenizer takes for the border of a message. One character of it is shown as an escape.
+# A chat template or a tokenizer takes these for the border of a message. One character of each is escaped.
 _MARKS = re.compile(
     r"<(?=[|\uff5c])|(?<=[|\uff5c])>"  # <|im_start|>, <|eot_id|>, and the same with full-width bars
     r"|<(?=/?(?:s|bos|eos|pad|unk|mask|sep|cls|start_of_turn|end_of_turn|start_of_image|end_of_image|think|tool_call"
@@ -345,7 +346,7 @@ _MARKS = re.compile(
 
 
 def _units(text: str) -> list[str]:
-    """``text`` as a list of what stands for each of its characters."""
+    """``text`` as a list with the shown form of each character."""
     marks = {found.start() for found in _MARKS.finditer(text)}
     return [_escape(character) if place in marks or _hidden(character) else character for place, character in enumerate(text)]
 
@@ -365,7 +366,7 @@ def _hidden(character: str) -> bool:
     category = unicodedata.category(character)
     if category in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
         return True
-    # Variation selectors, fillers and odd blanks: they print as nothing, or as a blank that is none.
+    # Variation selectors, fillers and odd blanks: they print as nothing, or look like an ordinary blank.
     return category == "Zs" or character in _BLANK or unicodedata.name(character, "").startswith("VARIATION SELECTOR")
 
 

@@ -1,7 +1,7 @@
-"""OpenAI's protocol as endpoints really speak it: bodies out, whatever comes back in.
+"""OpenAI's protocol as endpoints really speak it: request bodies out, any response in.
 
-An endpoint may refuse parts of a body (``plainer`` leaves them out) and may send anything: what is read here is checked
-first, and none of it raises.
+An endpoint may refuse parts of a body (``plainer`` leaves them out) and may send anything. All that is read here is checked
+first, and nothing here raises because of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Request:
     tokens_out: int = 0
     most_bytes: int = 1_000_000
     probe: bool = False
-    """only tries what the endpoint can do: no news for the circuit breaker"""
+    """a trial of what the endpoint can do, which the circuit breaker ignores"""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Trouble:
 
     what: str
     passes: bool = False
-    """another try may go well"""
+    """another try may succeed"""
     slow: bool = False
     refused: bool = False
-    """the endpoint does not take the request as it is; a plainer one may do"""
+    """the endpoint does not take this request; it may take a plainer one"""
     counts: bool = True
     """a failure of the endpoint, for the circuit breaker"""
     status: int | None = None
@@ -57,7 +57,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Way:
-    """How an endpoint wants to be asked; it begins with all that is wished for, refusals take parts away."""
+    """How an endpoint wants to be asked. At first it has all that we want. Each refusal takes a part away."""
 
     form: str = "json_schema"
     many: bool = True
@@ -70,7 +70,7 @@ class Way:
 
 
 def clean(text: str) -> str:
-    """``text`` without what UTF-8 cannot hold. Lines of a log may have bytes that were no text."""
+    """``text`` without what UTF-8 cannot hold. Lines of a log may have bytes that are no text."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -94,7 +94,7 @@ def body_of(ask: Ask, model: str, way: Way, n: int, seed: int) -> dict[str, Any]
             "json_schema": {"name": name, "schema": ask.schema, "strict": True},
         }
         return body
-    # In the first message, which is the fixed part, and not after the lines of a log, which may pretend to be instructions.
+    # In the first message, the fixed part: the lines of a log come after it, and may pretend to be instructions.
     wanted = f"Answer with one JSON object that fits this JSON schema, and with nothing else:\n{json.dumps(ask.schema)}"
     if messages[0]["role"] == "system":
         messages[0]["content"] += f"\n\n{wanted}"
@@ -112,7 +112,7 @@ def embedding_request(model: str, texts: Sequence[str], job: str | None) -> Requ
 
 
 LIMIT = "max_completion_tokens"
-"""what newer models of OpenAI want instead of max_tokens"""
+"""newer models of OpenAI want this instead of max_tokens"""
 ABOUT_FORM = re.compile(r"response.?format|json.?(schema|object)|schema|grammar|structured|guided|xgrammar|outlines")
 _MANY = re.compile(r"\bn\b *(>|=|must|should|is |parameter)|['\"`]n['\"`]|\bbest_of\b|(multiple|only one) (choices|completion)")
 
@@ -144,7 +144,7 @@ def plainer(way: Way, trouble: Trouble, n: int) -> Way | None:
 
 
 def both(known: Way, took: Way) -> Way:
-    """What is known to be refused, after a request that went well. Requests beside it may have found out more."""
+    """Merge what is known to be refused with what a successful request used: parallel requests may have found out more."""
     return Way(
         many=known.many and took.many,
         seed=known.seed and took.seed,
@@ -154,7 +154,7 @@ def both(known: Way, took: Way) -> Way:
 
 
 def about_tokens(messages: list[dict[str, str]]) -> int:
-    """About how many tokens ``text`` has. For text of logs it is rather too many."""
+    """About how many tokens the messages have. For text of logs the estimate is rather too high."""
     return sum(len(message["content"]) // 3 + 8 for message in messages)
 
 
@@ -162,7 +162,7 @@ def about_tokens(messages: list[dict[str, str]]) -> int:
 
 
 def member(value: Any, name: str) -> Any:
-    """``value[name]``, if there is such a member: an endpoint may send anything."""
+    """``value[name]``, if there is such a member. An endpoint may send anything."""
     return value.get(name) if isinstance(value, dict) else None
 
 
@@ -193,7 +193,7 @@ def choices_in(got: dict[str, Any]) -> list[Choice]:
 
 
 def tokens_used(got: dict[str, Any], request: Request) -> tuple[int, int]:
-    """(tokens in, tokens out) as the endpoint says, or estimated."""
+    """(tokens in, tokens out), from the endpoint or estimated."""
     usage = got.get("usage")
     numbers = [member(usage, name) for name in ("prompt_tokens", "completion_tokens")]
     tokens_in = numbers[0] if is_count(numbers[0]) else request.tokens_in
@@ -216,7 +216,7 @@ _EMBEDS = re.compile(r"embed|\bbge\b|\bgte\b|\be5\b|minilm|mpnet", re.IGNORECASE
 
 
 def chat_models(names: Sequence[str]) -> list[str]:
-    """The models that do not look like models for embeddings. All of them if all look so."""
+    """The models that do not look like models for embeddings. If all look so, all of them."""
     return [name for name in names if not _EMBEDS.search(name)] or list(names)
 
 

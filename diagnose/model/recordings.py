@@ -1,4 +1,4 @@
-"""What was answered before: the cache of answers, and folders that questions are recorded to and replayed from.
+"""Earlier answers: the cache, and the folders for recording and replaying questions.
 
 There is one file per question, named by ``Ask.key``. A person may write one by hand.
 """
@@ -25,7 +25,7 @@ _RECORD_BYTES = 64 * 1024 * 1024
 
 
 def fetch(ask: Ask, model: str) -> list[Choice] | None:
-    """The samples in the cache; None where it has none."""
+    """The samples in the cache; None if it has none."""
     data = cache.fetch("answer", cache.key_of(ask.key, model))
     if data is None:
         return None
@@ -43,7 +43,7 @@ def store(ask: Ask, model: str, choices: list[Choice]) -> None:
 
 
 def folder_for(path: Path | str, use: str) -> Path:
-    """The folder for ``use``: to "record" it is made, to "replay" it is there."""
+    """The folder for ``use``: made for "record", must exist for "replay"."""
     folder = Path(path)
     if use == "record":
         try:
@@ -57,7 +57,7 @@ def folder_for(path: Path | str, use: str) -> Path:
 
 
 def read_answers(folder: Path, ask: Ask) -> tuple[list[Choice], list[str], Any]:
-    """(what was recorded, why there is nothing, which model is said to have said it)"""
+    """(what was recorded, why there is nothing, which model is named as the author)."""
     path = folder / f"{ask.key}.json"
     recorded = _read_json(path)
     if isinstance(recorded, str):
@@ -79,7 +79,7 @@ def write_answers(
     *,
     keep: bool,
 ) -> str | None:
-    """Writes question and answers (``keep``: unless answers are there already); why it could not."""
+    """Write question and answers. Returns why it could not."""
     path = folder / f"{ask.key}.json"
     content = {
         "format": RECORD_FORMAT,
@@ -113,7 +113,7 @@ def read_embeddings(folder: Path, texts: list[str]) -> list[list[float]] | None:
 
 
 def write_embeddings(folder: Path, texts: list[str], vectors: list[list[float]] | None) -> None:
-    with contextlib.suppress(OSError):  # the search goes on without; ask() says when the folder cannot be written
+    with contextlib.suppress(OSError):  # the caller goes on; ask() says if the folder cannot be written
         _write_json(_embeddings_path(folder, texts), {"format": RECORD_FORMAT, "texts": texts, "vectors": vectors})
 
 
@@ -122,7 +122,7 @@ def _embeddings_path(folder: Path, texts: list[str]) -> Path:
 
 
 def _recorded_choices(answers: list[Any], finish: Any) -> list[Choice]:
-    """Answers as recorded: texts, or objects where a person wrote them."""
+    """Answers as recorded: texts, or objects if a person wrote them."""
     reasons = finish if isinstance(finish, list) and len(finish) == len(answers) else [None] * len(answers)
     choices = []
     for answer, reason in zip(answers, reasons, strict=True):
@@ -145,7 +145,7 @@ def _read_json(path: Path) -> dict[str, Any] | str:
 
 
 def _write_json(path: Path, content: dict[str, Any], *, keep: bool = False) -> None:
-    """Write the file whole or not at all. With ``keep`` a file that has answers is left as it is."""
+    """Write the file whole or not at all. With ``keep``, a file that has answers is left as it is."""
     if keep and isinstance(there := _read_json(path), dict) and there.get("answers"):
         return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:16]}-")

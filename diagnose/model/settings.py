@@ -23,9 +23,9 @@ class Settings:
 
     url: str
     model: str | None = None
-    """None: the first that ``/v1/models`` names"""
+    """None: the first in ``/v1/models``"""
     key: str | None = Field(default=None, repr=False)
-    """None: ``DIAGNOSE_LLM_KEY``, else ``OPENAI_API_KEY``, else "none" (a local server wants something there)"""
+    """None: ``DIAGNOSE_LLM_KEY``, else ``OPENAI_API_KEY``, else "none" (a local server wants some value)"""
     timeout_s: Seconds = Field(default=60, ge=0.001, le=DAY_S)
     """for one request, from first byte sent to last byte read"""
     retries: int = Field(default=3, ge=0, le=100)
@@ -38,9 +38,9 @@ class Settings:
     breaker_pause_s: Seconds = Field(default=60, ge=0, le=DAY_S)
     cache: bool = True
     record: Path | str | None = None
-    """a folder that gets each question with its answers"""
+    """folder to record each question with its answers"""
     replay: Path | str | None = None
-    """a folder of recorded answers; nothing is sent then"""
+    """folder of recorded answers; nothing is sent then"""
     backoff_s: Seconds = Field(default=0.5, ge=0, le=3600)
     """the first pause before a retry; it doubles"""
     answer_bytes: int = Field(default=1_000_000, ge=1, le=GIB)
@@ -57,7 +57,7 @@ class Settings:
 
 
 def _refused(error: ValidationError) -> DiagnoseError:
-    """The first value that is wrong, as a sentence; a key is not repeated."""
+    """The first value that is wrong, as a sentence. A key is not repeated."""
     first = error.errors(include_url=False)[0]
     fields = Settings.__pydantic_fields__  # type: ignore[attr-defined]
     name = str(first["loc"][0])
@@ -70,7 +70,7 @@ def _refused(error: ValidationError) -> DiagnoseError:
 
 
 def base_url(url: str) -> str:
-    """``url`` as the protocol's root: ``/v1`` is added where there is no path."""
+    """``url`` as the protocol's root: ``/v1`` is added if there is no path."""
     try:
         parts = urlsplit(url.strip())
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and not parts.query

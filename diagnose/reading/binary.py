@@ -1,7 +1,7 @@
-"""Recognizes files that are not logs: programs, archives, images, data in numbers, text in an encoding that is not known.
+"""Recognises files that are not logs: programs, archives, images, numeric data, text in an unknown encoding.
 
-The beginning and the end of a file decide. In doubt it is a log: text with some damage, with zeros where a disk was full
-or a file was cut back while it was written, in UTF-16 or UTF-32, or in an encoding that has ASCII at its heart.
+The beginning and the end of a file decide. In doubt it is a log. A log may be damaged, may have zeros (the disk was full, or
+the file was cut while it was written), and may be in UTF-16, UTF-32, or any encoding that contains ASCII.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass
 
 LOOK = 4096
-"""bytes of the beginning and of the end that are looked at"""
+"""bytes at the beginning and at the end that are looked at"""
 _FEW = 0.03
-"""share of control bytes that text stays below, and random bytes, programs and packed data do not"""
+"""share of control bytes: text has less; random bytes, programs and packed data have more"""
 _SHORT, _PAGE = 16, 256
-"""bytes that are too few to judge by shares; bytes of which text has a blank or the end of a line"""
+"""too few bytes to judge by shares; text of so many bytes has a blank or a line end"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ _KNOWN: tuple[tuple[re.Pattern[bytes], NoLog], ...] = tuple(
 _UNKNOWN = NoLog("binary data of an unknown kind", _OTHER)
 _ZEROS = NoLog("zero bytes only", "the file was reserved, or was cut back while a program wrote it: nothing of it is left")
 _ENCODED = NoLog("text in an encoding that is not known", "iconv -f ENCODING -t UTF-8 FILE | diagnose replay - reads it")
-_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32 LE begins as UTF-16 LE
+_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32 LE begins like UTF-16 LE
 _CONTROLS = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b") + b"\x7f"
 
 
 def no_log(head: bytes, tail: bytes = b"") -> NoLog | None:
-    """What a file with this beginning and end is, or None if it may be a log. An empty ``tail`` is not known."""
+    """What a file with this beginning and end is; None if it may be a log. An empty ``tail`` is unknown."""
     if head.startswith(_MARKS):
         return None
     for begin, what in _KNOWN:

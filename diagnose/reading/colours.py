@@ -1,8 +1,9 @@
-r"""Colours whose escape byte was lost or spelled out on the way: ``^[[31m``, ``#033[31m``, ``\x1b[31m``, ``[31m``.
+r"""Lines with colours whose escape byte was lost or spelled out -> lines without: ``^[[31m``, ``#033[31m``, ``\x1b[31m``,
+``[31m``.
 
-``cat -v`` and editors write the escape as ``^[``, syslog as ``#033``, JSON that was escaped twice as ``\u001b``; a terminal's
-copy and many web pages drop it. What is spelled out cannot be mistaken; of the bare form only what a colour can be counts, and
-only in a source that also resets colours.
+``cat -v`` and editors write the escape as ``^[``, syslog as ``#033``, JSON that was escaped twice as ``\u001b``. Copies from a
+terminal, and many web pages, drop it. The spelled forms are sure. The bare form counts only if it can be a colour, and only in
+a source that also resets colours.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _RESET = re.compile(rb"\[(?:0|39|49|22|0;0)?m")
 
 
 def coloured(line: bytes) -> str:
-    """Which of the two forms stands in ``line``: ``spelled``, ``bare``, or none."""
+    """Which form stands in ``line``: ``spelled``, ``bare``, or empty."""
     if b"[" not in line or (b"m" not in line and b"[K" not in line):
         return ""
     if _SPELLED.search(line):

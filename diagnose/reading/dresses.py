@@ -1,8 +1,8 @@
-"""What all lines of a source share: a number, quotes, the columns of a table, a key of JSON, a wrapper's level.
+"""What all lines of a source share: a number, quotes, the columns of a table, a key of JSON, a wrapper's head.
 
-A *dress* is how every line of a source was changed by whatever carried it. It is learned from a few lines together, for a
-line alone does not show it, and taken off each line. ``learned`` finds it, ``undressed`` takes it off. A dress is a list of
-plain values, so that it can be stored.
+A *dress* is a change that something on the way made to every line of a source. One line alone does not show it, so ``learned``
+finds it in a few lines together. ``undressed`` takes it off each line. A dress is a list of plain values, so that it can be
+stored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEADER_WORDS = frozenset(word.lower() for word in MESSAGES)
 
 
 def may_be_dressed(line: bytes) -> bool:
-    """Whether ``line`` gives reason to look at those after it too."""
+    """Whether ``line`` is a reason to look at the next lines too."""
     start = line[:1]
     if start in b"\"'bu " and start and _QUOTED.match(line):
         return True
@@ -68,7 +68,7 @@ def _nearly_all(count: int, lines: Sequence[bytes]) -> bool:
 
 
 def _numbering(lines: Sequence[bytes]) -> Dress | None:
-    """A dress of line numbers, which only grow. The numbers of ``srun -l`` and of clocks come again."""
+    """A dress of line numbers, which only grow. The numbers of ``srun -l`` and of clocks repeat."""
     for name, numbering in _NUMBERINGS.items():
         last, found, spaced = 0, 0, 0
         for line in lines:
@@ -156,7 +156,7 @@ def _off_key(line: bytes, dress: Dress) -> bytes | None:
 
 
 def _table(line: bytes) -> str | None:
-    """What separates the cells, where ``line`` may be a row: it begins with a time, a quote, or is a header."""
+    """What separates the cells, if ``line`` may be a row: it begins with a time or a quote, or is a header."""
     for separator in b",;\t":
         mark = bytes([separator])
         first, found, rest = line.partition(mark)
@@ -236,48 +236,48 @@ _ANOTHER = re.compile(
     rb"|\S+\.cuh?:\d+: .{0,200}: block: \["  # an assertion in a kernel
 )
 _RAISED = re.compile(rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
-"""what the interpreter prints last, and what programs log at times"""
+"""what the interpreter prints last, and what programs sometimes log"""
 _TIME = re.compile(rb"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d")
 
 
 def heads(line: bytes) -> list[bytes]:
-    """All that may be a wrapper's head: beginnings of the body that say a level, with one digit for each number."""
+    """All possible heads of a wrapper: beginnings of the body with a level. Each number in them is one digit."""
     start = body_start(line[:400])
     body = line[start : start + _LONGEST_HEAD].partition(b"\r")[0]
     said = _SAYS_LEVEL.search(body)
-    if said is None:
-        return []
+    if said is None or said[0].lower().startswith(b"warn"):
+        return []  # who passes on what a job prints calls no line of it a warning; who handled an exception does
     ends = (found.end() for found in _ENDS.finditer(body, said.end()))
     return [_RUNS.sub(b"0", body[:end]) for end in ends if body.count(b"[", 0, end) == body.count(b"]", 0, end)]
 
 
 def piped(line: bytes) -> bytes | None:
-    """The head of ``line`` where it names the stream that a job's output came from."""
+    """The head of ``line`` if it names the stream that a job's output came from."""
     return next((head for head in reversed(heads(line)) if _PIPED.search(head)), None)
 
 
 def off_head(line: bytes, head: re.Pattern[bytes]) -> bytes | None:
-    """``line`` without the wrapper's head. What tells who printed it, and when, stays."""
+    """``line`` without the wrapper's head. The parts that say who printed it, and when, stay."""
     start = body_start(line[:400])
     found = head.match(line, start)
     return line[:start] + line[found.end() :] if found else None
 
 
 def behind(line: bytes, head: re.Pattern[bytes]) -> bytes:
-    """What stands behind a head in ``line``. Empty if it has none."""
+    """What follows a head in ``line``. Empty if it has none."""
     found = head.match(line, body_start(line[:400]))
     return line[found.end() :] if found else b""
 
 
 @functools.lru_cache(256)
 def pattern_of(head: bytes) -> re.Pattern[bytes]:
-    """What finds a head again. The blank at its end is missing where an editor took it from an empty line."""
+    """A pattern that finds a head again. The blank at its end is missing if an editor removed it from an empty line."""
     text = rb"[0-9]+".join(re.escape(part) for part in head.removesuffix(b" ").split(b"0"))
     return re.compile(text + (rb"(?:[ ]|\s*\Z)" if head.endswith(b" ") else b""))
 
 
 def surely_tells(payload: bytes, line: bytes) -> bool:
-    """Whether what stands behind a head in ``line`` is what no program gives its own logger: a line that another one wrote."""
+    """Whether another program surely wrote what follows a head in ``line``: nobody gives such a line to their own logger."""
     if _FRAME.match(payload) is not None or _ANOTHER.match(payload) is not None:
         return True
     return _TIME.match(payload) is not None and _TIME.search(line, 0, len(line) - len(payload)) is not None

@@ -1,8 +1,8 @@
-"""UTF-16 and UTF-32 -> UTF-8, and CRLF -> LF, as the bytes come; everything else passes untouched.
+"""UTF-16 and UTF-32 -> UTF-8, and CRLF -> LF, as the bytes come. Everything else passes unchanged.
 
-A byte order mark tells the encoding, and so do the zeros of plain text without a mark: every second byte of it is zero in
-UTF-16, three of four in UTF-32. The first bytes decide, and they are held only where one of the first four is zero.
-The end of the first line tells whether lines end with CRLF.
+A byte order mark gives the encoding. Without a mark, the zeros of plain text do: every second byte is zero in UTF-16, three of
+four in UTF-32. The first bytes decide. They are held only if one of the first four is zero. The end of the first line shows
+whether lines end with CRLF.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ZEROS: dict[tuple[int, ...], str] = {
     (0, 1, 1, 1): "utf-32-le",
     (1, 1, 1, 0): "utf-32-be",
 }
-"""which bytes of four are (nearly) always zero (1) -> the encoding"""
+"""which of four bytes are (nearly) always zero (1) -> the encoding"""
 _TELLS = 256
 
 
 def encoding_of(head: bytes) -> tuple[str, int]:
-    """(name of the encoding, length of its mark); the name is empty for ASCII, UTF-8 and whatever is no Unicode."""
+    """(name of the encoding, length of its mark). The name is empty for ASCII, UTF-8 and all that is not Unicode."""
     for mark, name in _MARKS:
         if head.startswith(mark):
             return name, len(mark)
@@ -37,7 +37,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
     for place in range(4):
         every = head[place::4]
         shares.append(every.count(0) / len(every))
-    # Letters beyond ASCII have no zeros, so zeros in half of the places are enough if there are none elsewhere.
+    # Letters beyond ASCII have no zeros, so half of the places are enough if there are no zeros elsewhere.
     seen = tuple(1 if share > 0.5 else 0 if share < 0.15 else -1 for share in shares)
     return _ZEROS.get(seen, ""), 0
 
@@ -47,7 +47,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self._head: bytes | None = b""
-        """bytes that do not decide yet; None when it is decided"""
+        """bytes that do not decide yet; None once it is decided"""
         self._encoding = ""
         self._decoder: codecs.IncrementalDecoder | None = None
 
@@ -67,7 +67,7 @@ class Decoder:
 
     @property
     def plain(self) -> bool:
-        """Whether the bytes pass untouched from now on."""
+        """Whether the bytes pass unchanged from now on."""
         return self._head is None and self._decoder is None
 
     @property

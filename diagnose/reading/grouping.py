@@ -1,4 +1,4 @@
-"""Which logs of a folder are one job: names and first lines in, groups out.
+"""Names and first lines of the logs in a folder -> groups: which logs are one job.
 
 Signs of a job, the strongest first:
 
@@ -6,11 +6,11 @@ Signs of a job, the strongest first:
 2. the job number that the log's own lines state;
 3. a long number in the name that is no rank, step, seed or process: ``train-8811.log``;
 4. a run's number or time of start in the name: ``run3``, ``2026-01-03_12-00-00``;
-5. folders beside each other that hold logs of the same names: ``baseline/rank0.log``, ``wide/rank0.log``;
+5. folders side by side that hold logs of the same names: ``baseline/rank0.log``, ``wide/rank0.log``;
 6. time: of ``train_1.log`` and ``train_2.log`` one ends long before the other begins.
 
-What tells parts of one job apart is set aside before: output and errors, ranks and nodes, attempts, rotated pieces.
-Without a sign all are one job, as far as they are in doubt.
+Parts of one job also differ in their names: output and errors, ranks and nodes, attempts, rotated pieces. These parts of the
+names are removed first. Logs without any sign are one job.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Key = tuple[str, ...]
 Of = TypeVar("Of")
 By = TypeVar("By")
 _GAP_S = 300.0
-"""Runs are further apart in time than this; the attempts of one job and the nodes of one launch are closer."""
+"""runs are further apart than this; attempts of one job, and nodes of one launch, are closer"""
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What there is to know of one file."""
+    """What is known of one file."""
 
     name: str
     """the path below the folder, with / between its parts"""
     stated: frozenset[str] = frozenset()
     """the job numbers that its lines state"""
     begin: float | None = None
-    """its first time in seconds of the year, to compare with those of other logs"""
+    """its first time in seconds of the year, to compare with other logs"""
     end: float | None = None
     nodes: frozenset[str] = frozenset()
     """that its first lines name"""
@@ -51,12 +51,12 @@ class Group:
     """The logs of one job."""
 
     name: str | None
-    """None: there is only this one, and the folder names it"""
+    """None: it is the only group, and the folder names it"""
     logs: list[int]
-    """numbers of the logs, older pieces of a rotated log before newer ones"""
+    """numbers of the logs; older pieces of a rotated log come before newer ones"""
 
 
-# ---- what the lines of a log tell ----
+# ---- what the lines of a log say ----
 
 _STATED = re.compile(
     rb"\bSLURM_JOB_?ID['\"]?\s*[=:]\s*['\"]?(\d+)"
@@ -70,11 +70,11 @@ _STATED = re.compile(
 )
 _ESCAPES = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]|\0")
 _NODES_FROM = 40
-"""lines at the beginning whose speakers are looked at"""
+"""at the beginning, the speakers of so many lines are looked at"""
 
 
 def look(name: str, head: bytes, tail: bytes = b"") -> Log:
-    """What the beginning and the end of a log tell. ``tail`` is empty where reading it would cost much."""
+    """What the beginning and the end of a log say. ``tail`` is empty if reading it would cost much."""
     first, last = _ESCAPES.sub(b"", head), _ESCAPES.sub(b"", tail)
     stated = {number.decode() for found in _STATED.findall(first + b"\n" + last) for number in found if number}
     lines = first.splitlines()
@@ -96,7 +96,7 @@ def _time(lines: Iterable[bytes]) -> float | None:
     return None
 
 
-# ---- what its name tells ----
+# ---- what its name says ----
 
 _WORD = r"(?:^|(?<=[^a-z]))"
 _END = r"(?![a-z0-9])"
@@ -127,14 +127,14 @@ _PROCESSES = re.compile(
     r"nccl|raylet|core-(?:driver|worker)|worker-[0-9a-f]{20}|pid|\.log\.(?:info|warning|error|fatal)\.|stack|py-?spy|gdb"
     r"|(?:^|/)core\.|faulthandler|flight"
 )
-"""logs and dumps of processes, whose names have a process's number or its time"""
+"""logs and dumps of processes; their names have the number or the time of a process"""
 _NUMBER = re.compile(r"\d+")
 _LONG = re.compile(r"(?:(?P<word>[a-z]+)[-_.=]?)?(?P<number>\d+)(?![0-9a-z]|\.\d)")
 _COUNTS = frozenset(
     "step steps iter iters iteration epoch ckpt checkpoint seed port bs gbs mbs batch seq seqlen len ctx context lr dim hidden"
     " layers tokens size part shard chunk page rank task proc worker node host gpu line lines".split()
 )
-"""words before a number that is no job's"""
+"""words before a number that is not a job's"""
 _COMPONENTS = frozenset(
     "trainer train training learner actor critic rollout reward ref reference policy generator inference server servers client"
     " vllm sglang ray driver executor launcher scheduler agent master head chief ps worker workers node nodes host hosts rank"
@@ -145,21 +145,21 @@ _COMPONENTS = frozenset(
 
 
 _BESIDE = (".py", ".sh", ".sbatch", ".slurm", ".pbs", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".md", ".ipynb")
-"""what jobs are started with, and explained by"""
+"""files that jobs are started with or described by"""
 
 
 @dataclass(slots=True)
 class _Named:
-    """A log with what its name tells."""
+    """A log with what its name says."""
 
     number: int
     log: Log
     path: str
-    """lower case, less what says that it is packed or a piece"""
+    """in lower case, without the parts that say that it is packed or a piece"""
     pair: str
-    """the same for all that differ in stream only"""
+    """the same for all that differ only in their stream"""
     unit: str
-    """the same for all that differ in stream, place and attempt only"""
+    """the same for all that differ only in stream, place and attempt"""
     age: int
     """of a rotated piece: 0 is the newest"""
     key: Key | None = None
@@ -168,8 +168,8 @@ class _Named:
 def group(logs: Sequence[Log], *, folder: bool = True) -> list[Group]:
     """The logs of each job, in the order of their first logs.
 
-    Scripts and settings that lie beside several jobs, as nobody's, are in no group.
-    ``folder`` is False for files that were named one by one: they are one job only where something says so.
+    Scripts and settings that lie beside several jobs, and belong to none, are in no group. ``folder`` is False for files that
+    were named one by one: they are one job only if something says so.
     """
     named = [_named(number, log) for number, log in enumerate(logs)]
     newest = {one.path for one in named if not one.age}
@@ -207,7 +207,7 @@ def _plain(name: str) -> str:
 
 
 def _digits(time: str) -> str:
-    """The digits of a time from year to second, with zeros for what is not said."""
+    """The digits of a time from year to second, with zeros for missing parts."""
     return re.sub(r"\D", "", time).ljust(14, "0")[:14]
 
 
@@ -238,12 +238,12 @@ def _by_lines(logs: list[_Named]) -> None:
 
 
 def _by_long_number(logs: list[_Named]) -> None:
-    """Group by the long number that differs among names that are otherwise alike."""
+    """Group by the long number in which otherwise equal names differ."""
     _take_numbers(logs, lambda column: len(set(column)) > 1)
 
 
 def _by_known_number(all_of_them: list[_Named]) -> Callable[[list[_Named]], None]:
-    """A number that is another log's job: ``dmesg-8811.log`` beside ``slurm-8811.out``."""
+    """Group by a number that is the job of another log: ``dmesg-8811.log`` beside ``slurm-8811.out``."""
 
     def mark(logs: list[_Named]) -> None:
         known = {one.key[1] for one in all_of_them if one.key is not None}
@@ -261,7 +261,7 @@ def _take_numbers(logs: list[_Named], fits: Callable[[list[str]], bool]) -> None
 
 
 def _columns(family: list[_Named]) -> list[tuple[int, list[str]]]:
-    """The numbers at one place in the names of a family, with their folder's depth, where they can be those of jobs."""
+    """The numbers at one place in the names of a family, with their folder's depth, if they can be those of jobs."""
     if _PROCESSES.search(family[0].path):
         return []
     ranks = [found[1] if (found := _RANK.search(one.path)) else None for one in family]
@@ -270,7 +270,7 @@ def _columns(family: list[_Named]) -> list[tuple[int, list[str]]]:
     for numbers in zip(*(_long_numbers(one.path) for one in family), strict=False):
         column = [text for _, text in numbers if text is not None]
         if len(column) < len(family) or (one_rank_each and len(set(column)) == len(column)):
-            continue  # numbers that come one for each rank are those of processes
+            continue  # one number per rank: these are numbers of processes
         if any(one.log.stated and text not in one.log.stated for one, text in zip(family, column, strict=True)):
             continue
         columns.append((numbers[0][0], column))
@@ -278,7 +278,7 @@ def _columns(family: list[_Named]) -> list[tuple[int, list[str]]]:
 
 
 def _long_numbers(path: str) -> list[tuple[int, str | None]]:
-    """The numbers of a name, but for those of places and times, with their folder's depth; None for one that is no job's."""
+    """(folder's depth, number) of a name, without those of places and times. None for a number that is no job's."""
     text = _EPOCH.sub("~", _STAMP.sub("~", _PLACE.sub("@", path)))
     return [(text.count("/", 0, found.start()), _long_number(text, found)) for found in _LONG.finditer(text)]
 
@@ -290,7 +290,7 @@ def _long_number(text: str, found: re.Match[str]) -> str | None:
 
 
 def _free(text: str, found: re.Match[str]) -> bool:
-    """Whether a number stands free: it is not part of a word, as in h100 or gpt4096, nor the end of a fraction."""
+    """Whether a number stands alone: not part of a word such as h100 or gpt4096, and not the end of a fraction."""
     before = text[found.start("number") - 1 : found.start("number")]
     return not before.isalnum() and not re.search(r"\d\.$", text[: found.start("number")])
 
@@ -311,7 +311,7 @@ def _by_run(logs: list[_Named]) -> None:
 
 
 def _start(path: str) -> float | None:
-    """The time that a name tells, where it tells the time of day: a date alone may be a rotated piece's."""
+    """The time in a name, if it has the time of day. A date alone may belong to a rotated piece."""
     if (epoch := _EPOCH.search(path)) is not None:
         return float(epoch[0])
     found = next((found for found in _STAMP.finditer(path) if found["time"]), None)
@@ -324,7 +324,7 @@ def _start(path: str) -> float | None:
 
 
 def _by_folder(logs: list[_Named]) -> None:
-    """Folders beside each other whose names are no parts of a job, and that hold logs of the same names."""
+    """Group by folders beside each other that hold logs of the same names, and whose own names are not parts of a job."""
     depth = _shared_depth(logs)
     inside: dict[str, set[str]] = defaultdict(set)
     speakers: set[str] = set()
@@ -350,13 +350,13 @@ def _shared_depth(logs: list[_Named]) -> int:
 
 
 def _is_free(name: str) -> bool:
-    """Whether a name can be a job of its own: its words name no part of a job, and it is not a host, which ends in a number."""
+    """Whether a name can be that of a job: its words name no part of a job, and it is not a host, which ends in a number."""
     words = re.split(r"[^a-z]+", name)
     return not name[-1].isdigit() and "." not in name and not _COMPONENTS & set(words)
 
 
 def _by_time(logs: list[_Named]) -> None:
-    """Names that differ in a number only: what ends long before the others begin is another run."""
+    """Group names that differ only in a number: what ends long before the others begin is another run."""
 
     def family(one: _Named) -> str:
         launched = _LAUNCHED.match(one.path)
@@ -381,7 +381,7 @@ def _span(logs: list[_Named]) -> tuple[float, float] | None:
 
 
 def _clusters(spans: Sequence[tuple[float, float, Of]]) -> list[list[Of]]:
-    """Split the logs where none of them says anything for long."""
+    """Split the logs wherever none of them has a line for long."""
     clusters: list[list[Of]] = []
     latest = 0.0
     for begin, end, one in sorted(spans, key=lambda span: span[:2]):
@@ -394,7 +394,7 @@ def _clusters(spans: Sequence[tuple[float, float, Of]]) -> list[list[Of]]:
 
 
 def _one_array_step(logs: list[_Named]) -> None:
-    """``slurm-8811_0.out`` may be task 0 of job 8811 instead of element 0 of its array: the lines of all state one job then."""
+    """Merge ``slurm-8811_0.out`` and the like if all state one job: then they are its tasks, not elements of an array."""
     jobs = [(one, one.key[1].partition("_")[0]) for one in logs if one.key is not None and one.key[0] == "job"]
     for number, members in _parts(jobs, lambda pair: pair[1]).items():
         stated = [one.log.stated for one, _ in members if one.log.stated]
@@ -404,7 +404,7 @@ def _one_array_step(logs: list[_Named]) -> None:
 
 
 def _attach(left: list[_Named], all_of_them: list[_Named]) -> None:
-    """What has no sign of its own goes with the only job of its folder, or with the only one that ran at that time."""
+    """Put logs without a sign to the only job of their folder, or to the only one that ran at that time."""
     marked = [one for one in all_of_them if one.key is not None]
     for one in left:
         beside = [other for other in marked if "/" in one.path and _folder_of(other) == _folder_of(one)]
@@ -433,7 +433,7 @@ def _groups(named: list[_Named], folder: bool) -> list[Group]:
 
 
 def _name(members: list[_Named]) -> str:
-    """Of a job: its only file, its number, or the folder that is its own."""
+    """The name of a job: its only file, its number, or its own folder."""
     key = members[0].key
     assert key is not None
     if len({one.pair for one in members}) == 1:
@@ -445,7 +445,7 @@ def _name(members: list[_Named]) -> str:
 
 
 def _oldest_first(members: list[_Named]) -> list[_Named]:
-    """Each log stays where it is, but the pieces of a rotated one are put in their order there."""
+    """Put the pieces of a rotated log in order. Other logs stay where they are."""
     pieces = _parts(members, lambda one: one.path)
     return [one for part in pieces.values() for one in sorted(part, key=lambda piece: -piece.age)]
 

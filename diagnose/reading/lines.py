@@ -1,8 +1,8 @@
 """Chunks of bytes -> blocks of whole segments, however the bytes were cut.
 
-A line ends at LF. Within a line CR and NUL end a *segment*: progress bars redraw themselves with CR, and a log that was
-truncated under its writer is filled with NULs. Segments are judged one by one and count as one line. A segment of more
-than ``LONGEST`` bytes is cut there, whatever its length, so memory is bounded; what was cut off is counted.
+A line ends at LF. Within a line, CR and NUL end a *segment*: progress bars redraw themselves with CR, and a log that was
+truncated while it was written is filled with NULs. Segments are judged one by one and count as one line. A segment of more than
+``LONGEST`` bytes is cut there, so memory is bounded. The bytes that were cut off are counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 LONGEST = 65536
-"""Bytes of a segment that are judged and kept. The native core has the same number."""
+"""bytes of a segment that are judged and kept; the native core has the same number"""
 
 ESCAPES = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours, cursor movement
@@ -31,13 +31,13 @@ class Block(NamedTuple):
 
     data: bytes | memoryview
     cut: int = 0
-    """How many bytes the first segment had beyond those that are here (which are more than LONGEST)."""
+    """bytes that the first segment had beyond those here (which are more than LONGEST)"""
 
 
 class Blocks:
     """Puts chunks together into blocks: the same lines come out, whatever the chunks were.
 
-    A segment that two chunks share goes out as a block of its own, so that chunks need not be copied.
+    A segment that two chunks share goes out as its own block, so that chunks need not be copied.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Blocks:
         self._rest, self._overflow, self.bytes_in = state
 
     def close(self) -> Iterator[Block]:
-        """The last segment, when the stream did not end with a terminator."""
+        """The last segment, if the stream did not end with a terminator."""
         if self._rest:
             yield Block(self._rest + b"\n", self._overflow)
         self._rest, self._overflow = b"", 0

@@ -1,7 +1,7 @@
-"""What stands before a message: who printed it and when; and where the message itself, the *body*, begins.
+"""Line -> prefix (who printed it, and when) and *body* (the message itself).
 
-Rules see bodies only. ``body_start`` is the definition; the native core has a twin of it that tests hold to this one.
-``origin`` reads rank, node, GPU and time from the whole line, and is called for kept lines only.
+Rules see only bodies. ``body_start`` is the definition. The native core has a twin of it, and tests compare the two. ``origin``
+reads rank, node, GPU and time from the whole line. It is called only for kept lines.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 MOST_PREFIXES = 4
-"""A line may stand behind several: Kubernetes' time stamp, srun's task, torchrun's rank, the logger's time stamp."""
+"""a line may have several: the time stamp of Kubernetes, the task of srun, the rank of torchrun, the logger's time stamp"""
 
-# Every form takes any number of digits where it takes one, so lines that differ only in their numbers have their bodies at
-# the same place: the caches of verdicts rely on that.
+# Every form takes any number of digits. So lines that differ only in their numbers have their bodies at the same place, which
+# the caches of verdicts rely on.
 _TIME = rb"[0-9]+[-/][0-9]+[-/][0-9]+[T ][0-9]+:[0-9]+:[0-9]+(?:[.,][0-9]+)?(?:Z|[+-][0-9]+(?::[0-9]+)?)?"
 _FORMS = (
     rb"\[(?:rank|default)(?P<rank>[0-9]+)\]:[ \t]?"  # torch; torchrun --tee
@@ -23,12 +23,12 @@ _FORMS = (
     rb"|\((?:[^()\s]+[ ])?pid=[0-9]*(?:,[ ]ip=(?P<ip>[0-9A-Za-z.:-]+))?\)[ ]"  # Ray's workers
     rb"|\((?:raylet|autoscaler)[^()]*\)[ ]"  # Ray itself
     rb"|\[pod/(?P<pod>[^\]\s]+)\][ ]"  # kubectl logs --prefix
-    rb"|std(?:out|err)[ ][FP][ ]"  # Kubernetes' container runtime, behind its time stamp
+    rb"|std(?:out|err)[ ][FP][ ]"  # Kubernetes' container runtime, after its time stamp
     rb"|\[(?P<stamp>" + _TIME + rb")\][ \t]*|(?P<time>" + _TIME + rb")(?:[ \t]+|\Z)"
     rb"|(?P<service>[A-Za-z0-9][A-Za-z0-9_.-]*[_-][0-9]+)[ ]{1,40}\|[ ]?"  # docker compose
-    # A host name (pdsh, DeepSpeed's launcher, dshbak): it has a number and looks like a node's name (gpu-017, r7i4n4, node3,
-    # n20.cluster), not like a setting (fp16), a code (EI0002), a file (model-3.safetensors) or an exception (cv2.error,
-    # oss2.exceptions.NoSuchKey).
+    # A host name (pdsh, DeepSpeed's launcher, dshbak). It has a number and looks like the name of a node (gpu-017, r7i4n4,
+    # node3, n20.cluster). It does not look like a setting (fp16), a code (EI0002), a file (model-3.safetensors) or an exception
+    # (cv2.error, oss2.exceptions.NoSuchKey).
     rb"|(?P<host>(?=[a-z][A-Za-z0-9.-]*(?<![.-]):[ ])(?=[A-Za-z.-]*[0-9])(?:(?=[A-Za-z0-9.]*-)"
     rb"|(?=(?:[A-Za-z.-]+[0-9]+){3})|(?=(?:node|gpu|worker|host|server|compute|dgx|hgx|nid|cn|gn)[0-9])"
     rb"|(?=[A-Za-z0-9.-]*\.[A-Za-z]))"
@@ -36,7 +36,7 @@ _FORMS = (
     rb"(?![A-Za-z0-9.-]*\.(?:error|[A-Z][A-Za-z]*[a-z][A-Za-z]*):)[A-Za-z0-9.-]+):[ ]"
 )
 _PREFIX = re.compile(_FORMS)
-# Nowhere a possessive repeat of a group: before 3.11.5 Python's re gets some of them wrong.
+# No possessive repeats of groups: before 3.11.5 Python's re gets some of them wrong.
 PREFIXES = re.compile(b"(?:%b){0,%d}" % (re.sub(rb"\(\?P<\w+>", b"(?:", _FORMS), MOST_PREFIXES))
 
 
@@ -55,7 +55,7 @@ class Origin(NamedTuple):
     time: str | None = None
 
 
-# Who speaks may also stand inside the body, in the ways of the programs that print it.
+# Some programs print the rank or node inside the body.
 _NCCL = re.compile(rb"(?P<node>[A-Za-z0-9][\w.-]*):[0-9]+:[0-9]+ \[(?P<gpu>[0-9]+)\] ")
 _UCX = re.compile(rb"\[(?P<node>[A-Za-z][\w.-]*):[0-9]+:[0-9]+:[0-9]+\] ")
 _SYSLOG = re.compile(
@@ -69,13 +69,13 @@ _RANK_IN_BODY = re.compile(
     rb"|^\[(?:INFO|WARNING|ERROR)[^\]]{0,120}\brank[ =](?P<logger>[0-9]{1,6})\b)"
 )
 _BEFORE_RANK = 12
-"""bytes that at most stand in what ``_RANK_IN_BODY`` finds before ``ank``, ``RANK`` or ``default``"""
+"""most bytes in a match of ``_RANK_IN_BODY`` before ``ank``, ``RANK`` or ``default``"""
 _GLOG = re.compile(rb"\[?[IWEF](?P<month>[0-9]{2})(?P<day>[0-9]{2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) ")
 _CLOCK = re.compile(_TIME)
 
 
 def origin(line: bytes) -> Origin:
-    """Rank, node, GPU and time of ``line`` (without escape sequences) by its prefixes, then by what its body says."""
+    """Rank, node, GPU and time of ``line`` (without escape sequences): from its prefixes, then from its body."""
     rank, node, gpu, time, body = _said(line)
     if time is None and b":" in (begin := body[:80]) and (found := _CLOCK.search(begin)) is not None:
         time = _text(found[0])
@@ -85,7 +85,7 @@ def origin(line: bytes) -> Origin:
 
 
 def speaker(line: bytes) -> tuple[int | None, str | None]:
-    """Rank and node of ``line``: what ``origin`` says of them, sooner."""
+    """(rank, node) of ``line``, as ``origin`` gives them, but faster."""
     rank, node, _, _, _ = _said(line)
     return rank, node
 
@@ -114,7 +114,7 @@ def _said(line: bytes) -> tuple[int | None, str | None, str | None, str | None, 
         else:
             node = _text(found[group])
     body = line[position : position + 400]
-    # Most lines say nothing more, and a word is found much sooner than a pattern is not.
+    # Most lines say nothing more, and it is faster to look for a word than to try a pattern.
     if b"] " in body:
         if (found := _NCCL.match(body)) is not None:
             node, gpu = node or _text(found["node"]), _text(found["gpu"])
@@ -136,7 +136,7 @@ _SLURM_TASK = re.compile(r"(?:^|/)[\w-]*[A-Za-z\d][\w-]*\.(?P<number>\d{1,5})\.(
 
 
 def origin_of_path(path: str) -> Origin:
-    """Rank and node as the name of a log file tells: ``rank0.log``, ``node-3/rank_12.out``, ``job.0.out``."""
+    """Rank and node in the name of a log file: ``rank0.log``, ``node-3/rank_12.out``, ``job.0.out``."""
     rank: int | None = None
     node: str | None = None
     for extension in (".gz", ".zst", ".xz"):
@@ -152,7 +152,7 @@ def origin_of_path(path: str) -> Origin:
 
 
 def moment(time: str) -> datetime | None:
-    """``Origin.time`` as a point in time; None where it does not say the day. Without a zone it counts as UTC."""
+    """``Origin.time`` as a point in time; None if it does not state the day. Without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(time.replace("/", "-").replace(",", "."))
     except ValueError:
@@ -168,7 +168,7 @@ _ANY_CLOCK = re.compile(
 
 
 def clock(time: str) -> float | None:
-    """``Origin.time`` in seconds, to compare lines of one job: forms without a year count, so years and zones do not."""
+    """``Origin.time`` in seconds, to compare lines of one job. Years and zones are ignored, because some forms have none."""
     found = _ANY_CLOCK.search(time)
     if found is None:
         return None

@@ -1,7 +1,8 @@
-"""Lines that are records of a shipper or a logger: JSON, logfmt, RFC 5424, the journal's export, dmesg -T -> what was printed.
+"""Lines that are records of a shipper or a logger -> the printed text.
 
-Each record tells by itself what it is. Of its fields the message stays, and of the others the time, the rank, the node and a
-level from ERROR up, written as ``prefixes`` reads them. A message of several lines becomes segments of one line.
+Known are JSON, logfmt, RFC 5424, the journal's export, and dmesg -T. Each record is recognised alone. Its message stays. Of the
+other fields the time, the rank, the node and a level from ERROR up are written in the form that ``prefixes`` reads. A message
+of several lines becomes segments of one line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MESSAGES = (
     "log", "message", "msg", "MESSAGE", "line", "text", "body", "event", "content", "textPayload", "@message", "short_message",
     "log_message", "log_line", "Body", "Message", "Msg",
 )  # fmt: skip
-"""keys that shippers and loggers give the printed text, the most telling first"""
+"""keys that shippers and loggers use for the printed text, the surest first"""
 _INSIDE = ("jsonPayload", "fields", "record", "data", "attributes", "log")
 _TIMES = ("time", "timestamp", "ts", "@timestamp", "asctime", "datetime", "Timestamp", "t", "_SOURCE_REALTIME_TIMESTAMP",
           "__REALTIME_TIMESTAMP")  # fmt: skip
@@ -27,7 +28,7 @@ _COMPANIONS = frozenset((
     *_TIMES, *_LEVELS, "stream", "logger", "name", "container", "pod", "hostname", "host", "rank", "_HOSTNAME", "kubernetes",
     "logStream", "tag", "source", "filename", "lineno", "caller", "module",
 ))  # fmt: skip
-"""One of these stands beside the message in a record of a logger or a shipper."""
+"""a record of a logger or a shipper has one of these beside the message"""
 _RANKS = ("rank", "global_rank", "RANK")
 _NODES = ("node", "hostname", "host", "node_name", "_HOSTNAME", "nodename")
 _TRACES = ("exc_info", "exc_text", "exception", "stack_trace", "stacktrace", "traceback", "stack", "error")
@@ -38,11 +39,11 @@ _LEVEL_ALREADY = re.compile(
     r"\s|(?i:traceback|[\[(]?(?:debug|info|notice|warn|error|fatal|crit))|[\w.]*(?:Error|Exception|Exit|Interrupt)\b"
     r"|[\w.\[\]() -]{0,60}\b(?:ERROR|FATAL|CRITICAL)\b"
 )
-"""What needs no level before it: it says its own, or goes on with what was said before."""
+"""needs no level before it: it states its own, or continues an earlier line"""
 
 
 def printed(line: bytes) -> bytes | None:
-    """What was printed, where ``line`` is a record; None where it is none."""
+    """The printed text, if ``line`` is a record; else None."""
     start = line[:1]
     if start == b"{":
         return _json(line)
@@ -56,7 +57,7 @@ def printed(line: bytes) -> bytes | None:
 
 
 def fields_of(line: bytes) -> dict[str, Any] | None:
-    """The fields of a line of JSON; None where it is none."""
+    """The fields of a line of JSON; None if it is none."""
     line = line.rstrip()
     if not line.startswith(b'{"') or not line.endswith(b"}"):
         return None
@@ -88,7 +89,7 @@ def _message_of(fields: dict[str, Any]) -> str | None:
 
 
 def strings(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, value) of the fields that are text; one level of what is inside is looked at too."""
+    """(key, value) of the fields that are text, also one level down."""
     for key, value in fields.items():
         if isinstance(value, str):
             yield key, value
@@ -99,7 +100,7 @@ def strings(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def composed(message: str, fields: dict[str, Any]) -> bytes:
-    """A message with what its other fields tell of it, as a line of the kind that programs print."""
+    """A message with its other fields, as a line of the kind that programs print."""
     message = message.rstrip("\r\n")
     parts = []
     if (time := _time(fields)) is not None:
@@ -175,7 +176,7 @@ _SOLE = re.compile(rb"(?:MESSAGE|_{0,2}[A-Z][A-Z0-9_]{2,60})=")
 
 
 def _logfmt(line: bytes) -> bytes | None:
-    """``time=… level=info msg="…"``, as Go's loggers write it; every pair must be one."""
+    """``time=… level=info msg="…"``, as loggers in Go write it. The line must have nothing but pairs."""
     fields: dict[str, Any] = {}
     at = 0
     stripped = line.rstrip()

@@ -1,13 +1,12 @@
 """Files, folders, archives, standard input and growing files -> chunks of bytes.
 
-A *source* is one stream of lines with a name; a job has one or many. What cannot be read to its end says so in
-``problem``, and what could be read still counts.
+A *source* is one stream of lines with a name. A job has one or many. If a source cannot be read to its end, ``problem`` says
+why, and what could be read still counts.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import glob
 import lzma
 import os
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from diagnose.errors import SourceError
+from diagnose.errors import SourceError, nearest_path
 from diagnose.reading.binary import LOOK, no_log
 from diagnose.reading.dumps import documents
 from diagnose.reading.prefixes import Origin, origin_of_path
@@ -34,7 +33,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz
 
 
 class Restart:
-    """In a followed file's chunks: the file began anew (rotated or truncated); line numbers begin at 1 again."""
+    """In the chunks of a followed file: the file began again (rotated or truncated). Line numbers restart at 1."""
 
 
 RESTART = Restart()
@@ -50,13 +49,13 @@ class Source:
     problem: str | None = None
     """why it could not be read to its end"""
     bytes_read: int = 0
-    """of the file as it lies on disk, for a progress bar"""
+    """of the file as it is on disk, for a progress bar"""
     told: Origin | None = None
-    """who wrote it, as its sender says"""
+    """who wrote it, according to its sender"""
 
     @property
     def origin(self) -> Origin:
-        """Who wrote it, as we were told, or as its name tells."""
+        """Who wrote it, according to its sender, else to its name."""
         named = origin_of_path(self.name)
         if self.told is None:
             return named
@@ -71,8 +70,7 @@ class Source:
         return None
 
     def chunks(self) -> Iterator[bytes]:
-        """The content, decompressed, or the lines that stand for a dump; nothing where the first of it shows that this is no
-        log."""
+        """The content, decompressed, or the lines that stand for a dump. Nothing if its beginning shows that it is no log."""
         content = self._content()
         first = next(content, None)
         if first is None:
@@ -87,7 +85,7 @@ class Source:
         yield from content
 
     def _document(self, kind: documents.Kind, first: bytes, content: Iterator[bytes]) -> Iterator[bytes]:
-        """The lines that the log keeps of a file that is one dump; its own where it is none after all."""
+        """The lines that the log keeps of a file that is one dump. If it is none after all, its own lines."""
         data = bytearray(first)
         for chunk in content:
             data += chunk
@@ -103,9 +101,9 @@ class Source:
             yield from content
 
     def ends(self) -> tuple[bytes, bytes]:
-        """Its beginning and its end, decompressed; the end is empty where all had to be read for it."""
+        """(beginning, end), decompressed. The end is empty if the whole file had to be read for it."""
         if self.path is None or not self.path.is_file():
-            return b"", b""  # what a pipe gives can be read once only
+            return b"", b""  # a pipe can be read only once
         with contextlib.suppress(OSError), open(self.path, "rb", buffering=0) as file:
             head = file.read(LOOK)
             if not head.startswith(tuple(_MAGIC)):
@@ -156,7 +154,7 @@ def _decoded(
     name: str,
     left_over: Callable[[Any], bytes],
 ) -> Iterator[bytes]:
-    """Members one after the other. Output is asked for in pieces, so a small file that unpacks to much stays harmless."""
+    """Decompress members one after the other. Output comes in pieces, so a small file that unpacks to much stays harmless."""
     current = decoder()
     data = source.read(file, 1 << 16)
     began = False
@@ -223,12 +221,12 @@ def _standard_input() -> Iterator[bytes]:
 
 
 class EmptyLog(SourceError):
-    """A log without a line: nothing to report of it alone, but no loss beside the others of its job."""
+    """A log without a line. Alone it cannot be reported on, but beside other logs of its job it is no loss."""
 
 
 @dataclass(slots=True)
 class Found:
-    """The sources of one path, and what stood in the way of others."""
+    """The sources of one path, and the problems with others."""
 
     sources: list[Source] = field(default_factory=list)
     problems: list[SourceError] = field(default_factory=list)
@@ -237,7 +235,7 @@ class Found:
 
 
 def find(paths: Sequence[str]) -> Found:
-    """The logs that ``paths`` name: files, folders (all logs below), patterns, or ``-``."""
+    """The logs that ``paths`` name: files, folders (all logs in them), patterns, or ``-``."""
     found = Found()
     for path in paths:
         try:
@@ -282,12 +280,8 @@ def _no_log(source: Source) -> SourceError | None:
 
 def _meant(path: str) -> str:
     """A remedy for a path that does not exist."""
-    folder, name = os.path.split(path)
-    with contextlib.suppress(OSError):
-        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.8)
-        if near:
-            return f"did you mean {os.path.join(folder, near[0])}?"
-    return "check the path, or give - for standard input"
+    near = nearest_path(path)
+    return f"did you mean {near}?" if near is not None else "check the path, or give - for standard input"
 
 
 def _folder(path: str, passed_over: list[SourceError]) -> list[Source]:
@@ -324,7 +318,7 @@ def _is_log(name: str) -> bool:
 
 
 def _is_dump(path: str) -> bool:
-    """Whether a file whose name is that of data holds the dump of a flight recorder."""
+    """Whether a file with a name for data holds the dump of a flight recorder."""
     if not path.lower().endswith((".pkl", ".pickle")):
         return False
     with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -333,7 +327,7 @@ def _is_dump(path: str) -> bool:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """rank2 before rank10."""
+    """Sorts rank2 before rank10."""
     parts: list[tuple[int, int, str]] = []
     word = ""
     for c in name + "\0":
@@ -349,7 +343,7 @@ def _reason(error: Exception) -> str:
 
 
 class Follower:
-    """A growing file, read as it grows. ``poll`` returns what is new; it never waits."""
+    """A growing file, read as it grows. ``poll`` returns what is new and never waits."""
 
     def __init__(self, source: Source) -> None:
         assert source.path is not None
@@ -359,7 +353,7 @@ class Follower:
         self._identity: tuple[int, int] | None = None
 
     def poll(self) -> Iterator[bytes | Restart]:
-        """New bytes, with a Restart before those of a file that took the place of the old one or was cut back."""
+        """New bytes. A Restart comes before those of a file that replaced the old one or was cut back."""
         if self._file is None and not self._open():
             return
         yield from self._rest()

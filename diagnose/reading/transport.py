@@ -1,9 +1,10 @@
-"""What carried a log is set aside: encodings, colours that were spelled out, broken lines, records, numbers, wrappers.
+"""Bytes of a source -> bytes of the printed lines, without what the log picked up on its way.
 
-bytes of a source -> bytes with the same number of lines, which hold what was printed. Plain logs pass untouched, and nearly
-for nothing: a source is looked at closely for its first ``_ATTENTIVE`` bytes, and a little every 16 MiB. Within that, lines
-that need no change go on at once; only where a line may be dressed is it held, until ``_ENOUGH`` lines tell. What comes out
-does not depend on how the bytes were cut into chunks, and ``state`` holds all that the next chunk depends on.
+This takes off encodings, colours that were spelled out, broken lines, records, line numbers and wrappers. Lines keep their
+numbers. Plain logs pass unchanged at almost no cost: a source is examined closely for its first ``_ATTENTIVE`` bytes, and a
+little every 16 MiB. A line that needs no change goes on at once. Only lines that may be dressed are held, until ``_ENOUGH`` of
+them decide. The result does not depend on how the bytes were cut into chunks. ``state`` holds all that the next chunk depends
+on.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from diagnose.reading.records import exported, printed
 from diagnose.reading.wrapping import Unwrap
 
 _ATTENTIVE, _AGAIN, _EVERY = 65536, 16384, 16 << 20
-"""bytes of the beginning that are looked at closely; the same later, and how often"""
+"""bytes at the beginning that are examined closely; the same later, and how often"""
 _ENOUGH = 16
 """lines that show what all have in common"""
 _FEW = 3
-"""lines without which one that tells is not enough"""
+"""at least so many lines are needed, however sure one of them is"""
 _MOST_BYTES = 65536
 _CHECKED = 64
-"""Every so many lines it is looked whether the dress is still worn."""
+"""after so many lines it is checked whether they still have the dress"""
 _HEADS = 512
 """heads that are counted at most"""
 _TRACEBACK = b"Traceback (most recent call last)"
@@ -45,7 +46,7 @@ class Transport:
         """in the middle of a line that is too long to be looked at"""
         self._offset = 0
         self._until = _ATTENTIVE
-        """where attention ends; while there is none, where it begins again"""
+        """where the close look ends; outside of it, where it begins again"""
         self._attentive = True
         self._colour = ""
         self._unwrap = Unwrap()
@@ -55,17 +56,17 @@ class Transport:
         self._seen = self._carried = 0
         """lines since the dress was last checked; those of them that had it"""
         self._head: bytes | None = None
-        """of a wrapper; set aside from each line"""
+        """of a wrapper; it is taken off each line"""
         self._head_pattern: re.Pattern[bytes] | None = None
         self._suspects: list[bytes] = []
-        """heads that nearly all lines have, and nothing yet says that one is a wrapper's"""
+        """heads that nearly all lines have, while nothing says yet that one is a wrapper's"""
         self._heads: Counter[bytes] = Counter()
         self._bodies = 0
         self._waiting: list[bytes] = []
-        """lines behind one that tells of a wrapper, until it is sure"""
+        """lines after one that may show a wrapper, until it is certain"""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What goes on now that ``chunk`` has come. Where nothing is to be done it is ``chunk`` itself."""
+        """The bytes that can go on after ``chunk``. This is ``chunk`` itself if nothing is to be done."""
         data = self._ends.feed(self._decoder.feed(chunk))
         if not data or self._passes(data):
             return data
@@ -92,7 +93,7 @@ class Transport:
 
     @property
     def state(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As JSON."""
         head, encoding, pending = self._decoder.state
         text = "latin-1"
         windows, held = self._ends.state
@@ -150,14 +151,14 @@ class Transport:
         )
 
     def _passes(self, data: bytes) -> bool:
-        """Whether all of ``data`` goes on untouched."""
+        """Whether all of ``data`` goes on unchanged."""
         if self._works or self._suspects or self._offset + len(data) >= self._until:
             return False
         self._offset += len(data)
         return True
 
     def _skip(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Pass on what needs no look; returns where lines are looked at again."""
+        """Pass on what needs no look. Returns where lines are looked at again."""
         if self._rest or self._whole:  # a line has begun
             return self._lines(data, at, out)
         end = len(data)
@@ -174,7 +175,7 @@ class Transport:
         return end
 
     def _watch(self, data: bytes, at: int, end: int, out: list[bytes]) -> int:
-        """The same in a source with suspected heads: whole lines go on as far as none begins a traceback behind one."""
+        """The same in a source with suspected heads: whole lines pass until one begins a traceback after such a head."""
         last = data.rfind(b"\n", at, end) + 1 or at
         found = data.find(_TRACEBACK, at, last)
         while found >= 0:
@@ -195,7 +196,7 @@ class Transport:
         return last
 
     def _lines(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Whole lines from ``at`` on, as long as they are looked at."""
+        """Take whole lines from ``at`` on, as long as they are looked at."""
         while at < len(data):
             end = data.find(b"\n", at)
             if end < 0:
@@ -242,7 +243,7 @@ class Transport:
     # --- a line, stage by stage ----------------------------------------------------------------------------------------------
 
     def _broken(self, line: bytes, out: list[bytes]) -> None:
-        """Colours off, then broken lines joined."""
+        """Take off colours, then join broken lines."""
         if not self._colour and self._attentive:
             self._colour = coloured(line)
         if self._colour:
@@ -251,7 +252,7 @@ class Transport:
             self._dressed(whole, out)
 
     def _dressed(self, line: bytes, out: list[bytes]) -> None:
-        """The dress off: records, numbers, quotes, columns."""
+        """Take off the dress: records, numbers, quotes, columns."""
         if self._dress is not None:
             self._off(line, out)
             return
@@ -272,7 +273,7 @@ class Transport:
             self._decide(out)
 
     def _decide(self, out: list[bytes]) -> None:
-        """Enough was held: is it a dress?"""
+        """Enough lines were held: decide whether they have a dress."""
         held, self._held, self._held_bytes = self._held, [], 0
         self._dress = dresses.learned([line.rstrip() for line in held if line.strip()])
         self._seen = self._carried = 0
@@ -306,7 +307,7 @@ class Transport:
             self._seen = self._carried = 0
 
     def _wrapped(self, line: bytes, out: list[bytes]) -> None:
-        """A wrapper's head off."""
+        """Take off the head of a wrapper."""
         if self._head_pattern is not None:
             inner = dresses.off_head(line, self._head_pattern)
             out += (line if inner is None else inner, b"\n")
@@ -329,7 +330,7 @@ class Transport:
     # --- wrappers ------------------------------------------------------------------------------------------------------------
 
     def _notice(self, line: bytes) -> bytes | None:
-        """The head of a wrapper when it is sure; empty when the lines after it must tell; None otherwise."""
+        """The head of a wrapper if it is sure; empty if the next lines must decide; else None."""
         found = self._count(line)
         if not found:
             return None
@@ -341,7 +342,7 @@ class Transport:
         return b"" if told else None
 
     def _count(self, line: bytes) -> list[bytes]:
-        """What may be the head of ``line``, counted."""
+        """Count the possible heads of ``line``."""
         found = dresses.heads(line)
         self._bodies += 1
         if len(self._heads) < _HEADS:
@@ -349,14 +350,17 @@ class Transport:
         return found
 
     def _told(self, line: bytes, found: list[bytes]) -> list[bytes]:
-        """Those heads that nearly all lines share and behind which ``line`` shows that another program wrote it."""
+        """Those heads that nearly all lines share, and after which ``line`` shows that another program wrote it."""
         shared = [head for head in reversed(found) if self._shared(head)]
         return [
             head for head in shared if dresses.begins_traceback(payload := _behind(line, head)) or dresses.tells(payload, line)
         ]
 
     def _wait(self, line: bytes, out: list[bytes]) -> None:
-        """A line behind one that told, where there were too few lines to be sure, or where a traceback had its header only."""
+        """Hold a line that may belong to a wrapper, until it is certain.
+
+        That is so if there were too few lines to be sure, or if only the header of a traceback has come.
+        """
         if not line.strip():
             self._waiting.append(line)
             if len(self._waiting) > _ENOUGH:
@@ -376,14 +380,14 @@ class Transport:
             self._give_up(out)
 
     def _go_on(self, head: bytes, out: list[bytes]) -> None:
-        """What waited is a wrapper's."""
+        """The held lines are a wrapper's: pass them on without the head."""
         self._put_on(head)
         waiting, self._waiting = self._waiting, []
         for line in waiting:
             self._wrapped(line, out)
 
     def _give_up(self, out: list[bytes]) -> None:
-        """What waited goes on as it is."""
+        """Pass the held lines on as they are."""
         for line in self._waiting:
             out += (line, b"\n")
         self._waiting = []
@@ -393,7 +397,7 @@ class Transport:
         return self._heads[head] >= self._bodies - self._bodies // 10
 
     def _suspected(self) -> None:
-        """Attention ends: the heads that nearly all lines had."""
+        """Keep the heads that nearly all lines had, when the close look ends."""
         if self._head is not None:
             return
         self._suspects = [head for head in self._heads if self._bodies >= _ENOUGH and self._shared(head)]
@@ -401,7 +405,7 @@ class Transport:
         self._bodies = 0
 
     def _convicted(self, line: bytes) -> bool:
-        """Whether ``line`` begins a traceback behind a suspected head, which is a wrapper's from now on."""
+        """Whether ``line`` begins a traceback after a suspected head. Then the head is a wrapper's from now on."""
         head = next((head for head in self._suspects if dresses.begins_traceback(_behind(line, head))), None)
         if head is None:
             return False
@@ -414,7 +418,7 @@ class Transport:
         self._head_pattern = dresses.pattern_of(head) if head is not None else None
 
     def _all_held(self, out: list[bytes]) -> None:
-        """All that is held goes on, as what it seems to be by now."""
+        """Pass on all that is held, as what it seems to be."""
         for line in self._unwrap.close():
             self._dressed(line, out)
         if self._held:
@@ -430,12 +434,12 @@ class Transport:
 
 
 def _behind(line: bytes, head: bytes) -> bytes:
-    """What stands behind ``head`` in ``line``."""
+    """The rest of ``line`` after ``head``."""
     return dresses.behind(line, dresses.pattern_of(head))
 
 
 def _kind(line: bytes) -> str | None:
-    """The kind of a line that tells by itself that it is a record."""
+    """The kind of record that a line is, if it can be recognised alone."""
     if line.startswith((b"__CURSOR=", b"__REALTIME_TIMESTAMP=")):
         return _EXPORT
     return _RECORD if printed(line.rstrip()) is not None else None

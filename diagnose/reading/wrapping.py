@@ -1,8 +1,8 @@
 """Lines that a terminal broke at its last column -> the lines that were printed.
 
-The column is one of those that terminals and printers have, no line of the source is longer, and words are torn there. The
-parts go out joined in the place of the first one, with an empty line for each other one, so that all lines keep their
-numbers. Lines are held only from the first that ends exactly at such a column.
+Such a source has no line longer than a usual width of terminals and printers, and words are torn there. The joined line stands
+in the place of its first part. Each other part becomes an empty line, so that all lines keep their numbers. Lines are held back
+only after one that ends exactly at such a column.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from diagnose.reading.prefixes import body_start
 
 _WIDTHS = frozenset((72, 79, 80, 100, 120, 132, 160, 200, 240))
 _USUAL = frozenset((80, 100, 120, 132))
-"""One torn word is enough there."""
+"""at these widths one torn word is enough"""
 _WIDEST = max(_WIDTHS)
 _MOST_HELD = 96
 _MOST_JOINED = 40
 _ATTENTIVE = 65536
-"""bytes after which a source that showed no column has none"""
+"""after so many bytes without a sign of a column, a source has none"""
 _BEGINS = re.compile(
     rb"\s*(?:Traceback \(most|File \"|at |\[?\d{1,4}[-/]\d\d[-/]\d\d[ T]\d|[\w.]+(?:Error|Exception|Warning): |[EWIF]\d{4} "
     rb"|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|\[\w*\d\]|[-=*#+|_~]{3}|[A-Za-z0-9][\w.-]*:\d+:\d+ \["
     rb"|srun: |slurmstepd: |\[ *\d+\.\d+\])"
 )
-"""how lines of their own begin"""
+"""how a new line begins"""
 _SHAPE = re.compile(rb"[0-9]+")
 
 
@@ -35,15 +35,15 @@ class Unwrap:
 
     def __init__(self) -> None:
         self.width = 0
-        """the column; 0 while it is not known"""
+        """the column; 0 while it is unknown"""
         self.done = False
-        """it is known that lines are as they were printed"""
+        """it is certain that lines are as they were printed"""
         self._longest = 0
         self._seen = 0
         self._held: list[bytes] = []
 
     def take(self, line: bytes) -> list[bytes]:
-        """What can go on now that ``line`` has come."""
+        """The lines that can go on now."""
         if self.done:
             return [line]
         width = _width(line)
@@ -51,7 +51,7 @@ class Unwrap:
         if self.width:
             return self._join(line, width)
         if width > max(self._longest, 1) and (self._held or width > _WIDEST):
-            self._longest = width  # longer than what seemed the last column
+            self._longest = width  # longer than the supposed last column
             released = self._release()
             self.done = width > _WIDEST
             if self.done or width not in _WIDTHS:
@@ -66,7 +66,7 @@ class Unwrap:
         return self._decide() if len(self._held) >= _MOST_HELD else []
 
     def close(self) -> list[bytes]:
-        """What is still here; nothing comes after it."""
+        """What is still held, after the last line."""
         if not self.width:
             return self._decide()
         return self._flush()
@@ -121,7 +121,7 @@ def _width(line: bytes) -> int:
 
 
 def _torn(line: bytes, after: bytes) -> int:
-    """2: a word was torn where ``line`` ends; 1: ``after`` may go on with it; 0: it is a line of its own."""
+    """2: a word was torn at the end of ``line``; 1: ``after`` may continue it; 0: it is a line of its own."""
     line = line.removesuffix(b"\r")
     if not after.strip() or body_start(after) or _BEGINS.match(after) or len(set(line)) < 8:
         return 0

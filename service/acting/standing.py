@@ -1,4 +1,4 @@
-"""Where an attempt stands by the scheduler's word: whose job it is, where it ran, and which nodes its log may speak against."""
+"""What the scheduler says of an attempt: whose job it is, where it ran, and which nodes its log may speak against."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from service.store.attempts import project_of
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of one attempt besides its log. What nobody was asked about is empty."""
+    """What is known of one attempt besides its log. A field is empty if nobody was asked."""
 
     names: tuple[str, ...] | None = None
-    """of all nodes"""
+    """names of all nodes"""
     unconfirmed: str | None = None
     owner: str | None = None
     subject: str | None = None
@@ -32,7 +32,7 @@ class Standing:
     """nodes that the log may speak against"""
 
     def applied(self, past: History) -> History:
-        """What a decision looks back on, with what the scheduler says in the place of what the log does."""
+        """The history, with the scheduler's words in place of the log's."""
         return replace(
             past,
             nodes=self.nodes or past.nodes,
@@ -40,10 +40,11 @@ class Standing:
             believed=self.believed,
             owner=self.owner,
             subject=self.subject,
+            user=self.owner or past.user,
         )
 
     def keep(self, connection: Connection, attempt_id: int, now: float) -> None:
-        """For decisions to come: whom an unconfirmed log accuses, it accuses in vain."""
+        """Store it for later decisions: the accusations of an unconfirmed log do not count."""
         confirmations.keep(
             connection,
             attempt_id,
@@ -58,7 +59,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What there is to be confirmed of an attempt."""
+    """What is to be confirmed of an attempt."""
 
     job: str
     attempt: int
@@ -68,11 +69,11 @@ class Asked:
     suspects: tuple[str, ...]
     """nodes that its diagnosis speaks against"""
     source: str | None
-    """where its root cause stands"""
+    """the source of its root cause"""
     last_seen: float | None
 
     def order(self, decision: Decision) -> Order:
-        """As it would be given."""
+        """The order as it would be given."""
         kind = decision.action.kind if decision.acts else "restart"
         nodes = tuple(decision.action.nodes)
         return Order("", kind, self.job, self.attempt, self.labels, nodes, claim=self.claim, last_seen=self.last_seen)
@@ -82,7 +83,7 @@ class Asked:
         if isinstance(answer, Unconfirmed):
             return Standing(names, answer.why, believed=believed)
         owner = f"{self.project}/{answer.owner}" if answer.owner else self.project
-        # Of a job that went on since nobody knows where it ran: its log speaks against nobody.
+        # If a job went on since, nobody knows where it ran before: its log speaks against no node.
         return Standing(names, None, owner, answer.subject, answer.nodes, believed if answer.nodes else ())
 
     def _may_accuse(self, node: str) -> bool:
@@ -90,7 +91,7 @@ class Asked:
 
 
 def asked_of(connection: Connection, attempt_id: int, report: Report, past: History) -> Asked:
-    """What there is to be asked of an attempt."""
+    """What is to be asked about an attempt."""
     diagnosis = report.diagnosis
     named: Sequence[str] = diagnosis.suspects.nodes if accuses(diagnosis.reason) else ()
     return Asked(

@@ -1,4 +1,4 @@
-"""Actions: the queue, and one of them with its record."""
+"""Actions: the queue, and one action with its record."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def one(request: Request) -> Response:
 
 
 def _about_node(connection: Any, action: dict[str, Any]) -> dict[str, Any] | None:
-    """The decision behind an action on a node alone: it stands in the node's record. A person's wish has none."""
+    """The decision behind an action on a node, from the node's record. If a person asked for it, there is none."""
     for node in action["nodes"][:1]:
         for entry in overview.trail(connection, f"node/{node}"):
             if entry["what"] == f"decided.{action['kind']}" and entry["at"] == action["created"]:

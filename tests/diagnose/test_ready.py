@@ -136,7 +136,7 @@ def test_what_was_made_ready_judges_as_what_is_compiled(
     folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     if (engine.startswith("core") and databases.core is None) or (engine == "core" and not libhs()):
-        pytest.skip("not at hand")
+        pytest.skip("the native core or libhs is missing")
     rules = RuleSet(
         (
             Rule("full", "failures", "disk (?:full|broken)", reason="disk_full"),
@@ -174,7 +174,7 @@ def test_a_rule_that_is_added_is_compiled_alone_beside_what_lies_ready(
     folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     if (engine.startswith("core") and databases.core is None) or (engine == "core" and not libhs()):
-        pytest.skip("not at hand")
+        pytest.skip("the native core or libhs is missing")
     shipped = RuleSet((Rule("full", "failures", "disk full"), Rule("step", "filters", r"^step \d+", kind="metric")))
     matcher = Matcher(shipped, engine, reserved=EARLY)  # type: ignore[arg-type]
     assert [matcher.judge(body) for body in (b"disk full", b"step 12", b"step aside")] == [EARLY, EARLY + 1, -1]

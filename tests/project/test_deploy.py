@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
 from service.configuration import load
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.support.box import Box
+from tests.support.servers import Server
 
 DEPLOY = ROOT / "deploy"
 SCRIPTS = sorted([*(DEPLOY / "slurm").glob("*.sh"), DEPLOY / "slurm" / "train.sbatch"])
@@ -83,3 +88,55 @@ def test_shipper_configurations_are_yaml_and_name_a_route_of_ours(name: str) -> 
     text = (DEPLOY / "shippers" / name).read_text()
     yaml.safe_load(text)
     assert any(route in text for route in (":8321/v1/records", ":8321/loki/api/v1/push", ":8321/v1/logs"))
+
+
+def test_the_tokens_of_the_guide_can_be_made_and_are_all_that_the_samples_need(diagnose: Run, tmp_path: Path) -> None:
+    """A node's kernel log, a shipper's file and the end of a job, each with the token that the guide gives it."""
+    lines = re.findall(r"^diagnose (tokens create .*?)(?:  +#.*)?$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    secrets = {}
+    for line in lines:
+        words = shlex.split(line)
+        made = diagnose(*words, "--data", str(tmp_path / "data"))
+        assert made.returncode == 0, made.stderr
+        secrets[words[2]] = tmp_path / words[2]
+        secrets[words[2]].write_text(made.stdout.strip())
+    assert {"admin", "actor", "shippers", "kim", "gpu-17", "all-pods", "ml"} == secrets.keys()
+    with Server(tmp_path / "data") as server:
+
+        def sample(script: str, token: str, **more: str) -> tuple[int, bool, str]:
+            environment = {
+                "PATH": os.environ["PATH"],
+                "DIAGNOSE_URL": server.url,
+                "DIAGNOSE_TOKEN_FILE": str(secrets[token]),
+                "SLURM_JOB_ID": "8812",
+                "SLURMD_NODENAME": "gpu-17",
+                # What only a kernel can say. Functions go before programs, whatever the samples set as PATH.
+                "BASH_FUNC_journalctl%%": "() { echo 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.'; }",
+                "BASH_FUNC_dmesg%%": "() { echo 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.'; }",
+                # If anything is refused, this is called.
+                "BASH_FUNC_logger%%": "() { echo refused; }",
+            }
+            done = subprocess.run(
+                [str(DEPLOY / "slurm" / script)], env={**environment, **more}, timeout=60, capture_output=True, text=True
+            )
+            return done.returncode, "refused" in done.stdout, done.stderr
+
+        def shipped(token: str, job: str, **params: str) -> int:
+            head = {"Authorization": f"Bearer {secrets[token].read_text()}"}
+            url = f"{server.url}/v1/jobs/{job}/logs"
+            return httpx.post(url, params=params, content=b"step 1 loss 2.0\n", headers=head).status_code
+
+        assert shipped("shippers", "8812", source="/logs/kim/slurm-8812.out", **{"label.user": "kim"}) == 200
+        for script in ("prolog.sh", "epilog.sh"):
+            assert sample(script, "gpu-17") == (0, False, "")
+        assert sample("epilog.sh", "shippers")[:2] == (0, True)
+        assert sample("epilogslurmctld.sh", "shippers", SLURM_JOB_EXIT_CODE="256") == (0, False, "")
+        assert (shipped("kim", "8813"), shipped("ml", "ml.llama"), shipped("all-pods", "ml.llama", source="x")) == (200,) * 3
+        server.client.headers["Authorization"] = f"Bearer {secrets['admin'].read_text()}"
+        deadline = time.monotonic() + 30
+        while server.get("/v1/jobs/8812")["state"] != "ended":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        sources = {one["name"]: one["node"] for one in server.get("/v1/jobs/8812/sources")["sources"]}
+    kernel = {f"node:gpu-17/{name}": "gpu-17" for name in ("kernel", "kernel-before")}
+    assert sources == {"/logs/kim/slurm-8812.out": None, **kernel}

@@ -31,6 +31,8 @@ from referencing import Registry, Resource
 Object = dict[str, Any]
 VERSION = "1.33"
 _BASE = "http://kubernetes/api/_definitions.json"
+_PAGE = 2
+"""objects that a listing has at once, however many are asked for: whoever reads one page only notices"""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -157,6 +159,7 @@ _RBAC = "api.rbac.v1"
 _JOB_FIXED = (("spec", "template"), ("spec", "selector"), ("spec", "completions"), ("spec", "completionMode"))
 SERVED: dict[tuple[str, str, str], Served] = {
     ("", "v1", "nodes"): Served("Node", False, _core("api.core.v1.Node")),
+    ("", "v1", "pods"): Served("Pod", True, _core("api.core.v1.Pod")),
     ("", "v1", "namespaces"): Served("Namespace", False, _core("api.core.v1.Namespace")),
     ("", "v1", "configmaps"): Served("ConfigMap", True, _core("api.core.v1.ConfigMap")),
     ("", "v1", "serviceaccounts"): Served("ServiceAccount", True, _core("api.core.v1.ServiceAccount")),
@@ -329,12 +332,14 @@ class Fake:
             return 200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
         group, version, plural, namespace, name, sub = self._parsed(path)
         served = SERVED[(group, version, plural)]
-        if unknown := query.keys() - {"dryRun", "fieldValidation", "fieldManager"}:
+        if unknown := query.keys() - {"dryRun", "fieldValidation", "fieldManager", "labelSelector", "limit", "continue"}:
             raise Refused(400, "BadRequest", f"this fake knows no parameter {unknown}")
         if query.get("dryRun", "All") != "All":
             raise Refused(422, "Invalid", "dryRun must be All")
         verb = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method)
-        if verb is None or (name is None) != (method == "POST"):
+        if method == "GET" and name is None:
+            verb = "list"
+        if verb is None or (name is None) != (verb in ("create", "list")):
             raise Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         resource = f"{plural}/{sub}" if sub else plural
         if plural == "selfsubjectaccessreviews":
@@ -352,6 +357,8 @@ class Fake:
             )
         if method == "POST":
             return self._create(group, served, plural, namespace, content_type, body, "dryRun" in query)
+        if verb == "list":
+            return 200, self._listed(group, plural, namespace or "", query)
         key = (group, plural, namespace or "", str(name))
         found = self._objects.get(key)
         of = f"{plural}.{group}" if group else plural
@@ -401,6 +408,19 @@ class Fake:
         return False
 
     # --- what is done
+
+    def _listed(self, group: str, plural: str, namespace: str, query: dict[str, str]) -> Object:
+        """A page, in the order of names; the next one continues behind its last."""
+        wanted = dict(one.split("=", 1) for one in query.get("labelSelector", "").split(",") if one)
+        found = [
+            self._objects[key]
+            for key in sorted(self._objects)
+            if key[:3] == (group, plural, namespace) and key[3] > query.get("continue", "")
+            if wanted.items() <= (self._objects[key]["metadata"].get("labels") or {}).items()
+        ]
+        page = found[:_PAGE]
+        more = {"continue": page[-1]["metadata"]["name"]} if len(found) > _PAGE else {}
+        return {"kind": "List", "apiVersion": "v1", "metadata": more, "items": copy.deepcopy(page)}
 
     def _validate(self, served: Served, body: Any) -> None:
         errors = sorted(served.schema().iter_errors(body), key=str)

@@ -1,7 +1,7 @@
-"""Faults that no single line states: they are in how the numbers and the times run.
+"""Course of a job -> anomalies: faults that no single line states, but numbers or times show.
 
-A detector is a function of what the job did so far; it yields anomalies and never reads the log itself. To add one, write a
-module with ``find(course)`` and enter it in the table.
+A detector is a function of the course and never reads the log. To add one, write a module with ``find(course)`` and put it into
+the table.
 """
 
 from __future__ import annotations

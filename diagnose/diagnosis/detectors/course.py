@@ -15,7 +15,7 @@ class Anomaly:
 
     detector: str
     reason: str | None
-    """None: worth telling, but no failure"""
+    """None: worth reporting, but not a failure"""
     source: int
     line: int
     sentence: str
@@ -34,9 +34,9 @@ class Silence:
     """the last line of progress"""
     seconds: float
     rhythm_s: float | None
-    """how long a step took before"""
+    """seconds per step before the silence"""
     busy: bool
-    """something that takes long was announced (a checkpoint, an evaluation)"""
+    """the log had announced something slow (a checkpoint, an evaluation)"""
 
 
 @dataclass(slots=True)
@@ -47,11 +47,11 @@ class Course:
     """name -> (source, its fullest series)"""
     silence: Silence | None = None
     running: bool = False
-    """the end is not the last word: what just rose may come down again"""
+    """the job is still running: what just rose may come down again"""
 
 
 def steps_of(anomaly: Anomaly | None) -> tuple[float, float | None] | None:
-    """From which step to which one an anomaly lasted."""
+    """(first, last) step of an anomaly."""
     if anomaly is None or anomaly.step is None or not math.isfinite(anomaly.step):
         return None
     last = anomaly.last_step

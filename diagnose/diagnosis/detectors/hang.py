@@ -1,7 +1,7 @@
-"""Hang: the job stood still, measured by its own rhythm, until somebody ended it.
+"""Hang: the job made no step for much longer than a step usually takes, until somebody stopped it.
 
-A long checkpoint or evaluation that was announced gets more patience. A log that merely ends is no hang: nobody knows what
-came after.
+A long checkpoint or evaluation that was announced gets more time. A log that just ends is not a hang: nobody knows what came
+after.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Loss: not a number, or far above where it was, and staying there; a loss scale that fell to its floor.
+"""Loss: not a number, or far above its level for good; a loss scale that fell to its floor; only skipped steps.
 
-A spike that comes down again is told, not alarmed about. What looks alike and is not: warm-up (the first values), a
-loss that was always noisy (its own steps are the measure), a new epoch or a restart (the base is the median of many values),
-steps that were left out (trainers print exactly 0 for a batch that they skip: no level to rise from), and the loss of
-reinforcement learning, which has no level that is good: its reward has.
+A spike that comes down again is mentioned, but is not a failure. These look alike and are no failures either:
+
+- warm-up: the first values are left out
+- a loss that was always noisy: it is measured against its own noise
+- a new epoch or a restart: the level is the median of many values
+- skipped steps: trainers print exactly 0 for a batch that they skip, and 0 is no level to rise from
+- the loss of reinforcement learning: no level of it is good or bad; only its reward says how it goes
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ from diagnose.diagnosis.detectors.course import Anomaly, Course, mean, means, me
 from diagnose.matching.series import Bucket, Series
 
 _BASE = 32
-"""points that make up the level before"""
+"""the level is the median of so many points"""
 _FEWEST = 3
 _JUMP, _STAYS = 0.3, 0.15
-"""above the level, as a share of it: to begin an anomaly; to go on being one"""
+"""so much above the level, as a share of it, begins an anomaly; so much continues it"""
 _SPREADS = 8.0
 _NANS = 3
+_SKIPPED_FROM, _ALL = 100, 0.98
+"""steps, and the share of them: at the start some are skipped until the loss scale fits"""
 _REWARDS = frozenset({"reward", "kl"})
 _PATIENCE = _BASE
-"""values that a job which runs is given to come down again: most spikes do, and a roll-back costs more than they"""
+"""a running job gets so many values to come down again: most spikes do, and a roll-back costs more than the wait"""
 
 
 def find(course: Course) -> Iterator[Anomaly]:
@@ -37,7 +42,7 @@ def find(course: Course) -> Iterator[Anomaly]:
             if found is None:
                 found = level
             elif level is not None and level.sustained and level.step == level.step:
-                # It rose before it was lost: what did it lies before the rise.
+                # It rose before it was lost: the cause lies before the rise.
                 found = replace(found, step=level.step, sentence=f"{level.sentence} {found.sentence}")
             if found is not None:
                 yield found
@@ -48,7 +53,7 @@ def find(course: Course) -> Iterator[Anomaly]:
         if found is not None and course.series["loss"][1].last == 0.0:  # trainers print 0.0 for a loss that is not a number
             yield found
             return
-    elif "grad_norm" in course.series and "val_loss" not in course.series:  # an excerpt that shows no loss at all
+    elif "grad_norm" in course.series and "val_loss" not in course.series:  # an excerpt that shows no loss
         found = _not_a_number(*course.series["grad_norm"], "gradient norm")
         if found is not None:
             yield found
@@ -57,10 +62,14 @@ def find(course: Course) -> Iterator[Anomaly]:
         source, series = course.series["loss_scale"]
         if (found := _floor(source, series)) is not None:
             yield found
+            return
+    found = _all_skipped(course.series.get("skipped_steps"), course.series.get("step"))
+    if found is not None:
+        yield found
 
 
 def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | None:
-    """From some point on no value is a number."""
+    """The point after which no value is a number."""
     if not series.not_finite:
         return None
     tail: list[Bucket] = []
@@ -80,7 +89,7 @@ def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | 
 
 
 def _level(source: int, series: Series, running: bool) -> Anomaly | None:
-    """The loss leaves its level; the last time it did."""
+    """The loss leaves its level and stays away. If it did so several times, the last one."""
     trained = [(place, value) for place, value in zip(*means(series), strict=True) if value]
     places, values = [place for place, _ in trained], [value for _, value in trained]
     spike: Anomaly | None = None
@@ -88,11 +97,11 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
     while at < len(values) - 1:
         before = values[max(0, at - _BASE) : at]
         least = min(before)
-        if least > 0 and values[at] <= (1 + _JUMP) * least:  # then it is not above the median by so much either
+        if least > 0 and values[at] <= (1 + _JUMP) * least:  # then it is not that far above the median either
             at += 1
             continue
         base = median(before)
-        spread = median([abs(value - last) for last, value in pairwise(before)])  # blind to the trend
+        spread = median([abs(value - last) for last, value in pairwise(before)])  # not affected by the trend
         rise = max(_JUMP * abs(base), _SPREADS * spread)
         if base > 0 and values[at] > base + rise and max(values[at + 1 : at + 3]) > base + rise:
             level = base + max(_STAYS * abs(base), _SPREADS / 2 * spread)
@@ -116,7 +125,7 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
 
 
 def _floor(source: int, series: Series) -> Anomaly | None:
-    """The loss scale fell to 1 or below and stays: every step overflows."""
+    """The loss scale fell to 1 or below and stays there: every step overflows."""
     finite = [bucket for bucket in series.buckets if bucket.finite]
     if len(finite) < 2 * _FEWEST or series.most <= 2 or any(mean(bucket) > 1 for bucket in finite[-_FEWEST:]):
         return None
@@ -125,4 +134,17 @@ def _floor(source: int, series: Series) -> Anomaly | None:
         return None
     first = finite[onset]
     sentence = f"The loss scale fell from {series.most:g} to {finite[-1].least:g}: every step overflows."
+    return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)
+
+
+def _all_skipped(skipped: tuple[int, Series] | None, steps: tuple[int, Series] | None) -> Anomaly | None:
+    """The count of the steps that were skipped is the count of all steps: nothing was ever trained."""
+    if skipped is None or steps is None:
+        return None
+    source, series = skipped
+    last = steps[1].last
+    if source != steps[0] or last < _SKIPPED_FROM or not _ALL * last <= series.last <= last:
+        return None
+    sentence = f"Of {last:,.0f} steps {series.last:,.0f} were skipped: nothing is trained."
+    first = series.buckets[0]
     return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)

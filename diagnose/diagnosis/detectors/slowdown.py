@@ -1,4 +1,4 @@
-"""Slow-down: a step takes longer than it did. The job goes on, so this is told and not alarmed about."""
+"""Slow-down: steps take longer than they did. The job goes on, so this is mentioned and is not a failure."""
 
 from __future__ import annotations
 

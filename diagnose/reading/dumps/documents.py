@@ -1,7 +1,7 @@
-"""A whole file that is one dump -> the lines that a job's log keeps of it.
+"""A file that is one dump -> the lines that a job's log keeps of it.
 
 Known are PyTorch's flight recorder (pickle and JSON), ``py-spy dump --json``, torchelastic's error file and ``ncclras -f
-json``. The beginning of a file decides; what then cannot be read as such a document is an ordinary file again.
+json``. The beginning of a file decides. If it then cannot be read as such a document, it is an ordinary file.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LAST_NUMBER = re.compile(r"(\d{1,6})(?:\.(?:json|pkl|pickle|txt))?$")
 
 
 class NoDump(ValueError):
-    """It is no such document after all."""
+    """It is not such a document after all."""
 
 
 def recognised(head: bytes) -> Kind | None:
-    """Which document begins like this, if any does."""
+    """Which document begins like this, if any."""
     if re.match(rb"\x80[\x02-\x05]", head):
         return "recorder-pickle" if b"pg_config" in head or (b"entries" in head and b"version" in head) else None
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
@@ -75,7 +75,7 @@ def lines(kind: Kind, data: bytes, name: str) -> list[str]:
 def _recorder(value: Any, name: str) -> Iterator[str]:
     rank = origin_of_path(name).rank
     if rank is None and (found := _LAST_NUMBER.search(name)) is not None:
-        rank = int(found[1])  # the recorder puts the rank behind the name that it was given
+        rank = int(found[1])  # the recorder appends the rank to the name that it was given
     yield from flight_recorder.lines(flight_recorder.of_data(value, rank))
 
 
@@ -111,7 +111,7 @@ def _place(frame: dict[str, Any]) -> str:
 
 
 def _error_file(value: Any, name: str) -> Iterator[str]:
-    """The traceback as the process would have printed it, for the error file often is all that is left of it."""
+    """The traceback as the process would have printed it: often the error file is all that is left of it."""
     inside = value.get("message") if isinstance(value, dict) else None
     about = inside if isinstance(inside, dict) else value if isinstance(value, dict) else {}
     extra = about.get("extraInfo")

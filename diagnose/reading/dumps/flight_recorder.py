@@ -1,8 +1,8 @@
 """PyTorch's flight recorder: which collectives each rank has put on its queues, and which of them have not ended.
 
-A dump is data (``of_data``); ``lines`` says the essential of it in a few lines, which is what the log of a job keeps of it,
-and ``FlightReader`` reads those lines back. Fields as in torch/csrc/distributed/c10d/FlightRecorder.hpp, versions 2.0 to
-2.10 of its format.
+``of_data`` reads a dump. ``lines`` writes the essential part of it as a few lines, which the log of a job keeps.
+``FlightReader`` reads those lines back. The fields are those of torch/csrc/distributed/c10d/FlightRecorder.hpp, versions 2.0 to
+2.10.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeGuard
 from diagnose.reading.dumps.stacks import Frame
 
 MOST_OPEN: Final = 100
-"""collectives of one rank that are told: the first that have not ended"""
+"""collectives of one rank that are reported: the first that have not ended"""
 MOST_ENTRIES: Final = 200_000
 MOST_GROUPS: Final = 2_000
 MOST_RANKS: Final = 100_000
@@ -25,7 +25,7 @@ _SIZES = 160
 
 
 class NoRecord(ValueError):
-    """The data are no flight recorder's."""
+    """The data are not a flight recorder's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Group:
     name: str
     description: str
     ranks: tuple[int, ...]
-    """the members; empty where the dump does not say"""
+    """the members; empty if the dump does not say"""
     recorded: int | None = None
     """the last collective that the rank has put on its queue"""
     completed: int | None = None
@@ -133,14 +133,14 @@ def _most(*numbers: int | None) -> int | None:
 
 
 def _stands_open(record: FlightRecord, one: Collective) -> bool:
-    """Whether it has not ended, also by what the group says: some back ends never mark their entries."""
+    """Whether it has not ended. The group is asked too, because some back ends never mark their entries."""
     completed = record.groups[one.group].completed
     return one.p2p or completed is None or one.number > completed
 
 
 def _group(record: FlightRecord, name: str, description: str) -> Group:
     if name not in record.groups:
-        # A back end that was not told its name writes its group's members under none.
+        # A back end that was not told its name stores the members of its group without a name.
         nameless = record.groups.get("")
         ranks = nameless.ranks if nameless is not None else ()
         record.groups[name] = Group(name, description, ranks)
@@ -188,7 +188,7 @@ def _number(value: Any) -> int | None:
 
 
 def _word(value: Any, most: int = _WORD) -> str:
-    """Text of somebody else, fit to stand in a line between quotes."""
+    """Foreign text, made safe to stand between quotes in a line."""
     text = value if isinstance(value, str) else str(value) if isinstance(value, (int, float, tuple, list)) else ""
     return re.sub(r"[^ -~]|[\"\\]", "?", text[: 4 * most])[:most].strip()
 

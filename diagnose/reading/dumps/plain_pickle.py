@@ -1,8 +1,7 @@
-"""A pickle read without the power of one: numbers, text, bytes, lists, tuples and dictionaries, and nothing else.
+"""Reads a pickle of plain data only: numbers, text, bytes, lists, tuples and dictionaries.
 
-Pickle is a small program: its opcodes may name any function and call it. This reader does not know those opcodes at all,
-so there is nothing to refuse later: a name, a call, an object, a buffer or a persistent id ends the reading. Steps and
-memory are bounded.
+A pickle is a small program: its opcodes may name any function and call it. This reader does not know those opcodes, so it
+cannot run them. A name, a call, an object, a buffer or a persistent id ends the reading. Steps and memory are bounded.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MOST_STEPS: Final = 20_000_000
-"""opcodes: a recorder's dump has some hundred for each collective"""
+"""opcodes; a recorder's dump has some hundred per collective"""
 _LONGEST_NUMBER = 64
 """bytes or digits"""
 
 
 class NotPlain(ValueError):
-    """It would build something else than plain data, or is no pickle."""
+    """It would build something other than plain data, or is no pickle."""
 
 
 class _Mark:
@@ -229,4 +228,4 @@ _STEPS: Final[dict[int, Callable[[_Machine], None]]] = {
         "g": lambda m: m.push(m.memo[_parsed(int, m.row()[:12])]),
     }.items()
 }
-"""What is known of the opcodes. None that names, calls or builds an object is among them."""
+"""the opcodes that are known; none of them names, calls or builds an object"""

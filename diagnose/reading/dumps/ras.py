@@ -39,12 +39,12 @@ _PART = re.compile(r"\s{1,8}\S|Errors$|Warnings$|={3,}$|Group +Comms|-{3,}$")
 
 
 class NoReport(ValueError):
-    """The data are none of RAS."""
+    """The data do not come from RAS."""
 
 
 @dataclass(slots=True)
 class Communicator:
-    """What RAS objects to in one communicator; its ranks are the communicator's own."""
+    """What RAS reports about one communicator. Ranks are those of the communicator."""
 
     name: str
     what: str
@@ -54,14 +54,14 @@ class Communicator:
     missing: list[int] = field(default_factory=list)
     """ranks that do not answer"""
     launched: dict[int, int] = field(default_factory=dict)
-    """rank -> the last operation it launched, of those that RAS names"""
+    """rank -> the last operation that it launched, if RAS names the rank"""
     counts: dict[int, int] = field(default_factory=dict)
     """operation -> how many ranks launched up to it"""
     node_of: dict[int, str] = field(default_factory=dict)
 
     @property
     def behind(self) -> list[int]:
-        """The ranks that launched fewer operations than others, and fewer of them did."""
+        """The ranks that launched fewer operations than the others, if they are the minority."""
         if not self.counts:
             return []
         furthest = max(self.counts)
@@ -137,7 +137,7 @@ class RasReader:
     def _of_communicator(self, of: Communicator, text: str) -> None:
         if (found := _DIFFERENT.match(text)) is not None:
             if of.counts:
-                return  # the counts of a second kind of operation: the first is told
+                return  # counts of a second kind of operation: the first kind is reported
             of.op, self._number = found["op"] or "", None
         elif (found := _MANY.match(text)) is not None:
             self._number = 0 if found["none"] else int(found["number"][:18])
@@ -166,7 +166,7 @@ class RasReader:
 
 
 def lines(value: Any) -> Iterator[str]:
-    """What ``ncclras`` would have printed of it, as far as it objects to something."""
+    """What ``ncclras`` would have printed of it, if it reports a problem."""
     communicators = value.get("communicators") if isinstance(value, dict) else None
     if not isinstance(communicators, list):
         raise NoReport("this holds no communicators")

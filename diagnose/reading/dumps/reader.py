@@ -23,7 +23,7 @@ _PATTERNS: Final = tuple(
         rb"PEER_DISCONNECTED: Process",
     )
 )
-"""each begins with plain letters, which are found much sooner than a choice of patterns is not"""
+"""each begins with plain letters: to search for those is faster than to try all patterns at once"""
 _OF_RAS: Final = re.compile(rb"#\d+-\d+ \([0-9a-fA-F]+\) (?:INCOMPLETE|MISMATCH|ERROR)")
 
 
@@ -58,5 +58,5 @@ class DumpReader:
 
     @property
     def dumps(self) -> Dumps:
-        """All that were read by now."""
+        """All that were read so far."""
         return Dumps([dump for dump in self._stacks.dumps if dump.threads], self._recorder.records, self._ras.reports)

@@ -8,11 +8,11 @@ from typing import Literal
 Tool = Literal["py-spy", "faulthandler", "gdb", "eu-stack", "jstack"]
 
 MOST_FRAMES = 200
-"""frames of one thread; of a deeper one the innermost and the outermost"""
+"""frames of one thread; if there are more, the innermost and the outermost"""
 MOST_THREADS = 2_000
 """threads of one dump"""
 LONGEST_NAME = 200
-"""letters of a function's or a file's name"""
+"""letters in the name of a function or file"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,18 @@ class Frame:
 
     function: str
     file: str = ""
-    """the source file, else the shared library; empty where the tool does not say"""
+    """the source file, else the shared library; empty if the tool does not say"""
     line: int | None = None
 
     @property
     def library(self) -> bool:
-        """Whether it is code that was installed, or compiled, rather than written for the job."""
+        """Whether it is installed or compiled code, not code of the job."""
         if not self.file.endswith(".py") or self.line is None:
             return True
         parts = ("site-packages/", "dist-packages/", "/lib/python", "<frozen", "<string>")
         if any(part in self.file for part in parts):
             return True
-        # py-spy shortens the path of a module that was imported to what stands behind the folder of modules.
+        # py-spy shortens the path of an imported module to the part after the folder of modules.
         first = self.file.split("/")[0]
         return first in _PACKAGES or (first in _STANDARD and "/" not in self.file)
 
@@ -58,7 +58,7 @@ class Thread:
     line: int
     """of its header"""
     state: str = ""
-    """as the tool says: idle, active, BLOCKED"""
+    """in the tool's words: idle, active, BLOCKED"""
     frames: list[Frame] = field(default_factory=list)
     number: int | None = None
     """gdb's"""
@@ -83,12 +83,12 @@ class StackDump:
     pid: int | None = None
     command: str = ""
     why: str = ""
-    """what the process died of, or what ran out, as the dump says"""
+    """what the process died of, or what ran out, according to the dump"""
     crashed: bool = False
-    """the process was dying, or had died, when its stacks were written: that it stood still is not said"""
+    """the process was dying or dead when its stacks were written, so the dump does not say that it stood still"""
     threads: list[Thread] = field(default_factory=list)
     dropped: int = 0
-    """threads beyond what is read"""
+    """threads that were not read"""
     deadlock: bool = False
     """the tool itself found one"""
 
@@ -103,5 +103,5 @@ class StackDump:
                 return thread
         if not filled:
             return None
-        # The interpreter lists its threads from the newest to the oldest; other tools begin with the oldest.
+        # The interpreter lists its threads from the newest to the oldest. Other tools begin with the oldest.
         return filled[-1] if self.tool == "faulthandler" else filled[0]

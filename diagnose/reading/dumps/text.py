@@ -1,7 +1,7 @@
 """Lines of a log -> the stack dumps among them: py-spy, faulthandler, gdb and pstack, eu-stack, jstack and ``kill -QUIT``.
 
-The lines of a dump may have lines of the program between them; more than a few end it. What is read is bounded: frames of
-a thread, threads of a dump, dumps of a stream (of more the first and the last).
+Lines of the program may stand between the lines of a dump; more than a few end it. There are limits for the frames of a thread,
+the threads of a dump, and the dumps of a stream (if there are more, the first and the last are read).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from diagnose.reading.dumps.stacks import LONGEST_NAME, MOST_THREADS, Frame, StackDump, Thread, Tool
 
 MOST_DUMPS: Final = 4_096
-"""of one stream: of more the first half and the last half"""
+"""of one stream; if there are more, the first half and the last half"""
 _PATIENCE = 12
 """foreign lines after which a dump has ended"""
 _LONGEST_LINE = 4_000
@@ -70,7 +70,7 @@ class StackReader:
         self._process: tuple[int, int, str] | None = None
         """line, pid and command that py-spy printed"""
         self._why: tuple[int, str, bool] | None = None
-        """line of what faulthandler, or gdb, says before the stacks; that; whether the process died"""
+        """(line of what faulthandler or gdb says before the stacks, its text, whether the process died)"""
 
     def feed(self, line: int, text: str) -> bool:
         """Whether the line belongs to a dump."""
@@ -186,7 +186,7 @@ class StackReader:
             found = _GDB_FRAME.match(text)
             if found is None or found["number"] != "0" or "0x" not in text:
                 return False
-            self._begin_thread("gdb", line, "", "")  # "bt" of the one thread that gdb stands in
+            self._begin_thread("gdb", line, "", "")  # "bt" of the only thread that gdb looks at
         dump, thread = self._dump, self._thread
         assert dump is not None
         assert thread is not None
@@ -260,7 +260,7 @@ def _java_frame(text: str) -> Frame | None:
     return _made(found["function"], found["file"].rpartition("/")[2], found["line"]) if found is not None else None
 
 
-@functools.lru_cache(65_536)  # equal frames are one: the ranks of a job mostly stand in the same calls
+@functools.lru_cache(65_536)  # equal frames are one object: most ranks of a job stand in the same calls
 def _made(function: str, file: str, line: str | None) -> Frame:
     return Frame(function.strip()[:LONGEST_NAME], file[-LONGEST_NAME:], int(line[:9]) if line else None)
 

@@ -12,7 +12,7 @@ class Taken(BaseModel):
     attempt: int
     source: str
     next_offset: int
-    """what to send next: bytes of this source that were received"""
+    """how many bytes of this source were received; send from here next"""
     received: int
     """bytes of this body, unpacked"""
     duplicate: bool
@@ -20,7 +20,7 @@ class Taken(BaseModel):
     rejected: int = 0
     """JSON records that could not be read"""
     why: str | None = None
-    """why the first of them could not"""
+    """why the first of them could not be read"""
 
 
 class Finish(BaseModel):
@@ -43,10 +43,10 @@ class Source(BaseModel):
     rank: int | None
     node: str | None
     received: int
-    """send on from here"""
+    """send from here next"""
     last_seen: float
     missing: list[tuple[int, int]] = Field(default_factory=list)
-    """bytes that were accepted, and then damaged on the service's disk: from, to"""
+    """bytes that were accepted and then damaged on the service's disk: (from, to)"""
 
 
 class Sources(BaseModel):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.cli.terminal import columns_of
+from diagnose.rendering.terminal import columns_of
 from tests.conftest import ROOT, Run
 from tests.support.live import until
 
@@ -129,6 +129,13 @@ def test_a_folder_is_one_job_and_each_makes_it_many(diagnose: Run, tmp_path: Pat
         (["replay", "god.log"], "god.log: no such file or folder; did you mean good.log?"),
         (["replay", "folder"], "folder: the folder has no logs"),
         (["replay", "--frobnicate", "x"], "unrecognized arguments: --frobnicate; see diagnose"),
+        (["replay", "--jsno", "x"], "unrecognized arguments: --jsno; did you mean --json?; see diagnose replay --help"),
+        (["replya", "good.log"], "invalid choice: 'replya'; did you mean replay?; see diagnose --help"),
+        (["rules", "chek"], "invalid choice: 'chek'; did you mean check?; see diagnose rules --help"),
+        (["replay", "foldr/empty.log"], "foldr/empty.log: no such file or folder; did you mean folder?"),
+        (["replay", "good.log", "--rules", "odd.yaml"], "reason 'key_eror' is not known; did you mean key_error? use one of: "),
+        (["replay", "good.log", "--rules", "bda.yaml"], "bda.yaml: no such rule file or folder; did you mean bad.yaml?"),
+        (["rules", "explain", "x", "--rule", "py-kye"], "there is no rule 'py-kye'; did you mean py-key?"),
         (["replay"], "the following arguments are required: PATH"),
         (["frobnicate"], "invalid choice: 'frobnicate'"),
         (["replay", "good.log", "--rules", "bad.yaml"], "bad.yaml:2: unknown field 'patern'; the fields here are"),
@@ -147,6 +154,7 @@ def test_what_is_wrong_is_one_line_with_the_remedy(diagnose: Run, tmp_path: Path
     (tmp_path / "folder").mkdir()
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "labels.tsv").write_text("file\treason\n")
+    (tmp_path / "odd.yaml").write_text("rules:\n  - {id: a, reason: key_eror, pattern: x, layer: script, title: x}\n")
     (tmp_path / "bad.yaml").write_text("rules:\n  - {id: a, kind: debug, patern: x}\n")
     done = diagnose(*words)
     assert done.returncode == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.decision.policy_file import objections, over_shipped, read, shipped_policy, strict_path
+from diagnose.decision.policy_file import in_force, objections, over_shipped, read, shipped_policy, strict_path
 from diagnose.errors import RuleError
 from tests.conftest import ROOT
 
@@ -230,3 +230,22 @@ def test_what_the_scheduler_confirms_is_judged_more_strictly_unless_the_site_say
     assert (strict.signals.kernel_sources, strict.limits.isolated_at_least) == (("node:*",), 1)
     own = over_shipped(strict_path(), site(tmp_path, "signals: {kernel_sources: ['*/kern.log']}\n"))
     assert (own.signals.kernel_sources, own.limits.isolated_at_least) == (("*/kern.log",), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "schedulers", "strict"),
+    [
+        ("", True, False),
+        ("mode: approve\n", False, False),
+        ("mode: approve\n", True, True),
+        ("mode: auto\n", False, True),
+        ("modes: {restart: auto}\n", False, True),
+        ("classes:\n  - {name: a, match: {job: 'a-*'}, mode: auto}\n", False, True),
+        ("classes:\n  - {name: a, match: {job: 'a-*'}, modes: {restart: auto}}\n", False, True),
+    ],
+)
+def test_what_acts_by_itself_must_be_confirmed(tmp_path: Path, text: str, schedulers: bool, strict: bool) -> None:
+    own = site(tmp_path, text or "limits: {never: ['login*']}\n")
+    policy, asks = in_force(own, confirmed=True, schedulers=schedulers)
+    assert (asks, policy.signals.kernel_sources == ("node:*",)) == (strict, strict)
+    assert in_force(own, confirmed=False, schedulers=schedulers) == (over_shipped(own), False)

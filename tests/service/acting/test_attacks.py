@@ -6,71 +6,28 @@ service that does nothing at all would pass the rest.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from tests.conftest import ROOT
 from tests.support import slurm as real
-from tests.support.servers import Server
+from tests.support.attacker import SOFT, STEPS, XID, Service, acting, until
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 NODES = tuple(f"gpu-{number}" for number in range(1, 7))
-POLICY = """\
-mode: auto
-bursts: {jobs: 500}                # or what is done to one job would wait for the others
-limits: {job_cool_down: 0s}
-budgets: {gpu_fell_off_bus: {backoff: 0s}, cuda_error: {backoff: 0s}, native_crash: {backoff: 0s}, preempted: {backoff: 0s}}
-"""
-XID = "Nov 21 10:00:01 {node} kernel: [812345.670] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
-STEPS = "".join(f"step {step}/1000 | loss 2.{step} | grad_norm 0.5\n" for step in range(1, 20))
-SOFT = "RuntimeError: CUDA error: unspecified launch failure\n"
 
 
 @dataclass
-class World:
+class World(Service):
     """A cluster where somebody else's job runs, a service that acts on it, and an administrator who looks."""
 
     cluster: real.Slurm
-    service: Server
     victim: str
     """a job of root's, on gpu-1"""
     mine: str
     """a job of the attacker's own, on gpu-2"""
-
-    def token(self, name: str, *words: str) -> Sender:
-        made = subprocess.run(
-            [sys.executable, "-m", "diagnose", "tokens", "create", name, "--data", str(self.service.data), *words],
-            capture_output=True, text=True, check=False, cwd=ROOT,
-        )  # fmt: skip
-        assert made.returncode == 0, made.stderr
-        sender = Sender(self, httpx.Client(base_url=self.service.url, timeout=60))
-        sender.client.headers["Authorization"] = f"Bearer {made.stdout.strip()}"
-        until(lambda: sender.client.get("/v1/jobs/x/sources").status_code != 401, "the token to be known")
-        return sender
-
-    def settled(self, *jobs: str) -> list[dict[str, Any]]:
-        """All actions, once these jobs were decided about and nothing is under way any more."""
-        for job in jobs:
-            path = f"/v1/jobs/{job}/decision"
-            until(lambda path=path: self.service.client.get(path).status_code == 200, f"a decision on {job}")
-        time.sleep(2.5)  # a round of the dispatcher, and of whoever looks again at what was put off
-
-        def quiet() -> bool:
-            return not any(one["state"] in ("approved", "dispatched", "running") for one in self.actions())
-
-        until(quiet, "the orders to end")
-        return self.actions()
-
-    def actions(self) -> list[dict[str, Any]]:
-        return list(self.service.get("/v1/actions", limit=1000)["actions"])
 
     def drained(self) -> list[str]:
         return [node for node in self.cluster.nodes if "DRAIN" in self.cluster.node(node)["State"]]
@@ -80,28 +37,6 @@ class World:
         assert self.drained() == [], self.actions()
         for job in (self.victim, self.mine):
             assert (self.cluster.job(job)["JobState"], self.cluster.job(job)["Restarts"]) == ("RUNNING", "0"), self.actions()
-
-
-@dataclass
-class Sender:
-    """Who holds a token."""
-
-    world: World
-    client: httpx.Client
-
-    def push(self, job: str, text: str, **params: str) -> int:
-        return self.client.post(f"/v1/jobs/{job}/logs", params=params, content=text.encode()).status_code
-
-    def end(self, job: str, exit_code: int = 1) -> int:
-        return self.client.post(f"/v1/jobs/{job}/end", json={"exit_code": exit_code}).status_code
-
-
-def until(done: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (found := done()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -118,32 +53,17 @@ def daemons() -> Iterator[real.Slurm]:
 @pytest.fixture
 def world(daemons: real.Slurm, tmp_path: Path) -> Iterator[World]:
     daemons.reset()
-    (tmp_path / "policy.yaml").write_text(POLICY)
     (tmp_path / "slurm.jwt").write_text(daemons.token())
-    (tmp_path / "executors.yaml").write_text(
-        "executors:\n"
-        "  - name: test\n"
-        "    type: slurm\n"
-        f"    slurmrestd: {{url: '{daemons.url}', user: {daemons.user}, token_file: slurm.jwt}}\n"
-        f"    commands: {{configuration: {daemons.configuration}}}\n"
+    executor = (
+        f"type: slurm, slurmrestd: {{url: '{daemons.url}', user: {daemons.user}, token_file: slurm.jwt}}, "
+        f"commands: {{configuration: {daemons.configuration}}}"
     )
-    words = (
-        "--authority",
-        "confirmed",
-        "--policy",
-        str(tmp_path / "policy.yaml"),
-        "--executors",
-        str(tmp_path / "executors.yaml"),
-    )
-    with Server(tmp_path / "data", *words, SLURM_CONF=str(daemons.configuration)) as service:
+    with acting(tmp_path, executor, SLURM_CONF=str(daemons.configuration)) as service:
         victim = daemons.submit("sleep 300", "--nodelist=gpu-1")
         mine = daemons.submit("sleep 300", "--nodelist=gpu-2", "--uid=nobody", "-o", "/dev/null", "-D", "/")
         for job in (victim, mine):
             daemons.wait(job, "RUNNING")
-        found = World(daemons, service, victim, mine)
-        service.client.headers["Authorization"] = found.token("admin", "--role", "admin").client.headers["Authorization"]
-        until(lambda: httpx.get(f"{service.url}/v1/jobs").status_code == 401, "the service to be closed")
-        yield found
+        yield World(service.server, daemons, victim, mine)
     daemons.run("scancel", victim, mine)  # reset ends the jobs of its own user only
 
 
@@ -169,7 +89,7 @@ def test_nodes_that_do_not_exist_make_no_room_for_isolations(world: World) -> No
     intern = world.token("intern", "--role", "ingest")
     for number in range(100):
         assert intern.push("many", "hello\n", node=f"made-up-{number}", source=f"s{number}") == 200
-    until(lambda: len(world.service.get("/v1/nodes", limit=200)["nodes"]) >= 100, "the nodes to be known")
+    until(lambda: len(world.server.get("/v1/nodes", limit=200)["nodes"]) >= 100, "the nodes to be known")
     for node in ("gpu-3", "gpu-4", "gpu-5"):
         label = {"label.slurm.job_id": world.mine}
         assert intern.push(f"run-{node}", STEPS + XID.format(node=node), node=node, source="kern.log", **label) == 200
@@ -184,6 +104,19 @@ def test_a_token_for_one_user_and_the_job_of_another(world: World) -> None:
     assert theirs.end(world.victim) == 200
     (action,) = world.settled(world.victim)
     assert action["state"] == "proposed", action
+    world.untouched()
+
+
+def test_a_file_of_ones_own_with_anothers_number(world: World) -> None:
+    """The site's shipper has a token for all users, and says of each file whose it is."""
+    site = world.token("site", "--role", "ingest", "--user", "*", "--node", "*")
+    theirs = {"source": f"/logs/root/slurm-{world.victim}.out", "label.user": "root"}
+    assert site.push(world.victim, STEPS, node="gpu-1", **theirs) == 200
+    own = {"source": f"/logs/nobody/slurm-{world.victim}.out", "label.user": "nobody"}
+    assert site.push(world.victim, SOFT, node="gpu-1", **own) == 200
+    assert site.end(world.victim) == 200
+    (action,) = world.settled(world.victim)
+    assert "for whom not all of the tokens" in action["unconfirmed"]
     world.untouched()
 
 

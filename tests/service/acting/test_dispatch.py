@@ -683,7 +683,7 @@ def acting(tmp_path: Path) -> Iterator[Server]:
         text += f"command: [{script}, {tmp_path / name}]}}\n"
     (tmp_path / "executors.yaml").write_text(text)
     (tmp_path / "policy.yaml").write_text("mode: auto\nbudgets: {preempted: {backoff: 0s}}\n")
-    words = "--policy", str(tmp_path / "policy.yaml"), "--executors", str(tmp_path / "executors.yaml")
+    words = "--authority", "labels", "--policy", str(tmp_path / "policy.yaml"), "--executors", str(tmp_path / "executors.yaml")
     with Server(tmp_path / "data", *words) as server:
         yield server
 

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """It decides, and has no executors of its own."""
     folder = tmp_path_factory.mktemp("acting")
     (folder / "policy.yaml").write_text("mode: auto\nbursts: {jobs: 500}\nbudgets: {preempted: {backoff: 0s}}\n")
-    with Server(folder / "data", "--policy", str(folder / "policy.yaml")) as running:
+    with Server(folder / "data", "--authority", "labels", "--policy", str(folder / "policy.yaml")) as running:
         yield running
 
 
@@ -198,7 +198,7 @@ def test_a_token_that_is_renewed_while_it_acts(tmp_path: Path, diagnose: Run) ->
     secret, file = made("admin"), tmp_path / "token"
     file.write_text(made("operate"))
     (tmp_path / "policy.yaml").write_text("mode: auto\nbudgets: {preempted: {backoff: 0s}}\n")
-    with Server(data, "--policy", str(tmp_path / "policy.yaml")) as server:
+    with Server(data, "--authority", "labels", "--policy", str(tmp_path / "policy.yaml")) as server:
         server.client.headers["authorization"] = f"Bearer {secret}"
         with runner(server, tmp_path, "--token-file", str(file), "--", "/bin/true"):
             until(lambda: "carries out orders" in (tmp_path / "runner.log").read_text(), tmp_path)

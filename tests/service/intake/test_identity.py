@@ -170,3 +170,11 @@ def test_a_mistake_in_their_file_is_named(text: str, where: str, what: str, tmp_
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DiagnoseError, match="cannot be read"):
         load(tmp_path / "none.yaml")
+
+
+def test_what_a_shipper_says_comes_before_what_a_pod_is_labelled_with(shipped: Identities) -> None:
+    """Whatever the order: labels are written by whoever makes the pod."""
+    said = {"kubernetes": {"labels": {"namespace": "ml", "job": "llama", "pod": "x"}, "namespace_name": "lab", "pod_name": "a"}}
+    found = of(shipped, said)
+    assert dict(found.labels)["namespace"] == "lab"
+    assert found.source == "a"

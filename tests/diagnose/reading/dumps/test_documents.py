@@ -92,7 +92,7 @@ def test_what_the_log_keeps_can_be_read_back() -> None:
 def needs_torch() -> None:
     """The processes of a test import PyTorch, and this one need not."""
     if importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed")
+        pytest.skip("PyTorch is not installed: pip install torch")
 
 
 def test_pytorch_itself_writes_what_is_read(tmp_path: Path) -> None:

@@ -34,30 +34,47 @@ HELD = Claim((KIM,), ("gpu-1",), began=1000.0)
     ],
 )
 def test_a_claim_can_only_fail(claim: Claim, owner: str, began: float, nodes: list[str], said: str | None) -> None:
-    objection = claim.objection(owner, began, nodes)
+    objection = claim.against_user(owner) or claim.not_the_same(began, nodes)
     assert (objection is None) == (said is None)
     assert said is None or said in str(objection)
     assert Claim.of(claim.as_dict()) == claim
 
 
 @pytest.mark.parametrize(
-    ("kind", "job", "labels", "speakers", "holds"),
+    ("claim", "namespace", "name", "said"),
     [
-        ("webhook", "ml.llama", {}, (KIM,), True),
-        ("webhook", "ml.llama", {}, (EVERYTHING,), True),
-        ("webhook", "ml.llama", {}, (KIM, NOBODY), False),
-        ("webhook", "other", {}, (KIM,), False),
-        ("webhook", "ml.llama", {"slurm.job_id": "8812"}, (KIM,), False),
-        ("kubernetes", "ml.llama", {}, (KIM,), True),
-        ("kubernetes", "ml.llama", {"namespace": "bank"}, (KIM,), False),
-        ("kubernetes", "ml.llama", {}, (replace(KIM, namespaces=()),), False),
-        ("webhook", "ml.llama", {}, (), False),
+        (HELD, "ml", "llama", None),
+        (HELD, "bank", "llama", "namespace bank"),
+        (replace(HELD, speakers=(KIM, NOBODY)), "ml", "llama", "namespace ml"),
+        (replace(HELD, speakers=(replace(KIM, jobs=("mistral*",)),)), "ml", "llama", "--job"),
+        (replace(HELD, speakers=(replace(KIM, jobs=("llama*",)),)), "ml", "llama", None),
+        (replace(HELD, speakers=()), "ml", "llama", "nobody"),
+        (replace(HELD, speakers=(NOBODY,), word="lee"), "bank", "llama", None),
+    ],
+)
+def test_a_claim_on_a_job_in_a_namespace(claim: Claim, namespace: str, name: str, said: str | None) -> None:
+    objection = claim.against_namespace(namespace, name)
+    assert (objection is None) == (said is None)
+    assert said is None or said in str(objection)
+
+
+@pytest.mark.parametrize(
+    ("job", "labels", "speakers", "holds"),
+    [
+        ("ml.llama", {}, (KIM,), True),
+        ("ml.llama", {}, (EVERYTHING,), True),
+        ("ml.llama", {}, (KIM, NOBODY), False),
+        ("other", {}, (KIM,), False),
+        ("ml.llama", {"slurm.job_id": "8812"}, (KIM,), False),
+        ("ml.llama", {"namespace": "ml"}, (KIM,), True),
+        ("ml.llama", {"namespace": "bank"}, (KIM,), False),
+        ("ml.llama", {}, (), False),
     ],
 )
 def test_without_a_scheduler_bindings_decide(
-    kind: str, job: str, labels: dict[str, str], speakers: tuple[Grant, ...], holds: bool
+    job: str, labels: dict[str, str], speakers: tuple[Grant, ...], holds: bool
 ) -> None:
-    by = Configured("test", kind, object(), frozenset({"restart"}))  # type: ignore[arg-type]
+    by = Configured("test", "webhook", object(), frozenset({"restart"}))  # type: ignore[arg-type]
     answer = asyncio.run(Authority([by]).confirm(Order("key", "restart", job, 1, labels, claim=Claim(speakers))))
     assert isinstance(answer, Confirmed if holds else Unconfirmed)
 

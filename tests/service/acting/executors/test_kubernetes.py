@@ -23,9 +23,11 @@ import pytest
 import yaml
 
 from diagnose.errors import DiagnoseError
+from service.acting.executors.claim import Claim, Confirmed, Unconfirmed
 from service.acting.executors.configuration import load
 from service.acting.executors.executor import Order, Outcome
 from service.acting.executors.kubernetes import Kubernetes, Settings
+from service.projects import NOBODY, Grant
 from tests.conftest import ROOT, Run
 from tests.service.acting.test_dispatch import CANCELLED, wait
 from tests.support import kubernetes_real as real
@@ -40,6 +42,7 @@ VOLCANO = "/apis/batch.volcano.sh/v1alpha1/namespaces/ml/jobs"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets"
 TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ml/trainjobs"
 NOTES = "/api/v1/namespaces/diagnose/configmaps"
+PODS = "/api/v1/namespaces/ml/pods"
 POD = {
     "metadata": {"labels": {"team": "a"}},
     "spec": {"restartPolicy": "Never", "containers": [{"name": "train", "image": "registry.example/llama:1"}]},
@@ -105,6 +108,14 @@ class Cluster:
         body["metadata"]["labels"] = {"kubernetes.io/hostname": f"{name}.local"}
         self.make("/api/v1/nodes", body)
 
+    def pod(self, name: str, node: str | None, labels: Object, namespace: str = "ml") -> None:
+        """One that a controller has made and the scheduler has bound."""
+        spec = {**POD["spec"], **({"nodeName": node} if node else {})}
+        metadata = {"name": name, "labels": labels}
+        self.make(
+            f"/api/v1/namespaces/{namespace}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        )
+
     def executor(self, **more: Any) -> Kubernetes:
         settings = {"namespaces": ("ml",), "timeout_s": 10.0, "patience_s": 5.0, **more}
         return Kubernetes(Settings(self.server.url, ca=self.ca, token_file=self.token, **settings), sleep=self._sleep)
@@ -120,11 +131,13 @@ class Cluster:
     def clean(self) -> None:
         """Until nothing is left: controllers take their time."""
         self.hook = None
-        paths = (TRAINJOBS, JOBSETS, PYTORCH, VOLCANO, JOBS, "/api/v1/nodes")
+        kinds = (TRAINJOBS, JOBSETS, PYTORCH, VOLCANO, JOBS, PODS)
+        paths = (*kinds, *(path.replace("/ml/", "/lab/") for path in kinds), "/api/v1/nodes")
         notes = [f"{NOTES}/{one}" for one in self._listed(NOTES) if one.startswith("restart-")]
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background", "gracePeriodSeconds": 0}
         for here in [*(f"{path}/{one}" for path in paths for one in self._listed(path)), *notes]:
             for _ in range(200):
-                self.send("DELETE", here, {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
+                self.send("DELETE", here, options)
                 found = self.get(here)
                 if found is None:
                     break
@@ -134,19 +147,25 @@ class Cluster:
                 raise AssertionError(f"{here} stays")
 
     def _listed(self, path: str) -> list[str]:
-        if isinstance(self.server, Fake):
-            plural = path.rpartition("/")[2]
-            return [key[3] for key in self.server._objects if key[1] == plural]
-        return [one["metadata"]["name"] for one in self.send("GET", path)[1]["items"]]
+        found: list[str] = []
+        page: str | None = ""
+        while page is not None:
+            listed = self.send("GET", f"{path}?continue={page}" if page else path)[1]
+            found += [one["metadata"]["name"] for one in listed.get("items") or []]
+            page = listed["metadata"].get("continue") or None
+        return found
 
 
 def furnish(cluster: Cluster) -> None:
     """Namespaces, and the rights that deploy/ gives."""
-    for name in ("ml", "diagnose", "other"):
+    for name in ("ml", "lab", "diagnose", "other"):
         cluster.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     for one in yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "executor.yaml").read_text()):
         where = f"/namespaces/{one['metadata']['namespace']}" if "namespace" in one["metadata"] else ""
         cluster.make(f"/apis/rbac.authorization.k8s.io/v1{where}/{one['kind'].lower()}s", one)
+        if where == "/namespaces/ml":  # "one for each namespace"
+            one["metadata"]["namespace"] = "lab"
+            cluster.make(f"/apis/rbac.authorization.k8s.io/v1/namespaces/lab/{one['kind'].lower()}s", one)
 
 
 @pytest.fixture(scope="module", params=["fake", *(["real"] if real.available() else [])])
@@ -887,6 +906,135 @@ def test_a_token_that_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     assert "the token is refused" in asyncio.run(stale.check())[0]
 
 
+# --- what it confirms
+
+TEAM = Grant(namespaces=("ml",), nodes=("gpu-*",))
+
+
+def asked(*, job: str = "ml.llama", began: float | None = None, speakers: tuple[Grant, ...] = (TEAM,), **more: Any) -> Order:
+    """As the service asks before it decides. The log began now, when the job was there."""
+    claim = Claim(speakers, tuple(more.pop("nodes", ("gpu-1",))), began or time.time() + 1)
+    return Order("", "restart", job, 1, claim=claim, last_seen=time.time() + 1, **more)
+
+
+def confirmed(cluster: Cluster, order: Order, **settings: Any) -> Confirmed | Unconfirmed:
+    return asyncio.run(cluster.executor(**settings).confirm(order))
+
+
+def why_not(cluster: Cluster, order: Order) -> str:
+    said = confirmed(cluster, order)
+    assert isinstance(said, Unconfirmed), said
+    return said.why
+
+
+KINDS = {
+    "jobs.batch": (JOBS, job, "job-name"),
+    "pytorchjobs.kubeflow.org": (PYTORCH, pytorch, "training.kubeflow.org/job-name"),
+    "jobs.batch.volcano.sh": (VOLCANO, volcano, "volcano.sh/job-name"),
+    "jobsets.jobset.x-k8s.io": (JOBSETS, jobset, "jobset.sigs.k8s.io/jobset-name"),
+    "trainjobs.trainer.kubeflow.org": (TRAINJOBS, trainjob, "jobset.sigs.k8s.io/jobset-name"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whose_a_job_is_and_where_it_runs_is_the_servers_word(cluster: Cluster, kind: str) -> None:
+    path, manifest, label = KINDS[kind]
+    cluster.make(path, manifest())
+    for number, node in enumerate(("gpu-2", "gpu-1", "gpu-2", None)):
+        cluster.pod(f"llama-{number}", node, {label: "llama"})
+    cluster.pod("other", "gpu-3", {label: "other"})
+
+    said = confirmed(cluster, asked())
+
+    assert isinstance(said, Confirmed), said
+    assert (said.subject, said.owner, sorted(said.nodes)) == (f"{kind}/ml/llama", "ml", ["gpu-1", "gpu-2"])
+    assert isinstance(confirmed(cluster, asked(nodes=("llama-0",))), Confirmed)
+
+
+def test_a_job_by_its_subject_is_no_other_whatever_its_labels_say(cluster: Cluster) -> None:
+    for path, made in ((JOBS, job()), (VOLCANO, volcano())):
+        cluster.make(path, made)
+    cluster.pod("llama-0", "gpu-1", {"volcano.sh/job-name": "llama"})
+    subject = "jobs.batch.volcano.sh/ml/llama"
+
+    assert "have the same name" in why_not(cluster, asked())
+    said = confirmed(cluster, asked(job="x", subject=subject, labels={"namespace": "lab", "kind": "PyTorchJob"}))
+    assert isinstance(said, Confirmed)
+    assert said.subject == subject
+    assert "not there any more" in why_not(cluster, asked(subject="pytorchjobs.kubeflow.org/ml/llama"))
+
+
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [
+        ({"job": "lab.llama"}, "namespace lab, for which not all of the tokens"),
+        ({"labels": {"namespace": "lab"}, "job": "llama"}, "namespace lab, for which not all of the tokens"),
+        ({"speakers": (TEAM, NOBODY)}, "namespace ml, for which not all of the tokens"),
+        ({"speakers": ()}, "nobody who may speak"),
+        ({"speakers": (replace(TEAM, jobs=("mistral*",)),)}, "jobs named ml.llama"),
+        ({"nodes": ("gpu-2",)}, "comes from gpu-2, where the job does not run"),
+        ({"began": 1000.0}, "started after its log had begun"),
+        ({"job": "ml.gone"}, "knows no job gone"),
+        ({"job": "other.llama"}, "may not be restarted"),
+    ],
+)
+def test_what_the_server_does_not_confirm(cluster: Cluster, order: Object, says: str) -> None:
+    cluster.make(JOBS, job())
+    cluster.make(JOBS.replace("/ml/", "/lab/"), job())
+    cluster.pod("llama-0", "gpu-1", {"job-name": "llama"})
+    cluster.pod("llama-0", "gpu-1", {"job-name": "llama"}, "lab")
+
+    said = confirmed(cluster, asked(**order), namespaces=("ml", "lab"))
+
+    assert isinstance(said, Unconfirmed), said
+    assert (says in said.why, said.for_now) == (True, False), said
+
+
+def test_a_job_that_went_well_or_left_no_trace(cluster: Cluster) -> None:
+    cluster.make(JOBS, job())
+    assert "no pods any more" in why_not(cluster, asked())
+    cluster.pod("llama-0", "gpu-1", {"job-name": "llama"})
+    cluster.end(f"{JOBS}/llama", "Complete")
+    assert "has completed, and did not fail" in why_not(cluster, asked())
+
+
+def test_a_job_that_goes_on_confirms_without_nodes(cluster: Cluster) -> None:
+    """Nothing is done about it, and its log speaks against nobody."""
+    cluster.make(JOBS, job())
+    cluster.pod("llama-0", "gpu-1", {"job-name": "llama"})
+    begun_anew = replace(asked(), labels={"job_uid": "another"})
+
+    said = confirmed(cluster, begun_anew)
+
+    assert isinstance(said, Confirmed), said
+    assert said.nodes == ()
+
+
+def test_all_nodes_are_listed_over_pages(cluster: Cluster) -> None:
+    for number in range(3, 8):
+        cluster.node(f"gpu-{number}")
+
+    assert sorted(asyncio.run(cluster.executor().inventory())) == [f"gpu-{number}" for number in range(1, 8)]
+
+
+def test_an_order_is_confirmed_again_before_it_is_carried_out(cluster: Cluster) -> None:
+    before = cluster.make(JOBS, job())
+    cluster.pod("llama-0", "gpu-1", {"job-name": "llama"})
+    order = replace(asked(), key=KEY, kind="isolate_and_restart")
+
+    elsewhere = cluster.carry_out(replace(order, nodes=("gpu-2",)))
+    theirs = cluster.carry_out(replace(order, nodes=("gpu-1",), claim=Claim((NOBODY,), ("gpu-1",), time.time())))
+
+    assert elsewhere.what == "not confirmed by Kubernetes: gpu-2 is none of the nodes of Job ml/llama"
+    assert theirs.what.startswith("not confirmed by Kubernetes: the job is in the namespace ml")
+    assert not tainted(cluster, "gpu-1")
+    assert not tainted(cluster, "gpu-2")
+    assert uid(cluster.there(f"{JOBS}/llama")) == uid(before)
+    done = cluster.carry_out(replace(order, nodes=("gpu-1",)))
+    assert (done.state, tainted(cluster, "gpu-1")) == ("succeeded", True)
+    assert uid(cluster.there(f"{JOBS}/llama")) != uid(before)
+
+
 # --- the whole
 
 
@@ -897,7 +1045,7 @@ def test_a_job_whose_pods_told_of_its_end_runs_again_and_the_node_is_out(cluster
     where = f"url: '{cluster.server.url}', token_file: {cluster.token}" + (f", ca: {cluster.ca}" if cluster.ca else "")
     (tmp_path / "executors.yaml").write_text(f"executors:\n  - {{name: k, type: kubernetes, {where}, namespaces: [ml]}}\n")
     (tmp_path / "policy.yaml").write_text("mode: auto\nbudgets: {preempted: {backoff: 0s}}\n")
-    words = "--policy", str(tmp_path / "policy.yaml"), "--executors", str(tmp_path / "executors.yaml")
+    words = "--authority", "labels", "--policy", str(tmp_path / "policy.yaml"), "--executors", str(tmp_path / "executors.yaml")
     labels = {"batch.kubernetes.io/job-name": "llama", "batch.kubernetes.io/controller-uid": uid(before)}
     pod = {"namespace_name": "ml", "pod_name": "llama-x7k2p", "host": "gpu-1", "labels": labels}
     with Server(tmp_path / "data", *words) as service:
@@ -1283,7 +1431,7 @@ def test_the_file_of_executors_names_a_cluster(fake: tuple[Cluster, Fake], tmp_p
     [
         (", url: 'https://kubernetes.example'", "token_file"),
         (", url: 'http://kubernetes.example', token_file: t", "plain HTTP"),
-        (", url: 'https://kubernetes.example', token: abc", "secrets do not stand in this file"),
+        (", url: 'https://kubernetes.example', token: abc", "secrets do not belong in this file"),
         (", namespaces: [ml]", "does not run in a pod"),
     ],
 )

@@ -442,7 +442,7 @@ def recovering(cluster: real.Slurm, folder: Path, policy: str = POLICY, **execut
         f"    slurmrestd: {{url: '{cluster.url}', user: {cluster.user}, token_file: slurm.jwt}}\n"
         f"    commands: {{configuration: {cluster.configuration}}}\n{more}"
     )
-    words = "--policy", str(folder / "policy.yaml"), "--executors", str(folder / "executors.yaml")
+    words = "--authority", "labels", "--policy", str(folder / "policy.yaml"), "--executors", str(folder / "executors.yaml")
     with Service(folder / "data", *words, SLURM_CONF=str(cluster.configuration)) as service:
         for node in cluster.nodes:  # it has heard of them: shares are of what is known
             service.push("earlier", b"hello\n", source=node, node=node)

@@ -1,4 +1,4 @@
-"""Output for people: colours where they are wanted, aligned columns, and a progress bar on terminals only."""
+"""Output for people: colours and links if they are wanted, aligned columns, and a progress bar (only on terminals)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,45 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Mapping, Sequence
+from typing import Final, TextIO
+
+_WIDTH, _NARROWEST, _WIDEST_PROSE = 100, 40, 100
+_LINKING: Final = {
+    "TERM_PROGRAM": ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio", "Tabby"),
+    "TERM": ("xterm-kitty", "xterm-ghostty", "alacritty", "foot", "foot-extra", "contour"),
+}
+"""variable -> its value in terminals that show OSC 8 as a link"""
+_LINKING_VARIABLES = ("WT_SESSION", "KONSOLE_VERSION", "DOMTERM")
+"""only set by such terminals"""
+_OLDEST_VTE = 5000
+_AT_LINE: Final = {"TERM_PROGRAM": ("iTerm.app", "vscode"), "TERM": ("xterm-kitty",)}
+"""terminals that read a fragment as a line; others would look for a file of that name"""
 
 
 class Style:
-    """Colours, if ``stream`` is a terminal and NO_COLOR is not set."""
+    """Colours and links, if ``stream`` is a terminal and NO_COLOR is not set; and how wide it is."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.on = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        self.width = min(100, shutil.get_terminal_size((100, 24)).columns) if stream.isatty() else 100
+        known = os.environ
+        self.on = stream.isatty() and not known.get("NO_COLOR") and known.get("TERM") != "dumb"
+        self._links = self.on and shows_links(known)
+        self._at_line = _named(_AT_LINE, known)
+        columns = shutil.get_terminal_size((_WIDTH, 24)).columns if stream.isatty() else _WIDTH
+        self.width = max(_NARROWEST, columns)
+        """of lines of a log"""
+        self.prose = min(self.width, _WIDEST_PROSE)
+        """of sentences, which nobody reads in long lines"""
+
+    def link(self, path: str, line: int, text: str) -> str:
+        """``text`` as a link to a file, if the terminal shows links."""
+        if not self._links or not os.path.isfile(path):
+            return text
+        import socket
+        from urllib.parse import quote
+
+        address = f"file://{socket.gethostname()}{quote(os.path.abspath(path))}{f'#{line}' if self._at_line else ''}"
+        return f"\x1b]8;;{address}\x1b\\{text}\x1b]8;;\x1b\\"
 
     def _paint(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.on and text else text
@@ -41,8 +70,24 @@ class Style:
         return self._paint("36", text)
 
 
-def table(rows: Sequence[Sequence[str]], style: Style, *, header: bool = False) -> str:
-    """Aligned columns, numbers to the right; the last column is not padded."""
+def shows_links(known: Mapping[str, str]) -> bool:
+    """Whether a terminal with these variables shows OSC 8 as a link. FORCE_HYPERLINK decides if it is set."""
+    if "FORCE_HYPERLINK" in known:
+        return known["FORCE_HYPERLINK"] != "0"
+    vte = known.get("VTE_VERSION", "")
+    return (
+        (vte.isdecimal() and int(vte) >= _OLDEST_VTE)
+        or any(name in known for name in _LINKING_VARIABLES)
+        or _named(_LINKING, known)
+    )
+
+
+def _named(terminals: Mapping[str, Sequence[str]], known: Mapping[str, str]) -> bool:
+    return any(known.get(variable) in names for variable, names in terminals.items())
+
+
+def table(rows: Sequence[Sequence[str]], style: Style, *, header: bool = False, width: int | None = None) -> str:
+    """Aligned columns, numbers to the right. The last column is not padded, and is cut if a row is wider than ``width``."""
     if not rows:
         return ""
     widths = [max(columns_of(row[index]) for row in rows) for index in range(len(rows[0]))]
@@ -55,6 +100,7 @@ def table(rows: Sequence[Sequence[str]], style: Style, *, header: bool = False) 
             pad = " " * (widths[index] - columns_of(cell))
             cells.append(pad + cell if right[index] else cell if index == len(row) - 1 else cell + pad)
         text = "  ".join(cells).rstrip()
+        text = text if width is None else shortened(text, width)
         lines.append(style.dim(text) if header and number == 0 else text)
     return "\n".join(lines)
 
@@ -78,8 +124,13 @@ def shortened(text: str, width: int) -> str:
     return cut + "…"
 
 
+def shortened_before(text: str, width: int) -> str:
+    """The end of ``text`` in at most ``width`` columns, with … if it was cut: the end of a path says most."""
+    return shortened(text[::-1], width)[::-1]
+
+
 def wrapped(text: str, width: int, most: int = 8) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, broken at blanks where there are some; what is over ``most`` is cut."""
+    """``text`` in lines of at most ``width`` columns, broken at blanks if possible. After ``most`` lines it is cut."""
     lines: list[str] = []
     rest = text
     while rest and len(lines) < most - 1 and columns_of(rest) > width:
@@ -105,7 +156,7 @@ def sparkline(values: Sequence[float | None], width: int = 60) -> str:
     if not finite:
         return ""
     least, most = min(finite), max(finite)
-    if len(values) > width:  # the greatest of each slice: a spike must not disappear
+    if len(values) > width:  # the greatest of each slice, so that a spike does not disappear
         slices = [values[len(values) * k // width : len(values) * (k + 1) // width] for k in range(width)]
         values = [None if None in part else max(v for v in part if v is not None) for part in slices]
     blocks = "▁▂▃▄▅▆▇█"
@@ -120,7 +171,7 @@ class Progress:
         self.what, self.total, self.unit = what, total, unit
         self.on = sys.stderr.isatty()
         self._began = time.monotonic()
-        self._next = self._began + 0.3  # nothing is shown for what is over at once
+        self._next = self._began + 0.3  # nothing is shown for work that takes no time
         self._shown = False
 
     def at(self, done: int) -> None:
@@ -150,7 +201,7 @@ class Progress:
 
 
 class Notice:
-    """Says on a terminal what is being waited for, if it takes long. It prints nothing elsewhere."""
+    """Says on a terminal what it waits for, if that takes long. It prints nothing elsewhere."""
 
     def __init__(self, text: str, after_s: float = 0.7) -> None:
         self._text = text

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.cli import printable
-from diagnose.cli.terminal import Style
 from diagnose.diagnosis.finding import Finding
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.signals import BY_NAME
 from diagnose.diagnosis.weights import shipped_weights
 from diagnose.reading.sources import Source
+from diagnose.rendering.characters import printable
+from diagnose.rendering.terminal import Style, shortened
 
 _SHOWN = 5
-_WIDTH = 110
 
 
 def why(finding: Finding, sources: Sequence[Source], style: Style, most: int = _SHOWN) -> str:
@@ -32,7 +31,10 @@ def _hypothesis(one: Hypothesis, sources: Sequence[Source], style: Style) -> str
         lines = [f"{style.bold(head)}  (nothing failed)"]
     else:
         where = f"{sources[one.event.source].name}:{one.event.line}"
-        lines = [f"{style.bold(head)}  {printable(where)}", f"          {printable(one.event.body[:_WIDTH])}"]
+        lines = [
+            f"{style.bold(head)}  {printable(where)}",
+            f"          {shortened(printable(one.event.body), style.width - 10)}",
+        ]
     weights = shipped_weights().of
     others = {relation.name: relation.other for relation in one.relations}
     for name, value in sorted(one.signals.items(), key=lambda row: -abs(weights[row[0]] * row[1])):

@@ -1,0 +1,56 @@
+"""Several jobs on all cores: the same is printed, in the same order, whatever they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from diagnose.cli.cores import each
+from diagnose.errors import SourceError
+from tests.conftest import Run
+
+
+def jobs(folder: Path, count: int) -> None:
+    for number in range(count):
+        end = f"Traceback (most recent call last):\nKeyError: 'k{number}'\n" if number % 2 else "done\n"
+        (folder / f"run{number}.out").write_text("".join(f"step {n} loss {9 / n}\n" for n in range(1, 50)) + end)
+    (folder / "cut.log.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\x03not the rest")
+
+
+@pytest.mark.parametrize("form", ["text", "json", "markdown", "html"])
+def test_what_is_printed_does_not_depend_on_the_cores(diagnose: Run, tmp_path: Path, form: str) -> None:
+    jobs(tmp_path, 7)
+    one, many = (diagnose("replay", "--each", ".", "--format", form, "--cores", cores) for cores in ("1", "3"))
+    assert (one.stdout, one.stderr, one.returncode) == (many.stdout, many.stderr, many.returncode)
+    assert one.returncode == 1
+    assert "cut.log.gz" in one.stderr
+
+
+@pytest.mark.parametrize("cores", ["0", "-1", "two"])
+def test_cores_are_a_number(diagnose: Run, cores: str) -> None:
+    done = diagnose("replay", "x", f"--cores={cores}")
+    assert (done.returncode, "is not a number of cores; write 1 or more" in done.stderr) == (2, True)
+
+
+def test_the_work_is_done_elsewhere_and_comes_back_in_order() -> None:
+    found = list(each(lambda number: (number, os.getpid()), 20, 2))
+    assert [number for number, _ in found] == list(range(20))
+    processes = {process for _, process in found}
+    assert os.getpid() not in processes
+    assert len(processes) <= 2
+    assert {process for _, process in each(lambda _: (0, os.getpid()), 3, 1)} == {os.getpid()}
+
+
+def test_an_error_keeps_its_place_and_remedy() -> None:
+    def work(number: int) -> None:
+        raise SourceError("odd", where=f"file{number}", remedy="mend it")
+
+    with pytest.raises(SourceError, match="file0: odd; mend it"):
+        list(each(work, 2, 2))
+
+
+def test_a_process_that_is_killed_is_said() -> None:
+    with pytest.raises(Exception, match="ended from outside; if memory was short, use fewer with --cores 1"):
+        list(each(lambda _: os._exit(9), 4, 2))

@@ -1,0 +1,95 @@
+"""The report on a terminal: as wide as it is, with links where it shows them. A real pseudo-terminal is between."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from diagnose.rendering.terminal import columns_of, shortened_before, shows_links
+from tests.conftest import ROOT
+
+LINK = re.compile(r"\x1b\]8;;(.*?)\x1b\\")
+PAINT = re.compile(r"\x1b\[[0-9;]*m")
+LOG = ROOT / "fixtures" / "logs" / "job123"
+ROOT_LINE = "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 3."
+
+
+def shown(columns: int, *words: str, **variables: str) -> str:
+    """What ``diagnose`` prints on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "VTE_VERSION")}
+    environment = {**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **variables}
+    command = [sys.executable, "-m", "diagnose", *words]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment):
+        os.close(theirs)
+        said = b""
+        try:
+            while data := os.read(ours, 65536):
+                said += data
+        except OSError:
+            pass  # the other side has ended
+        os.close(ours)
+    return said.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_a_report_is_as_wide_as_its_terminal(columns: int) -> None:
+    lines = PAINT.sub("", shown(columns, "replay", str(LOG))).splitlines()
+    widths = [columns_of(line) for line in lines]
+    assert max(widths) <= columns
+    assert max(widths) > columns * 0.9
+
+
+def test_the_root_line_is_wrapped_and_nothing_of_it_is_lost() -> None:
+    said = PAINT.sub("", shown(50, "replay", str(LOG)))
+    wrapped = " ".join(re.findall(r"^ *(?:> 49)? *\| (.*)$", said, re.MULTILINE))
+    assert ROOT_LINE in wrapped
+
+
+def test_places_are_links_where_the_terminal_shows_them() -> None:
+    said = shown(100, "replay", str(LOG), TERM="xterm-kitty")
+    addresses = [address for address in LINK.findall(said) if address]
+    assert addresses[0].endswith("/fixtures/logs/job123/gpu-13.log#49")
+    assert all(address.startswith("file://") for address in addresses)
+    assert "\x1b]8;;\x1b\\" in said
+    plain = shown(100, "replay", str(LOG))
+    assert "\x1b]8" not in plain
+    assert PAINT.sub("", LINK.sub("", said)) == PAINT.sub("", plain)
+
+
+@pytest.mark.parametrize(
+    ("variables", "links"),
+    [
+        ({"TERM": "xterm-256color"}, False),
+        ({"VTE_VERSION": "4902"}, False),
+        ({"VTE_VERSION": "7200"}, True),
+        ({"TERM_PROGRAM": "iTerm.app"}, True),
+        ({"WT_SESSION": "x"}, True),
+        ({"TERM": "xterm-kitty", "FORCE_HYPERLINK": "0"}, False),
+        ({"TERM": "linux", "FORCE_HYPERLINK": "1"}, True),
+    ],
+)
+def test_which_terminals_show_links(variables: dict[str, str], links: bool) -> None:
+    assert shows_links(variables) is links
+
+
+def test_a_file_name_cannot_end_a_link(tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b\\b\x07c d.log"
+    path.write_bytes(b"Traceback (most recent call last):\nKeyError: 'x'\n")
+    addresses = [address for address in LINK.findall(shown(100, "replay", str(path), TERM="xterm-kitty")) if address]
+    assert addresses
+    assert all("%1B%5Cb%07c%20d.log" in address for address in addresses)
+
+
+def test_of_a_path_the_end_is_shown() -> None:
+    assert shortened_before("/a/long/path/gpu-13.log:49", 15) == "…/gpu-13.log:49"
