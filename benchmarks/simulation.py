@@ -17,6 +17,7 @@ import math
 import random
 import statistics
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -130,6 +131,9 @@ class World:
     """of the node's faults, those that show as an Xid of the strong ones"""
     misread: float = 0.0
     """of the strong Xids, those whose line was read as another node's; there are none in the labelled cases"""
+    users: int = 40
+    kinds_of_a_user: int = 3
+    """kinds of jobs that each of them submits"""
     healthy_jobs: int = 2000
     false_alarms: float = 0.005
     """of healthy jobs, those that are called failed; there are none in the labelled cases"""
@@ -472,7 +476,10 @@ class Month:
         if job is None:
             return History(**common)
         ran = self.now - job.started
+        user, kind = self.user_and_kind(job)
         return History(
+            user=user,
+            workload=kind,
             gpus=job.gpus,
             nodes=job.nodes,
             started=job.started,
@@ -483,6 +490,12 @@ class Month:
             checkpoints=(Checkpoint(int(job.step)),),
             **common,
         )
+
+    def user_and_kind(self, job: Job) -> tuple[str, str]:
+        """Whose job it is, and what kind of job, the same whenever it is asked."""
+        drawn = zlib.crc32(job.name.encode())
+        user = f"user-{drawn % self.world.users}"
+        return user, f"{user}-{drawn // self.world.users % self.world.kinds_of_a_user}"
 
     def cluster(self) -> Cluster:
         return Cluster(
@@ -544,7 +557,9 @@ class Diagnosed(Month):
     def remember(self, job: Job, report: Report, decision: Decision) -> None:
         diagnosis = report.diagnosis
         suspects = tuple(diagnosis.suspects.nodes)
-        self.failures.append(Failure(job.name, job.attempt, self.now, diagnosis.reason, diagnosis.group, "rule", suspects))
+        user, kind = self.user_and_kind(job)
+        at = (job.name, job.attempt, self.now, diagnosis.reason, diagnosis.group, "rule", suspects)
+        self.failures.append(Failure(*at, culprits=tuple(diagnosis.culprits), user=user, workload=kind))
         ran = self.now - job.started
         job.attempts.append(
             PastAttempt(
@@ -652,6 +667,7 @@ class Diagnosed(Month):
                 by="none" if reason == "unknown" else "rule",
                 root_cause=root,
                 suspects=Suspects(nodes=nodes),
+                culprits=nodes if remedy.kind == "isolate_and_restart" else [],
                 group=f"{reason}-{job.row.reason}" if right else key_of(job.name, job.attempt, reason, "", ()),
                 phase="training" if steps else "start-up",
                 step=job.step if steps else None,

@@ -361,7 +361,7 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
     diagnosis = report.diagnosis
     root = diagnosis.root_cause
     exact, near, within = _placed(label, (root.source, root.line) if root else None, sources)
-    suspects = diagnosis.suspects
+    suspects, witnesses = diagnosis.suspects, diagnosis.witnesses
     return Verdict(
         label=label,
         category=diagnosis.category,
@@ -372,7 +372,10 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
         exact=exact,
         near=near,
         within=within,
-        suspects=_suspects(label.where, suspects.nodes, suspects.ranks, suspects.gpus),
+        # a label says where a failure shows: with a witness, if nobody knows for whom it waited
+        suspects=_suspects(
+            label.where, [*suspects.nodes, *witnesses.nodes], [*suspects.ranks, *witnesses.ranks], suspects.gpus
+        ),
         guesses=(diagnosis.reason, *(one.reason for one in diagnosis.alternatives)),
         isolated=_isolated(label, report.action.nodes),
     )

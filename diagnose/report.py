@@ -42,9 +42,18 @@ class EvidenceLine(_Part):
 
 
 class Suspects(_Part):
+    """Whom a failure points at."""
+
     nodes: list[str] = Field(default_factory=list)
     ranks: list[int] = Field(default_factory=list)
     gpus: list[str] = Field(default_factory=list)
+
+
+class Witnesses(_Part):
+    """Who only tells of a failure: they waited for somebody else."""
+
+    nodes: list[str] = Field(default_factory=list)
+    ranks: list[int] = Field(default_factory=list)
 
 
 class Steps(_Part):
@@ -135,6 +144,9 @@ class Diagnosis(_Part):
     root_cause: EvidenceLine | None = None
     evidence: list[EvidenceLine] = Field(default_factory=list)
     suspects: Suspects = Field(default_factory=Suspects)
+    culprits: list[str] = Field(default_factory=list)
+    """those nodes among the suspects that a machine's fault names itself"""
+    witnesses: Witnesses = Field(default_factory=Witnesses)
     summary: str = "No diagnosis was made."
     mitigation: str | None = None
     group: str | None = None

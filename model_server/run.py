@@ -37,7 +37,6 @@ FLAGS = [
     "--max-num-seqs=8",
     # On a CPU this engine ends at a prompt that is read in several steps and has a seed ("CPU Generator does not use offset").
     # So every prompt is read at once.
-    # so every prompt is read at once.
     "--max-num-batched-tokens=8192",
     "--no-enable-chunked-prefill",
     # A small model may write blanks until it is cut off, if its answer must fit a schema.

@@ -70,7 +70,7 @@ class Record:
 
 
 def key_of(job: str, attempt: int, group: str | None, kind: str, nodes: Iterable[str]) -> str:
-    """The name of an action: the same for whoever decides it, whenever."""
+    """The name of an action: the same for any process that decides it, at any time."""
     parts = json.dumps([job, attempt, group, kind, sorted(set(nodes))], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
 

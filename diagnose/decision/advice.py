@@ -56,7 +56,7 @@ def _usual(finding: Finding, policy: Policy) -> tuple[str, str]:
 
 
 def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
-    """What the line itself tells decides: a signal, an address, a phase, or whose code raised the exception."""
+    """What the line itself decides: a signal, an address, a phase, or whose code raised the exception."""
     root = finding.root
     if root is None:
         return kind, why
@@ -80,7 +80,7 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
 
 
 def _speaks_gently(one: Hypothesis, reason: str) -> bool:
-    """Whether a line tells of the same failure and asks for a restart on the same machines."""
+    """Whether a line is about the same failure and asks for a restart on the same machines."""
     return one.reason == reason and one.rule is not None and one.rule.action == "restart" and not one.symptom
 
 

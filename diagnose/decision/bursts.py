@@ -60,7 +60,7 @@ def incident(job: str, attempt: int, reason: str, history: History, policy: Poli
 
 
 def hold_s(job: str, rounds: int, bursts: Bursts) -> float:
-    """How long a job waits; spread by half as much again, the same for whoever asks."""
+    """How long a job waits; spread by half as much again. Each caller gets the same for the same job."""
     hold = Backoff(bursts.hold_s, bursts.hold_most_s).after(rounds + 1)
     spread = int.from_bytes(hashlib.sha256(job.encode("utf-8", "surrogatepass")).digest()[:4], "big") / 2**32
     return hold * (1 + spread / 2)

@@ -58,6 +58,11 @@ class Failure(_Value):
     suspects: tuple[str, ...] = ()
     subject: str | None = None
     """the job, as the scheduler calls it: what a sender calls it may change"""
+    culprits: tuple[str, ...] = ()
+    """those of the suspects that a machine's fault named itself"""
+    user: str | None = None
+    workload: str | None = None
+    """the kind of job, the same when it is submitted again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,9 @@ class History(_Value):
     """nodes that the log may speak against; None: all"""
     owner: str | None = None
     subject: str | None = None
+    user: str | None = None
+    workload: str | None = None
+    """the kind of job, as in ``Failure``"""
 
 
 @dataclass(frozen=True, slots=True)

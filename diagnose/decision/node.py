@@ -18,11 +18,12 @@ from diagnose.decision.history import Cluster, Failure, History, Isolation, Past
 from diagnose.decision.policy import ISOLATE, RELEASE, Chosen, Policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.result import Decision, Limit, Step, Tell, span
-from diagnose.decision.signals import Signal, checked, points
+from diagnose.decision.signals import Signal, checked, of_machines, points
 from diagnose.quantities import DAY_S
 from diagnose.report import Action
 
 _HOUR_S: Final = 3600.0
+_MET_BEFORE: Final = frozenset({"seen-before", "recurrence", "check-suspect", "check-slow"})
 
 
 # --- the nodes of a job that failed ----------------------------------------------------------------------------------------
@@ -36,6 +37,7 @@ def node(case: Case) -> None:
     strong = [one for one in named if points(case.signals, one) >= case.policy.signals.needed]
     if case.kind == "restart":
         if not strong:
+            _avoid_who_was_met_before(case, named)
             return
         _follows_the_node(case, strong)
     gone = _out_of_service(case)
@@ -46,6 +48,22 @@ def node(case: Case) -> None:
     _in_doubt(case, named, weak)
     if not case.nodes:
         _go_on(case, gone if not wanted else [])
+
+
+def _avoid_who_was_met_before(case: Case, named: list[str]) -> None:
+    """Soft evidence drains nothing, however often it comes; but the job need not meet the node again before it was tested."""
+    told = {one.node for one in case.signals if one.name in _MET_BEFORE}
+    cleared = {one.node for one in case.signals if one.name == "check-passed"}
+    gone = case.cluster.isolated() if case.cluster is not None else set()
+    doubted = [one for one in named if one in told - cleared - gone and _is_the_jobs(case, one)]
+    if not doubted:
+        return
+    case.avoid = case.check = doubted
+    said = f"time-outs, crashes and the like isolate nobody, however often they name {', '.join(doubted)}"
+    case.hold(
+        "soft-evidence", said, "a node check that finds it faulty, or a machine's fault that names it", case.line("signals")
+    )
+    _go_on(case, [])
 
 
 def _follows_the_node(case: Case, strong: list[str]) -> None:
@@ -274,7 +292,8 @@ def decide_node(
 
 
 def _named_before(node: str, failed: list[Failure]) -> list[Signal]:
-    """A recent diagnosis that named the node, as a signal."""
+    """A recent machine's fault that named the node, as a signal."""
+    failed = [one for one in failed if node in one.culprits and of_machines(one.reason)]
     return [Signal(node, "recurrence", 1, f"a diagnosis named it, last that of {failed[-1].job}")] if failed else []
 
 

@@ -105,7 +105,7 @@ def progressed(attempt: PastAttempt, budget: Budget, best: float | None) -> bool
 
 
 def _at_startup(attempt: PastAttempt) -> bool:
-    """Whether it failed before its first step. The steps tell it where they are known, else the diagnosis."""
+    """Whether it failed before its first step: by its steps if they are known, else by the diagnosis."""
     if attempt.last_step is not None and attempt.first_step is not None:
         return attempt.last_step <= attempt.first_step
     return attempt.last_step is None and attempt.phase in (None, "start-up", "load a checkpoint", "load data")

@@ -163,6 +163,7 @@ class _Case:
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.own_nodes = who.own
+        finding.witness_nodes, finding.witness_ranks = who.witness_nodes, who.witness_ranks
         if waited_for(root):
             self._whom_they_wait_for(finding, root)
         finding.group = group_of(reason, root)
@@ -181,6 +182,8 @@ class _Case:
         finding.ranks = list(late)
         finding.nodes = list(dict.fromkeys(nodes[rank] for rank in late if rank in nodes))
         finding.own_nodes = []
+        finding.witness_ranks = [rank for rank in finding.witness_ranks if rank not in late]
+        finding.witness_nodes = [node for node in finding.witness_nodes if node not in finding.nodes]
 
     def _nodes_of_ranks(self) -> dict[int, str]:
         named = (source.origin for source in self.evidence.sources)

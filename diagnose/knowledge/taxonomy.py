@@ -13,8 +13,8 @@ from diagnose.errors import RuleError
 from diagnose.knowledge import shipped
 
 PROPERTIES: Final = (
-    "machine", "soft", "witness", "nameless", "stop", "of_a_stop", "kills", "stated", "numbers", "course", "not_the_data",
-    "seen_from_above", "reached",
+    "machine", "also_programs", "soft", "witness", "nameless", "stop", "of_a_stop", "kills", "stated", "numbers", "course",
+    "not_the_data", "seen_from_above", "reached",
 )  # fmt: skip
 """properties of reasons; ``rules/taxonomy.yaml`` says what each means"""
 

@@ -224,7 +224,6 @@ def work(arguments: argparse.Namespace) -> None:
     _say({"ok": wrong is None, "what": wrong, "compute_s": compute_s, "gather_s": gather_s})
     # All leave together: the first to leave takes the group's store with it, and its neighbour would fail. Leaving sometimes
     # hangs. That says nothing about a node: the tests are over.
-    # and then says nothing of a node: the tests are over.
     with contextlib.suppress(Exception):
         dist.barrier()
         dist.destroy_process_group()

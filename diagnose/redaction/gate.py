@@ -1,8 +1,8 @@
-r"""Which lines could hold a secret or a name at all: one scan by Hyperscan instead of twenty searches.
+"""Which lines could hold a secret or a name at all: one scan by Hyperscan instead of twenty searches.
 
-``text`` knows exactly what to take out, and is slow. Nearly all lines of a log hold nothing of the kind. Each pattern here is a
-piece that one of the searches of ``text`` cannot do without, so a line without any of them stays as it is. The suite holds
-both together: where the gate finds nothing, ``text`` changes nothing.
+``text`` knows exactly what to take out, and is slow. Nearly all lines of a log have nothing of the kind. Each pattern here is a
+piece that a search of ``text`` cannot do without, so a line with none of them stays as it is. The tests check that ``text``
+changes nothing in a line that the gate lets pass.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _SURE: Final = (
     "pass password passwd passphrase passcode pwd secret apikey secretkey accesskey authtoken accesstoken authorization sshpass"
     " pgpassword"
 ).split()
-"""behind these any value may be a secret"""
+"""after these names any value may be a secret"""
 _OPENS: Final = (
     "access account admin anthropic api app auth bearer bot client csrf deploy encryption gh git github gitlab hf hub"
     " huggingface id login master ngc oauth openai personal private refresh registry secret security service session"
     " shared signing slack subscription user vault wandb xsrf"
 ).split()
-"""and behind "key" or "token" after these"""
+"""also after "key" or "token" that follows one of these words"""
 _LIKELY: Final = ["token", "jwt", "webhook"]
-"""behind these, letters and digits"""
+"""after these names, values of letters and digits"""
 _MAYBE: Final = "key auth credential credentials cookie sas sig signature pat dsn session".split()
-"""behind these, what looks random"""
+"""after these names, values that look random"""
 _LATER: Final = ["tokens", "base", "id"]
 """the last words of longer names: access_tokens, secret_key_base, access_key_id"""
 
@@ -58,7 +58,7 @@ _BEGINS = r"(?:\b|[_0-9]|\\[nrt])"
 _HOMES = r"(?:homes|home[0-9]{0,3}|users|user)(?:[/\\]|%2f)"
 
 _PATTERNS: Final = (
-    # A name that a secret stands behind, as a word or the last word of a longer one: HF_TOKEN=, "apiKey":, --password x
+    # A name before a secret, as a word or as the last word of a longer one: HF_TOKEN=, "apiKey":, --password x
     *(
         (f"{begins}{name}{_NUMBERED}{between}{value}", 0)
         for begins, between in ((_BEGINS, _IS), (_FLAG, _THEN))
@@ -75,8 +75,8 @@ _PATTERNS: Final = (
         _CASELESS,
     ),
     (r"""name["']?[ \t]{0,9}[:=].*value["']?[ \t]{0,9}[:=]""", _CASELESS),
-    (r"""^\s*["']?value["']?[ \t]{0,9}[:=]""", _CASELESS),  # its name stands in the line before
-    # What is known by its looks
+    (r"""^\s*["']?value["']?[ \t]{0,9}[:=]""", _CASELESS),  # its name is in the line before
+    # What is known by its form
     *((pattern, 0) for _, pattern in KNOWN),
     (r"sk-[\w-]{16}", 0),
     (r"(?:hooks?/|hooks\.slack\.com/services/)[\w/-]{16}", 0),
@@ -92,18 +92,18 @@ _PATTERNS: Final = (
     (r"[A-Za-z0-9._%+-]@[A-Za-z0-9-]+\.", 0),
 )
 _LONG: Final = r"[A-Za-z0-9+/_-]{40}"
-"""a path or a secret in base64: of these alone ``text`` looks closer"""
+"""a path or a secret in base64; ``text`` looks more closely at these alone"""
 
 _ALL: Final = (*_PATTERNS, (_LONG, 0))
 
 
 class Hit(NamedTuple):
-    """A line in which there may be something to take out."""
+    """A line that may have something to take out."""
 
     line: int
     """its number, from 0"""
     only_long: bool
-    """all that is there is a long word"""
+    """all that it has is a long word"""
 
 
 class Gate:
@@ -130,7 +130,7 @@ class Gate:
         self._database.scratch = hyperscan.Scratch(self._database)
 
     def hits(self, lines: Sequence[bytes]) -> list[Hit]:
-        """The lines that have to be looked at, in order."""
+        """The lines that must be looked at, in order."""
         found: list[Hit] = []
         seen: set[int] = set()
 
@@ -149,7 +149,7 @@ _own = threading.local()
 
 
 def gate() -> Gate:
-    """The gate of this thread. It is compiled once per thread, for two threads must not scan with one."""
+    """The gate of this thread. It is compiled once per thread, because two threads must not scan with one."""
     found: Gate | None = getattr(_own, "gate", None)
     if found is None:
         found = _own.gate = Gate()

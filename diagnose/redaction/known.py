@@ -1,7 +1,7 @@
-"""Secrets that are known by their looks: who gives them out, and how they are written.
+"""Secrets that are known by their form: who issues them, and what they look like.
 
-A pattern is a fixed word and one run of characters, so that a run is read once; ``re`` and Hyperscan read them alike. Each was
-looked up in the documents of who gives the secret out, or in the rules of gitleaks.
+A pattern is a fixed word and one run of characters, so that a run is read once. ``re`` and Hyperscan read them alike. Each
+comes from the documents of the issuer, or from the rules of gitleaks.
 """
 
 from __future__ import annotations

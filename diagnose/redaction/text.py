@@ -1,14 +1,15 @@
-r"""What must not leave the process: secrets, e-mail addresses, people's names in paths; asked of every text for a model.
+"""Takes out what must not leave the process: secrets, e-mail addresses, people's names in paths. All text for a model goes
+through it.
 
-``redact`` promises, and the suite holds it to it on hostile input:
+``redact`` promises this, also for hostile input:
 
 - What is evidence stays: Xids, PCI addresses, ranks, error numbers, tensor shapes, hashes of commits, addresses in
   memory, UUIDs of GPUs; IP addresses and host names too, unless a site wants ``hosts=True``.
 - The time is linear in the text. Every pattern either starts at the border of a run of its own characters, so that a run is
   read once, or is bounded.
-- What was redacted is left alone by a second run, and the text is never longer than twice its length and 100 characters.
+- A second run changes nothing in redacted text. The text never grows to more than twice its length and 100 characters.
 
-Give it whole texts rather than lines: a private key stands on many lines. Nothing can be restored.
+Give it whole texts and not single lines: a private key has many lines. Nothing can be restored.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from diagnose.redaction.known import KNOWN
 KINDS = ("token", "private_key", "email", "user", "host")
 
 _MOST_PASSES = 6
-_JUDGED = 160  # so many characters of a value are looked at to tell whether it is a secret
+_JUDGED = 160  # so many characters of a value decide whether it is a secret
 _PLACEHOLDER = re.compile(r"<(?:token|private_key|email|user\d*|host\d*)>")
 
-# --- Names that a secret stands behind --------------------------------------------------------------------------------------
+# --- Names before a secret --------------------------------------------------------------------------------------------------
 
 _WORD = r"A-Za-z0-9_.\-"
 _NAMED = re.compile(
@@ -73,7 +74,7 @@ _HARMLESS = frozenset(
     " sort special start state stop total unexpected unk video vision weight".split()
 )
 _PASS = frozenset("admin db ftp http mail mysql pg postgres proxy rabbitmq redis root smtp ssh user".split())
-# What stands behind "password:" in messages and code, and is none.
+# What follows "password:" in messages and code, and is no secret.
 _PROSE = frozenset(
     "a accepted an and any argument authentication authorization be been bool boolean bytes can cannot changed could"
     " default deny denied dict disabled does empty enabled environment error expected expired fail failed failure false"
@@ -94,7 +95,7 @@ _MASK = re.compile(r"[*xX.•…#-]+\Z|.*\*\*\*")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]\Z|[A-Za-z_][\w.]*\[")
 _FILE = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@+{}$-]+){2,}/?\Z|[A-Za-z]:[\\/]|(?:~|\.{1,2})/|/[\w-]+\.[a-z]{2,5}\Z")
 
-# --- Secrets that are known by their looks ----------------------------------------------------------------------------------
+# --- Secrets that are known by their form -----------------------------------------------------------------------------------
 
 _KNOWN = re.compile(rf"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))(?:{'|'.join(pattern for _, pattern in KNOWN)})", re.ASCII)
 _SK = re.compile(r"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))sk-[\w\-]{16,}")
@@ -164,7 +165,7 @@ class Redacted:
 
 
 def redact(text: str, *, hosts: bool = False) -> Redacted:
-    """``text`` without secrets and personal data, by itself. For the texts of one job use one :class:`Redactor`."""
+    """``text`` without secrets and personal data. For several texts of one job use one :class:`Redactor`."""
     return Redactor(hosts=hosts).redact(text)
 
 
@@ -174,13 +175,13 @@ def clear(lines: Sequence[str]) -> list[str]:
 
 
 def suspects(lines: Sequence[str]) -> list[int]:
-    """Which lines have something that may have to go. The others stay as they are."""
+    """Which lines have something that may have to be taken out. The others stay as they are."""
     hits = gate().hits([line.encode("utf-8", "replace") for line in lines])
     return [hit.line for hit in hits if not hit.only_long or any(map(_base64, _LONG.findall(lines[hit.line])))]
 
 
 def _with_names(lines: Sequence[str], suspect: Iterable[int]) -> list[tuple[int, int]]:
-    """(first, last) of the lines that are looked at together: a value stands behind its name, or in one of the next lines."""
+    """(first, last) of lines that are looked at together: a value follows its name, perhaps in one of the next lines."""
     found: list[tuple[int, int]] = []
     for number in suspect:
         first = number
@@ -218,7 +219,7 @@ class Redactor:
 
     def _redact(self, text: str) -> Redacted:
         counts: Counter[str] = Counter()
-        # A second pass finds nothing, save where the first one made a border (a placeholder) that was none before.
+        # A second pass finds nothing, except where the first one made a new border (a placeholder).
         for _ in range(_MOST_PASSES):
             before = text
             text = self._pass(text, counts)
@@ -250,7 +251,7 @@ class Redactor:
 
     def _pass(self, text: str, counts: Counter[str]) -> str:
         def put(kind: str, accept: Callable[[str], bool] = lambda value: True) -> Callable[[re.Match[str]], str]:
-            """Replaces the last group of a match (or all of it) by the placeholder of ``kind``."""
+            """Replaces the last group of a match (or all of it) with the placeholder of ``kind``."""
 
             def replaced(found: re.Match[str]) -> str:
                 head, value = (found[1], found[2]) if found.re.groups else ("", found[0])
@@ -287,7 +288,7 @@ class Redactor:
         return text
 
     def _placeholder(self, kind: str, name: str, room: int) -> str:
-        """``<user3>``: the same for the same name; ``<user>`` where that would make the text more than twice as long."""
+        """``<user3>``, the same for the same name; only ``<user>`` if that would make the text more than twice as long."""
         number = self._numbers.get((kind, name))
         if number is None:
             self._last[kind] += 1
@@ -347,11 +348,11 @@ class Redactor:
         return text
 
 
-# --- Values behind names ----------------------------------------------------------------------------------------------------
+# --- Values after names -----------------------------------------------------------------------------------------------------
 
 
 def _named_values(text: str, pattern: re.Pattern[str], level_of: Callable[[str, str], int], counts: Counter[str]) -> str:
-    """``text`` with the values behind the names that ``pattern`` finds replaced, where name and value say secret."""
+    """``text`` with the values after the names that ``pattern`` finds replaced, if name and value look like a secret."""
     parts: list[str] = []
     done = position = run_ends = 0
     while found := pattern.search(text, position):
@@ -373,7 +374,7 @@ def _named_values(text: str, pattern: re.Pattern[str], level_of: Callable[[str, 
                 value = _BARE.match(text, position)
         if value is not None:
             start, end = value.span(value.re.groups)
-        elif position < run_ends:  # in the run behind an earlier name, which ends where that one did: it is read once
+        elif position < run_ends:  # in the run after an earlier name, which ended in the same place: it is read once
             start, end = position, run_ends
         else:
             continue
@@ -391,10 +392,10 @@ def _named_values(text: str, pattern: re.Pattern[str], level_of: Callable[[str, 
 
 
 def _level(name: str, before: str) -> int:
-    """How sure the name makes it that its value is a secret: 0, _RANDOM (if the value looks random), _LIKELY or _ALWAYS."""
+    """How certain the name makes it that its value is a secret: 0, _RANDOM (if the value looks random), _LIKELY or _ALWAYS."""
     if len(name) > 100:
         name = name[-100:]
-    # No name of a secret ends in another letter, so most names need not be looked at further.
+    # No name of a secret ends in another letter, so most names are done here.
     if not name[-1:].isdigit() and name[-1:].lower() not in "ndteyshgkl":
         return 0
     words = [word.lower() for word in re.split(r"[_.\-]+", _CAMEL.sub("_", name)) if word]
@@ -443,7 +444,7 @@ def _secret(value: str, level: int, *, quoted: bool, assigned: bool, is_pwd: boo
 
 
 def _harmless(value: str, *, quoted: bool = False) -> bool:
-    """A value that is certainly no secret: nothing, a word of a message, a variable, a mask, a piece of code."""
+    """Whether a value is certainly no secret: nothing, a word of a message, a variable, a mask, a piece of code."""
     bare = value.strip(" .:!?")
     if not any(map(str.isalnum, bare)) or bare.lower() in _PROSE or _PLACEHOLDER.fullmatch(value):
         return True
@@ -460,7 +461,7 @@ def _harmless(value: str, *, quoted: bool = False) -> bool:
 
 
 def _opaque(value: str) -> bool:
-    """Letters and digits together, and neither a number with its unit, nor a time, an address or a path."""
+    """Whether it has letters and digits, and is neither a number with its unit, nor a time, an address or a path."""
     if value.startswith(("0x", "GPU-", "MIG-")) or _NUMBER_WITH_UNIT.match(value) or _STAMP.match(value):
         return False
     if _FILE.match(value) and not _random(value):
@@ -482,7 +483,9 @@ def _random(value: str) -> bool:
 
 
 def _base64(value: str) -> bool:
-    """A long word of base64: small, capital and digit change at nearly two of three places; names change at one of four."""
+    """Whether it is a long word of base64: small letter, capital and digit change at nearly two of three places; in names at
+    one of four.
+    """
     core = value.rstrip("=")
     if _UUID.search(core) or not (any(map(str.isupper, core)) and any(map(str.islower, core)) and any(map(str.isdigit, core))):
         return False
@@ -493,7 +496,7 @@ def _base64(value: str) -> bool:
 
 
 def _changes(text: str) -> tuple[int, int]:
-    """How often neighbours are a letter and a digit, and how often a small letter and a capital."""
+    """(how often a letter and a digit are neighbours, how often a small letter and a capital are)."""
     letters_digits = cases = 0
     previous = ""
     for character in text:
@@ -510,7 +513,7 @@ def _changes(text: str) -> tuple[int, int]:
 
 
 def _private_keys(text: str, counts: Counter[str]) -> str:
-    """``text`` without private keys. A key whose lines stand behind prefixes loses its lines, the prefixes stay."""
+    """``text`` without private keys. If the lines of a key have prefixes, the key is taken out and the prefixes stay."""
     parts: list[str] = []
     done = 0
     while found := _KEY_BEGINS.search(text, done):
@@ -525,7 +528,7 @@ def _private_keys(text: str, counts: Counter[str]) -> str:
             lines.pop()  # perhaps not whole
         lines = lines[:_KEY_LINES]
         ends = next((number for number, line in enumerate(lines) if "-----END" in line), None)
-        least = 40 if ends is None else 4  # without an end only what can be nothing else
+        least = 40 if ends is None else 4  # without an end, only what can be nothing else
         parts.append(text[done : found.end()])
         done = found.end()
         hit = False

@@ -1,8 +1,8 @@
-"""Rule -> objections: the one door for every rule, shipped or learned.
+"""Rule -> objections: the checks for every rule, shipped or learned.
 
-``examine`` looks at each rule alone (does it compile, do its examples hold, is it too wide, too dear) and then at all of
-them together (would a filter swallow failure evidence, does a failure rule alarm on regular output). Each objection has a
-name that is explained in docs/rules.md. The further checks that learned rules must pass build on these.
+``examine`` looks at each rule alone (does it compile, do its examples hold, is it too wide, too slow) and then at all of them
+together (would a filter drop evidence of a failure, does a failure rule match regular output). Each objection has a name that
+docs/rules.md explains. The further checks for learned rules build on these.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
     found: list[Objection] = []
     sound: list[Rule] = []
     wheel = Wheel()
-    with contextlib.suppress(shapes.Unreadable):  # each is asked by itself below, and then it is said which one
+    with contextlib.suppress(shapes.Unreadable):  # each is examined alone below, which then names the rule
         _analyse(rules)
     for number, rule in enumerate(rules):
         try:
@@ -126,13 +126,13 @@ def _hits(database: Any, body: bytes) -> bool:
 
 
 def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
-    """The objections to one rule by itself. Raises TimeoutError if a search takes too long."""
+    """The objections to one rule alone. Raises TimeoutError if a search takes too long."""
     import regex
 
     try:
         analysis = shapes.analyse([rule.pattern])[rule.pattern]
         expression = regex.compile(rule.pattern.encode())
-        began = time.thread_time()  # of the processor: what else the machine does is not the rule's fault
+        began = time.thread_time()  # processor time, because the rule is not to blame for other work on the machine
         data = compiled(wheel, [pattern_of(rule, 0)])
         took = time.thread_time() - began
         relaxed = compiled(wheel, [Pattern(analysis.relaxed, ALLOWEMPTY, 0)]) if analysis.relaxed is not None else None
@@ -273,7 +273,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
 
 
 def captures_of(rule: Rule, body: bytes) -> dict[str, str]:
-    """What ``rule`` captures in ``body``: its named groups and its metrics. Raises TimeoutError where that takes too long."""
+    """What ``rule`` captures in ``body``: its named groups and its metrics. Raises TimeoutError if that takes too long."""
     import regex
 
     metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
@@ -309,7 +309,7 @@ def _wrong_captures(rule: Rule, example: Example, values: dict[str, str], place:
 
 
 def how_far(pattern: str, body: bytes) -> tuple[int, str]:
-    """Where in ``body`` the longest head of ``pattern`` that compiles and matches ends, and the rest of the pattern."""
+    """(where in ``body`` the longest head of ``pattern`` that compiles and matches ends, the rest of the pattern)."""
     import regex
 
     latest = time.monotonic() + _HOW_FAR_S
@@ -326,9 +326,9 @@ def how_far(pattern: str, body: bytes) -> tuple[int, str]:
 
 
 def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objection]:
-    """What goes wrong when ``mine`` work together with each other and with ``beside``.
+    """What goes wrong if ``mine`` work together with each other and with ``beside``.
 
-    They are compiled apart, so that the others' database, which is the same each time, comes from the cache.
+    They are compiled separately, so that the database of the others, which is the same each time, comes from the cache.
     """
     order = {rule.id: number for number, rule in enumerate(RuleSet.of([*mine, *beside]))}
     names = {rule.id for rule in mine}
@@ -363,7 +363,7 @@ def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objectio
 def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Objection]:
     """Failure rules that match an example of a filter, and filters that match one of a failure rule."""
     if rule.family == "filters":
-        # What says that all is well may be regular output: it is kept as evidence of that.
+        # Lines that say that all is well may be regular output; they are kept as evidence of that.
         alarming = next((other for other in hits if other.family == "failures" and other.reason != "healthy"), None)
         if alarming is not None:
             yield Objection(
@@ -388,7 +388,7 @@ def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Obj
 
 
 def advice(rules: Iterable[Rule]) -> Iterator[Objection]:
-    """What is not wrong but costs time: rules whose verdict lines that differ only in numbers cannot share."""
+    """What is not wrong but costs time: rules that keep lines with different numbers from sharing a verdict."""
     for rule in rules:
         why = shapes.sensitivity(rule.pattern)
         if why is not None:

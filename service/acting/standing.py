@@ -40,6 +40,7 @@ class Standing:
             believed=self.believed,
             owner=self.owner,
             subject=self.subject,
+            user=self.owner or past.user,
         )
 
     def keep(self, connection: Connection, attempt_id: int, now: float) -> None:

@@ -440,7 +440,7 @@ class Jobs:
         return self.learning is not None and self.learning.learns
 
     def workload(self, job: Fingerprint) -> str | None:
-        return self.matchers.workload(job, enrol=self.learns)
+        return self.matchers.workload(job)
 
     def learn(self, job: str, workload: str, scans: Sequence[Scan]) -> None:
         if self.learning is not None:

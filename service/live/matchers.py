@@ -94,11 +94,11 @@ class Matchers:
 
     # --- workloads -----------------------------------------------------------------------------------------------------------
 
-    def workload(self, job: Fingerprint, *, enrol: bool) -> str | None:
-        """The workload that a job belongs to. ``enrol``: if there is none, the job begins a new one, which is stored later."""
+    def workload(self, job: Fingerprint) -> str | None:
+        """The workload that a job belongs to, or is the first of: decisions tell kinds of jobs apart. It is stored later."""
         with self._lock:
             name = nearest(job, self._workloads)
-            if name is None and enrol and job.sketch:
+            if name is None and job.sketch:
                 name = str(job)
                 self._workloads[name] = job
             return name

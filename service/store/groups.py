@@ -5,7 +5,7 @@ Counters and occurrences change in the same transaction, so a group of 100,000 o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, case, delete, insert, select, update
@@ -82,7 +82,7 @@ def occur(
     if regressed:
         changes |= {"state": OPEN, "regressed": True, "state_changed": at}
     connection.execute(update(t.groups).where(g.id == group_id).values(**changes))
-    _blame(connection, attempt_id, group_id, nodes, at)
+    _blame(connection, attempt_id, group_id, nodes, at, set(diagnosis.culprits))
     return int(group_id), regressed
 
 
@@ -101,9 +101,13 @@ def forget_occurrence(connection: Connection, attempt_id: int, at: float) -> Non
     _blame(connection, attempt_id, before.group_id, (), at)
 
 
-def _blame(connection: Connection, attempt_id: int, group_id: int, nodes: Sequence[str], at: float) -> None:
+def _blame(
+    connection: Connection, attempt_id: int, group_id: int, nodes: Sequence[str], at: float, culprits: Collection[str] = ()
+) -> None:
     """Store which nodes are under suspicion for this attempt. They replace those before."""
     n, c = t.nodes.c, t.occurrence_nodes.c
+    named = sorted(set(culprits) & set(nodes))
+    connection.execute(update(t.occurrence_nodes).where(c.attempt_id == attempt_id).values(culprit=c.node.in_(named)))
     before = set(connection.execute(select(c.node).where(c.attempt_id == attempt_id)).scalars())
     gone, come = before - set(nodes), [node for node in dict.fromkeys(nodes) if node not in before]
     for node in sorted(gone):
@@ -124,7 +128,10 @@ def _blame(connection: Connection, attempt_id: int, group_id: int, nodes: Sequen
     connection.execute(update(t.nodes).where(n.name.in_(come), n.state == "ok").values(state="suspect", changed=at))
     connection.execute(
         insert(t.occurrence_nodes),
-        [{"attempt_id": attempt_id, "node": node, "group_id": group_id, "at": at} for node in come],
+        [
+            {"attempt_id": attempt_id, "node": node, "group_id": group_id, "at": at, "culprit": node in culprits}
+            for node in come
+        ],
     )
 
 

@@ -31,7 +31,7 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
     """
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
-        select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
+        select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, a.workload, j.labels, j.gpus, j.user)
         .join(t.jobs, j.id == a.job_id)
         .where(a.id == attempt_id)
     ).one()
@@ -46,6 +46,8 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
         failures=_failures(connection, now - _BACK_S, confirmed),
         actions=_actions(connection, now - _BACK_S),
         checkpoints=_checkpoints(connection, own.job_id),
+        user=None if confirmed else own.user,
+        workload=own.workload,
     )
 
 
@@ -128,7 +130,8 @@ def _attempts(connection: Connection, job_id: int, before: int) -> tuple[PastAtt
 def _failures(connection: Connection, since: float, confirmed: bool) -> tuple[Failure, ...]:
     o, n, x = t.occurrences.c, t.occurrence_nodes.c, t.confirmations.c
     rows = connection.execute(
-        select(o.attempt_id, t.jobs.c.name, t.attempts.c.number, o.at, o.reason, t.groups.c.fingerprint, t.diagnoses.c.by)
+        select(o.attempt_id, t.jobs.c.name, t.attempts.c.number, t.attempts.c.workload, o.at, o.reason, o.user,
+               t.groups.c.fingerprint, t.diagnoses.c.by)
         .join(t.jobs, t.jobs.c.id == o.job_id)
         .join(t.attempts, t.attempts.c.id == o.attempt_id)
         .join(t.groups, t.groups.c.id == o.group_id)
@@ -136,19 +139,34 @@ def _failures(connection: Connection, since: float, confirmed: bool) -> tuple[Fa
         .where(o.at > since)
         .order_by(o.at.desc())
         .limit(_FAILURES)
-    ).all()
-    suspects: dict[int, list[str]] = {}
+    ).all()  # fmt: skip
+    suspects: dict[int, dict[str, bool]] = {}
     oldest = rows[-1].at if rows else since
-    for attempt, node in connection.execute(select(n.attempt_id, n.node).where(n.at >= oldest)):
-        suspects.setdefault(attempt, []).append(node)
-    spoken = select(x.attempt_id, x.accused, x.subject).where(x.at >= oldest, x.confirmed)
+    for attempt, node, culprit in connection.execute(select(n.attempt_id, n.node, n.culprit).where(n.at >= oldest)):
+        suspects.setdefault(attempt, {})[node] = culprit
+    spoken = select(x.attempt_id, x.accused, x.subject, x.owner).where(x.at >= oldest, x.confirmed)
     known = connection.execute(spoken) if confirmed else ()
-    of_whom = {attempt: (set(accused), subject) for attempt, accused, subject in known}
+    of_whom = {attempt: (set(accused), subject, owner) for attempt, accused, subject, owner in known}
     found = []
     for row in reversed(rows):
-        accused, subject = of_whom.get(row.attempt_id, (set(), None))
-        named = sorted(node for node in suspects.get(row.attempt_id, ()) if not confirmed or node in accused)
-        found.append(Failure(row.name, row.number, row.at, row.reason, row.fingerprint, row.by, tuple(named), subject))
+        accused, subject, owner = of_whom.get(row.attempt_id, (set(), None, None))
+        pointed = suspects.get(row.attempt_id, {})
+        named = sorted(node for node in pointed if not confirmed or node in accused)
+        found.append(
+            Failure(
+                row.name,
+                row.number,
+                row.at,
+                row.reason,
+                row.fingerprint,
+                row.by,
+                tuple(named),
+                subject,
+                tuple(node for node in named if pointed[node]),
+                owner if confirmed else row.user,
+                row.workload,
+            )
+        )
     return tuple(found)
 
 

@@ -247,6 +247,7 @@ occurrence_nodes = Table(
     Column("node", Text, primary_key=True),
     Column("group_id", ForeignKey("groups.id", ondelete="CASCADE"), nullable=False),
     Column("at", Double, nullable=False),
+    Column("culprit", Boolean, nullable=False, server_default=false()),  # a machine's fault names it itself
     Index(None, "node", "at"),
     Index("ix_occurrence_nodes_group_id_node", "group_id", "node", "at"),
     sqlite_with_rowid=False,
