@@ -44,6 +44,8 @@ def test_versions(line: str, told: dict[str, str]) -> None:
         ("MASTER_PORT=29500", {}),
         ("  local_rank ...... 3", {}),
         ("Traceback (most recent call last):", {}),
+        ("KeyError: 'x'", {}),
+        ("error: gpu003", {}),
         ("step: 12, loss: 2.0", {}),
     ],
 )
