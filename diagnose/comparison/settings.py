@@ -21,9 +21,8 @@ _MOST_VALUE = 200
 _NAME = r"[A-Za-z_][\w.\-/]{1,80}"
 _DOTTED = re.compile(rf"^[\s>|]*({_NAME}) ?\.{{3,}} ?(\S.{{0,{_MOST_VALUE}}}?)\s*$")
 _KEYED = re.compile(rf"""^[\s{{]*["']({_NAME})["']\s*:\s*([^\s{{\[][^{{\[]{{0,{_MOST_VALUE}}}?),?\s*$""")
-_PLAIN = re.compile(
-    rf"^\s*(?!(?:error|warning|info|note|hint|debug|fatal|usage):)([a-z_][\w.\-/]{{1,80}}):\s+([^\s:{{\[][^:{{\[]{{0,80}}?)\s*$"
-)
+_NO_NAME = r"(?!(?:error|warning|info|note|hint|debug|fatal|usage):)"
+_PLAIN = re.compile(rf"^\s*{_NO_NAME}([a-z_][\w.\-/]{{1,80}}):\s+([^\s:{{\[][^:{{\[]{{0,80}}?)\s*$")
 _ENVIRONMENT = re.compile(rf"^\s*(?:export\s+|declare -x\s+)?([A-Z][A-Z0-9_]{{2,60}})=(\S.{{0,{_MOST_VALUE}}}?)\s*$")
 _NAMESPACE = re.compile(r"\b\w*(?:Namespace|Arguments|Config|Args)\(")
 _ITEM = re.compile(
