@@ -18,6 +18,7 @@ from diagnose.rendering.characters import printable as printable
 
 COMMANDS = {
     "replay": "read the logs of jobs, and report what failed, where, and what to do",
+    "compare": "say what differs between a run that went well and one that did not",
     "serve": "run the service, which receives the logs of many jobs over HTTP and diagnoses them as they run",
     "demo": "start a temporary service with a week of sample jobs, and open its dashboard",
     "send": "send whole log files to a service",
@@ -36,14 +37,14 @@ COMMANDS = {
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
 WRAPPING = ("runner",)
-"""the commands that take another command behind ``--``, as ``arguments.command_to_run``"""
+"""commands that take another command after ``--``, as ``arguments.command_to_run``"""
 
 
 class _Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """An option that nobody knows is an error of the command that it was given to, which knows its own options."""
+        """Report an unknown option as an error of the command that it was given to, which knows its own options."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             first = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
@@ -79,7 +80,7 @@ class _Version(argparse.Action):
 
 
 def parser_of(commands: Collection[str]) -> argparse.ArgumentParser:
-    """The parser. It knows the options of ``commands`` only, because their modules take a while to import."""
+    """The parser. It only knows the options of ``commands``, because their modules take a while to import."""
     parser = _Parser(
         prog="diagnose",
         description="Why did the training job fail? diagnose reads its logs, and says what failed, where, and what to do.",

@@ -1,4 +1,6 @@
-"""Pieces of work on all cores: each in a process of its own, which begins as a copy of this one and inherits all it needs."""
+"""Pieces of work on all cores, each in its own process. A process begins as a copy of this one and inherits all that it
+needs.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ def cores() -> int:
 
 
 def each(work: Callable[[int], T], count: int, processes: int) -> Iterator[T]:
-    """``work(0)``, ``work(1)`` and so on, in this order, by at most so many processes at a time.
+    """``work(0)``, ``work(1)`` and so on, in this order, in at most so many processes at a time.
 
-    Only Linux copies a process that has native libraries at work. Elsewhere, and for one process, all is done here.
+    Only Linux can copy a process that uses native libraries. Elsewhere, and for one process, all is done here.
     """
     if min(count, processes) < 2 or sys.platform != "linux":
         yield from map(work, range(count))
@@ -47,7 +49,7 @@ def each(work: Callable[[int], T], count: int, processes: int) -> Iterator[T]:
 def _begin(work: Callable[[int], object]) -> None:
     global _work
     _work = work
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it silently
 
 
 def _one(number: int) -> object:

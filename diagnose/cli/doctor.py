@@ -45,7 +45,7 @@ _MARKS: Final[dict[State, str]] = {"works": "ok", "limited": "!", "broken": "x",
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One part, as it was found."""
+    """One part, and what was found."""
 
     name: str
     state: State
@@ -97,7 +97,7 @@ def _checks(arguments: argparse.Namespace) -> Iterator[Check]:
         except DiagnoseError as error:
             what = f"{error.where}: {error.what}" if error.where else error.what
             yield Check(name, "broken", what, error.remedy)
-        except Exception as error:  # a part that is broken in a way that nobody foresaw is what a doctor is for
+        except Exception as error:  # a doctor is for parts that are broken in a way that nobody foresaw
             yield Check(name, "broken", f"{type(error).__name__}: {error}", f"install it anew: {_REINSTALL}")
         else:
             yield from checked if isinstance(checked, list) else [checked]
@@ -223,7 +223,7 @@ def _service(arguments: argparse.Namespace) -> Check:
 
 
 def _problems(body: bytes) -> str | None:
-    """What ``/readyz`` objects to, to be put behind a sentence; None where this is no such answer."""
+    """What ``/readyz`` objects to, to follow a sentence; None if this is no such answer."""
     try:
         answer = json.loads(body)
     except ValueError:

@@ -232,7 +232,7 @@ class _Tailing:
 
 
 def _owner_of(path: str) -> str | None:
-    """Who has written a file, so that nobody's speaks for the job of another."""
+    """Who has written a file, so that no user's file speaks for another user's job."""
     try:
         owner = os.stat(path).st_uid
         return pwd.getpwuid(owner).pw_name if owner else None

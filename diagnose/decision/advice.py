@@ -1,4 +1,4 @@
-"""Finding -> the usual action, judged by one log alone. ``decide`` looks at the past too."""
+"""Finding -> the usual action, by this log alone. ``decide`` also looks at the past."""
 
 from __future__ import annotations
 
@@ -85,11 +85,10 @@ def _speaks_gently(one: Hypothesis, reason: str) -> bool:
 
 
 def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
-    """Which nodes to take out: only those that a fault of the machine names itself. Otherwise what to do instead.
+    """Which nodes to take out: only those that a fault of the machine names. Otherwise what to do instead.
 
-    A line about a connection has two ends. The peer that it names may be the innocent one, and before the first step of
-    the first
-    attempt neither need be at fault.
+    A connection has two ends, so the peer that the line names may be innocent. Before the first step of the first attempt,
+    perhaps neither end is at fault.
     """
     root = finding.root
     assert root is not None

@@ -1,12 +1,12 @@
 """Report, history, cluster, policy -> what is done, and why: values in, value out.
 
-Read ``LOOKS`` first: the questions are asked in that order, each by one function, and each writes down what it found. Some
-choose the action, some hold it back, the last says on whose word it is done. The promises:
+Read ``LOOKS`` first: the questions are asked in that order. Each has one function, which writes down what it found. Some choose
+the action, some hold it back, and the last says who must approve it. The promises:
 
 - Nothing is decided twice: the same case gives the same decision, and an attempt that was answered is not answered again.
-- A node is isolated only if enough speaks against it, it is one of the job's, and the blast radius allows it; else the job
-  goes on without the node and the node is checked.
-- What holds an action back makes it milder, never wilder: auto becomes approve, isolation becomes avoidance, a restart a stop.
+- A node is isolated only if enough speaks against it, it is one of the job's, and the blast radius allows it. Else the job
+  goes on without the node, and the node is checked.
+- A limit only makes an action milder: auto becomes approve, isolation becomes avoidance, a restart becomes a stop.
 - Every decision has its sentence, the line of the policy that made it, what would change it, and its evidence for the audit.
 """
 
@@ -61,7 +61,7 @@ def _usual(case: Case) -> None:
         return
     remedy = policy.remedy(reason, case.job_class)
     advised = report.action
-    # What the log itself tells counts more than the table, unless the site's file or the job's class says otherwise.
+    # The line itself counts more than the table, unless the site's file or the job's class says otherwise.
     own = case.diagnosis.by != "agent" and remedy.kind == shipped_policy().remedy(reason).kind and advised.kind != remedy.kind
     kind, why = (advised.kind, advised.why) if own and advised.kind in shipped_taxonomy().actions else (remedy.kind, remedy.why)
     case.choose("usual", kind, why, remedy.where if not own else case.diagnosis.rule or "")
@@ -161,7 +161,7 @@ def _burst(case: Case) -> None:
 
 
 def _startup(case: Case) -> None:
-    """Does it fail alike at every start?"""
+    """Does it fail in the same way at every start?"""
     if case.settled or case.incident or case.kind not in RESTARTS:
         return
     budget = case.policy.budget(case.diagnosis.reason, case.job_class)
@@ -197,7 +197,7 @@ def _data(case: Case) -> None:
 
 
 def _spoilt_batches(case: Case, earlier: PastAttempt | None) -> tuple[float, float | None] | None:
-    """Where what is wrong with the data began, and ended; None if nothing says that it is the data."""
+    """(where the bad data began, where it ended); None if nothing says that it is the data."""
     affected, step = case.diagnosis.affected, case.diagnosis.step
     batches: tuple[float, float | None]
     if case.kind == "rollback_and_skip" and affected is not None:
@@ -210,7 +210,7 @@ def _spoilt_batches(case: Case, earlier: PastAttempt | None) -> tuple[float, flo
 
 
 def _blames_the_data(case: Case, earlier: PastAttempt, onset: float, left_out_before: bool) -> bool:
-    """Two attempts failed alike at one step: the data is to blame, unless it was left out before."""
+    """Two attempts failed in the same way at one step. Then the data is to blame, unless it was left out before."""
     where = case.line("rollback.same_step")
     if left_out_before:
         why = f"It failed at step {onset:.0f} again although those batches were left out: it is not the data."
@@ -223,7 +223,7 @@ def _blames_the_data(case: Case, earlier: PastAttempt, onset: float, left_out_be
 
 
 def _go_back(case: Case, first: int, tried: Sequence[PastAction]) -> None:
-    """The newest checkpoint before ``first`` from which nobody has gone on in vain."""
+    """The newest checkpoint before ``first`` that was not yet tried without success."""
     below = min((one.restart_step for one in tried if one.restart_step is not None), default=None)
     known = [*case.history.checkpoints, *(Checkpoint(c.step, c.path, complete=c.complete) for c in case.report.checkpoints)]
     start = newest(known, first, below)
@@ -269,7 +269,7 @@ def _budget(case: Case) -> None:
 
 
 def _restarted_all_day(case: Case) -> bool:
-    """Whether it had all the restarts of a day, whatever the causes."""
+    """Whether it had all its restarts of this day, whatever the causes."""
     today = [
         one
         for one in case.own
@@ -284,7 +284,7 @@ def _restarted_all_day(case: Case) -> bool:
 
 
 def _owner_had_all_day(case: Case) -> bool:
-    """Whether all jobs of its owner together had theirs: a new name is no new budget."""
+    """Whether all jobs of its owner together had all their restarts: a new name is no new budget."""
     owner, most = case.history.owner, case.policy.limits.restarts_of_owner
     if owner is None:
         return False
@@ -308,7 +308,7 @@ def _no_further_restart(case: Case, name: str, said: str, change: str, where: st
 
 
 def _cool_down(case: Case) -> None:
-    """Did an action on this job end just now?"""
+    """Did an action on this job just end?"""
     if case.settled or case.kind not in RESTARTS:
         return
     ended = [one.ended for one in case.own if one.ended is not None and one.ended <= case.now]
@@ -335,7 +335,7 @@ def _test_first(case: Case) -> None:
 
 
 def _on_whose_word(case: Case) -> None:
-    """Who says yes?"""
+    """Who must approve it?"""
     chosen = case.policy.mode_for(case.diagnosis.reason, case.kind, case.job_class)
     case.note("mode", f"{chosen.mode}, by {chosen.clause}", chosen.where)
     _narrow(case, chosen)
