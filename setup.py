@@ -43,7 +43,7 @@ setup(
         Extension(
             "diagnose.matching._core",
             ["diagnose/matching/_core.c"],
-            depends=["diagnose/matching/_masks.h", "diagnose/matching/_folds.h"],
+            depends=[f"diagnose/matching/_{part}.h" for part in ("masks", "tables", "readings", "folds")],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             extra_compile_args=["-O3"],

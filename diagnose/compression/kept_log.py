@@ -19,6 +19,7 @@ from operator import truediv
 from typing import IO, Any, NamedTuple
 
 from diagnose.compression.folds import Fold, Folding, available, folds
+from diagnose.compression.numbers import Numbers, by_name
 from diagnose.compression.outliers import Watch, stand_out
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
@@ -166,8 +167,12 @@ class Progress:
         self.last_line = 0
 
     def see(self, data: memoryview | bytes, column: Column) -> None:
+        """A block's numbers. One that was not sure when its line came has no place in the block."""
+        if not column.ends[-1]:
+            return
         if not self.first:
-            self.first = bytes(data[column.starts[0] : min(column.ends[0], column.starts[0] + _HEAD)])
+            start, end = next((start, end) for start, end in zip(column.starts, column.ends, strict=True) if end)
+            self.first = bytes(data[start : min(end, start + _HEAD)])
         self.last = bytes(data[column.starts[-1] : min(column.ends[-1], column.starts[-1] + _HEAD)])
         self.last_line = max(self.last_line, column.lines[-1])
 
@@ -229,7 +234,16 @@ class Stream:
         self.blocks = Blocks()
         self.cursor = Cursor()
         self.series: dict[str, Series] = {}
+        """what rules captured"""
+        self.numbers = Numbers()
+        self.found: dict[int, Series] = {}
+        """what was found in lines that no rule knows, by the number that ``numbers`` knows it by"""
         self.watches = {name: Watch(factor) for name, factor in _WATCHED.items()}
+
+    @property
+    def named(self) -> dict[str, Series]:
+        """All its series: of each quantity one, by its name, and those that are another one of the same quantity by theirs."""
+        return by_name(self.series, [(self.numbers.keys[number], series) for number, series in self.found.items()])
 
 
 class Compression:
@@ -273,20 +287,20 @@ class Compression:
 
     def series(self, name: str) -> tuple[int, Series] | None:
         """(source, series): the fullest series called ``name``."""
-        found = [(stream.series[name].count, number) for number, stream in self.streams.items() if name in stream.series]
+        found = [(named[name], number) for number, stream in self.streams.items() if name in (named := stream.named)]
         if not found:
             return None
-        _, number = max(found, key=lambda row: (row[0], -row[1]))
-        return number, self.streams[number].series[name]
+        series, number = max(found, key=lambda row: (row[0].count, -row[1]))
+        return number, series
 
     @property
     def series_names(self) -> list[str]:
-        names = {name for stream in self.streams.values() for name in stream.series}
+        names = {name for stream in self.streams.values() for name in stream.named}
         return sorted(names - {"step", "progress"})
 
     @property
     def last_step(self) -> float | None:
-        steps = [s.series["step"].last for s in self.streams.values() if "step" in s.series]
+        steps = [named["step"].last for stream in self.streams.values() if "step" in (named := stream.named)]
         return max(steps, default=None)
 
     def progress(self, source: int) -> Progress:
@@ -301,16 +315,17 @@ class Compression:
     def course(self, source: int) -> Course:
         """How a source went on, up to now."""
         stream = self._stream(source)
+        named = stream.named
         signs = [
             [
                 (int(line), int(count))
-                for line, count, most in zip(*(stream.series[name].column(part) for part in _SIGN), strict=True)
+                for line, count, most in zip(*(named[name].column(part) for part in _SIGN), strict=True)
                 if most != 0 or name != "progress"  # a bar at 0 has not moved; it is drawn again when its process dies
             ]
             for name in ("step", "loss", "progress")
-            if name in stream.series
+            if name in named
         ]
-        steps = stream.series.get("step")
+        steps = named.get("step")
         known = list(zip(map(int, steps.column("line")), steps.column("step"), strict=True)) if steps is not None else []
         last = steps.last if steps is not None and steps.count else None
         return Course(signs, known, stream.progress.last_line, last)
@@ -355,7 +370,9 @@ class Compression:
             if watch is not None:
                 for index in watch.notable(column, _stand_out):
                     notable.add((column.starts[index], column.ends[index], column.lines[index]))
-            self._series_of(stream, name).extend(column, _summarise, _bucketise)
+            if name not in stream.series:
+                stream.series[name] = Series(self._room(sum(name in other.series for other in self.streams.values())))
+            stream.series[name].extend(column, _summarise, _bucketise)
             if name == "step" or (name == "loss" and "step" not in scan.numbers):
                 stream.progress.see(block.data, column)
         if notable:
@@ -364,7 +381,11 @@ class Compression:
             self._set_facts_aside(stream.number, scan, block, before)
         stream.cursor = scan.cursor
         if stream.folds is not None and self.folding is not None:
-            _fold(scan, stream.folds.sift(scan.text, scan.kept, scan.cursor.line, self.folding.sounds))
+            *sifted, numbers = stream.folds.sift(
+                scan.text, scan.kept, scan.cursor.line, self.folding.sounds, stream.numbers.plan
+            )
+            _fold(scan, *sifted)
+            self._find(stream, block, numbers)
         return self._count(stream, scan)
 
     def _last_folded(self, stream: Stream) -> Scan | None:
@@ -372,7 +393,7 @@ class Compression:
         if stream.folds is None:
             return None
         scan = Scan(stream.cursor)
-        _fold(scan, stream.folds.close())
+        _fold(scan, *stream.folds.close()[:3])
         return self._count(stream, scan) if scan.kept else None
 
     def _count(self, stream: Stream, scan: Scan) -> Scan:
@@ -387,13 +408,23 @@ class Compression:
         self.kept.add(stream.number, scan)
         return scan
 
-    def _series_of(self, stream: Stream, name: str) -> Series:
-        series = stream.series.get(name)
-        if series is None:
-            others = sum(name in other.series for other in self.streams.values())
-            room = next(room for most, room in _ROOM if others < most)
-            series = stream.series[name] = Series(room)
-        return series
+    @staticmethod
+    def _room(others: int) -> int:
+        """The points of a series that ``others`` sources have, too."""
+        return next(room for most, room in _ROOM if others < most)
+
+    def _find(self, stream: Stream, block: Block, numbers: list[tuple[Any, ...]]) -> None:
+        """The numbers that stood in lines which no rule knows go into their series."""
+        progress: dict[str, Column] = {}
+        for number, _, *columns in numbers:
+            column = Column.of_bytes(*columns)
+            if number not in stream.found:
+                others = sum(bool(other.found) for other in self.streams.values() if other is not stream)
+                stream.found[number] = Series(self._room(others))
+            stream.found[number].extend(column, _summarise, _bucketise)
+            progress[stream.numbers.keys[number].quantity] = column
+        if (sign := progress.get("step", progress.get("loss"))) is not None:
+            stream.progress.see(block.data, sign)
 
     def _keep_notable(self, scan: Scan, block: Block, before: Cursor, places: list[tuple[int, int, int]]) -> None:
         """Move metric segments from the dropped to the kept: in the text, the records and the counts."""
@@ -452,13 +483,13 @@ class Compression:
         return self.matcher.scan(Block(line), Cursor()).dropped[0][0]
 
 
-def _fold(scan: Scan, sifted: tuple[bytes, bytes, int]) -> None:
+def _fold(scan: Scan, text: bytes, kept: bytes, folded: int) -> None:
     """``scan`` with the lines that are left after folding."""
     before = len(scan.text)
-    if sifted[1] != scan.kept:
+    if kept != scan.kept:
         scan.unfolded = scan.text, scan.kept
-        scan.text, scan.kept, _ = sifted
-    scan.folded = sifted[2]
+        scan.text, scan.kept = text, kept
+    scan.folded = folded
     scan.lines_kept -= scan.folded
     scan.bytes_kept += len(scan.text) - before
 

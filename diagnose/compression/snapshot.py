@@ -29,7 +29,7 @@ from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 
-FORMAT = 4
+FORMAT = 5
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")
@@ -121,6 +121,8 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
         "cursor": [line, content, was_kept, _id_of(rule, rules)],
         "progress": [blobs.add(stream.progress.first), blobs.add(stream.progress.last), stream.progress.last_line],
         "series": {name: _series(series, blobs) for name, series in stream.series.items()},
+        "numbers": stream.numbers.state,
+        "found": [[number, _series(series, blobs)] for number, series in stream.found.items()],
         "watches": {
             name: [blobs.numbers(recent), until, blobs.numbers([limit]), found]
             for name, watch in stream.watches.items()
@@ -143,6 +145,8 @@ def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blo
     first, last, last_line = entry["progress"]
     stream.progress.first, stream.progress.last, stream.progress.last_line = blobs.get(first), blobs.get(last), last_line
     stream.series = {name: _restored_series(values, blobs) for name, values in entry["series"].items()}
+    stream.numbers.state = entry["numbers"]
+    stream.found = {number: _restored_series(values, blobs) for number, values in entry["found"]}
     for name, (recent, until, limit, found) in entry["watches"].items():
         if name in stream.watches:
             stream.watches[name].state = list(blobs.floats(recent)), until, blobs.floats(limit)[0], found

@@ -21,6 +21,7 @@ from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, likeness, listed, set_aside, takes_back
+from diagnose.diagnosis.runs import last_start
 from diagnose.diagnosis.stacks import Picture
 from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.tracebacks import Traceback, assemble
@@ -299,7 +300,12 @@ class _Reading:
     # --- numbers and times -----------------------------------------------------------------------------------------------
 
     def _course(self) -> None:
-        series = {name: found for name in self.log.series_names if (found := self.log.series(name)) is not None}
+        series = {}
+        for name in ("step", *self.log.series_names):
+            if (found := self.log.series(name)) is not None:
+                source, whole = found
+                start = last_start(self.log.streams[source].named.get("step"))
+                series[name] = source, whole.since(start) if start else whole
         for anomaly in findings(Course(series, running=self.running)):
             if anomaly.reason is None:
                 self.found.notes.append(anomaly.sentence)

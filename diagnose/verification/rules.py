@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.errors import RuleError
+from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.knowledge.rules import Example, Rule, RuleSet
 from diagnose.matching import shapes
 from diagnose.matching.databases import ALLOWEMPTY, Pattern, Wheel, compiled, pattern_of
@@ -22,10 +23,6 @@ from diagnose.matching.series import value_of
 from diagnose.reading.lines import clean
 from diagnose.reading.prefixes import body_start
 
-METRICS = (
-    "step total_steps epoch loss val_loss grad_norm lr step_time_s step_time_ms tokens_per_s samples_per_s tflops loss_scale"
-    " nan_steps skipped_steps consumed_samples consumed_tokens memory_gb reward kl progress"
-).split()
 CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pid peer status vendor".split()
 
 _SLOW_S = 2.0
@@ -225,13 +222,13 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
                 help="anchor the pattern, or add what distinguishes the two",
             )
     for name, pattern in rule.metrics:
-        if name not in METRICS:
+        if name not in shipped_metrics().quantities:
             yield Objection(
                 "unknown-name",
                 rule,
                 f"the metric {name!r} is not known",
                 rule.place,
-                help=f"use one of: {' '.join(METRICS)}",
+                help=f"use one of: {' '.join(shipped_metrics().quantities)}",
             )
         elif regex.compile(pattern.encode()).groups != 1:
             yield Objection(

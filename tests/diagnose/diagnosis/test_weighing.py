@@ -431,3 +431,27 @@ def test_a_job_whose_regular_lines_counted_up_did_not_fail_before_the_first_step
     assert report_of(work + _DEAD).diagnosis.phase == "training"
     assert "before the first step" not in report_of(work + _DEAD).diagnosis.summary
     assert report_of("loading\n" * 100 + _DEAD).diagnosis.phase == "start-up"
+
+
+def test_a_record_of_many_lines_that_its_logger_calls_a_warning_is_no_wrapper() -> None:
+    lead = "[2026-01-02 03:04:05,925] torch._dynamo.convert_frame: [WARNING]"
+    handled = [
+        "WON'T CONVERT forward model.py line 126",
+        "due to:",
+        "Traceback (most recent call last):",
+        '  File "/opt/torch/_dynamo/utils.py", line 1397, in run_node',
+        "    return node.target(*args, **kwargs)",
+        "torch._dynamo.exc.TorchRuntimeError: Failed running call_function ones",
+        "",
+    ]
+    log = "".join(f"{lead} {line}\n" for line in handled) + "TERM_RUNLIMIT: job killed after reaching LSF run time limit.\n"
+    report = report_of(log)
+    assert (report.diagnosis.reason, report.diagnosis.root_cause and report.diagnosis.root_cause.line) == ("preempted", 8)
+
+
+def test_a_script_goes_on_behind_what_conda_could_not_activate() -> None:
+    report = report_of(
+        "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n"
+        "  0%|          | 0/1 [00:00<?, ?it/s]/var/spool/job: line 2: 4711 Bus error    (core dumped) python train.py\n"
+    )
+    assert report.diagnosis.reason == "native_crash"
