@@ -80,7 +80,7 @@ class Claim:
         if not self.speakers:
             return _NOBODY
         if not self.for_user(user):
-            return f"the job is {user}'s, for whom not all of the tokens that sent of it may speak (tokens create --user)"
+            return f"the job is {user}'s, for whom not all of the tokens that sent its data may speak (tokens create --user)"
         return None
 
     def against_namespace(self, namespace: str, name: str) -> str | None:
@@ -91,11 +91,11 @@ class Claim:
             return _NOBODY
         if not self.for_namespace(namespace):
             return (
-                f"the job is in the namespace {namespace}, for which not all of the tokens that sent of it may speak "
+                f"the job is in the namespace {namespace}, for which not all of the tokens that sent its data may speak "
                 "(tokens create --namespace)"
             )
         if not self.names(name, f"{namespace}.{name}"):
-            return f"not all of the tokens that sent of it may write of jobs named {namespace}.{name} (tokens create --job)"
+            return f"not all of the tokens that sent its data may write of jobs named {namespace}.{name} (tokens create --job)"
         return None
 
     def not_the_same(self, began: float | None, nodes: Collection[str]) -> str | None:

@@ -234,7 +234,7 @@ class Slurm:
             raise Problem(f"not confirmed by Slurm: {why.why}", may_retry=why.for_now)
         others = [name for name in isolate if name not in expand(job.nodes)]
         if others:
-            raise Problem(f"not confirmed by Slurm: {', '.join(others[:3])} is none of the nodes of job {job.id}")
+            raise Problem(f"not confirmed by Slurm: {', '.join(others[:3])} is not one of the nodes of job {job.id}")
 
     def _objection(self, order: Order, job: Job) -> Unconfirmed | None:
         """Why Slurm does not confirm the order, if so."""
