@@ -180,12 +180,15 @@ class Actions:
         if looked is None:
             return Standing(names=names)
         wanted, asked = looked
-        if not wanted.acts and not asked.suspects:
-            return Standing(names=names)
         answer = await self._authority.confirm(asked.order(wanted))
         since = self._put_off.get(attempt_id, now)
-        if isinstance(answer, Unconfirmed) and answer.for_now and wanted.mode == "auto" and now - since < _PUT_OFF_S:
-            return None
+        matters = wanted.acts or bool(asked.suspects)
+        if isinstance(answer, Unconfirmed):
+            waits = answer.ending_now or (answer.for_now and wanted.mode == "auto" and matters)
+            if waits and now - since < _PUT_OFF_S:
+                return None
+            if not matters:
+                return Standing(names=names)
         return asked.standing(answer, names)
 
     def _enter(

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from diagnose.decision.ending import ending_of_slurm
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
 from diagnose.report import Report
 from service.store import nodechecks
@@ -31,7 +32,19 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
     """
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
-        select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, a.workload, j.labels, j.gpus, j.user)
+        select(
+            a.number,
+            a.job_id,
+            a.started_at,
+            a.ended_at,
+            a.progress_at,
+            a.step,
+            a.workload,
+            a.end_state,
+            j.labels,
+            j.gpus,
+            j.user,
+        )
         .join(t.jobs, j.id == a.job_id)
         .where(a.id == attempt_id)
     ).one()
@@ -48,6 +61,7 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
         checkpoints=_checkpoints(connection, own.job_id),
         user=None if confirmed else own.user,
         workload=own.workload,
+        ending=ending_of_slurm(own.end_state) if own.end_state is not None else None,
     )
 
 

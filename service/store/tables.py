@@ -82,6 +82,7 @@ attempts = Table(
     Column("ended_by", Text),  # exit, scheduler, silence, superseded
     Column("exit_code", Integer),
     Column("signal", Integer),
+    Column("end_state", Text),  # Slurm's last state of the job
     # how far the journal was stored, and the state at that point
     Column("lsn", BigInteger, nullable=False),
     Column("snapshot", LargeBinary),
