@@ -794,6 +794,7 @@ class Weighing:
             if other.event.source == one.event.source and 0 < more <= _THROWN_LINES and _THROWN.match(other.event.body):
                 return other if other.reason not in (one.reason, "unknown") and not other.recovered else None
         back = [f for f in kinds if not f.recovered and f.kind != "line" and "warned" not in f.signals and self.before(f, one)]
+        back = [f for f in back if not (f.symptom and self.taxonomy.has(f.reason, "nameless"))]  # which says no cause
         return next((f for f in back[-_CRASH_BACK:] if f.reason != one.reason and self.near(f, one)), None)
 
     # --- that nothing failed -----------------------------------------------------------------------------------------------
