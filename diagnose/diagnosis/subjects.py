@@ -439,8 +439,24 @@ SUBJECTS: Final = (
         ),
     ),
     Subject(
+        "name_error",
+        plain=(
+            r"\bname '\w+' is not defined\b",  # a logger printed the exception without its class
+            r"\b(?:local|free) variable '\w+' referenced before assignment",
+            r"\bcannot access (?:local|free) variable '\w+'",
+            r"\bundefvarerror\b",
+        ),
+    ),
+    Subject(
+        "attribute_error",
+        plain=(r"\bobject has no attribute '", r"\bmodule '[\w.]+' has no attribute '"),
+    ),
+    Subject(
         "type_error",
         plain=(
+            r"\b\w+\(\) (?:got an unexpected keyword argument|missing \d+ required (?:positional|keyword))",
+            r"\bobject is not (?:callable|iterable|subscriptable)\b",
+            r"\bunsupported operand type",
             r"\btype ?mismatch",
             r"\bcannot (?:convert|cast)\b",
             r"\bclasscastexception",
