@@ -19,6 +19,7 @@ Beside the path:
     accuracy        labelled cases -> how often we are right
     nodecheck       nodes -> which one is bad
     shipping        logs -> a service
+    comparison      a good run and a bad one -> what differs
     rendering       a report -> text, Markdown, HTML
     cli             one module per command
     client          what training scripts call; standard library only

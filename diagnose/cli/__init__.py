@@ -18,6 +18,7 @@ from diagnose.rendering.characters import printable as printable
 
 COMMANDS = {
     "replay": "read the logs of jobs, and report what failed, where, and what to do",
+    "compare": "say what differs between a run that went well and one that did not",
     "serve": "run the service, which receives the logs of many jobs over HTTP and diagnoses them as they run",
     "demo": "start a temporary service with a week of sample jobs, and open its dashboard",
     "send": "send whole log files to a service",

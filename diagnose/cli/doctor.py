@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Say what of this installation works, what does not, and what to do about it."
     parser.epilog = "Exit status: 0 if nothing is broken, 1 if something is. What is not set up is not broken."
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    beside = parser.add_argument_group("what is checked beside", "Without these, only this machine is looked at.")
+    beside = parser.add_argument_group("what else is checked", "Without these, only this machine is looked at.")
     beside.add_argument("--llm", metavar="URL", help="endpoint of a language model, for example http://localhost:8000/v1")
     beside.add_argument("--model", metavar="NAME", help="model to use (default: the first that the endpoint lists)")
     beside.add_argument("--executors", metavar="FILE", type=Path, help="file of executors (default: $DIAGNOSE_EXECUTORS)")
@@ -98,7 +98,7 @@ def _checks(arguments: argparse.Namespace) -> Iterator[Check]:
             what = f"{error.where}: {error.what}" if error.where else error.what
             yield Check(name, "broken", what, error.remedy)
         except Exception as error:  # a doctor is for parts that are broken in a way that nobody foresaw
-            yield Check(name, "broken", f"{type(error).__name__}: {error}", f"install it anew: {_REINSTALL}")
+            yield Check(name, "broken", f"{type(error).__name__}: {error}", f"install it again: {_REINSTALL}")
         else:
             yield from checked if isinstance(checked, list) else [checked]
 
@@ -137,7 +137,7 @@ def _rules() -> list[Check]:
     counted = f"{failures:,} failure rules, {len(rules) - failures:,} filters"
     if reason != _SAMPLE_REASON:
         seen = f"{counted}; a sample is called {reason}, and not {_SAMPLE_REASON}"
-        return [Check("rules", "broken", seen, f"install it anew: {_REINSTALL}")]
+        return [Check("rules", "broken", seen, f"install it again: {_REINSTALL}")]
     ready = Check("ready rules", "works", f"the rules came compiled for {matcher.library}")
     if not matcher.came_ready:
         seen = f"the rules did not come compiled for {matcher.library}, so the first run compiled them into the cache"

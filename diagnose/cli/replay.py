@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.cli import endpoint, printable
-from diagnose.cli.cores import cores, each
+from diagnose.cli.cores import cores, each, read
 from diagnose.cli.following import KeptFile, follow
 from diagnose.compression.folds import KEEP
 from diagnose.compression.workload import HEAD, KEYS, nearest
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "html", "json")
 _MOST_NAMED = 5
+_WORTH_CORES = 8 << 20
+"""bytes of a job, below which to read its files apart takes longer than it saves"""
 _REST = "the report has only what could be read; copy the file again to have the rest"
 _WORST_FIRST = (1, 3, 2, 0)
 _STATUS = (
@@ -208,6 +210,7 @@ class _Replay:
     ) -> None:
         self.arguments, self.jobs, self.matcher, self.known = arguments, jobs, matcher, known
         self.kept_file, self.agent = kept_file, agent
+        self.cores = arguments.cores or cores()
         self.voice = _Voice(apart=arguments.format == "text")
 
     def all(self) -> Iterator[_Told]:
@@ -215,7 +218,7 @@ class _Replay:
         # Jobs that follow or write a file, ask a model or read standard input are done here.
         piped = any(source.path is None for _, sources in self.jobs for source in sources)
         alone = self.arguments.follow or self.arguments.kept is not None or self.agent is not None or piped
-        processes = 1 if alone else min(self.arguments.cores or cores(), len(self.jobs))
+        processes = 1 if alone else min(self.cores, len(self.jobs))
         if processes < 2:
             for number in range(len(self.jobs)):
                 self.voice.begin()
@@ -231,6 +234,13 @@ class _Replay:
             yield told
         progress.done()
 
+    def _worth_it(self, job: Job) -> bool:
+        """Whether the files of a job are read on all cores: where they are many bytes, and no other job is read meanwhile."""
+        if len(self.jobs) > 1 or self.cores < 2 or len(job.sources) < 2 or self.arguments.kept is not None:
+            return False
+        files = all(source.path is not None and source.path.is_file() for source in job.sources)
+        return files and sum(source.size or 0 for source in job.sources) >= _WORTH_CORES
+
     def _apart(self, number: int) -> _Told:
         """One job, in its own process."""
         noted = _Noted()
@@ -244,7 +254,13 @@ class _Replay:
         for healthy in self.known:
             job.learn(healthy)
         self.kept_file.begin(job, many=len(sources) > 1 or len(self.jobs) > 1)
-        finished = follow(job, self.kept_file, arguments) if arguments.follow else _read(job, self.kept_file)
+        if arguments.follow:
+            finished = follow(job, self.kept_file, arguments)
+        elif self._worth_it(job):
+            finished = True
+            read(job, self.cores)
+        else:
+            finished = _read(job, self.kept_file)
         report = job.report(running=not finished)
         statuses = [] if _whole(report, job, voice, followed=arguments.follow) else [2]
         if report.compression.bytes_in == 0 and not arguments.follow:

@@ -60,9 +60,10 @@ class KeptLine(NamedTuple):
 class KeptLog:
     """The kept segments of a job, in the order in which they came."""
 
-    def __init__(self) -> None:
-        self._text: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the job
-        self._index: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+    def __init__(self, index: IO[bytes] | None = None, text: IO[bytes] | None = None) -> None:
+        """``index`` and ``text``: the files of another one, to read it."""
+        self._text = text or tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the job
+        self._index = index or tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
         self._end = 0
         self.lines = 0
         self._dumps: dict[int, int] = {}
@@ -78,6 +79,16 @@ class KeptLog:
         self._index.write(_HEADER.pack(source, count, self._end) + scan.kept)
         self._end += len(scan.text)
         self.lines += count
+
+    @property
+    def files(self) -> tuple[IO[bytes], IO[bytes]]:
+        """The index, and the text."""
+        return self._index, self._text
+
+    def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """(source, records, text) of what each block brought."""
+        for source, records, offset in self._batches():
+            yield source, records, self._text_of(records, offset) + b"\n"
 
     def __iter__(self) -> Iterator[KeptLine]:
         """All kept segments. Nothing may be added meanwhile."""
@@ -155,6 +166,12 @@ class Counts:
     """rule -> lines"""
     dropped_before: Counter[str] = field(default_factory=Counter)
     """kind -> lines that were dropped by rules which no longer exist"""
+
+    def add(self, other: Counts) -> None:
+        for name in ("lines_in", "bytes_in", "lines_kept", "bytes_kept", "blank", "folded"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.dropped += other.dropped
+        self.dropped_before += other.dropped_before
 
 
 class Progress:
@@ -275,6 +292,17 @@ class Compression:
         last = self._last_folded(stream)
         return [*scans, last] if last is not None else scans
 
+    def join(self, other: Compression) -> None:
+        """Sources that were read apart come behind those of this one; their kept lines have come already."""
+        self.counts.add(other.counts)
+        self.facts += other.facts[: max(0, _MOST_FACTS - len(self.facts))]
+        for number, stream in other.streams.items():
+            for name, series in stream.series.items():
+                series.shrink(self._room(self._telling(name)))
+            for series in stream.found.values():
+                series.shrink(self._room(self._finding()))
+            self.streams[number] = stream
+
     def restart(self, source: int) -> list[Scan]:
         """The source begins again: what comes next is line 1."""
         scans = self.close(source)
@@ -371,7 +399,7 @@ class Compression:
                 for index in watch.notable(column, _stand_out):
                     notable.add((column.starts[index], column.ends[index], column.lines[index]))
             if name not in stream.series:
-                stream.series[name] = Series(self._room(sum(name in other.series for other in self.streams.values())))
+                stream.series[name] = Series(self._room(self._telling(name)))
             stream.series[name].extend(column, _summarise, _bucketise)
             if name == "step" or (name == "loss" and "step" not in scan.numbers):
                 stream.progress.see(block.data, column)
@@ -408,6 +436,14 @@ class Compression:
         self.kept.add(stream.number, scan)
         return scan
 
+    def _telling(self, name: str) -> int:
+        """How many sources tell ``name``."""
+        return sum(name in stream.series for stream in self.streams.values())
+
+    def _finding(self, but: Stream | None = None) -> int:
+        """How many sources have numbers that no rule knows."""
+        return sum(bool(stream.found) for stream in self.streams.values() if stream is not but)
+
     @staticmethod
     def _room(others: int) -> int:
         """The points of a series that ``others`` sources have, too."""
@@ -419,8 +455,7 @@ class Compression:
         for number, _, *columns in numbers:
             column = Column.of_bytes(*columns)
             if number not in stream.found:
-                others = sum(bool(other.found) for other in self.streams.values() if other is not stream)
-                stream.found[number] = Series(self._room(others))
+                stream.found[number] = Series(self._room(self._finding(stream)))
             stream.found[number].extend(column, _summarise, _bucketise)
             progress[stream.numbers.keys[number].quantity] = column
         if (sign := progress.get("step", progress.get("loss"))) is not None:

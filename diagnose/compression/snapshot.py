@@ -81,6 +81,22 @@ def beside_of(data: bytes) -> tuple[Any, bytes]:
 
 def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding: Folding | None = None) -> Compression:
     """The compression from the snapshot ``data`` and its kept lines."""
+    state, _ = _opened(data)
+    numbers = {rule.id: number for number, rule in enumerate(matcher.rules)}
+    compression = state_of(data, matcher, folding)
+    for source, scan in _scans(kept, numbers, state["kept"]):
+        compression.kept.add(source, scan)
+    if compression.kept.lines != state["kept"]:
+        raise DiagnoseError(
+            f"{compression.kept.lines:,} kept lines were given back of {state['kept']:,}",
+            where="snapshot",
+            remedy="restore the store from a backup, or let the job be read again from its raw log",
+        )
+    return compression
+
+
+def state_of(data: bytes, matcher: Matcher, folding: Folding | None = None) -> Compression:
+    """The same without its kept lines."""
     state, blobs = _opened(data)
     numbers = {rule.id: number for number, rule in enumerate(matcher.rules)}
     compression = Compression(matcher, folding)
@@ -96,14 +112,6 @@ def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding:
     for entry in state["streams"]:
         stream = _restored_stream(entry, numbers, blobs, compression.folding)
         compression.streams[stream.number] = stream
-    for source, scan in _scans(kept, numbers, state["kept"]):
-        compression.kept.add(source, scan)
-    if compression.kept.lines != state["kept"]:
-        raise DiagnoseError(
-            f"{compression.kept.lines:,} kept lines were given back of {state['kept']:,}",
-            where="snapshot",
-            remedy="restore the store from a backup, or let the job be read again from its raw log",
-        )
     return compression
 
 

@@ -21,6 +21,7 @@ from diagnose.decision.bursts import hold_s, incident
 from diagnose.decision.case import Case
 from diagnose.decision.checkpoints import newest, stretch
 from diagnose.decision.clauses import MODES
+from diagnose.decision.ending import Ending, joined
 from diagnose.decision.history import Checkpoint, Cluster, History, PastAction, PastAttempt
 from diagnose.decision.node import node, radius
 from diagnose.decision.policy import Chosen, Policy
@@ -40,7 +41,7 @@ _UNDER_WAY: Final = frozenset({"dispatched", "running", "succeeded", "failed", "
 
 def decide(report: Report, history: History, cluster: Cluster | None, policy: Policy, now: float) -> Decision:
     """What to do about a report. ``now`` is in seconds since 1970; nothing here looks at a clock."""
-    case = Case(report, history, cluster, policy, now)
+    case = Case(joined(report, history.ending), history, cluster, policy, now)
     for look in LOOKS:
         look(case)
     return case.decision()
@@ -70,6 +71,42 @@ def _usual(case: Case) -> None:
     if kind == "rollback_and_skip":
         case.restart_from, case.skip = advised.restart_from, advised.skip_batches
     case.tell = "owner" if kind in _OF_THE_JOB else "operator" if kind == "none" else "nobody"
+
+
+def _scheduler(case: Case) -> None:
+    """What does the scheduler say of how it ended?"""
+    ending = case.history.ending
+    if ending is None:
+        return
+    case.note("scheduler", ending.said)
+    if ending.kind == "cancelled":
+        why = f"{ending.said}: who cancelled it does not want it back."
+        case.choose("scheduler", "none", why, tell="nobody")
+        case.hold("cancelled", ending.said, "submit the job again")
+        case.settled = True
+    elif ending.kind == "time_limit" and case.diagnosis.reason == "preempted":
+        _after_the_time_limit(case, ending)
+    elif ending.kind == "failed" and case.report.outcome == "healthy":
+        case.choose("scheduler", "none", f"{ending.said}, and its log says nothing of a failure.", tell="operator")
+        case.hold("unexplained", ending.said, "look where else the job wrote")
+
+
+def _after_the_time_limit(case: Case, ending: Ending) -> None:
+    """Restart it only if the policy says so, and if it does not begin anew."""
+    where, most = case.line("limits.after_time_limit"), case.policy.limits.after_time_limit
+    known = (*case.history.checkpoints, *case.report.checkpoints)
+    today = [one for one in case.own if one.kind in RESTARTS and one.reason == "preempted" and case.now - one.at < DAY_S]
+    if len(today) < most and known:
+        return
+    if most == 0:
+        said, change = "the policy restarts no job after its time limit", "limits.after_time_limit in the policy"
+    elif not known:
+        said, change = "no checkpoint is known: it would begin anew", "let the training report its checkpoints"
+    else:
+        said, change = f"it was restarted {len(today)} times in a day", "limits.after_time_limit in the policy"
+    case.choose("scheduler", "none", f"{ending.said}: {said}.", where, tell="owner")
+    case.hold("time-limit", said, f"submit the job again with more time, or {change}", where)
+    case.settled = True
 
 
 def _acted_already(case: Case) -> None:
@@ -332,6 +369,7 @@ def _narrow(case: Case, chosen: Chosen) -> None:
 
 LOOKS: tuple[Callable[[Case], None], ...] = (
     _usual,
+    _scheduler,
     _acted_already,
     _burst,
     _weigh,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from diagnose.decision.ending import Ending
 from diagnose.errors import DiagnoseError
 
 NodeState = Literal["ok", "suspect", "isolated", "gone"]
@@ -132,6 +133,8 @@ class History(_Value):
     user: str | None = None
     workload: str | None = None
     """the kind of job, as in ``Failure``"""
+    ending: Ending | None = None
+    """of that attempt, in the scheduler's words; None: nobody was asked, or it is not over"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,8 @@ class Limits:
     """how many there are, if no scheduler says so; 0: nobody has said"""
     restarts_of_owner: Annotated[int, at_least(0)] = 500
     """in a day"""
+    after_time_limit: Annotated[int, at_least(0)] = 0
+    """restarts of a job in a day"""
     never: Words = ()
 
 

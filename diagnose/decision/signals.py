@@ -92,12 +92,12 @@ def _said_now(node: str, diagnosis: Diagnosis, policy: Policy) -> list[Signal]:
             Signal(node, "suspect", 0, f"{diagnosis.reason} points at it, which is as often a program's fault as a machine's")
         ]
     if node not in diagnosis.culprits:
-        return [Signal(node, "suspect", 0, f"it is named beside the {diagnosis.reason}, not by it")]
+        return [Signal(node, "suspect", 0, f"it is named next to the {diagnosis.reason}, not by it")]
     root = diagnosis.root_cause
     xid = XID.search(root.text) if root is not None else None
     if root is not None and xid is not None and int(xid[1]) in policy.signals.strong_xids:
         if root.node != node:
-            return [Signal(node, "diagnosis", 1, f"Xid {xid[1]} is told of it, but not by its own kernel")]
+            return [Signal(node, "diagnosis", 1, f"Xid {xid[1]} is reported of it, but not by its own kernel")]
         if any(fnmatch.fnmatchcase(root.source, pattern) for pattern in policy.signals.kernel_sources) and (
             not root.source.startswith(_NODE) or root.source.startswith(f"{_NODE}{node}/")  # one node's kernel is not another's
         ):

@@ -249,6 +249,12 @@ class Series:
         if finite and most > self.most:
             self.most, self.most_step = most, steps[most_at]
 
+    def shrink(self, room: int) -> None:
+        """To so many buckets at most, from here on too."""
+        self.room = room
+        while self.count > self.room * self.width:
+            self._halve()
+
     def _halve(self) -> None:
         if len(self.table) % (2 * _WIDTH):
             self.table.extend(_EMPTY)

@@ -351,7 +351,7 @@ def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objectio
                 yield Objection(
                     "shadowed",
                     rule,
-                    f"every example is decided by {first[0].id}, which stands earlier",
+                    f"every example is decided by {first[0].id}, which comes earlier",
                     rule.place,
                     help=f"move it before {first[0].place}, or remove one of the two",
                 )

@@ -75,11 +75,11 @@ def _by_binding(order: Order) -> Confirmed | Unconfirmed:
     for name in names:
         if not claim.bound_to(name):
             return Unconfirmed(
-                f"no scheduler beside the service can confirm it, and not all of the tokens that sent of it are bound to the "
+                f"no scheduler can confirm it, and not all of the tokens that sent its data are bound to the "
                 f"name {name[:80]!r} (tokens create --job)"
             )
     namespace = order.labels.get("namespace")
     if namespace is not None and not claim.for_namespace(namespace):
-        return Unconfirmed(f"not all of the tokens that sent of it may speak for the namespace {namespace[:80]!r}")
+        return Unconfirmed(f"not all of the tokens that sent its data may speak for the namespace {namespace[:80]!r}")
     owner = order.labels.get("user", "")
     return Confirmed(job, owner if owner and claim.for_user(owner) else "", claim.nodes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from diagnose.decision.ending import Ending
 from diagnose.decision.history import History
 from diagnose.decision.result import Decision
 from diagnose.decision.signals import accuses
@@ -30,6 +31,7 @@ class Standing:
     nodes: tuple[str, ...] = ()
     believed: tuple[str, ...] | None = None
     """nodes that the log may speak against"""
+    ending: Ending | None = None
 
     def applied(self, past: History) -> History:
         """The history, with the scheduler's words in place of the log's."""
@@ -41,6 +43,7 @@ class Standing:
             owner=self.owner,
             subject=self.subject,
             user=self.owner or past.user,
+            ending=self.ending or past.ending,
         )
 
     def keep(self, connection: Connection, attempt_id: int, now: float) -> None:
@@ -84,7 +87,7 @@ class Asked:
             return Standing(names, answer.why, believed=believed)
         owner = f"{self.project}/{answer.owner}" if answer.owner else self.project
         # If a job went on since, nobody knows where it ran before: its log speaks against no node.
-        return Standing(names, None, owner, answer.subject, answer.nodes, believed if answer.nodes else ())
+        return Standing(names, None, owner, answer.subject, answer.nodes, believed if answer.nodes else (), answer.ending)
 
     def _may_accuse(self, node: str) -> bool:
         return self.claim.may_accuse(node) or (self.source is not None and kernel_of(self.source) == node)

@@ -273,7 +273,7 @@ async def finish(job: JobName, service: Here, who: Sender, end: Annotated[Finish
     """The diagnosis is made at once. Lines that come later are still read, and it is made again."""
     now = time.time()
     at = end.at if end.at is not None and end.at <= now + 60 else now
-    number = await service.ingest.finish(job, end.attempt, End("exit", at, end.exit_code, end.signal), who.grant)
+    number = await service.ingest.finish(job, end.attempt, End("exit", at, end.exit_code, end.signal, end.state), who.grant)
     return {"job": job, "attempt": number}
 
 

@@ -40,7 +40,9 @@ async def one(request: Request) -> Response:
         found = overview.action(connection, action_id)
         if found is None:
             raise Unknown("there is no such action", where=str(action_id), remedy="see the list of actions")
-        if found["attempt_id"] is not None:
+        if found["basis"] is not None:
+            decision = found["basis"]["decision"]
+        elif found["attempt_id"] is not None:  # made before actions kept what they rest on
             decision = stored.decision_of(connection, found["attempt_id"])
         else:
             decision = _about_node(connection, found)

@@ -169,7 +169,7 @@ def _matches(expression: Any, body: bytes) -> bool:
 
 def _verdict(rule: Rule) -> str:
     if rule.facts:
-        return "dropped, and what it tells of the job set aside"
+        return "dropped, but its facts about the job are kept"
     if rule.family == "failures":
         return "kept, as evidence"
     return "dropped, its numbers read" if rule.metrics else "dropped"

@@ -187,7 +187,7 @@ class LiveAttempt:
         self._end: End | None = None
         if opened.state == "ended":
             at = opened.ended_at or opened.last_seen
-            self._end = End(opened.ended_by or "exit", at, opened.exit_code, opened.signal)
+            self._end = End(opened.ended_by or "exit", at, opened.exit_code, opened.signal, opened.end_state)
         self._settling = 0.0
         self._ended_by = "scheduler"
         self._hung = opened.hangs
@@ -615,6 +615,7 @@ class LiveAttempt:
             "ended_by": end.by if end else None,
             "exit_code": end.exit_code if end else None,
             "signal": end.signal if end else None,
+            "end_state": end.state if end else None,
             "lines_in": counts.lines_in,
             "bytes_in": counts.bytes_in,
             "lines_kept": counts.lines_kept,

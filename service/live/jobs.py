@@ -136,7 +136,7 @@ class Jobs:
         for record in self.journal.recover():
             if isinstance(record, Damage):
                 self._unattributed += record.size
-                self._lose(record.size, f"{record.path.name} from byte {record.at} on; it cannot be told whose they were")
+                self._lose(record.size, f"{record.path.name} from byte {record.at} on; nobody knows whose they were")
                 continue
             definition = record.stream
             if record.lsn <= gone.get(definition.job, 0) or definition.owner in over:

@@ -10,9 +10,10 @@ import hashlib
 import json
 import struct
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from diagnose.decision.ending import Ending, ending_of_slurm
 from diagnose.reading.prefixes import Origin
 from diagnose.reading.sources import Source
 from diagnose.redaction.stream import LineConcealer
@@ -174,9 +175,15 @@ class End:
     at: float
     exit_code: int | None = None
     signal: int | None = None
+    state: str | None = None
+    """Slurm's last state of the job"""
+
+    @property
+    def ending(self) -> Ending | None:
+        return ending_of_slurm(self.state) if self.state is not None else None
 
     def as_bytes(self) -> bytes:
-        return json.dumps({"by": self.by, "at": self.at, "exit_code": self.exit_code, "signal": self.signal}).encode()
+        return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def of(data: bytes) -> End:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from diagnose.decision.ending import joined
 from diagnose.diagnosis.detectors.course import duration
 from diagnose.redaction.text import redact
 from diagnose.report import Diagnosis, Problem, Report
@@ -61,7 +62,7 @@ def judged(
             phase=found.phase,
             step=found.step,
         )
-    return report.model_copy(update=changes)
+    return joined(report.model_copy(update=changes), end.ending if end is not None else None)
 
 
 def _lacking(report: Report, missing: Mapping[str, Sequence[tuple[int, int]]]) -> Report:

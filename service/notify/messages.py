@@ -53,7 +53,7 @@ def slack(notice: Notice) -> tuple[str, bytes]:
         if words:
             lines.append(escaped(words))
     if data.get("unconfirmed") and data.get("state") == "proposed":
-        lines.append(f"Waits for a person, as nobody but the log says so: {escaped(data['unconfirmed'])}")
+        lines.append(f"Waits for a person, because only the log says so: {escaped(data['unconfirmed'])}")
     if data.get("nodes"):
         lines.append("Nodes: " + ", ".join(escaped(node) for node in data["nodes"]))
     root = data.get("root_cause")

@@ -47,6 +47,8 @@ class Opened:
     training_at: float | None = None
     """when its first step was seen"""
     project: str = DEFAULT
+    end_state: str | None = None
+    """Slurm's last state of the job"""
 
 
 def last_lsn(connection: Connection) -> int:
@@ -62,8 +64,11 @@ def latest_attempt(connection: Connection, job: str) -> int | None:
 def ended_badly(connection: Connection, attempt_id: int) -> bool:
     """Whether something other than its log says that an attempt failed: an exit status, a signal, or the scheduler."""
     a = t.attempts.c
-    row = connection.execute(select(a.exit_code, a.signal, a.ended_by).where(a.id == attempt_id)).first()
-    return row is not None and bool(row.exit_code or row.signal or row.ended_by == "scheduler")
+    row = connection.execute(select(a.exit_code, a.signal, a.ended_by, a.end_state).where(a.id == attempt_id)).first()
+    if row is None:
+        return False
+    by_state = row.end_state not in (None, "COMPLETED", "REQUEUED")
+    return bool(row.exit_code or row.signal or row.ended_by == "scheduler" or by_state)
 
 
 def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
@@ -97,6 +102,7 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         row.lines_deleted,
         row.training_at,
         found.project,
+        row.end_state,
     )
 
 

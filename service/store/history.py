@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from diagnose.decision.ending import ending_of_slurm
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
 from diagnose.report import Report
 from service.store import nodechecks
@@ -31,7 +32,19 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
     """
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
-        select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, a.workload, j.labels, j.gpus, j.user)
+        select(
+            a.number,
+            a.job_id,
+            a.started_at,
+            a.ended_at,
+            a.progress_at,
+            a.step,
+            a.workload,
+            a.end_state,
+            j.labels,
+            j.gpus,
+            j.user,
+        )
         .join(t.jobs, j.id == a.job_id)
         .where(a.id == attempt_id)
     ).one()
@@ -48,6 +61,7 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
         checkpoints=_checkpoints(connection, own.job_id),
         user=None if confirmed else own.user,
         workload=own.workload,
+        ending=ending_of_slurm(own.end_state) if own.end_state is not None else None,
     )
 
 
@@ -174,7 +188,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
     x = t.actions.c
     rows = connection.execute(
         select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
-               x.restart_from, x.skip_batches, x.fence, x.owner, x.subject)
+               x.restart_from, x.skip_batches, x.fence, x.owner, x.subject, x.decided_by)
         .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # an action that is only about a node has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since)
@@ -187,7 +201,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
             job=row.name or "",
             attempt=row.number or 0,
             kind=row.kind,
-            state=row.state,
+            state="withdrawn" if row.state == "rejected" and row.decided_by == "decision" else row.state,
             at=row.created,
             nodes=tuple(row.nodes),
             ended=row.changed if row.state in ("succeeded", "failed", "expired", "rejected") else None,

@@ -82,6 +82,7 @@ attempts = Table(
     Column("ended_by", Text),  # exit, scheduler, silence, superseded
     Column("exit_code", Integer),
     Column("signal", Integer),
+    Column("end_state", Text),  # Slurm's last state of the job
     # how far the journal was stored, and the state at that point
     Column("lsn", BigInteger, nullable=False),
     Column("snapshot", LargeBinary),
@@ -314,6 +315,8 @@ actions = Table(
     Column("avoid", JSON),  # nodes that the restart leaves out
     Column("owner", Text),  # project and owner, by the scheduler: whose budget it is
     Column("subject", Text),  # the job, in the scheduler's words
+    Column("basis", JSON),  # the decision and its evidence, as they were when it was made
+    Column("replaced_by", Big),  # the action that a later decision put in its place
     Column("unconfirmed", Text),  # why a person must approve it: the scheduler did not confirm it
     Index(None, "state", "created"),
     Index(None, "attempt_id"),

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from diagnose.decision.ending import Ending
 from service.projects import Grant
 
 _NOBODY: Final = "nobody who may speak for the job has sent its log"
@@ -79,7 +80,7 @@ class Claim:
         if not self.speakers:
             return _NOBODY
         if not self.for_user(user):
-            return f"the job is {user}'s, for whom not all of the tokens that sent of it may speak (tokens create --user)"
+            return f"the job is {user}'s, for whom not all of the tokens that sent its data may speak (tokens create --user)"
         return None
 
     def against_namespace(self, namespace: str, name: str) -> str | None:
@@ -90,11 +91,11 @@ class Claim:
             return _NOBODY
         if not self.for_namespace(namespace):
             return (
-                f"the job is in the namespace {namespace}, for which not all of the tokens that sent of it may speak "
+                f"the job is in the namespace {namespace}, for which not all of the tokens that sent its data may speak "
                 "(tokens create --namespace)"
             )
         if not self.names(name, f"{namespace}.{name}"):
-            return f"not all of the tokens that sent of it may write of jobs named {namespace}.{name} (tokens create --job)"
+            return f"not all of the tokens that sent its data may write of jobs named {namespace}.{name} (tokens create --job)"
         return None
 
     def not_the_same(self, began: float | None, nodes: Collection[str]) -> str | None:
@@ -118,6 +119,8 @@ class Confirmed:
     owner: str
     nodes: tuple[str, ...]
     """where it runs, or ran"""
+    ending: Ending | None = None
+    """how the attempt ended; None if it is not over, or another one runs"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +130,5 @@ class Unconfirmed:
     why: str
     for_now: bool = False
     """it may soon be certain: the job is just ending, or the scheduler did not answer"""
+    ending_now: bool = False
+    """the job is just ending: soon the scheduler says how"""

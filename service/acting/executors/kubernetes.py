@@ -144,7 +144,7 @@ class Kubernetes:
             raise Problem(f"not confirmed by Kubernetes: {why}")
         others = [name for name in isolate if name not in places.values()]
         if others:
-            raise Problem(f"not confirmed by Kubernetes: {', '.join(others[:3])} is none of the nodes of {job.shown}")
+            raise Problem(f"not confirmed by Kubernetes: {', '.join(others[:3])} is not one of the nodes of {job.shown}")
 
     async def _places(self, order: Order, job: _Job) -> dict[str, str]:
         """Pods of a job that has not gone on since, with the nodes that they are bound to."""
@@ -292,7 +292,7 @@ class Kubernetes:
         seen = job.seen
         if job.noted is not None:
             if dry_run:
-                done.append(f"gone on with the restart of {job.shown}")
+                done.append(f"continued the restart of {job.shown}")
                 return
             seen = await self._finish(order, job, done)
             if seen is None:
@@ -303,7 +303,7 @@ class Kubernetes:
             done.append(f"{job.shown} was restarted by this order")
             return
         if job.anew:
-            done.append(f"{job.shown} was made anew since: it is another than the one that failed")
+            done.append(f"{job.shown} was made anew since: it is not the one that failed")
             return
         suspended, off = annotation(seen, jobs.SUSPENDED_BY), jobs.off(job.kind, seen)
         if suspended == order.key and not off:

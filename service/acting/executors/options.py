@@ -99,7 +99,7 @@ class Options:
         """Where a secret is: in a file, or in the environment."""
         path, variable = self.path(f"{name}_file"), self.text(f"{name}_env")
         if (path is None) == (variable is None):
-            what = "is missing" if path is None else "stands there twice"
+            what = "is missing" if path is None else "is given twice"
             self.wrong(f"{name}_file", what, f"write   {name}_file: PATH   or   {name}_env: NAME")
         return path, variable
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+from diagnose.decision.ending import Ending, ending_of_slurm
 from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import (
     KINDS,
@@ -72,6 +73,15 @@ class Job:
     nodes: str = ""
     """where it runs, or ran last; also a list expression"""
     began: float | None = None
+    reason: str = ""
+    """why it is in that state"""
+
+    @property
+    def ending(self) -> Ending | None:
+        """How it ended; None if it is not over, or waits or runs again."""
+        if self.states & (_QUEUED | _ON | {"COMPLETING"}):
+            return None
+        return next((found for state in sorted(self.states) if (found := ending_of_slurm(state, self.reason))), None)
 
     @property
     def requeued_held(self) -> bool:
@@ -174,6 +184,9 @@ class Slurm:
                 out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
             job = await self._known_job(order) if order.kind in RESTARTS else None
             if job is not None:
+                waits = "COMPLETING" in job.states and not self._went_on(order, job)
+                if waits and not self._begun(order, job):  # it may just have been cancelled
+                    raise Problem(f"job {job.id} is just ending", may_retry=True)
                 self._check(order, job, [node.name for node in nodes if node.name not in out])
             avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
             if order.kind in TAKES_OUT or order.kind == "release":
@@ -200,15 +213,18 @@ class Slurm:
 
     async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
         try:
-            job = await self._known_job(order)
+            job = await self._job_of(order)
+            if (ended := job.ending) is not None and ended.kind == "cancelled":
+                return Confirmed(job.id, job.owner, (), ended)
             if job.held:
                 return Unconfirmed(f"job {job.id} is held by somebody")
             if (why := self._objection(order, job)) is not None:
                 return why
-            nodes = () if self._went_on(order, job) else expand(job.nodes)
+            if self._went_on(order, job):
+                return Confirmed(job.id, job.owner, ())
+            return Confirmed(job.id, job.owner, expand(job.nodes), ended)
         except Problem as problem:
             return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
-        return Confirmed(job.id, job.owner, nodes)
 
     def _check(self, order: Order, job: Job, isolate: Sequence[str]) -> None:
         """Raise Problem if Slurm does not confirm what the order rests on. An order that was begun was confirmed before."""
@@ -218,7 +234,7 @@ class Slurm:
             raise Problem(f"not confirmed by Slurm: {why.why}", may_retry=why.for_now)
         others = [name for name in isolate if name not in expand(job.nodes)]
         if others:
-            raise Problem(f"not confirmed by Slurm: {', '.join(others[:3])} is none of the nodes of job {job.id}")
+            raise Problem(f"not confirmed by Slurm: {', '.join(others[:3])} is not one of the nodes of job {job.id}")
 
     def _objection(self, order: Order, job: Job) -> Unconfirmed | None:
         """Why Slurm does not confirm the order, if so."""
@@ -228,7 +244,7 @@ class Slurm:
         if not job.owner:
             return Unconfirmed(f"job {job.id}: Slurm does not tell whose it is")
         if "COMPLETING" in job.states:  # whether it failed or was cancelled is only known when it has ended
-            return Unconfirmed(f"job {job.id} is just ending", for_now=True)
+            return Unconfirmed(f"job {job.id} is just ending", for_now=True, ending_now=True)
         said = claim.against_user(job.owner)
         if said is None and not self._went_on(order, job):  # else nothing will be done about it
             said = claim.not_the_same(job.began, expand(job.nodes))
@@ -264,14 +280,18 @@ class Slurm:
     # --- jobs
 
     async def _known_job(self, order: Order) -> Job:
+        job = await self._job_of(order)
+        if "CANCELLED" in job.states:
+            raise Problem(f"job {job.id} was cancelled by somebody else, and was not started again")
+        return job
+
+    async def _job_of(self, order: Order) -> Job:
         name = order.subject or next((order.labels[label] for label in _LABELS if label in order.labels), order.job or "")
         if not _JOB.fullmatch(name):
             raise Problem(f"{name[:80]!r} is not the id of a Slurm job")
         job = await self._ask("show jobs", lambda door: door.job(name))
         if job is None:
             raise Problem(f"Slurm knows no job {name} any more: submit it again, and see MinJobAge in slurm.conf")
-        if "CANCELLED" in job.states:
-            raise Problem(f"job {name} was cancelled by somebody else, and was not started again")
         return job
 
     def _begun(self, order: Order, job: Job) -> str | None:

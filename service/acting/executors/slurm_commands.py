@@ -79,6 +79,7 @@ class Commands:
             excluded[1] if excluded and excluded[1] != "(null)" else "",
             comment[1] if comment else "",
             *_whose(said),
+            state[2] if state[2] != "(null)" else "",
         )
 
     async def drain(self, name: str, reason: str) -> None:

@@ -98,6 +98,7 @@ class Rest:
             str(found.get("user_name") or ""),
             str(found.get("nodes") or ""),
             float(_count(found.get("start_time"))) or None,
+            str(found.get("state_reason") or ""),
         )
 
     async def drain(self, name: str, reason: str) -> None:

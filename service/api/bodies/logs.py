@@ -29,6 +29,9 @@ class Finish(BaseModel):
     model_config = ConfigDict(extra="forbid")
     exit_code: int | None = Field(None, ge=-(1 << 31), lt=1 << 32, examples=[1])
     signal: int | None = Field(None, ge=0, le=128, examples=[9])
+    state: str | None = Field(
+        None, pattern="^[A-Z_]{1,32}$", examples=["TIMEOUT"], description="Slurm's last state of the job (JobState)"
+    )
     attempt: int | None = Field(None, ge=0, le=1_000_000)
     at: float | None = Field(None, ge=0, le=4e9, description="when it ended; now if it is not given")
 

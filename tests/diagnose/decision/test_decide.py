@@ -11,6 +11,7 @@ import pytest
 
 from diagnose.decision.clauses import MODES
 from diagnose.decision.decide import LOOKS, decide
+from diagnose.decision.ending import Ending
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, PastAction, PastAttempt
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy_file import shipped_policy
@@ -85,6 +86,66 @@ def test_who_is_told(tmp_path: Path, reason: str, tell: str) -> None:
 )
 def test_whose_action_counts(tmp_path: Path, text: str, advised: str, kind: str) -> None:
     assert decide(report("cuda_error", advised=advised), ran_on(A), cluster(), policy(tmp_path, text), NOW).action.kind == kind
+
+
+# --- the scheduler's word ----------------------------------------------------------------------------------------------------
+
+
+def ended(kind: Any, said: str = "Slurm says so") -> Ending:
+    return Ending(kind, said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "reason", "said", "action"),
+    [
+        pytest.param("cancelled", "failed", "nccl_timeout", "preempted", "none", id="who-cancels-does-not-want-it-back"),
+        pytest.param("cancelled", "healthy", "healthy", "preempted", "none", id="also-if-the-log-tells-nothing"),
+        pytest.param("cancelled", "failed", "ecc_error", "ecc_error", "none", id="even-of-a-machines-fault"),
+        pytest.param("time_limit", "healthy", "healthy", "preempted", "none", id="a-time-limit-is-not-healthy"),
+        pytest.param("time_limit", "failed", "hang", "hang", "restart", id="it-stood-still-until-the-time-limit"),
+        pytest.param("preempted", "failed", "unknown", "preempted", "restart", id="preempted"),
+        pytest.param("node_failure", "failed", "nccl_remote_error", "node_failure", "restart", id="the-node-explains-the-echo"),
+        pytest.param("node_failure", "healthy", "healthy", "node_failure", "restart", id="the-log-stops-with-its-node"),
+        pytest.param("node_failure", "failed", "key_error", "key_error", "fix_code", id="a-bug-stays-a-bug"),
+        pytest.param("out_of_memory", "failed", "native_crash", "host_out_of_memory", "fix_config", id="killed-for-memory"),
+        pytest.param("failed", "failed", "hang", "hang", "restart", id="the-log-knows-why"),
+        pytest.param("failed", "healthy", "healthy", "healthy", "none", id="nobody-knows-why"),
+        pytest.param("completed", "healthy", "healthy", "healthy", "none", id="well"),
+    ],
+)
+def test_the_scheduler_says_how_it_ended_and_the_log_why(
+    tmp_path: Path, kind: Any, outcome: str, reason: str, said: str, action: str
+) -> None:
+    history = ran_on(A, B, ending=ended(kind))
+    decision = decide(report(reason, outcome=outcome), history, cluster(), policy(tmp_path), NOW)
+    assert (decision.reason, decision.action.kind) == (said, action)
+    if action == "restart":
+        assert decision.mode == "auto"
+    if (kind, outcome) == ("failed", "healthy"):
+        assert decision.tell == "operator"
+
+
+@pytest.mark.parametrize(
+    ("text", "checkpoints", "past", "kind"),
+    [
+        pytest.param("", (Checkpoint(100),), (), "none", id="the-policy-does-not-say-so"),
+        pytest.param("limits: {after_time_limit: 2}", (Checkpoint(100),), (), "restart", id="the-policy-and-a-checkpoint"),
+        pytest.param("limits: {after_time_limit: 2}", (), (), "none", id="it-would-begin-anew"),
+        pytest.param(
+            "limits: {after_time_limit: 1}",
+            (Checkpoint(100),),
+            (done("restart", 1, reason="preempted", hours_ago=4),),
+            "none",
+            id="often-enough-today",
+        ),
+    ],
+)
+def test_after_a_time_limit(tmp_path: Path, text: str, checkpoints: Any, past: Any, kind: str) -> None:
+    history = ran_on(A, B, ending=ended("time_limit"), checkpoints=checkpoints, actions=past)
+    decision = decide(report("preempted", attempt=2), history, cluster(), policy(tmp_path, text), NOW)
+    assert decision.action.kind == kind
+    assert decision.tell == ("owner" if kind == "none" else "nobody")
+    assert ("time-limit" in names(decision)) == (kind == "none")
 
 
 # --- a node is isolated only if enough speaks against it ---------------------------------------------------------------------
