@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from service.errors import BadName
+from service.projects import PROJECT
 
 LONGEST_NAME = 200
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+=,\[\]-]*")
-"""no slash, no space, no dot in front: a job's name never looks like a path"""
+_NAME = re.compile(rf"(?:{PROJECT}~)?[A-Za-z0-9_][A-Za-z0-9_.:@+=,\[\]-]*")
+"""no slash, no space, no dot in front: a job's name never looks like a path. Before the mark stands its project"""
 
 
 def check_job(job: str) -> str:

@@ -111,7 +111,6 @@ class Received:
         """records on their way to disk"""
         self.touched = now
         self.waiters: list[Waiter] = []
-        self.project = opened.project
         self.admitted: set[Grant] = set()
         """on whose behalf something was sent, and is entered so"""
 

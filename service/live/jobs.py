@@ -248,7 +248,6 @@ class Jobs:
 
     async def _admit(self, attempt: LiveAttempt, grant: Grant) -> None:
         """Who speaks of an attempt is on disk before anything that they say is taken."""
-        stored.check_project(attempt.job, attempt.received.project, grant)
         await self.store.awrite(lambda connection: confirmations.enter_speaker(connection, attempt.id, grant))
         attempt.received.admitted.add(grant)
 

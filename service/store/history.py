@@ -9,6 +9,7 @@ from sqlalchemy import Connection, select
 
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
 from diagnose.report import Report
+from service.projects import DEFAULT, parted
 from service.store import nodechecks
 from service.store import tables as t
 from service.store.diagnoses import unpacked
@@ -29,7 +30,7 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
     that the scheduler said they had run on."""
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
-        select(a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
+        select(j.name, j.project, a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
         .join(t.jobs, j.id == a.job_id)
         .where(a.id == attempt_id)
     ).one()
@@ -41,7 +42,8 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
         ended=own.ended_at,
         progress_s=_moved_s(own),
         attempts=_attempts(connection, own.job_id, own.number),
-        failures=_failures(connection, now - _BACK_S, confirmed),
+        name=parted(own.name)[1],
+        failures=_failures(connection, now - _BACK_S, confirmed, own.project),
         actions=_actions(connection, now - _BACK_S),
         checkpoints=_checkpoints(connection, own.job_id),
     )
@@ -49,7 +51,9 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
 
 def lately(connection: Connection, now: float, *, confirmed: bool = False) -> History:
     """The history of no job in particular: what failed and was done anywhere."""
-    return History(failures=_failures(connection, now - _BACK_S, confirmed), actions=_actions(connection, now - _BACK_S))
+    return History(
+        failures=_failures(connection, now - _BACK_S, confirmed, DEFAULT), actions=_actions(connection, now - _BACK_S)
+    )
 
 
 def cluster(connection: Connection, now: float, names: Sequence[str] | None = None, size: int | None = None) -> Cluster:
@@ -123,10 +127,21 @@ def _attempts(connection: Connection, job_id: int, before: int) -> tuple[PastAtt
     return tuple(found)
 
 
-def _failures(connection: Connection, since: float, confirmed: bool) -> tuple[Failure, ...]:
+def _failures(connection: Connection, since: float, confirmed: bool, project: str | None = None) -> tuple[Failure, ...]:
+    """``project``: jobs of others have no name, for what is decided is told."""
     o, n, x = t.occurrences.c, t.occurrence_nodes.c, t.confirmations.c
     rows = connection.execute(
-        select(o.attempt_id, t.jobs.c.name, t.attempts.c.number, o.at, o.reason, t.groups.c.fingerprint, t.diagnoses.c.by)
+        select(
+            o.attempt_id,
+            o.job_id,
+            t.jobs.c.name,
+            t.jobs.c.project,
+            t.attempts.c.number,
+            o.at,
+            o.reason,
+            t.groups.c.fingerprint,
+            t.diagnoses.c.by,
+        )
         .join(t.jobs, t.jobs.c.id == o.job_id)
         .join(t.attempts, t.attempts.c.id == o.attempt_id)
         .join(t.groups, t.groups.c.id == o.group_id)
@@ -146,7 +161,8 @@ def _failures(connection: Connection, since: float, confirmed: bool) -> tuple[Fa
     for row in reversed(rows):
         accused, subject = of_whom.get(row.attempt_id, (set(), None))
         named = sorted(node for node in suspects.get(row.attempt_id, ()) if not confirmed or node in accused)
-        found.append(Failure(row.name, row.number, row.at, row.reason, row.fingerprint, row.by, tuple(named), subject))
+        name = row.name if project in (None, row.project) else f"job {row.job_id} of another project"
+        found.append(Failure(name, row.number, row.at, row.reason, row.fingerprint, row.by, tuple(named), subject))
     return tuple(found)
 
 
