@@ -310,7 +310,8 @@ class _Storing:
         for batch in batches:
             self._service.tokens.spend(self._who, len(batch.data))
             try:
-                batch = replace(batch, job=self._who.named(check_job(batch.job)))
+                job = self._who.named(check_job(batch.job))
+                batch = batch if job == batch.job else replace(batch, job=job)
                 self._begun.append((batch, await self._service.ingest.begin(batch, self._who.grant, wait_s=_WAIT_S)))
             except Refused as refused:
                 self._reject(batch, refused)
