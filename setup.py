@@ -1,8 +1,8 @@
-"""The native core, and the shipped rules compiled, for setuptools.
+"""Builds the native core and the compiled rules, for setuptools.
 
-The package works without either: without a C compiler it is slower (see diagnose/matching/matcher.py), and without ready rules
+The package works without either. Without a C compiler it is slower (see diagnose/matching/matcher.py), and without ready rules
 its first run takes half a minute longer (see diagnose/ready.py). DIAGNOSE_READY names a folder of ready rules, such as that of
-another checkout: what fits these rules is taken from there, and not compiled again.
+another checkout: files that fit these rules are taken from there instead of compiled.
 """
 
 import os
@@ -17,12 +17,12 @@ CHECKOUT = Path(__file__).resolve().parent
 
 
 class Build(build_ext):
-    """Compile the rules too: with the core that was just built, and with the ``hyperscan`` package."""
+    """Also compile the rules: with the core that was just built, and with the ``hyperscan`` package."""
 
     def run(self) -> None:
         super().run()
         package = CHECKOUT if self.inplace else Path(self.build_lib).resolve()
-        # In the order of the path: what was built, then what a source tree has beside its packages (rules/).
+        # In this order: what was built, then what a source tree has next to its packages (rules/).
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), *sys.path])}
         command = [
             sys.executable,
@@ -43,7 +43,7 @@ setup(
         Extension(
             "diagnose.matching._core",
             ["diagnose/matching/_core.c"],
-            depends=["diagnose/matching/_masks.h", "diagnose/matching/_folds.h"],
+            depends=[f"diagnose/matching/_{part}.h" for part in ("masks", "tables", "readings", "folds")],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             extra_compile_args=["-O3"],

@@ -1,4 +1,4 @@
-"""The one command that prints the table: ``python -m benchmarks.compare``; README.md says what each figure means."""
+"""Prints the table that compares engines: ``python -m benchmarks.compare``; README.md explains each figure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 if __package__ in (None, ""):  # python benchmarks/compare.py
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import ours
+from benchmarks.children import ours
 from benchmarks.contenders import CACHE, RAW, build_raw
 from benchmarks.measure import Failed, pin, run
 from benchmarks.parts import sections
@@ -74,7 +74,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def about(core: int) -> dict[str, Any]:
-    """The machine and the versions of everybody."""
+    """The machine, and all versions."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     (CACHE / "one.patterns").write_text("0\t-\tx\n")
     (CACHE / "one.log").write_text("x\n")

@@ -1,4 +1,4 @@
-"""Who runs against whom on a log, as command lines."""
+"""The programs that are compared on a log, as command lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import ours
+from benchmarks.children import ours
 from benchmarks.measure import ROOT, Failed, Reading, run
 from benchmarks.templates import all_templates
 
@@ -21,14 +21,14 @@ NVRX = "nvidia_resiliency_ext.attribution.restart_agent.cli"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A program on a log. ``slice_mb`` is set for those that are too slow for the whole."""
+    """A program on a log. ``slice_mb`` is set for those that are too slow for the whole log."""
 
     name: str
     command: Callable[[Path], Sequence[str]]
     slice_mb: float | None = None
     good: tuple[int, ...] = (0,)
     startup: bool = False
-    """It does not time itself: the time that it takes for an empty log is taken off."""
+    """it does not time itself: the time that it takes for an empty log is subtracted"""
     note: str = ""
 
     def read(self, log: Path) -> Reading:
@@ -43,7 +43,7 @@ class Contender:
 
 
 def build_raw() -> None:
-    """Compile raw.c when it is newer than the program."""
+    """Compile raw.c if it is newer than the program."""
     source = Path(__file__).with_name("raw.c")
     if RAW.is_file() and RAW.stat().st_mtime > source.stat().st_mtime:
         return
@@ -58,7 +58,7 @@ def build_raw() -> None:
 
 
 def forget_databases(patterns: str) -> None:
-    """What raw compiled is out of date."""
+    """Delete what raw compiled, because it is out of date."""
     for path in CACHE.glob(f"{patterns}.*.db"):
         path.unlink()
 
@@ -66,7 +66,7 @@ def forget_databases(patterns: str) -> None:
 def raw(
     name: str, patterns: Sequence[ours.Pattern], label: str, mode: str = "line", log: Path | None = None, passes: int = 1
 ) -> Contender:
-    """Hyperscan from C with ``patterns``; where ``log`` is given it reads that one, in so many cold passes."""
+    """Hyperscan from C with ``patterns``. If ``log`` is given it reads that one, in so many cold passes."""
     path = CACHE / f"{label}.patterns"
     text = "".join(f"{number}\t{'p' if each.confirm else '-'}\t{each.text}\n" for number, each in enumerate(patterns))
     if not path.is_file() or path.read_text() != text:
@@ -76,17 +76,17 @@ def raw(
 
 
 def prefixed() -> list[ours.Pattern]:
-    """The full rules with prefixes and stamps written into them, for programs that take none off."""
+    """The full rules with prefixes and stamps written into them, for programs that do not take them off."""
     return [ours.Pattern(each.prefixed, len(each.about) == 1, False) for each in all_templates()]
 
 
 def ripgrep(patterns: Sequence[ours.Pattern], label: str) -> Contender:
-    """``rg`` counting the lines that no filter matches. ``-a``, or it would stop at the first NUL."""
+    """``rg`` counting the lines that no filter matches. With ``-a``, or it would stop at the first NUL."""
     program = shutil.which("rg")
     if program is None:
         raise Failed("rg is not installed (apt-get install ripgrep)")
     path = CACHE / f"{label}.rg"
-    # Two rules may give one name to a group each; rg reads all patterns as one.
+    # Two rules may use one name for a group, and rg reads all patterns as one.
     wanted = [re.sub(r"\(\?P<\w+>", "(?:", each.text) for each in patterns if each.filter]
     empty = CACHE / "empty.log"
     empty.write_bytes(b"")
@@ -111,7 +111,8 @@ def drain(setting: str, slice_mb: float) -> Contender:
     if not importable("drain3"):
         raise Failed("drain3 is not installed (pip install -r benchmarks/requirements.txt)")
     name = f"Drain3, {setting}"
-    return Contender(name, lambda log: (sys.executable, "-m", "benchmarks.drain", str(log), setting), slice_mb=slice_mb)
+    program = (sys.executable, "-m", "benchmarks.children.drain")
+    return Contender(name, lambda log: (*program, str(log), setting), slice_mb=slice_mb)
 
 
 def nvrx(slice_mb: float) -> Contender:
@@ -123,14 +124,14 @@ def nvrx(slice_mb: float) -> Contender:
 
 
 def importable(module: str) -> bool:
-    """Whether this Python has ``module``, asked in a child."""
+    """Whether this Python has ``module``. A child process tries it."""
     done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, cwd=ROOT, check=False)
     return done.returncode == 0
 
 
 def product(engine: str, rules: Path | None, log: Path | None = None, passes: int = 1) -> Contender:
-    """diagnose with one of its engines; where ``log`` is given it reads that one, in so many cold passes."""
+    """diagnose with one of its engines. If ``log`` is given it reads that one, in so many cold passes."""
     tail = (str(rules),) if rules else ()
-    base = (sys.executable, "-m", "benchmarks.ours", engine, str(passes))
+    base = (sys.executable, "-m", "benchmarks.children.ours", engine, str(passes))
     name = f"diagnose, {engine}" + (", the log alone" if log else "")
     return Contender(name, lambda other: (*base, str(log or other), *tail))

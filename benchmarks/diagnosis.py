@@ -1,8 +1,8 @@
 """What the diagnosis costs: ``python -m benchmarks.diagnosis``.
 
-The time that the report takes beside the compression of the same log, on the mixed log, on a clean one, on logs of which
-30 % of the lines look like errors (does the time grow with the length only?), on a million tracebacks and on one of 100 MB.
-Each child alone on one core, medians of repetitions, the peak of its memory.
+It measures the time of the report, next to the time of compressing the same log. The logs are the mixed log, a clean one, logs
+in which 30 % of the lines look like errors (the time must grow with the length only), a million tracebacks, and a log of 100
+MB. Each child runs alone on one core. Printed are medians of repetitions, and the peak of memory.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def made(name: str, texts: Iterator[str] | None, size: float) -> Path:
 
 
 def child(path: str) -> None:
-    """One log from the first byte to the report; the parts timed."""
+    """Read one log from the first byte to the report, and time the parts."""
     from diagnose.job import Job
     from diagnose.knowledge.rules import load
     from diagnose.matching.matcher import Matcher
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             readings = [
                 run([sys.executable, "-m", "benchmarks.diagnosis", "--child", str(path)]) for _ in range(chosen.repeats + 1)
-            ][1:]  # the first fills the caches of rules
+            ][1:]  # the first run fills the caches of rules
         except Failed as error:
             print(f"failed: {name}: {error}", file=sys.stderr)
             return 1

@@ -1,8 +1,8 @@
 """The same logs in other dresses: ``python -m benchmarks.dresses CORPUS``.
 
-Every case of a labelled corpus is put into each dress: the forms in which shippers, launchers, terminals and editors hand on
-what a job printed. Printed are the points that the reason and the root cause line lose against the plain cases, and how many
-failures are called healthy in addition. Line numbers are mapped back to the lines of the plain case.
+A dress is a form in which shippers, launchers, terminals and editors pass on what a job printed. Every case of a labelled
+corpus is put into each dress. Printed are the points that the reason and the root-cause line lose against the plain cases, and
+how many more failures are called healthy. Line numbers are mapped back to the lines of the plain case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from diagnose.matching.matcher import Matcher
 from diagnose.reading.sources import Source
 
 Worn = tuple[bytes, list[int]]
-"""a log, and of each of its lines the line of the plain case that it shows (from 1; 0: none)"""
+"""a log, and for each of its lines the line of the plain case that it shows (from 1; 0: none)"""
 _BEGIN = datetime(2026, 3, 4, 5, 6, 7, 123456, UTC)
 
 
@@ -167,7 +167,7 @@ def _after_healthy(lines: list[str]) -> Worn:
 
 
 def _mixed(lines: list[str]) -> Worn:
-    """The first half as it was printed, the second as docker's log file has it."""
+    """The first half as it was printed, the second as in docker's log file."""
     half, write = len(lines) // 2, LINES["docker json-file"]
     texts = [line if number <= half else write(number, line) for number, line in enumerate(lines, 1)]
     return b"".join(_bytes(text) + b"\n" for text in texts), list(range(1, len(lines) + 1))
@@ -206,7 +206,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Loss:
-    """What one dress costs, in points, and the cases that it changes for the worse."""
+    """What one dress costs, in points, and the cases that it makes worse."""
 
     dress: str
     reason: float
@@ -216,7 +216,7 @@ class Loss:
 
 
 def diagnosed(label: Label, data: bytes, shown: Sequence[int], plain: Source, matcher: Matcher, folder: Path) -> Outcome:
-    """The outcome of a case in a dress; ``plain`` is the case itself, whose lines the label counts."""
+    """The outcome of a case in a dress. ``plain`` is the case itself, whose lines the label counts."""
     path = folder / Path(label.file).name
     path.write_bytes(data)
     source = Source(str(path), path)

@@ -1,16 +1,16 @@
-"""Fit the weights of the diagnosis to labelled logs, and its confidence: ``python -m benchmarks.fit CORPUS...``.
+"""Fit the weights and the confidence of the diagnosis to labelled logs: ``python -m benchmarks.fit CORPUS...``.
 
-Each log is one choice among its hypotheses, of which the label names the right ones (a conditional logit). The
-weights start from what ``diagnose/diagnosis/signals.py`` gives, are pulled back to it (ridge), and keep their sign.
-All is deterministic.
+Each log is one choice among its hypotheses, of which the label names the right ones (a conditional logit). The weights start
+from those in ``diagnose/diagnosis/signals.py``, are pulled back to them (ridge), and keep their sign. Everything is
+deterministic.
 
-What is printed is made with weights that were fitted without the source of the log: labels whose notes name one
-repository, or whose files are of one family, are left out together. The confidence is fitted on those answers, not on
-those of the final weights.
+The printed answers come from weights that were fitted without the source of the log: labels whose notes name one repository, or
+whose files are of one family, are left out together. The confidence is fitted on those answers, not on those of the final
+weights.
 
-Each log counts twice: as it is, and (for less) with the failure rules switched off that match in it, as a log of software
-that nobody wrote rules for. Without that, the weights would not learn what generic words are worth, and confidence not how
-often they are right.
+Each log counts twice: as it is, and (for less) with the failure rules switched off that match in it, like a log of software
+without rules. Otherwise the weights would not learn the worth of general words, and the confidence not how often those are
+right.
 
     python -m benchmarks.fit fixtures ../shared/corpus/cases ../shared/corpus/whole          # fit and write rules/weights.json
     python -m benchmarks.fit --check fixtures ../shared/corpus/cases                         # only print
@@ -52,13 +52,13 @@ PRIOR = np.array([signal.weight for signal in SIGNALS])
 FILE = ROOT / "rules" / "weights.json"
 FOLDS = 10
 _RIDGE = 2.0
-"""how much a log has to say for a weight to move: larger stays nearer to what an engineer gave"""
+"""the pull towards the starting weights; with a larger one, logs must say more before a weight moves"""
 _ROUNDS = 600
 _RATE = 0.25
 _FIXTURES = 0.3
-"""what a log of our own making counts: it shows what rules were written for"""
+"""weight of our own logs, which show what rules were written for"""
 _UNKNOWN = 0.2
-"""what a log counts whose rules are switched off: most software that is met is known"""
+"""weight of a log whose rules are switched off: most software that is met is known"""
 _CALIBRATION_RIDGE = 0.5
 _REPOSITORY = re.compile(r"\b([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?=[\s:,;@]|$)")
 _INDEX = re.compile(r"(?:index|file) id (\d+)")
@@ -79,7 +79,7 @@ class Choice:
 
 
 def group_of(label: Label) -> str:
-    """What a log comes from: logs of one source are never on both sides of a fold."""
+    """The source of a log: logs of one source are never on both sides of a fold."""
     found = _REPOSITORY.search(label.note) or _INDEX.search(label.note)
     return found[1] if found else re.sub(r"[-_]?\d+\D*$", "", label.file) + ":" + label.file
 
@@ -105,14 +105,14 @@ def _choice(label: Label, job: Job, evidence: Evidence, weight: float, *, known:
 
 
 def _right(label: Label, weighed: Sequence[Hypothesis], sources: Sequence[object]) -> npt.NDArray[np.bool_]:
-    """The hypotheses that the label names: by reason and line; by reason; where no one has the reason, what is honest."""
+    """The hypotheses that the label names: by reason and line, else by reason; if none has the reason, the honest one."""
     reasons = np.array([said_reason(one) == label.reason for one in weighed])
     if label.root_cause_line is not None:
         nameless = np.array([said_reason(one) == "unknown" for one in weighed])
         lines = np.array(
             [
                 one.kind != "healthy"
-                and asked  # to place a line takes long
+                and asked  # to find a line's place takes long
                 and placed(label, (sources[one.event.source].name, one.event.line), sources)  # type: ignore[attr-defined,arg-type]
                 for one, asked in zip(weighed, reasons | nameless, strict=True)
             ]
@@ -128,7 +128,7 @@ def _right(label: Label, weighed: Sequence[Hypothesis], sources: Sequence[object
 
 
 def fit(data: Sequence[Choice], ridge: float = _RIDGE, pulled_to: Numbers = PRIOR) -> Numbers:
-    """The weights: gradient steps (Adam) on the likelihood of the right choices, held to the signs of ``PRIOR``."""
+    """The weights: gradient steps (Adam) on the likelihood of the right choices, within the signs of ``PRIOR``."""
     data = [one for one in data if one.right.any() and not one.right.all()]
     rows = [np.unique(np.column_stack([one.signals, one.right]), axis=0, return_counts=True) for one in data]
     sizes = [len(found) for found, _ in rows]
@@ -158,7 +158,7 @@ def fit(data: Sequence[Choice], ridge: float = _RIDGE, pulled_to: Numbers = PRIO
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What weights that never saw a log's source say of it."""
+    """The answer to a log from weights that never saw its source."""
 
     choice: Choice
     reason: str
@@ -199,7 +199,7 @@ def out_of_fold(data: Sequence[Choice], folds: int, ridge: float, pulled_to: Num
 
 
 def calibrate(found: Sequence[Answer]) -> Calibration:
-    """The slope and the offsets: logistic regression with a ridge, by Newton's steps; the slope is held above 0."""
+    """The slope and the offsets: logistic regression with a ridge, by Newton's steps. The slope stays above 0."""
     rows = [one for one in found if one.reason != "unknown"]
     x = np.array([[log_odds(one.probability), *(float(one.kind == kind) for kind in KINDS)] for one in rows])
     y = np.array([float(one.right) for one in rows])
@@ -217,7 +217,7 @@ def calibrate(found: Sequence[Answer]) -> Calibration:
 
 
 def told(found: Sequence[Answer], calibration: Calibration) -> str:
-    """How the answers came out, as text."""
+    """The results of the answers, as text."""
     real = [one for one in found if one.choice.known and one.choice.weight == 1.0]
     unknown = [one for one in found if not one.choice.known]
     return _told("without the log's source", real, calibration) + "\n" + _told("and without its rules", unknown, calibration)

@@ -1,9 +1,9 @@
 """What does learning cost a running job? ``python -m benchmarks.learning``.
 
-The mixed log is fed to a job in chunks, interleaved: without a learner, with one whose model takes 30 s an answer (a local HTTP
-server), and with one whose model is down (a closed port). Timed is feeding, from the first chunk to the last. Two ratios to the
-run without a learner: of the processor time that the job's own process took (what learning costs it), and of the time on the
-clock, the best of all rounds each (what it costs when the learner's process and others share the machine).
+The mixed log is fed to a job in chunks, in turns: without a learner, with one whose model takes 30 s per answer (a local HTTP
+server), and with one whose model is down (a closed port). The feeding is timed from the first chunk to the last. Printed are
+two ratios to the run without a learner, each from the best round: processor time of the job's own process (what learning costs
+it), and time on the clock (what it costs if the learner's process shares the machine).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Slow(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
-        except OSError:  # the learner was left before the answer came
+        except OSError:  # the learner was stopped before the answer came
             self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
@@ -60,13 +60,13 @@ class Slow(BaseHTTPRequestHandler):
 
 
 def fed(chunks: list[bytes], settings: Settings | None) -> tuple[float, float, int, int]:
-    """(seconds, seconds of the processor, lines that the learner was fed, those it had no room for)"""
+    """(seconds, processor seconds, lines that the learner got, lines that it had no room for)."""
     matcher = Matcher(load())
     job = Job("benchmark", [Source("log", None)], matcher)
     with tempfile.TemporaryDirectory() as folder:
         learner = Learner(Path(folder) / "b.db", matcher, "benchmark", settings) if settings else None
         if learner is not None:
-            time.sleep(2)  # the child has started: a job runs for days
+            time.sleep(2)  # so that the child has started: a job runs for days
         began, worked = time.perf_counter(), time.process_time()
         for chunk in chunks:
             scans = job.feed(0, chunk)

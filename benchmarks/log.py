@@ -1,8 +1,8 @@
 """Makes the mixed training log: ``python -m benchmarks.log --mb 200 --out FILE``; ``--shapes FILE`` measures one.
 
-Deterministic, and a longer log begins with the shorter one. It is meant to be hard on caches: random words, paths,
-hex ids, full floats, bars with random fills and several segments a line. About 2.5 % of the lines match no rule, about
-0.6 % a failure rule.
+It is deterministic, and a longer log begins with the shorter one. It is meant to be hard on caches: random words, paths, hex
+ids, full floats, bars with random fills and several segments per line. About 2.5 % of the lines match no rule, about 0.6 % a
+failure rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.templates import failures as failure_templates
 
 UNKNOWN = 0.022
 FAILURE = 0.004
-"""Shares of episodes; failures come in bursts over ranks, and a traceback has several lines."""
+"""shares of episodes; failures come in bursts over ranks, and a traceback has several lines"""
 
 LONG = 64 * 1024
 _RUN = re.compile(rb"[0-9]+")
@@ -27,14 +27,14 @@ _BAD = (b"\xff\xfe", b"caf\xe9", b"\xc3", b"\x80\x81\x82")
 
 
 class Log:
-    """An endless log; ``blocks`` gives it in pieces of whole lines."""
+    """An endless log. ``blocks`` gives it in pieces of whole lines."""
 
     def __init__(self, seed: int = 1) -> None:
         self.fill = Filler(seed)
         self.wheel: list[tuple[Callable[[], str], int, bool]] = []
         for each in filters():
             entry = (self.fill.line(each.nodes), each.burst, each.about[0] == "progress")
-            # A burst has many lines: its weight is a share of lines, not of episodes.
+            # A burst has many lines, and its weight is a share of lines, not of episodes.
             self.wheel += [entry] * max(1, each.weight * 8 // each.burst) if each.weight else []
         self.unknown = [self.fill.line(nodes) for weight, nodes in unknown_texts() for _ in range(weight)]
         self.failures = [
@@ -95,7 +95,7 @@ class Log:
         return lines
 
     def _dirty(self, lines: list[bytes]) -> bytes:
-        """Colours on one line in a hundred; a few holes of NULs, broken UTF-8, CRLF; rarely a very long line."""
+        """Add colours to one line in a hundred, a few holes of NULs, broken UTF-8, CRLF; rarely a very long line."""
         fill = self.fill
         for at in range(0, len(lines), 100):
             index = min(at + fill.below(100), len(lines) - 1)
@@ -115,7 +115,7 @@ class Log:
 
 
 def make(path: Path, megabytes: float, seed: int) -> None:
-    """The log as a file; it appears only when it is whole."""
+    """The log as a file, which appears only when it is whole."""
     draft = path.with_suffix(".part")
     with draft.open("wb") as file:
         for block in Log(seed).blocks(int(megabytes * 1e6)):
@@ -124,7 +124,7 @@ def make(path: Path, megabytes: float, seed: int) -> None:
 
 
 def shapes(path: Path) -> dict[str, float]:
-    """How varied a log is: the share of distinct lines, and of bytes in them, once each run of digits is masked."""
+    """How varied a log is: the share of distinct lines, and of bytes in them, after each run of digits is masked."""
     lines = long = long_bytes = distinct_bytes = distinct_long_bytes = total = 0
     seen: set[int] = set()
     seen_long: set[int] = set()

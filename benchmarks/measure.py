@@ -1,4 +1,4 @@
-"""Children on one core, timed; and what repetitions come to."""
+"""Runs children on one core, times them, and sums up repetitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
 
 
 class Failed(Exception):
-    """A child that did not do its work; the text says why."""
+    """A child failed. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Reading:
     """One run of one child."""
 
     cpu_s: float
-    """user and system: of the part that the child timed itself, else of the whole child"""
+    """user and system time: of the part that the child timed itself, else of the whole child"""
     wall_s: float
     peak_mb: float
     text: str
@@ -44,7 +44,7 @@ def pin(core: int | None) -> int:
 
 
 def run(command: Sequence[str], *, good: tuple[int, ...] = (0,), stdin: Any = subprocess.DEVNULL) -> Reading:
-    """``command`` to its end."""
+    """Run ``command`` to its end."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begin = time.monotonic()
         try:
@@ -65,7 +65,7 @@ def run(command: Sequence[str], *, good: tuple[int, ...] = (0,), stdin: Any = su
 
 
 def reap(child: subprocess.Popen[bytes]) -> tuple[int, resource.struct_rusage]:
-    """Wait for ``child``; its exit status and what it used."""
+    """Wait for ``child``. Returns its exit status and what it used."""
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     return child.returncode, usage
@@ -88,7 +88,7 @@ class Spread:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned: the first column to the left, the others to the right."""
+    """An aligned table: the first column to the left, the others to the right."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
 
     def line(row: Sequence[str]) -> str:

@@ -1,10 +1,10 @@
-"""How far does the miner come alone? ``python -m benchmarks.miner CORPUS``.
+"""How far does the miner get alone? ``python -m benchmarks.miner CORPUS``.
 
-All shipped filters are off; the failure rules stay, for what they know is evidence and is kept. One pass of learning over the
-first half of each log of CORPUS, into one store; then the second half of each is compressed with what became active.
-Printed is the share of bytes that is kept of the second halves, and whether every labelled root-cause line is kept. "New kinds"
-is the floor: bytes of kept lines whose first three words begin fewer than three lines of all first halves; the door that every
-rule passes asks for three lines.
+All shipped filters are off. The failure rules stay, because what they know is evidence and is kept. Learning passes once over
+the first half of each log of CORPUS, into one store. Then the second halves are compressed with the rules that became active.
+Printed are the share of bytes that is kept of the second halves, and whether every labelled root-cause line is kept. "New
+kinds" is the floor: bytes of kept lines whose first three words begin fewer than three lines of all first halves. Every rule
+needs three lines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Half:
     new: int = 0
     """bytes of unknown lines of a kind that the first halves hardly have"""
     lost: bool = False
-    """whether its root-cause line was dropped"""
+    """its root-cause line was dropped"""
 
 
 def content(path: Path) -> bytes:
@@ -70,7 +70,7 @@ def job_of(name: str, data: bytes, matcher: Matcher) -> tuple[Job, list[Scan]]:
 
 
 def kind_of(body: bytes) -> bytes:
-    """How a line begins: three words, whatever stands between them."""
+    """How a line begins: its first three words, whatever is between them."""
     return b" ".join(_WORDS.findall(body)[:3])
 
 
@@ -86,7 +86,7 @@ def kinds_of(data: bytes) -> Counter[bytes]:
 def measured(
     name: str, data: bytes, skipped: int, matcher: Matcher, seen: Counter[bytes], root: int | None, show: Counter[bytes]
 ) -> Half:
-    """The second half ``data``, which begins behind ``skipped`` lines."""
+    """Compress the second half ``data``, which begins after ``skipped`` lines."""
     job, scans = job_of(name, data, matcher)
     half = Half(job.compression.counts.bytes_in, job.compression.counts.bytes_kept)
     kept = set()

@@ -1,12 +1,12 @@
-"""Do the tests notice when the code is wrong? ``python -m benchmarks.mutation``.
+"""Do the tests notice wrong code? ``python -m benchmarks.mutation``.
 
-Seeded changes are made to one module at a time: a comparison is turned, ``and`` becomes ``or``, ``not`` goes, a constant
-moves, a return gives nothing, a sum becomes a difference. Each change is put into a copy of the checkout, and the tests of that
-module are run against it, up to the first that fails. Printed is the share of the changes that a test noticed, and the
-survivors. A person looks at those: some change nothing that anybody could see, others show a test that is missing.
+Seeded changes are made to one module at a time: a comparison is turned, ``and`` becomes ``or``, a ``not`` is removed, a
+constant changes, a return gives nothing, a sum becomes a difference. Each change is put into a copy of the checkout, and the
+tests of that module run against it, up to the first that fails. Printed are the share of the changes that a test noticed, and
+the survivors. A person looks at those: some change nothing that anybody could see, others show that a test is missing.
 
-What was found is written to a file after each change. A run that was stopped goes on there. Once there are new tests,
-``--survivors`` asks only about the changes that nobody had noticed.
+Results are written to a file after each change, so a run that was stopped goes on there. After new tests were written,
+``--survivors`` only runs the changes that nobody had noticed.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ COPIED = (
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Modules, and the tests that ought to notice when one of them is wrong."""
+    """Modules, and the tests that ought to notice if one of them is wrong."""
 
     modules: str
     tests: tuple[str, ...]
     """the quick ones that know these modules best come first"""
     without: tuple[str, ...] = ()
-    """modules that are an area of their own"""
+    """modules that are in another area"""
     deselected: tuple[str, ...] = ()
     """tests that take long, or measure time"""
 
@@ -99,10 +99,10 @@ AREAS: dict[str, Area] = {
 OURS = "not server and not browser and not model"
 RESULTS = ROOT / "benchmarks" / ".cache" / "mutation.json"
 PLUGINS = ("pytest_timeout", "benchmarks.mutation")
-"""of pytest; the others that are installed take seconds to import"""
+"""of pytest; other installed plugins take seconds to import"""
 FIRST = "DIAGNOSE_MUTATION_FIRST"
 PATIENCE = 5.0
-"""a change that makes the tests this many times slower was noticed: something waits for ever"""
+"""a change that makes the tests so many times slower was noticed: something waits for ever"""
 LEAST_S = 30.0
 
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -168,7 +168,7 @@ def sites(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _unseen(node: ast.AST) -> list[ast.AST]:
-    """The parts of ``node`` that a change would not make itself felt in."""
+    """The parts of ``node`` in which a change would have no effect."""
     parts: list[ast.AST | None] = []
     if isinstance(node, ast.AnnAssign | ast.arg):
         parts = [node.annotation]
@@ -193,12 +193,12 @@ def _root(node: ast.expr) -> str:
 
 
 def _is_nothing(node: ast.expr) -> bool:
-    """None, and False, which is as good as None to who asks."""
+    """None, or False, which acts like None."""
     return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def _make(node: ast.AST) -> None:
-    """Change ``node`` where it stands."""
+    """Change ``node`` in place."""
     if isinstance(node, ast.Compare):
         node.ops[0] = _TURNED[type(node.ops[0])]()
     elif isinstance(node, ast.BoolOp):
@@ -214,7 +214,7 @@ def _make(node: ast.AST) -> None:
 
 
 def changes(path: str, chance: random.Random) -> list[Change]:
-    """All changes that can be made to a module, in an order that the seed decides, the kinds taking turns."""
+    """All changes that can be made to a module. The seed decides the order, and the kinds take turns."""
     found: dict[str, list[Change]] = {}
     for number, (kind, node) in enumerate(sites(ast.parse((ROOT / path).read_text()))):
         found.setdefault(kind, []).append(Change(path, number, node.lineno, kind))  # type: ignore[attr-defined]
@@ -234,7 +234,7 @@ def chosen(area: Area, wanted: int, seed: int) -> list[Change]:
 
 
 class Copy:
-    """A copy of the checkout, in which one change stands at a time."""
+    """A copy of the checkout, with one change at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -249,7 +249,7 @@ class Copy:
         for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):  # with these a forgotten flush is never noticed
             environment.pop(name, None)
         self._pytest = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.forked"],
+            [sys.executable, "-m", "benchmarks.children.forked"],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,
@@ -265,7 +265,7 @@ class Copy:
     def noticed(self, area: Area, first: Sequence[str] = (), timeout_s: float | None = None) -> str | None:
         """The first test that fails, or "time" if they take too long; None if all pass.
 
-        Without a bound of time what Python compiled is kept for the runs that follow.
+        Without a time limit, Python's compiled files are kept for later runs.
         """
         words = ["-x", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", OURS]
         words += [word for plugin in PLUGINS for word in ("-p", plugin)]
@@ -295,12 +295,12 @@ class Copy:
         return None if answer == "0" else _who_failed(output.read_text(errors="replace"))
 
     def judge(self, change: Change, area: Area, first: Sequence[str], timeout_s: float) -> dict[str, Any]:
-        """Make the change, ask the tests, and take it back."""
+        """Make the change, run the tests, and undo the change."""
         path = self.folder / change.path
         as_it_is, times = path.read_text(), path.stat()
         before, after, source = change.made()
         path.write_text(source)
-        # The compiled module of the copy belongs to another time, so that it is not taken for this text.
+        # The copy's compiled module has another time stamp, so it is not taken for this text.
         os.utime(path, (times.st_atime, times.st_mtime + 60))
         try:
             by = self.noticed(area, first, timeout_s)
@@ -316,7 +316,7 @@ def _who_failed(said: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """As a plugin of pytest: the tests that noticed something before run first."""
+    """As a plugin of pytest: tests that noticed something before run first."""
     first = os.environ.get(FIRST, "").split()
     places = {name: place for place, name in enumerate(first)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("[")[0], len(first)))
@@ -347,7 +347,7 @@ class Book:
             whole.replace(self.path)
 
     def noticers(self, path: str) -> list[str]:
-        """The tests that noticed most, those that noticed something in this module before the others."""
+        """The tests that noticed most. Those that noticed something in this module come first."""
         by = {module: [one["noticed_by"] for one in found["changes"].values()] for module, found in self.modules.items()}
         here, anywhere = Counter(by.get(path, ())), Counter(name for names in by.values() for name in names)
         names = {name for name in anywhere if name and "::" in name}
@@ -359,7 +359,7 @@ def _digest(path: str) -> str:
 
 
 def measure(name: str, made: Sequence[Change], book: Book, copies: Sequence[Copy], *, survivors_again: bool) -> None:
-    """Ask the tests of one area about its changes, on as many copies as there are at once."""
+    """Run the tests of one area on its changes, in as many copies at once as there are."""
     area = AREAS[name]
     asked = [change for change in made if book.find(change, survivors_again=survivors_again) is None]
     if not asked:
@@ -422,7 +422,7 @@ def main() -> None:
 
 
 def show(name: str, made: Sequence[Change], book: Book) -> int:
-    """One line per area, and one per survivor. How many were noticed."""
+    """Print one line per area and one per survivor. Returns how many were noticed."""
     found = [(change, book.find(change, survivors_again=False) or {}) for change in made]
     survivors = [(change, result) for change, result in found if result.get("noticed_by") is None]
     print(_line(name, len(made) - len(survivors), len(made)), flush=True)

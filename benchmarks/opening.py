@@ -1,8 +1,8 @@
-"""How long from the start of ``diagnose serve`` until its port answers, and until it is ready.
+"""How long it takes from the start of ``diagnose serve`` until its port answers, and until it is ready.
 
     python -m benchmarks.opening [--times 5] [--empty-cache]
 
-Prints, for each start: seconds and processor time of the process until the first answer of ``/healthz``, and until ``/readyz``
+For each start it prints seconds and processor time of the process until the first answer of ``/healthz``, and until ``/readyz``
 says yes.
 """
 

@@ -1,9 +1,12 @@
-"""How long does a page take, and how large is it, over a full database? ``python -m benchmarks.pages``.
+"""How long does a page take, and how large is it, with a full database? ``python -m benchmarks.pages``.
 
 A database is filled (10,000 jobs, 5,000 failures, half of them in one group, a million kept lines), a service is started on it,
-and each page is asked for over HTTP. Printed are the server's time (median and 95th percentile, from sending the request to the
-last byte; other work on the machine counts too), the processor time that the service took for it (which other work does not
-change much) and the transfer, with the goals: 300 ms and 300 kB.
+and each page is requested over HTTP. Printed are
+
+- the server's time: median and 95th percentile, from sending the request to the last byte; other work on the machine counts
+  too;
+- the processor time that the service took for it, which other work hardly changes;
+- the transfer; and the goals: 300 ms and 300 kB.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ def fill(store: Store, jobs: int, failures: int, lines: int, groups: int, nodes:
             # Half of all failures are of one kind.
             group = known[0 if dice.random() < 0.5 else dice.randrange(groups)] if failed else None
             running = not failed and number <= 60
-            # What runs has just said something: else the service would end it as silent while it is measured.
+            # Running jobs have just said something: else the service would end them as silent during the measurement.
             at = now - dice.random() * (60 if running else 4 * _WEEK)
             found["jobs"].append(_job(number, at, group, running))
             found["attempts"].append(_attempt(number, at, failed, running, each))
@@ -287,7 +290,7 @@ def _action(number: int, at: float, group: dict[str, Any], node: str) -> dict[st
 
 
 def _decision(number: int, at: float) -> dict[str, Any]:
-    """Without it the service would decide about all of them while it is measured."""
+    """A decision for each failure: else the service would decide about all of them during the measurement."""
     action: dict[str, Any] = {"kind": "restart", "nodes": [], "why": "It may pass.", "restart_from": None, "skip_batches": None}
     evidence: dict[str, Any] = {
         "diagnosis": None,
@@ -344,7 +347,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _processor_s(process: int) -> float:
-    """What a process has used of the processor, all its threads together."""
+    """What a process and all its threads have used of the processor."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""The parts of the benchmark. Each gives a Section: what a person reads, and the same as data."""
+"""The parts of the comparison. Each gives a Section: text for people, and the same as data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import log as mixed_log
-from benchmarks import ours
+from benchmarks.children import ours
 from benchmarks.contenders import CACHE, Contender, drain, nvrx, prefixed, product, raw, ripgrep
 from benchmarks.measure import ENVIRONMENT, ROOT, Failed, Reading, Spread, reap, run, table
 
@@ -39,7 +39,7 @@ class Section:
 
 
 def cached_log(megabytes: float, seed: int) -> Path:
-    """The mixed log of this size; made once for each state of the generator."""
+    """The mixed log of this size, made once for each state of the generator."""
     sources = [
         Path(mixed_log.__file__),
         *sorted(Path(__file__).parent.glob("templates*/*")),
@@ -67,7 +67,7 @@ def head_of(log: Path, megabytes: float) -> Path:
 
 
 def gather(makers: Sequence[Callable[[], Contender]], section: Section) -> list[Contender]:
-    """The contenders that are there; the others are said."""
+    """The contenders that are there. The section names those that are missing."""
     found = []
     for make in makers:
         try:
@@ -78,11 +78,11 @@ def gather(makers: Sequence[Callable[[], Contender]], section: Section) -> list[
 
 
 def race(section: Section, contenders: list[Contender], log: Path, repeats: int, lines: int) -> None:
-    """All contenders, once a repetition, in turn; ratios are of speeds within one repetition."""
+    """Run all contenders in turn, once per repetition. Ratios are of speeds within one repetition."""
     size = log.stat().st_size
     logs = {each.name: head_of(log, each.slice_mb) if each.slice_mb else log for each in contenders}
     readings: dict[str, list[Reading]] = {each.name: [] for each in contenders}
-    with log.open("rb") as file:  # into the page cache
+    with log.open("rb") as file:  # so that the file is in the page cache
         while file.read(1 << 22):
             pass
     lost: set[str] = set()
@@ -144,7 +144,7 @@ def outcome(reading: Reading) -> str:
 
 
 def mixed(style: str, log: Path, lines: int, options: Any) -> Section:
-    """Everybody on the mixed log with one style of rules."""
+    """All contenders on the mixed log with one style of rules."""
     section = Section(f"mixed log of {log.stat().st_size / 1e6:,.0f} MB, {style} rules")
     rules = RULES / style
     plain = ours.patterns(rules)
@@ -176,7 +176,7 @@ def against(section: Section) -> None:
 
 
 def compare(section: Section, mine: str, name: str) -> None:
-    """How many times as fast as ``name`` ``mine`` is, repetition by repetition."""
+    """How many times as fast as ``name`` ``mine`` is, for each repetition."""
     if mine not in section.data or name not in section.data:
         return
     own, row = section.data[mine], section.data[name]
@@ -224,7 +224,7 @@ def corpus(folder: Path, options: Any) -> list[Section]:
 
 
 def growth(sizes: Sequence[float], options: Any) -> Section:
-    """CPU time and memory as the log grows tenfold."""
+    """CPU time and memory while the log grows tenfold."""
     section = Section("growth, fragments rules", head=("", "MB/s", "cpu s", "peak MB"))
     for engine in options.engines[:1]:
         for size in sizes:
@@ -245,7 +245,7 @@ def growth(sizes: Sequence[float], options: Any) -> Section:
 
 
 def memory(options: Any) -> Section:
-    """Peak of ``diagnose replay`` on a long standard input, and its growth while it follows a growing file."""
+    """Peak memory of ``diagnose replay`` on a long standard input, and how its memory grows while it follows a file."""
     section = Section("memory of diagnose replay", head=("", "peak MB"))
     log = cached_log(options.stdin_mb, options.seed)
     say(f"memory: {options.stdin_mb:g} MB on standard input")
@@ -266,7 +266,7 @@ def memory(options: Any) -> Section:
 
 
 def follow(log: Path, seconds: float, megabytes_a_second: float = 2.0) -> tuple[list[float], float]:
-    """Resident MB, about once a second, of a replay that follows a file which grows; and the peak."""
+    """(resident MB, about once per second, of a replay that follows a growing file; the peak)."""
     with tempfile.TemporaryDirectory() as folder, log.open("rb") as text:
         path = Path(folder) / "rank0.log"
         path.write_bytes(text.readline())
@@ -276,7 +276,7 @@ def follow(log: Path, seconds: float, megabytes_a_second: float = 2.0) -> tuple[
             samples, end = [], time.monotonic() + seconds
             while time.monotonic() < end and child.poll() is None:
                 piece = text.read(int(megabytes_a_second * 1e6))
-                if not piece:  # again from the start: as many shapes as the log has
+                if not piece:  # from the beginning again: as many shapes as the log has
                     text.seek(0)
                 grown.write(piece)
                 grown.flush()

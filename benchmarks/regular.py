@@ -1,9 +1,9 @@
-"""What is kept of complete logs: ``python -m benchmarks.regular [--json] LOG_OR_FOLDER...``.
+"""How much is kept of complete logs: ``python -m benchmarks.regular [--json] LOG_OR_FOLDER...``.
 
-Each log is read three times: with the shipped rules and no folds, with folds and failure rules only, and with both. Printed are
-the bytes kept of each, all together and in the median. Then every line that folded is looked at: one that sounds like a failure
-may have folded with exact copies only (but for times), so a copy of it must have been kept. What was lost is counted and shown,
-and the exit status is 1.
+Each log is read three times: with the shipped rules and no folds, with folds and failure rules only, and with both. Printed is
+the share of bytes kept, in total and as a median. Then every folded line is checked: if it sounds like a failure, a copy of it
+(equal but for times) must have been kept. Lines without one are counted and shown, and the exit status is then 1. Last, the
+loss that a plain search finds in the text is compared with the series: its first, last and least value.
 
     python -m benchmarks.regular ../shared/corpus/whole
     python -m benchmarks.regular --mixed 20                      # a log of the generator, 20 MB
@@ -16,8 +16,8 @@ import json
 import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -27,13 +27,24 @@ from benchmarks.parts import cached_log
 from diagnose.compression.folds import KEEP
 from diagnose.diagnosis.likeness import sounds
 from diagnose.job import Job
+from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.knowledge.rules import RuleSet, load
 from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.matching.series import Series
 from diagnose.reading.prefixes import body_start
 from diagnose.reading.sources import Source, find
 
 _TIMES = re.compile(rb"\d[\d:.,/TZ+-]*[:-]\d[\d:.,/TZ+ -]*")
 _BIG = 1_000_000
+_FEWEST = 3
+_ASKED = ("loss", "val_loss", "accuracy", "reward", "lr", "grad_norm", "perplexity")
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NAMES = sorted((name for name, (quantity, _) in shipped_metrics().names.items() if quantity in _ASKED), key=len, reverse=True)
+_PLAIN = re.compile(
+    rf"(?i)(?<![a-z])((?:[a-z]+[/_. -]){{0,3}}(?:{'|'.join(name.replace('_', '[ _/-]?') for name in _NAMES)}))"
+    rf"[\"']?(?:\s*[:=|]\s*|\s+is\s+|\s+)[\"'(\[]*({_NUMBER})(?![\w/])"
+)
+_ABOUT = re.compile(r"(?i)scale|weight|min|max|best|target|threshold|decay|warmup|base|init")
 
 
 @dataclass(slots=True)
@@ -47,8 +58,11 @@ class Row:
     folds: float
     both: float
     lost: list[str] = field(default_factory=list)
-    """lines that sound like a failure and folded without a copy of theirs"""
+    """lines that sound like a failure and folded although no copy of them was kept"""
     seconds: float = 0.0
+    loss: str = "-"
+    """whether the loss that a plain search finds is in the series"""
+    series: list[str] = field(default_factory=list)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +93,9 @@ def _row(source: Source, shipped: Matcher, failures: Matcher) -> Row:
     lost = _lost(plain, both)
     counts = [job.compression.counts for job in (plain, alone, both)]
     rules, folds, together = (one.bytes_kept / max(1, one.bytes_in) for one in counts)
-    row = Row(Path(source.name).name, counts[0].bytes_in, rules, folds, together, lost, seconds)
+    named = both.compression.streams[0].named
+    loss = _verdict(_searched(b"".join(source.chunks()).decode("utf-8", "replace")), named)
+    row = Row(Path(source.name).name, counts[0].bytes_in, rules, folds, together, lost, seconds, loss, sorted(named))
     for job in (plain, alone, both):
         job.compression.kept.close()
     return row
@@ -94,7 +110,7 @@ def _read(source: Source, matcher: Matcher, fold_after: int) -> Job:
 
 
 def _lost(plain: Job, both: Job) -> list[str]:
-    """The lines that sound like a failure and are in ``plain`` only, for which no copy was kept."""
+    """The lines that sound like a failure, are only in ``plain``, and have no copy in ``both``."""
     left = Counter((line.line, line.text) for line in both.compression.kept)
     copies = {_copy(text) for _, text in left}
     lost = []
@@ -107,10 +123,36 @@ def _lost(plain: Job, both: Job) -> list[str]:
 
 
 def _copy(text: bytes) -> bytes:
-    """What all copies of a line have in common: no times, not who says it, nor how many were glued together."""
+    """What all copies of a line have in common: without times, speaker, and the number of copies on one line."""
     words = b" ".join(_TIMES.sub(b"", text[body_start(text) :]).split())
     period = (words + words).find(words, 1)
     return words[:period] if len(words) > 1 else words
+
+
+def _searched(text: str) -> dict[str, list[float]]:
+    """The values behind each name that has a number behind it three times or more."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, value in _PLAIN.findall(text):
+        if not _ABOUT.search(name):
+            found[" ".join(name.lower().split())].append(float(value))
+    return {name: values for name, values in found.items() if len(values) >= _FEWEST}
+
+
+def _losses(found: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """Those that are a loss, of training or not."""
+    return {name: values for name, values in found.items() if "loss" in name or "entropy" in name}
+
+
+def _verdict(found: Mapping[str, list[float]], series: Mapping[str, Series]) -> str:
+    """Whether a log's loss is in its series: ``-`` none is printed, ``missing``, ``other`` values, or ``right``."""
+    printed = _losses(found)
+    if not printed:
+        return "-"
+    ours = [series[name] for name in ("loss", "val_loss") if name in series]
+    if not ours:
+        return "missing"
+    ends = {(one.first, one.last, one.least) for one in ours}
+    return "right" if any((values[0], values[-1], min(values)) in ends for values in printed.values()) else "other"
 
 
 def _text(rows: Sequence[Row]) -> str:
@@ -120,16 +162,24 @@ def _text(rows: Sequence[Row]) -> str:
     size = sum(row.bytes_in for row in rows)
     columns = [[getattr(row, name) for row in rows] for name in ("rules", "folds", "both")]
     together = [sum(value * row.bytes_in for value, row in zip(column, rows, strict=True)) / size for column in columns]
-    head = ("log", "bytes", "rules only", "folds only", "both", "lost")
+    head = ("log", "bytes", "rules only", "folds only", "both", "lost", "loss", "series")
     body: list[Sequence[str]] = [
-        (row.name, f"{row.bytes_in:,}", share(row.rules), share(row.folds), share(row.both), str(len(row.lost)))
+        (
+            row.name, f"{row.bytes_in:,}", share(row.rules), share(row.folds), share(row.both), str(len(row.lost)), row.loss,
+            str(len(row.series)),
+        )
         for row in sorted(rows, key=lambda row: -row.both * row.bytes_in)
-    ]
-    body.append(("together", f"{size:,}", *map(share, together), str(sum(len(row.lost) for row in rows))))
-    body.append(("median", "", *(share(median(column)) for column in columns), ""))
+    ]  # fmt: skip
+    body.append(("together", f"{size:,}", *map(share, together), str(sum(len(row.lost) for row in rows)), "", ""))
+    body.append(("median", "", *(share(median(column)) for column in columns), "", "", ""))
     biggest = max((row.both for row in rows if row.bytes_in > _BIG), default=0.0)
     speed = size / 1e6 / max(1e-9, sum(row.seconds for row in rows))
     lines = [table(head, body), "", f"most of a log above 1 MB: {share(biggest)}; read with both at {speed:.0f} MB/s"]
+    said = Counter(row.loss for row in rows)
+    printed = sum(said.values()) - said["-"]
+    lines.append(
+        f"a loss is printed in {printed} logs; found in {printed - said['missing']}, its ends right in {said['right']}"
+    )
     lines += [f"lost: {row.name}:{line}" for row in rows for line in row.lost[:20]]
     return "\n".join(lines)
 

@@ -1,13 +1,12 @@
-"""Is the root line among the lines that a model would be shown, when no failure rule knows it?
+"""Is the root line among the lines that a model would see, if no failure rule knows it?
 
     python -m benchmarks.retrieval [--cases ../shared/corpus/cases] [--noise ../shared/corpus/whole/NAME.log.gz] [--missed N]
 
-Every labelled failure is read by itself with the filters alone (the failure rules are switched off, so nothing knows its root
-line), and twice with no rules at all within the raw lines of a job that went well, as of a framework that nobody wrote filters
-for: at their end, and in their middle, as if the other ranks had gone on. For budgets of tokens it counts how often the
-labelled line is among the chosen ones (in brackets: that line or another of its traceback); and beside it what the last lines
-of the log, or the last lines with plain words of failure, would have given for the same budget.
-the log, or the last lines with plain words of failure, would have given for the same budget.
+Every labelled failure is read in three ways: alone, with the filters only (without failure rules nothing knows its root line);
+and twice without any rules, inside the raw lines of a job that went well, like the log of an unknown framework: at their end,
+and in their middle, as if the other ranks had gone on. For several budgets of tokens it counts how often the labelled line is
+among the chosen ones (in brackets: that line or another of its traceback). Next to it stands what the last lines of the log, or
+the last lines with plain words of failure, would have given for the same budget.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NOISE = 4000
 
 
 def read(path: Path, matcher: Matcher) -> tuple[Evidence, Source]:
-    """The kept log of one file."""
+    """The kept lines of one file."""
     source = find([str(path)]).sources[0]
     job = Job(path.name, [source], matcher)
     for chunk in source.chunks():
@@ -46,7 +45,7 @@ def read(path: Path, matcher: Matcher) -> tuple[Evidence, Source]:
 
 
 def last_lines(material: Material, budget: int) -> list[int]:
-    """As many of the last lines as the budget has room for."""
+    """As many of the last lines as fit into the budget."""
     return _filled(material, range(len(material) - 1, -1, -1), budget)
 
 
@@ -78,7 +77,7 @@ CHOICES: dict[str, Callable[[Material, int], list[int]]] = {
 
 
 def placed(case: Path, noise: list[bytes], where: str, folder: Path) -> tuple[Path, int]:
-    """The case's log, alone or within the noise, and how far down its first line stands."""
+    """(the case's log, alone or inside the noise; the number of lines before its first line)."""
     if where == "alone":
         return case, 0
     lines = case.read_bytes().splitlines()
@@ -153,7 +152,7 @@ def _cell(hits: list[int], n: int) -> str:
 
 
 def _tracebacks(source: Source) -> dict[int, range]:
-    """Each line of a chain of tracebacks, with the lines of the whole chain."""
+    """Each line of a chain of tracebacks -> the lines of the whole chain."""
     events = []
     text = b"".join(source.chunks()).split(b"\n")
     for number, line in enumerate(text, 1):

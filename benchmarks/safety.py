@@ -1,8 +1,8 @@
-"""May a wrong rule ever act? ``python -m benchmarks.safety``.
+"""Can a wrong rule ever act? ``python -m benchmarks.safety``.
 
-Proposals are made over the mixed log: good ones by mining regular lines, bad ones in known ways (``bad`` has them). All go
-through the one door that every learned rule goes through, then the shadow. Printed is how many of each kind became active: of
-the bad ones none may, of the good ones most must.
+Proposals are made over the mixed log: good ones by mining regular lines, bad ones in known ways (see ``bad``). All must pass
+the checks for learned rules, and then the shadow state. Printed is how many of each kind became active: none of the bad ones
+may, and most of the good ones must.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def bad(chance: random.Random, regular: list[str], failing: list[str], count: in
             ["^(" + line[:10], "^[" + line[:10], "^" + line[:5] + "{2,1}", "^*" + line[:5], "^a\0b", "^(?<=a*)b"]
         ),
         "endless capture": lambda line: "^" + re.sub(r"\d+", r"\\d+", re.escape(line)) + "$",
-        # As an injected instruction wants it: its own lines match, and what no rule knows yet is dropped too.
+        # What an injected instruction wants: its own lines match, and what no rule knows yet is dropped too.
         "alternative": lambda line: chance.choice(["^{}$|{}", "^{}$|^{}.*", "^(?:{}$|{}.*)", "^{}|^.*{}"]).format(
             re.escape(line), chance.choice([r"rank \d+: shar", "FlashStore: read of", r"lane \d+ (?:is|was) away"])
         ),
@@ -103,7 +103,7 @@ def bad(chance: random.Random, regular: list[str], failing: list[str], count: in
             "^" + chance.choice(["FlashStore: ", "FlashStore: read of ", r"FlashStore: .* gave "]) + ".*"
         ),
     }
-    long = [line for line in regular if len(line) > 40]  # on a short one the capture would end
+    long = [line for line in regular if len(line) > 40]  # on a short line the capture would end
     for number in range(count):
         kind = list(makers)[number % len(makers)]
         among = {"swallows a failure": failing, "endless capture": long, "known root line": ROOTS}

@@ -1,6 +1,6 @@
 """Pictures of all pages, wide and narrow, light and dark: ``python -m benchmarks.screenshots DIR``.
 
-Starts ``diagnose demo`` (a week of sample jobs through the real service) and takes them with the Chromium of this machine;
+It starts ``diagnose demo`` (a week of sample jobs through the real service) and takes them with this machine's Chromium. It
 needs the package playwright (the extra ``test``).
 """
 
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
             base = process.stdout.readline().strip()
             browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
             ids = _ids(browser, base)
-            time.sleep(5)  # some live lines
+            time.sleep(5)  # so that some live lines have come
             for scheme in ("light", "dark"):
                 for width in WIDTHS:
                     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _ids(browser: Any, base: str) -> dict[str, str]:
-    """One of each to look at: what a person would click on first."""
+    """One of each kind: what a person would click on first."""
     page = browser.new_page()
     found = {}
 

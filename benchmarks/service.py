@@ -1,10 +1,16 @@
 """What the service can carry: ``python -m benchmarks.service throughput | latency | failing | storage | learning | raw``.
 
-Server, client and PostgreSQL share this machine's cores; every ratio is of one run. ``throughput`` sends a log over HTTP and
-reads the same log in process, in turns. ``latency`` has many jobs push at a steady rate. ``failing`` lets jobs fail in the same
-second, and takes the time from a job's last byte to the event that its diagnosis is stored. ``storage`` puts the healthy logs
-of a corpus in, and weighs the database. ``learning`` sends the same log to services with the model's side off, with a model
-that takes 30 s an answer, and with one that is down, in turns.
+Server, client and PostgreSQL share this machine's cores. Every ratio is of one run.
+
+- ``throughput`` sends a log over HTTP and reads the same log in process, in turns.
+- ``latency`` has many jobs push at a steady rate.
+- ``failing`` lets jobs fail in the same second, and takes the time from a job's last byte to the event that its diagnosis is
+  stored.
+- ``storage`` sends the healthy logs of a corpus, and measures the size of the database.
+- ``learning`` sends the same log to services without a model, with one that takes 30 s per answer, and with one that is down,
+  in
+  turns.
+- ``raw`` sends the same log with and without raw logs, in turns.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ _CACHE = ROOT / "benchmarks" / ".cache"
 
 
 class Connection:
-    """HTTP/1.1 with as little of a client as can be: it shares the cores with the server."""
+    """A minimal client for HTTP/1.1: it shares the cores with the server."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -74,13 +80,13 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def _cpu_s(server: Server) -> float:
-    """What the server has used so far."""
+    """The processor time of the server so far."""
     fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Neighbours:
-    """What the rest of the machine used meanwhile: a share of all cores, beside what server and client did."""
+    """What the rest of the machine used meanwhile: a share of all cores, without server and client."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -105,7 +111,7 @@ class Neighbours:
 
 
 class Bench:
-    """Where things lie, and the database that was asked for."""
+    """Where files are, and which database to use."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -132,7 +138,9 @@ class Bench:
 
 
 def throughput(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """Bytes a second, over HTTP until all is durable, until all is read and stored; and of ``diagnose replay``'s own loop."""
+    """Bytes per second over HTTP until all is durable and until all is stored; and bytes per second of ``diagnose replay``'s
+    loop.
+    """
     path = _log(options)
     data = path.read_bytes()
     rounds = []
@@ -167,7 +175,7 @@ def _log(options: argparse.Namespace) -> Path:
 
 
 def raw_logs(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """What keeping raw logs costs: the same log with and without, by turns; and what they take on disk."""
+    """What raw logs cost: the same log with and without, in turns; and their size on disk."""
     data = _log(options).read_bytes()
     rounds = []
     for number in range(options.repeat):
@@ -178,7 +186,7 @@ def raw_logs(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
                 before = _cpu_s(server)
                 durable, stored = asyncio.run(_send_all(server, data, f"job{number}", options.jobs))
                 if name == "with":
-                    for job in range(options.jobs):  # all of it is there when this is answered
+                    for job in range(options.jobs):  # when this is answered, all of it is there
                         server.get(f"/v1/jobs/job{number}-{job}/raw/sources")
                     told["on_disk"] = sum(part.stat().st_size for part in raw.rglob("*.zst")) / len(data)
                 told[name] = {"durable_s": durable, "stored_s": stored, "cpu_s": _cpu_s(server) - before}
@@ -188,7 +196,7 @@ def raw_logs(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _send_all(server: Server, data: bytes, job: str, jobs: int) -> tuple[float, float]:
-    """(seconds until all is on disk, until all is scanned and in the database)"""
+    """(seconds until all is on disk, until all is scanned and in the database)."""
     began = time.monotonic()
 
     async def one(number: int) -> None:
@@ -222,7 +230,7 @@ async def _send_all(server: Server, data: bytes, job: str, jobs: int) -> tuple[f
 
 
 def in_process(path: str) -> None:
-    """What ``diagnose replay`` does, without its start and its report: the bytes of a file, compressed."""
+    """What ``diagnose replay`` does, without its start and its report: compress the bytes of a file."""
     from diagnose.job import Job
     from diagnose.knowledge.rules import load
     from diagnose.matching.matcher import Matcher
@@ -313,7 +321,7 @@ async def _steady(server: Server, options: argparse.Namespace) -> dict[str, Any]
 
 
 def failing(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """Jobs that run, and then all fail within a second, without a word that they ended."""
+    """Jobs that run, and then all fail within a second, without saying that they end."""
     folder = ROOT / "fixtures" / "logs" / "job123"
     tail = (folder / "gpu-13.log").read_bytes()
     with bench.server() as server:
@@ -375,7 +383,7 @@ async def _fail(server: Server, jobs: int, tail: bytes) -> dict[str, Any]:
 
 
 def learning(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """What the model's side costs ingestion: the service's own processor time, and time on the clock, to those without it."""
+    """What a model costs ingestion: processor time of the service, and time on the clock, relative to none."""
     model = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
     model.daemon_threads = True
     threading.Thread(target=model.serve_forever, daemon=True).start()
@@ -415,7 +423,7 @@ def learning(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def storage(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """The database's bytes for the healthy logs of a corpus."""
+    """The size of the database for the healthy logs of a corpus."""
     corpus: Path = options.corpus
     rows = [line.split("\t") for line in (corpus / "labels.tsv").read_text().splitlines()]
     at = {name: number for number, name in enumerate(rows[0])}

@@ -1,11 +1,10 @@
-"""A month of a cluster, simulated: the real decision code against a person for every failure and against restarts only.
+"""A month of a cluster, simulated: the real decision code, compared with a person for every failure and with restarts only.
 
     python -m benchmarks.simulation [--seeds 40] [--days 30] [--storm] [--sensitivity] [--json]
 
-Failures, GPUs, times to failure and times to restart are those of the Acme study (NSDI'24, table 3). How often a diagnosis
-is wrong, and how sure it says it is then, is read from docs/accuracy.md. All else is an assumption and stands in ``World``.
-Nothing here decides: ``diagnose.decision.decide`` does, with the shipped policy in mode auto. It is told no more than a
-service knows.
+Failures, GPUs, times to failure and times to restart are those of the Acme study (NSDI'24, table 3). How often a diagnosis is
+wrong, and how sure it is then, comes from docs/accuracy.md. All else is an assumption, and is in ``World``. Nothing here
+decides: ``diagnose.decision.decide`` does, with the shipped policy in mode auto. It gets no more than a service knows.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import math
 import random
 import statistics
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -48,12 +48,12 @@ Truth = Literal["node", "outage", "passing", "job"]
 HOUR, DAY = 3600.0, 86400.0
 BEGIN = 1_767_225_600.0  # 2026-01-01
 MONTHS = 6
-"""that the study's table counts"""
+"""months that the study's table covers"""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the study's table, and what we assume to be behind it."""
+    """A row of the study's table, and our assumption about its causes."""
 
     reason: str
     count: int
@@ -62,7 +62,7 @@ class Row:
     failure_median_min: float
     restart_mean_min: float
     truths: tuple[tuple[Truth, float], ...]
-    """assumed: what the cause is, with shares"""
+    """assumed: the causes, with their shares"""
 
 
 _NODE: tuple[tuple[Truth, float], ...] = (("node", 1.0),)
@@ -102,22 +102,22 @@ STUDY = (
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the study's table does not say: assumptions, each to be changed by whoever doubts it."""
+    """What the study's table does not say. These are assumptions; change any that you doubt."""
 
     nodes: int = 302
-    """of eight GPUs, as the larger cluster of the study"""
+    """of eight GPUs, as in the larger cluster of the study"""
     days: int = 30
     restart_s: float = 300.0
     """from the order to restart until the first step"""
     checkpoint_s: float = 1800.0
     response_mean_s: float = 1800.0
-    """until a person who is paged has begun; the study's restart time comes on top"""
+    """until a person who is paged has begun; the study's restart time is added"""
     owner_notices_s: float = 8 * HOUR
     """until somebody stops a job that is restarted for ever"""
     refail_mean_s: float = HOUR
     """a job on a node with a fault fails after this"""
     left_mean_s: float = 12 * HOUR
-    """what a job still has to do after the fault"""
+    """the work that a job still has to do after the fault"""
     outage_median_s: float = 1800.0
     passing_again: float = 0.05
     """a passing fault comes back at the restart"""
@@ -126,14 +126,17 @@ class World:
     check_finds: float = 0.9
     """a node check finds a fault that is there"""
     check_blames: float = 0.0005
-    """a node check blames a node that is good"""
+    """a node check blames a good node"""
     xid_share: tuple[tuple[str, float], ...] = (("ecc_error", 0.8), ("cuda_error", 0.3), ("nvlink_error", 0.0))
     """of the node's faults, those that show as an Xid of the strong ones"""
     misread: float = 0.0
-    """of the strong Xids, those whose line was read as another node's: none of those in the labelled cases"""
+    """of the strong Xids, those whose line was read as another node's; there are none in the labelled cases"""
+    users: int = 40
+    kinds_of_a_user: int = 3
+    """kinds of jobs that each of them submits"""
     healthy_jobs: int = 2000
     false_alarms: float = 0.005
-    """of healthy jobs that are called failed: none of those in the labelled cases"""
+    """of healthy jobs, those that are called failed; there are none in the labelled cases"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +146,11 @@ class Accuracy:
     reason: dict[str, float]
     """category -> share of reasons that are right"""
     suspects: float
-    """of the nodes that are named, those that are right"""
+    """of the named nodes, those that are right"""
     named: float
-    """of the cases with suspects, those where a right one is named"""
+    """of the cases with suspects, those in which a right one is named"""
     right: tuple[tuple[float, float], ...]
-    """confidence, weight: of right diagnoses"""
+    """(confidence, weight) of right diagnoses"""
     wrong: tuple[tuple[float, float], ...]
     confused: dict[str, tuple[str, ...]]
 
@@ -162,7 +165,7 @@ def accuracy() -> Accuracy:
     reason = {}
     for category, row in by_category.items():
         cases = int(row[1])
-        # None wrong among so few is not never: one more case, which would have been wrong half the time.
+        # None wrong in so few cases is not never: add one more case that is wrong half the time.
         reason[category] = min(_share(row[3]), (cases + 0.5) / (cases + 1))
     levels = [(float(row[0]), int(row[1]), _share(row[2])) for row in cells if len(row) == 3 and _is_number(row[0])]
     confused: defaultdict[str, list[str]] = defaultdict(list)
@@ -214,11 +217,11 @@ class Job:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a month came to."""
+    """The result of a month."""
 
     failures: int = 0
     recoverable: int = 0
-    """of them, those that are not for the job's owner to mend"""
+    """of them, those that the job's owner need not repair"""
     interventions: int = 0
     interventions_recoverable: int = 0
     owners_told: int = 0
@@ -300,7 +303,7 @@ class Month:
         return job
 
     def place(self, job: Job, without: Sequence[str]) -> None:
-        """Nodes for a job: any that are in service; others' jobs are not in the way."""
+        """Nodes for a job: any that are in service. Other jobs are not in the way."""
         free = [node for node in self.names if self.state[node] != "isolated" and node not in without]
         job.nodes = tuple(self.chance.sample(free, min(len(free), math.ceil(job.gpus / 8))))
         job.started = self.now
@@ -318,7 +321,7 @@ class Month:
         self.out.failures += 1
         if job.truth != "job":
             self.out.recoverable += 1
-        again = min(ran, self.chance.random() * self.world.checkpoint_s)  # done since the last checkpoint
+        again = min(ran, self.chance.random() * self.world.checkpoint_s)  # the work since the last checkpoint
         self.lose(job, again)
         if not first:
             job.left_s -= ran - again
@@ -327,7 +330,7 @@ class Month:
         self.answer(job, row)
 
     def again(self, job: Job) -> tuple[Row, float] | None:
-        """Whether the attempt that begins now will fail, of what, and after how long."""
+        """Whether the attempt that begins now will fail, from what, and after how long."""
         bad = next((node for node in job.nodes if node in self.faulty), None)
         if bad is not None:
             job.bad_node = bad
@@ -341,7 +344,7 @@ class Month:
         return None
 
     def restart(self, job: Job, without: Sequence[str] = (), same_nodes: bool = False) -> None:
-        """The order to restart; the first step comes a while later."""
+        """Order a restart. The first step comes a while later."""
         if job.struck_at is None:
             return
         job.restarts += 1
@@ -372,7 +375,7 @@ class Month:
         self.out.gpu_hours += job.gpus * seconds / HOUR
 
     def person(self, job: Job, row: Row, why: str) -> None:
-        """Somebody is called, comes, and does the right thing; it takes them the study's time to restart."""
+        """Somebody is paged, comes, and does the right thing. It takes them the study's time to restart."""
         self.out.interventions += 1
         self.out.interventions_recoverable += job.truth != "job"
         self.out.why[why] += 1
@@ -392,7 +395,7 @@ class Month:
         return self.restart(job)
 
     def give_up(self, job: Job) -> None:
-        """The owner has it now: its GPUs are others'."""
+        """The owner has it now. Others get its GPUs."""
         if job.struck_at is not None:
             self.lose(job, self.now - job.struck_at)
             job.struck_at = None
@@ -433,7 +436,7 @@ class Month:
         self.node_decision(node)
 
     def inspect(self, node: str) -> None:
-        """An isolated node is looked at: repaired if it is bad, then checked."""
+        """An isolated node is looked at: it is repaired if it is bad, then checked."""
         if node in self.faulty:
             self.at(self.now + self.world.repair_s, functools.partial(self.repaired, node))
         else:
@@ -462,7 +465,7 @@ class Month:
         raise NotImplementedError
 
     def false_alarm(self) -> None:
-        """A job that ended well; most ways of answering do not even notice."""
+        """A job that ended well. Most ways of answering do not even notice it."""
 
     def history(self, job: Job | None) -> History:
         week = self.now - 7 * DAY
@@ -473,7 +476,10 @@ class Month:
         if job is None:
             return History(**common)
         ran = self.now - job.started
+        user, kind = self.user_and_kind(job)
         return History(
+            user=user,
+            workload=kind,
             gpus=job.gpus,
             nodes=job.nodes,
             started=job.started,
@@ -484,6 +490,12 @@ class Month:
             checkpoints=(Checkpoint(int(job.step)),),
             **common,
         )
+
+    def user_and_kind(self, job: Job) -> tuple[str, str]:
+        """Whose job it is, and what kind of job, the same whenever it is asked."""
+        drawn = zlib.crc32(job.name.encode())
+        user = f"user-{drawn % self.world.users}"
+        return user, f"{user}-{drawn // self.world.users % self.world.kinds_of_a_user}"
 
     def cluster(self) -> Cluster:
         return Cluster(
@@ -504,7 +516,7 @@ class Month:
         return count
 
     def _lognormal(self, median: float, mean: float) -> float:
-        """With this median and mean; where the mean is the smaller, the median."""
+        """A random number with this median and mean. If the mean is the smaller one, the median."""
         sigma = math.sqrt(2 * math.log(mean / median)) if mean > median > 0 else 0.3
         return float(self.chance.lognormvariate(math.log(max(median, 1e-3)), sigma))
 
@@ -531,7 +543,7 @@ class AlwaysRestart(Month):
 
 
 class Diagnosed(Month):
-    """The real decision code, with diagnoses that are wrong as often as the labelled cases say."""
+    """The real decision code, with diagnoses that are wrong as often as in the labelled cases."""
 
     def answer(self, job: Job, row: Row) -> None:
         report = self.report(job, row)
@@ -545,7 +557,9 @@ class Diagnosed(Month):
     def remember(self, job: Job, report: Report, decision: Decision) -> None:
         diagnosis = report.diagnosis
         suspects = tuple(diagnosis.suspects.nodes)
-        self.failures.append(Failure(job.name, job.attempt, self.now, diagnosis.reason, diagnosis.group, "rule", suspects))
+        user, kind = self.user_and_kind(job)
+        at = (job.name, job.attempt, self.now, diagnosis.reason, diagnosis.group, "rule", suspects)
+        self.failures.append(Failure(*at, culprits=tuple(diagnosis.culprits), user=user, workload=kind))
         ran = self.now - job.started
         job.attempts.append(
             PastAttempt(
@@ -582,7 +596,7 @@ class Diagnosed(Month):
             self.out.incidents += 1
 
     def act(self, job: Job, row: Row, decision: Decision) -> None:
-        """What an executor, an operator and an owner make of it."""
+        """What an executor, an operator and an owner do about it."""
         if decision.acts and decision.mode == "auto":
             for node in decision.action.nodes:
                 self.take_out(node, "decision", decision.key)
@@ -609,12 +623,12 @@ class Diagnosed(Month):
             self.out.owners_told += 1
             self.give_up(job)
         elif job.name.startswith("healthy"):
-            self.out.owners_told += 1  # who sees that the job is done, and lets it be
-        else:  # told the owner that it is the job's fault, and it is not: the owner calls somebody
+            self.out.owners_told += 1  # who sees that the job is done, and leaves it
+        else:  # the owner is told that it is the job's fault; it is not, so the owner calls somebody
             self.person(job, row, "owner told wrongly")
 
     def false_alarm(self) -> None:
-        """A healthy job that is called failed, and may name a node that is well."""
+        """A healthy job that is called failed. It may name a good node."""
         row = self.chance.choice([row for row in STUDY for _ in range(row.count)])
         self.number += 1
         job = Job(f"healthy-{self.number}", row, "passing", 64, None, f"alarm-{self.number}", left_s=0.0)
@@ -623,7 +637,7 @@ class Diagnosed(Month):
         self.answer(job, row)
 
     def report(self, job: Job, row: Row) -> Report:
-        """What the diagnosis makes of it: right as often as on the labelled cases."""
+        """The diagnosis of it: right as often as in the labelled cases."""
         taxonomy = shipped_taxonomy()
         reason, right = row.reason, True
         if self.chance.random() > self.accuracy.reason[taxonomy.category_of[row.reason]]:
@@ -653,6 +667,7 @@ class Diagnosed(Month):
                 by="none" if reason == "unknown" else "rule",
                 root_cause=root,
                 suspects=Suspects(nodes=nodes),
+                culprits=nodes if remedy.kind == "isolate_and_restart" else [],
                 group=f"{reason}-{job.row.reason}" if right else key_of(job.name, job.attempt, reason, "", ()),
                 phase="training" if steps else "start-up",
                 step=job.step if steps else None,
@@ -698,7 +713,7 @@ class Storm(Diagnosed):
             self.begin(row, truth, self.chance.random() * 300, over_at)
 
     def forged(self) -> None:
-        """A hundred logs that each claim an Xid 79 of one of their own nodes, none of it true."""
+        """A hundred logs that each claim an Xid 79 of one of their own nodes. All are false."""
         row = next(one for one in STUDY if one.reason == "ecc_error")
         for _ in range(self.JOBS):
             job = self.begin(replace(row, gpus=16), "passing", self.chance.random() * 300)
@@ -714,7 +729,7 @@ class Storm(Diagnosed):
 
 @functools.cache
 def auto() -> Policy:
-    """The shipped policy, in mode auto: the way it is meant to be run once a site trusts it."""
+    """The shipped policy in mode auto, as it is meant to run once a site trusts it."""
     return replace(shipped_policy(), mode="auto")
 
 
@@ -733,14 +748,14 @@ def month(way: type[Month], seed: int, world: World) -> Outcome:
 
 
 def storm(seed: int, world: World) -> Outcome:
-    """The storms alone: what they do to the cluster, not what the month does besides."""
+    """The storms alone: what they do to the cluster, without the rest of the month."""
     one = Storm(world, seed, auto())
     one.storm()
     return one.run()
 
 
 def _spread(values: Sequence[float], digits: int = 0) -> str:
-    """Mean, and the least and the greatest of the seeds."""
+    """The mean, and the least and the greatest of the seeds."""
     return f"{statistics.mean(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
 
 
@@ -750,7 +765,7 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 
 def table(outcomes: dict[str, list[Outcome]]) -> list[tuple[str, ...]]:
-    """The figures of the ways, seeds together."""
+    """The figures of the ways, over all seeds."""
     rows: list[tuple[str, ...]] = [("a month", *outcomes)]
     figures: list[tuple[str, Callable[[Outcome], float], int]] = [
         ("failures", lambda o: o.failures, 0),

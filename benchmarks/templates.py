@@ -1,6 +1,6 @@
-"""The texts of templates/*.txt: one source for the log's lines and for the patterns of the rules that know them.
+"""The texts in templates/*.txt: one source for the log's lines and for the patterns of the rules that know them.
 
-A template is text with ``{fields}``. Filled at random it gives a line; with an expression for each field, a pattern.
+A template is text with ``{fields}``. With random values for the fields it gives a line; with an expression for each, a pattern.
 Nothing depends on the clock or on hashing: the same seed gives the same lines everywhere.
 """
 
@@ -21,7 +21,7 @@ STAMPS = {
     "rankp": r"\[rank\d+\]:",
     "ray": r"\(\w+ pid=\d+, ip=[\d.]+\) ",
 }
-"""Fields that stand before the body. docs/rules.md says what else the product takes off a line."""
+"""fields before the body; docs/rules.md says what else the product takes off a line"""
 
 _FLOAT = r"\d+\.\d+"
 _DAY = r"\d+-\d+-\d+"
@@ -64,7 +64,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number that matters: it stands in the pattern as it is."""
+    """A number that matters: it is in the pattern as it is."""
 
     digits: str
 
@@ -79,10 +79,10 @@ class Template:
     burst: int
     id: str
     about: tuple[str, ...]
-    """What else the file says: kind (filters), or layer, reason and severity (failures)."""
+    """the other columns of the file: kind (filters), or layer, reason and severity (failures)"""
     nodes: tuple[Node, ...]
     key: tuple[int, int]
-    """The nodes that the fragment style keeps."""
+    """the nodes that the fragment style keeps"""
 
     @property
     def stamp(self) -> str | None:
@@ -104,20 +104,20 @@ class Template:
 
     @property
     def prefixed(self) -> str:
-        """The whole line as it stands in the log, prefix and stamp included; of a progress bar the last segment."""
+        """The whole line of the log, with prefix and stamp; of a progress bar, the last segment."""
         drawn = r"(?:.*\r)?" if self.about[0] == "progress" else ""
         stamp = f"(?:{STAMPS[self.stamp]})?" if self.stamp else ""
         return rf"^{drawn}(?:\[(?:rank|default)\d+\]: ?| *\d+: )?{stamp}{self._flush}\r?$"
 
     @property
     def _flush(self) -> str:
-        """The body's pattern, with any indent: a prefix may take the blanks behind it along."""
+        """The body's pattern, with any indent: a prefix may take the blanks after it."""
         indent, rest = unindented(self.body)
         return (" *" if indent else "") + pattern(rest)
 
 
 def unindented(nodes: tuple[Node, ...]) -> tuple[bool, tuple[Node, ...]]:
-    """``nodes`` without the blanks they begin with, and whether there were any."""
+    """(whether ``nodes`` begin with blanks, ``nodes`` without them)."""
     first = nodes[0]
     if not isinstance(first, str) or not first.startswith(" "):
         return False, nodes
@@ -151,7 +151,7 @@ _PIECE = re.compile(r"\{\{|\}\}|[{}|«»]|[^{}|«»]+")
 
 
 def parse(text: str) -> tuple[tuple[Node, ...], tuple[int, int]]:
-    """The nodes of a template's ``text``, and which of them are its key."""
+    """(the nodes of a template's ``text``, which of them are its key)."""
     nodes: list[Node] = []
     key = [0, 0]
     position = 0
@@ -197,7 +197,7 @@ def _node(text: str, position: int, *, inside: bool) -> tuple[Node, int]:
 
 
 def pattern(nodes: tuple[Node, ...]) -> str:
-    """A regular expression for ``nodes``, blind to numbers save where a number matters."""
+    """A regular expression for ``nodes``. It ignores numbers, unless a number matters."""
     return "".join(_pattern(node) for node in nodes)
 
 
@@ -237,7 +237,7 @@ class Filler:
         self.fills: dict[str, Fill] = {name: getattr(self, f"_{name}", None) or self._plain(name) for name in PATTERNS}
 
     def line(self, nodes: tuple[Node, ...]) -> Fill:
-        """A function that gives ``nodes`` filled anew at each call."""
+        """A function that fills ``nodes`` with new values at each call."""
         text, fills = "", []
         for node in nodes:
             if isinstance(node, str):

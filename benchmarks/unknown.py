@@ -1,8 +1,8 @@
-"""How software fares that nobody wrote rules for: ``python -m benchmarks.unknown CORPUS...``.
+"""How good is the diagnosis of software without rules? ``python -m benchmarks.unknown CORPUS...``.
 
 Every case of a labelled corpus is diagnosed with all failure rules that match in it switched off. What is left are Python's own
-classes of exceptions, the words of the lines, the numbers and the times: that is what an unknown program shows.
-Counted are the failures in which a rule had matched, and the healthy logs.
+classes of exceptions, the words of the lines, the numbers and the times: an unknown program shows no more. Counted are the
+failures in which a rule had matched, and the healthy logs.
 
     python -m benchmarks.unknown ../shared/corpus/cases
     python -m benchmarks.unknown --wrong ../shared/corpus/cases       # list what comes out wrong
@@ -24,7 +24,7 @@ from diagnose.matching.matcher import Matcher
 
 
 def without_rules(evidence: Evidence) -> int:
-    """Switch the failure rules off that match, but for those that know an exception by its class. How many lines lost one."""
+    """Switch off the failure rules that match, except those for a class of exceptions. Returns how many lines lost one."""
     lost = 0
     for event in evidence.events:
         rule = evidence.rule(event)

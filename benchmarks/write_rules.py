@@ -1,4 +1,4 @@
-"""Writes rules/fragments and rules/full from the templates, each rule with a match and a near miss, both tried.
+"""Writes rules/fragments and rules/full from the templates, each rule with a match and a near miss that were both tried.
 
 Run it after a change to templates/: ``python -m benchmarks.write_rules``. ``--check`` only says what is not up to date.
 """
@@ -69,7 +69,7 @@ def _rule(template: Template, attribute: str) -> str:
 
 
 def examples(template: Template) -> tuple[list[str], list[str]]:
-    """Bodies that the template's patterns match in both styles, and near ones that neither matches."""
+    """(bodies that the template's patterns match in both styles, near ones that neither matches)."""
     patterns = [re.compile(text.encode()) for text in (template.fragment, template.full)]
 
     def known(line: str) -> bool:

@@ -1,7 +1,7 @@
 """Labelled cases -> accuracy.
 
-A corpus is a folder with ``labels.tsv`` (file, category, reason, root_cause_line, where, action, note) and the logs it names.
-Every case is replayed like ``diagnose replay`` would; nothing here knows what a log should say but the label.
+A corpus is a folder with ``labels.tsv`` (file, category, reason, root_cause_line, where, action, note) and the logs that it
+names. Every case is read like ``diagnose replay`` reads it. Only the label says what a log should give.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Label:
     category: str
     reason: str
     root_cause_line: tuple[str | None, int] | None
-    """(source, line); None where there is none"""
+    """(source, line); None if there is none"""
     where: str
     action: str
     note: str
@@ -44,7 +44,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """What a model made of a report, if it was asked."""
+    """The answer of a model to a report, if one was asked."""
 
     report: Report
     asked: bool
@@ -54,7 +54,7 @@ class Second:
     followed: bool = False
     """the report follows the model's answer"""
     before: Verdict | None = None
-    """the verdict on the report without it"""
+    """the verdict on the report without the model"""
     line_near: bool = False
     """the answer's line is the labelled one, or in its traceback"""
 
@@ -73,15 +73,15 @@ class Verdict:
     near: bool
     """the right line, or another line of the same traceback"""
     within: bool
-    """at most three lines from the right one: who looks there sees it"""
+    """at most three lines from the right one: a person who looks there sees it"""
     suspects: tuple[int, int, int] | None
-    """(found, named by the label, named by the report); None where the label names none"""
+    """(found, named by the label, named by the report); None if the label names none"""
     guesses: tuple[str, ...] = ()
     """the reasons that the report gives, the likeliest first"""
     isolated: tuple[int, int] = (0, 0)
-    """nodes that the report would isolate: those that the label names, and others"""
+    """nodes that the report would isolate: (those that the label names, others)"""
     second: Second | None = None
-    """what a model answered, where one could be asked"""
+    """the answer of a model, if one could be asked"""
 
     @property
     def category_right(self) -> bool:
@@ -97,7 +97,9 @@ class Verdict:
 
     @property
     def action_kind_right(self) -> bool:
-        """Whether the action is of the right kind: what to fix, code or configuration, most logs do not tell."""
+        """Whether the kind of the action is right. "Fix the code" and "fix the configuration" count as one: most logs do not
+        say which.
+        """
         return _kind(self.action) == _kind(self.label.action)
 
     @property
@@ -107,7 +109,7 @@ class Verdict:
 
     @property
     def ambiguous(self) -> bool:
-        """Whether the label says that another answer would be right too."""
+        """Whether the label says that another answer would also be right."""
         return "AMBIGUOUS" in self.label.note
 
 
@@ -138,7 +140,7 @@ class Score:
     """failures that were called healthy"""
     isolated_right: int = 0
     isolated_wrong: int = 0
-    """nodes that would be isolated although the label does not name them, or nothing is to be isolated"""
+    """nodes that would be isolated although the label does not name them, or although nothing should be isolated"""
 
     def add(self, verdict: Verdict) -> None:
         label = verdict.label
@@ -176,7 +178,8 @@ class Asked:
 
     asked: int = 0
     answered: int = 0
-    """those with a usable answer, which may be unknown"""
+    """those with a usable answer, which may be "unknown"
+    """
     followed: int = 0
     improved: int = 0
     worse: int = 0
@@ -213,7 +216,7 @@ class Results:
         return _score(self.verdicts)
 
     def asked(self) -> Asked | None:
-        """What asking a model changed; None where no model could be asked."""
+        """What a model changed; None if no model could be asked."""
         if all(verdict.second is None for verdict in self.verdicts):
             return None
         counts = Asked()
@@ -222,7 +225,7 @@ class Results:
         return counts
 
     def by_category(self) -> dict[str, Score]:
-        """A score for each category that the labels name."""
+        """A score for each category in the labels."""
         groups: dict[str, list[Verdict]] = {}
         for verdict in self.verdicts:
             groups.setdefault(verdict.label.category, []).append(verdict)
@@ -234,19 +237,19 @@ class Results:
         return [(wanted, said, count) for (wanted, said), count in counts.most_common()]
 
     def ambiguous(self) -> tuple[Score, Score]:
-        """The scores of the clear cases, and of those whose label could be another."""
+        """(score of the clear cases, score of those whose label could be another)."""
         clear = [verdict for verdict in self.verdicts if not verdict.ambiguous]
         return _score(clear), _score([verdict for verdict in self.verdicts if verdict.ambiguous])
 
     def sure(self) -> tuple[int, int]:
-        """(cases, right) of those that say 0.9 or more."""
+        """(cases, right) of those with a confidence of 0.9 or more."""
         right = [verdict.reason_right for verdict in self.verdicts if verdict.confidence >= _SURE]
         return len(right), sum(right)
 
     def calibration_error(self) -> float | None:
-        """How far confidence is from the share that is right: the mean over ten steps of confidence, by their cases.
+        """How far confidence is from the share that is right: the mean over ten levels of confidence, weighted by their cases.
 
-        Where the answer is that nothing explains the failure, no confidence is said and none is judged.
+        An answer that nothing explains the failure has no confidence, and is left out.
         """
         said = [(v.confidence, v.reason_right) for v in self.verdicts if v.reason != "unknown"]
         if not said:
@@ -257,7 +260,7 @@ class Results:
         return sum(abs(sum(c for c, _ in step) - sum(r for _, r in step)) for step in steps.values()) / len(said)
 
     def calibration(self) -> list[tuple[float, int, int]]:
-        """(confidence said, cases, right) of each level of confidence."""
+        """(confidence, cases, right) of each level of confidence."""
         levels: dict[float, list[bool]] = {}
         for verdict in self.verdicts:
             levels.setdefault(round(verdict.confidence, 2), []).append(verdict.reason_right)
@@ -316,7 +319,7 @@ def _line(text: str, where: str) -> tuple[str | None, int] | None:
 def evaluate(
     corpus: Path, matcher: Matcher, *, only: str = "", ask: Callable[[Report, Evidence], Second] | None = None
 ) -> Iterator[Verdict]:
-    """The verdict on each case of a corpus. ``ask``: whom to ask about a report, such as a model."""
+    """The verdict on each case of a corpus. ``ask``: called with each report, for example to ask a model."""
     for label in labels(corpus):
         if only not in label.file:
             continue
@@ -349,7 +352,7 @@ def job_of(corpus: Path, label: Label, matcher: Matcher) -> Job:
 
 
 def placed(label: Label, line: tuple[str, int], sources: Sequence[Source]) -> bool:
-    """Whether a line is the one that the label names, or of the same traceback."""
+    """Whether a line is the one that the label names, or is in the same traceback."""
     return _placed(label, line, sources)[1]
 
 
@@ -358,7 +361,7 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
     diagnosis = report.diagnosis
     root = diagnosis.root_cause
     exact, near, within = _placed(label, (root.source, root.line) if root else None, sources)
-    suspects = diagnosis.suspects
+    suspects, witnesses = diagnosis.suspects, diagnosis.witnesses
     return Verdict(
         label=label,
         category=diagnosis.category,
@@ -369,19 +372,22 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
         exact=exact,
         near=near,
         within=within,
-        suspects=_suspects(label.where, suspects.nodes, suspects.ranks, suspects.gpus),
+        # a label says where a failure shows: with a witness, if nobody knows for whom it waited
+        suspects=_suspects(
+            label.where, [*suspects.nodes, *witnesses.nodes], [*suspects.ranks, *witnesses.ranks], suspects.gpus
+        ),
         guesses=(diagnosis.reason, *(one.reason for one in diagnosis.alternatives)),
         isolated=_isolated(label, report.action.nodes),
     )
 
 
 def _isolated(label: Label, nodes: Sequence[str]) -> tuple[int, int]:
-    """How many of the nodes that would be isolated are to be, and how many are not."""
+    """Of the nodes that would be isolated: (how many the label names, how many it does not)."""
     if label.action != "isolate_and_restart":
         return 0, len(nodes)
     named = [word for word in re.split(r"[\s,;]+", _GPU.sub(" ", _RANKS.sub(" ", label.where))) if word not in _NO_NAMES]
     if not named:
-        return len(nodes), 0  # the label names a GPU or a rank: its node is not known to it
+        return len(nodes), 0  # the label names a GPU or a rank, and does not know its node
     right = sum(any(_same_node(node, one) for one in named) for node in nodes)
     return right, len(nodes) - right
 
@@ -393,7 +399,7 @@ _WITHIN = 3
 
 
 def _placed(label: Label, found: tuple[str, int] | None, sources: Sequence[Source]) -> tuple[bool, bool, bool]:
-    """Whether a line is the labelled one; whether it is that or another of its traceback; whether it is close to it."""
+    """(it is the labelled line, it is that or another line of its traceback, it is close to it)."""
     if label.root_cause_line is None or found is None:
         return False, False, False
     name, line = label.root_cause_line
@@ -405,7 +411,7 @@ def _placed(label: Label, found: tuple[str, int] | None, sources: Sequence[Sourc
 
 
 def _one_traceback(source: Source, one: int, other: int) -> bool:
-    """Whether both lines stand in one chain of tracebacks, or in one run of them where ranks interleave."""
+    """Whether both lines are in one chain of tracebacks, or in one block of them if ranks interleave."""
     events = []
     last = max(one, other) + 400
     rest = b""
@@ -436,7 +442,7 @@ _HOST = re.compile(r"\b(?:[a-z][\w-]*\d[\w.-]*|\d+(?:\.\d+){3})\b")
 
 
 def _suspects(where: str, nodes: Sequence[str], ranks: Sequence[int], gpus: Sequence[str]) -> tuple[int, int, int] | None:
-    """How many of the suspects that a label names are also in the report."""
+    """(found, named by the label, named by the report) for the suspects."""
     if where in ("-", ""):
         return None
     named_ranks: set[int] = set()
@@ -460,7 +466,7 @@ def _suspects(where: str, nodes: Sequence[str], ranks: Sequence[int], gpus: Sequ
 
 
 def _same_node(one: str, other: str) -> bool:
-    """A node is written with and without its domain."""
+    """Whether both are one node: its name may have a domain."""
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
@@ -469,7 +475,7 @@ def _same_gpu(one: str, other: str) -> bool:
 
 
 def as_dict(results: Results) -> dict[str, Any]:
-    """The results as JSON has them."""
+    """The results as JSON."""
 
     def score(one: Score) -> dict[str, Any]:
         return {name: getattr(one, name) for name in Score.__dataclass_fields__}

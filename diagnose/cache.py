@@ -1,11 +1,11 @@
-"""Things that are slow to make and safe to keep: bytes on disk under the hash of what they were made from.
+"""Cached bytes on disk, under the hash of what they were made from: for what is slow to make.
 
-A cache can always be deleted; one that cannot be read or written is only slower. ``DIAGNOSE_CACHE`` names the folder
-(default ``$XDG_CACHE_HOME/diagnose`` or ``~/.cache/diagnose``); set to an empty string it switches the cache off.
+The cache may be deleted at any time. Without it everything works, more slowly. ``DIAGNOSE_CACHE`` names the folder (default
+``$XDG_CACHE_HOME/diagnose`` or ``~/.cache/diagnose``); an empty string switches the cache off.
 
-It is bounded: above 256 MiB what was not fetched for longest goes. Several processes may share a folder.
+Above 256 MiB, what was not used for the longest time is deleted. Several processes may share a folder.
 
-What the shipped rules need lies ready in the package's folder ``_ready``, compressed: see ``diagnose.ready``, which makes it.
+What the shipped rules need comes with the package, compressed, in its folder ``_ready``. ``diagnose.ready`` makes it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import time
 from pathlib import Path
 
 _MOST = 256 << 20
-"""bytes, where a small file counts as a block of the disk"""
+"""bytes; a small file counts as a block of the disk"""
 _BLOCK = 4096
 _LOOKS = 16
-"""times that the folder is looked through while as much comes in as it may hold"""
+"""how often the folder is checked while as many bytes come in as it may hold"""
 _LEFT = 0.75
-"""share of the limit that stays after old files were removed"""
+"""share of the limit that is left after old files were deleted"""
 _ABANDONED_S = 3600.0
-"""age at which a file that was never finished is removed"""
+"""age at which an unfinished file is deleted"""
 READY = Path(__file__).parent / "_ready"
-"""what came with the package; only read"""
+"""what came with the package; it is only read"""
 _OURS = re.compile(r"[a-z]+-[0-9a-f]{40}")
 _UNFINISHED = re.compile(r"\.[a-z]+-\w{8}")
 
 
 def key_of(*parts: bytes | str) -> str:
-    """A name for content: equal parts, equal key; the borders between parts count."""
+    """A name for content: equal parts give an equal key. The borders between parts count."""
     digest = hashlib.blake2b(digest_size=20)
     for part in parts:
         data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
@@ -45,9 +45,9 @@ def key_of(*parts: bytes | str) -> str:
 
 
 def fetch(kind: str, key: str) -> bytes | None:
-    """What was stored under ``key``, or came with the package; or None."""
+    """What was stored under ``key`` or came with the package; or None."""
     name = f"{kind}-{key}"
-    folder = _folder()
+    folder = where()
     if folder is not None:
         path = folder / name
         with contextlib.suppress(OSError):
@@ -64,21 +64,21 @@ def fetch(kind: str, key: str) -> bytes | None:
 
 
 def sealed(data: bytes) -> bytes:
-    """A file of the cache that holds ``data``: the checksum, then the content."""
+    """A cache file with ``data``: the checksum, then the content."""
     return hashlib.blake2b(data, digest_size=20).digest() + data
 
 
 def checked(data: bytes) -> bytes | None:
-    """The content of a file of the cache.
+    """The content of a cache file, or None if the checksum is wrong.
 
-    The checksum guards against a file cut short by a full disk: Hyperscan must never be given a damaged database.
+    The checksum finds a file that a full disk cut short: Hyperscan must never get a damaged database.
     """
     head, body = data[:20], data[20:]
     return body if hashlib.blake2b(body, digest_size=20).digest() == head else None
 
 
 def unpacked(data: bytes) -> bytes:
-    """A file of the cache, from how it lies ready; nothing, where it is damaged."""
+    """A cache file from its compressed form in ``_ready``; empty if that is damaged."""
     import zstandard  # later runs often find all in the cache
 
     try:
@@ -88,8 +88,8 @@ def unpacked(data: bytes) -> bytes:
 
 
 def store(kind: str, key: str, data: bytes) -> None:
-    """Keep ``data`` under ``key``; whole or not at all, and silently not at all where the folder is not writable."""
-    folder = _folder()
+    """Store ``data`` under ``key``, whole or not at all. Does nothing, silently, if the folder is not writable."""
+    folder = where()
     if folder is None:
         return
     with contextlib.suppress(OSError):
@@ -102,13 +102,13 @@ def store(kind: str, key: str, data: bytes) -> None:
         except OSError:
             os.unlink(temporary)
             raise
-        # By chance, and likelier the more comes in: so no process has to know what the others store.
+        # By chance, in proportion to the size: so no process has to know what the others store.
         if random.random() * _MOST < _LOOKS * max(len(data), _BLOCK):  # noqa: S311 - no secret
             _trim(folder)
 
 
 def _trim(folder: Path) -> None:
-    """What was not used for longest goes, where there is too much. Another process may do the same at this moment."""
+    """Delete the least recently used files if there is too much. Another process may do the same at this moment."""
     files: list[tuple[float, int, str]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -136,7 +136,8 @@ def _trim(folder: Path) -> None:
         total -= size
 
 
-def _folder() -> Path | None:
+def where() -> Path | None:
+    """The folder; None where the cache is switched off."""
     named = os.environ.get("DIAGNOSE_CACHE")
     if named is not None:
         return Path(named) if named else None

@@ -9,9 +9,13 @@
         run.progress(step, loss=loss)
         run.checkpoint(step + 1, path)   # when one was saved
 
-Three promises, for training must not suffer from its observer. Nothing is raised, whatever is given or answered: a warning and
-``run.problem`` tell. Nothing blocks: reports go from a thread of their own; ``resume`` and ``close`` keep to their time-out,
-name look-up included. Nothing grows: what cannot be sent is dropped, the oldest first. Standard library only.
+Three promises, because training must not suffer from it:
+
+- Nothing is raised, whatever is given or answered. A warning and ``run.problem`` say what is wrong.
+- Nothing blocks. A thread sends the reports. ``resume`` and ``close`` keep to their time-out, even if a name look-up hangs.
+- Nothing grows. What cannot be sent is dropped, the oldest first.
+
+It uses the standard library only.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ class Resume:
     path: str | None = None
     """the checkpoint, as it was reported"""
     skip: tuple[tuple[int, int], ...] = ()
-    """first and last number of batches to leave out; batch n is the one that step n trains on, from 0"""
+    """(first, last) number of batches to leave out; batch n is the one that step n trains on, from 0"""
     why: str | None = None
     known: bool = False
     """the service answered"""
@@ -62,7 +66,7 @@ class Resume:
 
 
 class Run:
-    """The connection of one job to the service. Without a URL or a job's name it does nothing, and warns once."""
+    """The connection of one job to the service. Without a URL or the name of a job it does nothing, and warns once."""
 
     def __init__(
         self,
@@ -103,7 +107,7 @@ class Run:
         self._job = name
 
     def resume(self, *, proposed: bool = False, timeout_s: float | None = None) -> Resume:
-        """Where to start; asked again until it is answered or the time is over.
+        """Where to start. It asks until there is an answer or the time is over.
 
         All ranks must start alike: ask on one and broadcast. ``proposed``: take a roll-back that nobody has approved yet.
         """
@@ -120,7 +124,7 @@ class Run:
         before = self.problem
         answered: list[Resume] = []
 
-        def ask() -> None:  # a thread of its own: looking up a name knows no time-out
+        def ask() -> None:  # in a thread, because a name look-up has no time-out
             pause = _BACKOFF_S[0]
             while (left := deadline - time.monotonic()) > 0:
                 status, body = self._request("GET", f"resume{'?proposed=true' if proposed else ''}", None, left)
@@ -136,17 +140,17 @@ class Run:
         asking = threading.Thread(target=ask, name="diagnose-resume", daemon=True)
         asking.start()
         asking.join(max(0.0, deadline - time.monotonic()))
-        if not answered and self.problem is before:  # else it has been told already
+        if not answered and self.problem is before:  # else there was a warning already
             self._note("the service did not say in time where to start")
         return answered[0] if answered else Resume()
 
     def progress(self, step: int, *, loss: float | None = None) -> None:
-        """A step is done. Only the latest is sent, at most one at a time: call it as often as you like."""
+        """A step is done. Only the latest is sent, one request at a time: call it as often as you like."""
         try:
             if self._job:
                 number = None if loss is None else float(loss)
                 report = {"step": int(step), "loss": number if number is None or math.isfinite(number) else None}
-                # JSON has no NaN: the log tells of it, and the word does here
+                # JSON has no NaN, so the word is sent
                 self._put("progress", {**report, "loss_is": None if number is None or math.isfinite(number) else str(number)})
         except Exception as error:
             self._note(f"progress: {error!r}")
@@ -163,7 +167,7 @@ class Run:
             self._note(f"checkpoint: {error!r}")
 
     def close(self, timeout_s: float = _GRACE_S) -> bool:
-        """Send what waits, within the time-out. Whether all of it was sent or refused."""
+        """Send what waits, within the time-out. Returns whether all of it was sent or refused."""
         try:
             if os.getpid() != self._pid or (sender := self._sender) is None:
                 return True
@@ -189,7 +193,7 @@ class Run:
 
     def _put(self, kind: str, report: dict[str, Any]) -> None:
         if os.getpid() != self._pid:
-            self._renew()  # forked: the thread stayed in the parent, and the lock may be held for ever
+            self._renew()  # after a fork the thread is only in the parent, and the lock may be held for ever
         report = {"attempt": self._attempt, "time": time.time(), **report}
         with self._changed:
             if kind == "progress":
@@ -209,13 +213,13 @@ class Run:
             self._changed.notify_all()
 
     def _send(self) -> None:
-        """The thread: one report after the other, checkpoints first."""
+        """The thread's loop: send one report after the other, checkpoints first."""
         pause = _BACKOFF_S[0]
         while True:
             with self._changed:
                 while not self._checkpoints and self._progress is None:
                     if self._closing:
-                        self._sender = None  # under the lock: whoever puts a report now starts another
+                        self._sender = None  # under the lock: the next report then starts another thread
                         return
                     self._changed.wait()
                 kind = "checkpoints" if self._checkpoints else "progress"
@@ -239,7 +243,7 @@ class Run:
                     self.dropped += status >= 300
 
     def _request(self, method: str, what: str, body: Mapping[str, Any] | None, timeout_s: float) -> tuple[int | None, bytes]:
-        """Status and body; None if there was no answer."""
+        """(status, body). The status is None if there was no answer."""
         url = f"{self._url}/v1/jobs/{urllib.parse.quote(self._job, safe='')}/{what}"
         headers = {"Accept": "application/json", "User-Agent": "diagnose-client"}
         if self._token:
@@ -287,7 +291,7 @@ class Run:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token goes to the service that was named, and nowhere else."""
+    """Refuses redirects: the token only goes to the configured service."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -297,7 +301,7 @@ _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 def _again(status: int) -> bool:
-    """Whether the same request may be answered otherwise later."""
+    """Whether the same request may succeed later."""
     return status in (408, 425, 429) or status >= 500
 
 
@@ -316,7 +320,7 @@ def _sentence(error: urllib.error.HTTPError) -> str:
 
 
 def _attempt(environment: Mapping[str, str]) -> int | None:
-    """Counted from 1, as the launcher tells."""
+    """The number of the attempt, from 1, if the launcher says it."""
     for name, first in (("DIAGNOSE_ATTEMPT", 0), ("SLURM_RESTART_COUNT", 1), ("TORCHELASTIC_RESTART_COUNT", 1)):
         text = environment.get(name, "")
         if text.isascii() and text.isdigit() and len(text) < 7:

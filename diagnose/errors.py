@@ -1,7 +1,6 @@
 """Errors that a person can act on: what is wrong, where, and what to do about it.
 
-Raise where you know, catch at the edge: ``diagnose.cli`` prints them as one line and exits with 2; the service
-answers 4xx.
+Raise where you know, catch at the edge: ``diagnose.cli`` prints them as one line and exits with 2; the service answers 4xx.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 
 
 class DiagnoseError(Exception):
-    """Something the user can mend. ``where`` is a path, a file:line or a rule id; ``remedy`` is a full sentence."""
+    """Something the user can repair. ``where`` is a path, a file:line or a rule id; ``remedy`` is a full sentence."""
 
     def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
         super().__init__(what)
@@ -34,14 +33,14 @@ class RuleError(DiagnoseError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that ``name`` was probably meant to be, for ``did you mean``."""
-    import difflib  # only where something is wrong
+    """The known name that was probably meant by ``name``, for ``did you mean``."""
+    import difflib  # only needed after a mistake
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)), None)
 
 
 def nearest_path(path: str) -> str | None:
-    """The file or folder that ``path``, which is not there, was probably meant to be."""
+    """The file or folder that was probably meant by ``path``, which does not exist."""
     known = os.curdir if not os.path.isabs(path) else os.sep
     parts = os.path.normpath(path).lstrip(os.sep).split(os.sep)
     while parts and os.path.exists(os.path.join(known, parts[0])):
@@ -63,12 +62,12 @@ def said_first(error: Exception) -> str:
 
 
 def installed(part: str) -> bool:
-    """Whether a package is here that diagnosing does without: ``diagnose.learning``, ``.agent`` or ``.model``."""
+    """Whether an optional package is installed: ``diagnose.learning``, ``.agent`` or ``.model``."""
     return Path(__file__).with_name(part.removeprefix("diagnose.")).joinpath("__init__.py").is_file()
 
 
 def needs(*parts: str) -> None:
-    """Raises where one of such packages is not here."""
+    """Raise if one of these optional packages is not installed."""
     for part in parts:
         if not installed(part):
             raise DiagnoseError(

@@ -15,7 +15,7 @@ def _made(folder: Path) -> None:
 
 
 class Guard:
-    """Held until ``close``. ``who`` has the folder if it is taken; ``option`` is where another can be given."""
+    """Held until ``close``. ``who`` names the holder in the error, and ``option`` the option for another folder."""
 
     def __init__(self, folder: Path, who: str, option: str, make: Callable[[Path], None] = _made) -> None:
         try:

@@ -1,7 +1,7 @@
-"""The path for one job, top to bottom: read this first.
+"""The path for one job: read this first.
 
-bytes -> lines -> compressed lines -> diagnosis -> advice. That is what one log says; ``decision.decide`` takes the
-report, looks back on what happened before and elsewhere, and decides. Acting is the service's part.
+bytes -> lines -> kept lines -> diagnosis -> advice. This is what one log says. ``decision.decide`` takes the report, looks at
+what happened before and elsewhere, and decides. The service acts.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Job:
         self.known: set[str] = set()
         """lines of runs that went well: not the cause of anything"""
         self.metadata: dict[str, str] = {}
-        """user, script, framework, image, arguments, as far as we were told"""
+        """user, script, framework, image, arguments, if known from outside"""
         self.failed = False
-        """we were told that it failed, whatever its log says"""
+        """a caller said that it failed, whatever its log says"""
         self.exit_code: int | None = None
-        """what it ended with, as far as we were told"""
+        """its exit code, if known from outside"""
         self._fingerprint: Fingerprint | None = None
         self._first = b""
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Of the beginning of the job."""
+        """The fingerprint, from the beginning of the job."""
         return self._fingerprint or fingerprint(self.compression, self.metadata, self._first)
 
     @fingerprint.setter
@@ -55,11 +55,13 @@ class Job:
         self._fingerprint = known
 
     def learn(self, other: Job) -> None:
-        """``other`` is a run of this kind that went well, or an attempt that went on: its lines are no news."""
+        """Learn the lines of ``other``, a run of this kind that went well, or an attempt that went on. They are then no
+        news.
+        """
         self.known.update(normal(event.body) for event in other.evidence().events)
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
-        """The next bytes of source number ``source``: bytes -> lines -> compressed lines."""
+        """Read the next bytes of source number ``source``: bytes -> lines -> kept lines."""
         if len(self._first) < FIRST:
             self._first += chunk[: FIRST - len(self._first)]
         scans = self.compression.feed(source, chunk)
@@ -72,11 +74,11 @@ class Job:
         return self.compression.close(source)
 
     def restart(self, source: int) -> list[Scan]:
-        """Source number ``source`` begins anew at line 1: its file was rotated or truncated."""
+        """Source number ``source`` begins again at line 1: its file was rotated or truncated."""
         return self.compression.restart(source)
 
     def snapshot(self) -> bytes:
-        """All that is needed to go on later, but for the kept lines: see ``diagnose.compression.snapshot``."""
+        """All that is needed to go on later, except the kept lines: see ``diagnose.compression.snapshot``."""
         from diagnose.compression.snapshot import snapshot
 
         known = self._fingerprint
@@ -84,7 +86,7 @@ class Job:
         return snapshot(self.compression, beside, self._first if known is None else b"")
 
     def restore(self, snapshot: bytes, kept: Iterable[StoredLine]) -> None:
-        """Go on where a snapshot was made: ``kept`` are the lines that had been kept by then."""
+        """Go on from a snapshot. ``kept`` are the lines that had been kept when it was made."""
         from diagnose.compression.snapshot import beside_of, restored
 
         self.compression = restored(snapshot, self.compression.matcher, kept, self.compression.folding)
@@ -98,19 +100,19 @@ class Job:
         return gather(self.compression.kept, self.compression.matcher.rules, self.sources)
 
     def finding(self, evidence: Evidence, *, running: bool = False) -> Finding:
-        """What the kept lines come to: compressed lines -> diagnosis."""
+        """Kept lines -> diagnosis."""
         return explain(evidence, self.compression, self.known, running=running, told=None if running else self._told)
 
     @property
     def _told(self) -> str | None:
-        """That the job failed, as we were told."""
+        """A sentence if a caller said that the job failed; else None."""
         if self.exit_code:
             return f"The caller says that the job ended with exit code {self.exit_code}."
         return "The caller says that the job failed." if self.failed else None
 
     def report(self, *, running: bool = False) -> Report:
-        """What is known by now: compressed lines -> diagnosis -> advice."""
-        from diagnose import report as r  # pydantic takes a while to import: not before it is needed
+        """What is known so far: kept lines -> diagnosis -> advice."""
+        from diagnose import report as r  # pydantic takes a while to import, so it waits until it is needed
         from diagnose.decision.advice import advise
         from diagnose.decision.checkpoints import saved
         from diagnose.diagnosis.reporting import report_of

@@ -1,7 +1,7 @@
-"""Numbers with a unit, as people write them in settings: read, shown, and what is allowed said in words.
+"""Numbers with a unit, as people write them in settings: how they are read, shown, and which are allowed.
 
-A model's field is declared as ``wait_s: Seconds = Field(5.0, ge=0, le=DAY_S)``; pydantic refuses what is out of range, and
-``allowed`` says in a sentence what would not have been refused.
+A model declares a field as ``wait_s: Seconds = Field(5.0, ge=0, le=DAY_S)``. pydantic refuses what is out of range, and
+``allowed`` says in a sentence what is accepted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NUMBER = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """What a number is counted in."""
+    """The unit of a number."""
 
     noun: str
-    """as ``a time``"""
+    """such as ``a time``"""
     example: str
     factors: Mapping[str, float]
-    """written unit -> how many of the setting's own; the own one is 1"""
+    """written unit -> its size in the setting's own unit, which has size 1"""
 
     @property
     def own(self) -> str:
@@ -42,7 +42,7 @@ class Unit:
         return next(name for name, factor in self.factors.items() if factor == 1)
 
     def read(self, value: object) -> object:
-        """A text as a number of the own unit; what is no text is left to pydantic."""
+        """The number in a text, in the own unit. What is no text is left to pydantic."""
         if not isinstance(value, str):
             return value
         match = _NUMBER.fullmatch(value.strip())
@@ -53,7 +53,7 @@ class Unit:
         return int(number) if math.isfinite(number) and number.is_integer() else number
 
     def show(self, value: float) -> str:
-        """In the largest unit that divides it; ``read`` gives the same number again."""
+        """The number in the largest unit that divides it. ``read`` gives the same number again."""
         for name, factor in sorted(self.factors.items(), key=lambda one: -one[1]):
             if value and factor >= 1 and not factor % 1 and value % factor == 0:
                 return f"{value / factor:.0f}{name}"
@@ -73,18 +73,18 @@ Bytes = Annotated[int, BeforeValidator(BYTES.read), BYTES]
 
 
 def unit_of(field: FieldInfo) -> Unit | None:
-    """What the numbers of a field are counted in, if they are counted in something."""
+    """The unit of a field's numbers, if they have one."""
     below = [one for part in get_args(field.annotation) for one in get_args(part)]
     return next((one for one in (*field.metadata, *below) if isinstance(one, Unit)), None)
 
 
 def is_optional(field: FieldInfo) -> bool:
-    """Whether nothing is a value of it."""
+    """Whether the field may be None."""
     return NoneType in get_args(field.annotation)
 
 
 def allowed(field: FieldInfo) -> str:
-    """What may be given for a field, as it follows the word *give*."""
+    """The values that a field accepts, in words that follow *give*."""
     if field.examples:
         return str(field.examples[0])
     kind = _kind(field)
@@ -98,7 +98,7 @@ def allowed(field: FieldInfo) -> str:
 
 
 def _kind(field: FieldInfo) -> Any:
-    """The type of a field without None and without what annotates it."""
+    """The type of a field without None and without annotations."""
     kinds = [one for one in get_args(field.annotation) if one is not NoneType] if is_optional(field) else [field.annotation]
     return get_args(kinds[0])[0] if get_origin(kinds[0]) is Annotated else kinds[0]
 

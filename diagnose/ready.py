@@ -1,9 +1,9 @@
-"""The shipped rules -> all that a first run would have to work out, in a folder of the package.
+"""The shipped rules -> files that a first run would otherwise have to work out, in a folder of the package.
 
-Compiling the rules takes half a minute of a processor. It is done when the package is built, and when a checkout is set up
-(setup.py calls this module). What is made is what ``cache`` would keep: parsed rules, what is known of each pattern, compiled
-databases. A file is found by the hash of what it was made from, and of the build of Hyperscan for a database. So a file that
-does not fit is never found, and is made anew on the machine that needs it.
+To compile the rules takes half a minute. So it is done when the package is built, and when a checkout is set up (setup.py calls
+this module). The files are those that ``cache`` would store: parsed rules, the analysis of each pattern, compiled databases. A
+file is found by the hash of what it was made from (for a database also of the build of Hyperscan). So a file that does not fit
+is never found, and is made again on the machine that needs it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from diagnose.decision.policy_file import shipped_policy
 from diagnose.knowledge.rules import load
 from diagnose.matching.databases import books, libhs
 from diagnose.matching.matcher import EARLY, EngineName, Matcher
+from diagnose.redaction.gate import Gate
 
 _LEVEL = 12
 _UNUSED = 0.0
 
 
 def make(folder: Path, *made: Path) -> int:
-    """Fill ``folder`` with what is needed and nothing else; returns its bytes.
+    """Fill ``folder`` with what is needed and nothing else. Returns its bytes.
 
-    What is ready already there, or in the folders ``made`` before, is not made again.
+    What is already in it, or in the older folders ``made``, is not made again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -48,11 +49,12 @@ def make(folder: Path, *made: Path) -> int:
 
 
 def _first_run() -> None:
-    """All that runs with the shipped rules look up. Each build of Hyperscan compiles in a thread of its own.
+    """Look up everything that runs with the shipped rules look up. Each build of Hyperscan compiles in its own thread.
 
-    All engines but the first share the databases of the ``hyperscan`` package; "plain" needs no more than that to be made.
+    All engines except the first share the databases of the ``hyperscan`` package. So it is enough to make "plain".
     """
     shipped_policy()
+    Gate()
     rules = load()
     engines: list[EngineName] = ["core", "plain"] if libhs() else ["plain"]
     books(enumerate(rules))  # analyses all patterns, once for all threads
@@ -61,7 +63,7 @@ def _first_run() -> None:
 
 
 def _unpack(folders: list[Path], work: Path) -> None:
-    """What lies ready, as files of a cache that nobody used yet."""
+    """Unpack what is ready, as files of a new cache."""
     for path in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
         data = cache.unpacked(path.read_bytes())
         if cache.checked(data) is not None:

@@ -30,21 +30,30 @@ class EvidenceLine(_Part):
     time: str | None = None
     rule: str | None = None
     count: int = 1
-    """how many lines tell the same; this is the first"""
+    """how many lines say the same; this is the first"""
     title: str | None = None
     """what it says, in words"""
     ranks: list[int] = Field(default_factory=list)
-    """all that told the same"""
+    """all ranks that said the same"""
     later_s: float | None = None
-    """how long after the root cause it came"""
+    """time from the root cause to it"""
     frame: str | None = None
     """the job's own code that raised it: file:line in function"""
 
 
 class Suspects(_Part):
+    """Whom a failure points at."""
+
     nodes: list[str] = Field(default_factory=list)
     ranks: list[int] = Field(default_factory=list)
     gpus: list[str] = Field(default_factory=list)
+
+
+class Witnesses(_Part):
+    """Who only tells of a failure: they waited for somebody else."""
+
+    nodes: list[str] = Field(default_factory=list)
+    ranks: list[int] = Field(default_factory=list)
 
 
 class Steps(_Part):
@@ -55,7 +64,7 @@ class Steps(_Part):
 
 
 class Failure(_Part):
-    """A failure beside the one that is diagnosed."""
+    """A failure beside the diagnosed one."""
 
     category: str
     reason: str
@@ -73,26 +82,26 @@ class Alternative(_Part):
 
 
 class StackGroup(_Part):
-    """Processes whose stacks are equal, as dumps show them."""
+    """Processes whose stacks are equal in the dumps."""
 
     count: int
     """processes"""
     ranks: list[int] = Field(default_factory=list)
     processes: list[str] = Field(default_factory=list)
-    """those whose ranks are not known, by what is known of them; the first ones"""
+    """the first of those whose ranks are not known, by what is known of them"""
     place: str
     """collective, store, GPU, data, data worker, checkpoint, compiler, lock, network, file, own code …"""
     waits: bool
     """for other ranks"""
     where: str
-    """the call, and the line of the job's own code that it comes from"""
+    """the call, and the line of the job's own code that makes it"""
     frames: list[str]
-    """the innermost first; of a deep stack the innermost"""
+    """the innermost first; of a deep stack only the innermost"""
     tool: str
-    """what took the dump"""
+    """the tool that took the dump"""
     source: str
     line: int
-    """of the frame that tells where it stands, in the first of the dumps"""
+    """of the frame that shows where it stands, in the first of the dumps"""
 
 
 class StandingCollective(_Part):
@@ -108,11 +117,11 @@ class StandingCollective(_Part):
     late: list[int] = Field(default_factory=list)
     """members that have not come to it"""
     behind: list[int] = Field(default_factory=list)
-    """members whose devices have not ended what others have ended"""
+    """members whose devices have not finished what others have"""
     no_dump: list[int] = Field(default_factory=list)
-    """members of whom there is no dump"""
+    """members without a dump"""
     differing: dict[str, list[int]] = Field(default_factory=dict)
-    """what they bring -> the ranks that do, where they should all bring the same"""
+    """what they bring -> the ranks that bring it, if these differ and should not"""
 
 
 class Dumps(_Part):
@@ -122,7 +131,7 @@ class Dumps(_Part):
     stacks: list[StackGroup] = Field(default_factory=list)
     """the most common first"""
     collectives: list[StandingCollective] = Field(default_factory=list)
-    """that with which it began first"""
+    """the one where it began comes first"""
 
 
 class Diagnosis(_Part):
@@ -135,6 +144,9 @@ class Diagnosis(_Part):
     root_cause: EvidenceLine | None = None
     evidence: list[EvidenceLine] = Field(default_factory=list)
     suspects: Suspects = Field(default_factory=Suspects)
+    culprits: list[str] = Field(default_factory=list)
+    """those nodes among the suspects that a machine's fault names itself"""
+    witnesses: Witnesses = Field(default_factory=Witnesses)
     summary: str = "No diagnosis was made."
     mitigation: str | None = None
     group: str | None = None
@@ -147,16 +159,16 @@ class Diagnosis(_Part):
     others: list[Failure] = Field(default_factory=list)
     """failures that do not follow from the root cause, in order"""
     recovered: list[EvidenceLine] = Field(default_factory=list)
-    """what failed and was overcome"""
+    """what failed and was survived"""
     alternatives: list[Alternative] = Field(default_factory=list)
     """other answers, the likeliest first"""
     doubt: list[str] = Field(default_factory=list)
-    """what speaks against the answer, and what is missing, in sentences"""
+    """sentences: what speaks against the answer, and what is missing"""
     dumps: Dumps | None = None
-    """null where the log holds none"""
+    """null if the log has none"""
     notes: list[str] = Field(default_factory=list)
     lines_not_read: int = 0
-    """kept lines that the diagnosis left out, for there were too many"""
+    """kept lines that the diagnosis left out, because there were too many"""
 
 
 class RestartFrom(_Part):
@@ -173,12 +185,12 @@ class Action(_Part):
 
 
 class SavedCheckpoint(_Part):
-    """A checkpoint that the log tells of."""
+    """A checkpoint that the log mentions."""
 
     step: int
     path: str | None = None
     complete: bool = True
-    """False: its begin was told, its end was not"""
+    """False: the log says that it began, and not that it ended"""
 
 
 class FoldFigures(_Part):
@@ -197,10 +209,10 @@ class CompressionFigures(_Part):
     lines_kept: int
     bytes_kept: int
     ratio: float | None
-    """bytes kept / bytes in; null for nothing in"""
+    """bytes kept / bytes in; null if nothing came in"""
     dropped_by_kind: dict[str, int]
     folds: list[FoldFigures] = Field(default_factory=list)
-    """those of which most lines were folded"""
+    """the folds with most lines"""
 
 
 class MetricFigures(_Part):
@@ -221,28 +233,28 @@ class MetricFigures(_Part):
 
 
 class AgentFigures(_Part):
-    """What a model was asked about the failure, and what of the log left the process for it."""
+    """What a model was asked about the failure, and what left the process for it."""
 
     model: str | None
     why: str
     """why it was asked"""
     kind: str = "line"
-    """what the rules' answer rested on, by which the model's record is kept"""
+    """the kind of evidence of the rules' answer; the model's record is kept per kind"""
     prompts: dict[str, str]
-    """name -> version of what was asked"""
+    """name -> version of the prompts"""
     samples: int
-    """answers that were usable"""
+    """usable answers"""
     agreed: int
-    """of those, how many say the same"""
+    """how many of those say the same"""
     said: str | None = None
     """the model's likeliest answer, whether the report follows it or not"""
     analysis: str | None = None
-    """in its words"""
+    """in the model's words"""
     needs: str | None = None
     """what it says would show the cause"""
     lines_shown: int
     redacted: dict[str, int]
-    """what was taken out of those lines before they were shown, by kind"""
+    """kind -> what was taken out of the lines before the model saw them"""
     tokens_in: int
     tokens_out: int
     seconds: float
@@ -264,10 +276,10 @@ class Report(_Part):
     compression: CompressionFigures
     metrics: dict[str, MetricFigures] = Field(default_factory=dict)
     checkpoints: list[SavedCheckpoint] = Field(default_factory=list)
-    """oldest first; of many the newest"""
+    """oldest first; if there are many, the newest"""
     problems: list[Problem] = Field(default_factory=list)
     agent: AgentFigures | None = None
-    """null where no model was asked"""
+    """null if no model was asked"""
 
     def as_json(self) -> str:
         """One line."""

@@ -1,8 +1,8 @@
-"""Hugging Face's Trainer that tells diagnose what it does, and starts again where diagnose says.
+"""Hugging Face's Trainer with diagnose: it reports its progress, and starts again where diagnose says.
 
-Used as examples/plain_loop.py; needs transformers and accelerate. A tiny Llama made from its configuration learns to count a
-token; nothing is downloaded. A batch is skipped by a step without gradients: the numbers of steps, the order of data and the
-schedule stay as they were, which is what the Trainer's own resuming relies on.
+Use it like examples/plain_loop.py. It needs transformers and accelerate. A tiny Llama, made from its configuration, learns to
+count a token; nothing is downloaded. To skip a batch it makes a step without gradients. So the numbers of steps, the order of
+data and the schedule stay as they were, which the Trainer's own resuming relies on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH = 16
 
 
 class Counting(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Sequences of tokens; the label is how often token 1 is in them, less its mean, and noise."""
+    """Sequences of tokens. The label is how often token 1 is in them, minus the mean, plus noise."""
 
     def __init__(self, steps: int, poison: range) -> None:
         self.steps, self.poison = steps, poison
@@ -44,7 +44,7 @@ class Counting(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 class Reporter(TrainerCallback):
-    """What the Trainer does, told to diagnose."""
+    """Reports to diagnose what the Trainer does."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""A plain PyTorch loop that tells diagnose what it does, and starts again where diagnose says.
+"""A plain PyTorch loop with diagnose: it reports its progress, and starts again where diagnose says.
 
     diagnose serve &
     export DIAGNOSE_URL=http://127.0.0.1:8321 DIAGNOSE_JOB=demo
@@ -7,7 +7,7 @@
     diagnose runner --job demo --attempt 2 -- python examples/plain_loop.py --poison 120:126 --take-proposed
 
 The second run starts at a checkpoint from before the spike, leaves the bad batches out, and its loss goes on falling. A tiny
-model on the CPU; ``--poison`` spoils the labels of some batches, as a broken shard of data does.
+model on the CPU; ``--poison`` spoils the labels of some batches, like a broken shard of data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from diagnose.client import Run
 
 
 def batch(number: int, poison: range) -> tuple[torch.Tensor, torch.Tensor]:
-    """Batch ``number`` of the data: always the same one, so that skipping it has a meaning."""
+    """Batch ``number`` of the data. It is always the same one, so that skipping it makes sense."""
     generator = torch.Generator().manual_seed(number)
     x = torch.rand(64, 8, generator=generator)
     y = torch.tanh(x.sum(1, keepdim=True) - 4.0) + 0.1 * torch.randn(64, 1, generator=generator)
@@ -46,7 +46,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
 
     run = Run()
-    # With several ranks: ask on rank 0 and broadcast the answer, for all must start alike.
+    # With several ranks: ask on rank 0 and broadcast the answer, because all must start alike.
     resume = run.resume(proposed=arguments.take_proposed)
     start = 0
     if resume.path is not None:

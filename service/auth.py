@@ -1,7 +1,6 @@
 """Authentication: bearer tokens with roles, and how many bytes per second each may send.
 
-As long as no token was ever made the service is open, and then it must be bound to loopback: ``check_exposure`` refuses
-anything else.
+A service without any token is open, and must then be bound to loopback: ``check_exposure`` refuses anything else.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from service.store import tokens as stored
 from service.store.tokens import ROLES, Token, hash_of
 
 ADMIT = "diagnose.admit"
-"""where a request has what is to be called once its sender is known"""
+"""where a request has the function to call once its sender is known"""
 _BURST_S = 2.0
-"""seconds of a quota that may be used at once"""
+"""so many seconds of a quota may be used at once"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Who:
     may: frozenset[str]
     quota: int | None = None
     grant: Grant | None = None
-    """what it may name, and for whom it speaks; None: nobody asks"""
+    """what it may name, and for whom it speaks; None: this is not asked"""
     anybody: bool = False
     """no token was needed: somebody on this machine"""
     projects: tuple[str, ...] | None = None
@@ -55,13 +54,13 @@ class Who:
 
 
 class Tokens:
-    """The valid tokens, in memory. They are read again regularly, so that tokens that another process created count soon."""
+    """The valid tokens, in memory. They are read again regularly, so that tokens of another process soon count."""
 
     def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
         self._store, self._settings, self._clock = store, settings, clock
         self._by_hash: dict[str, Token] = {}
         self._by_name: dict[str, Token] = {}
-        self._any = True  # until they are read nobody knows that there is none
+        self._any = True  # until they are read, there may be some
         self._asks = settings.authority == "confirmed"
         self._local = Who("local", ROLES["admin"], grant=NOBODY if self._asks else None, anybody=True)
         self._buckets: dict[str, tuple[float, float]] = {}
@@ -82,7 +81,7 @@ class Tokens:
     def open(self) -> bool:
         """Whether no token was ever made. Then the service is open to everybody on this machine, and only to them.
 
-        Who revokes the last one wants fewer to come in, and not all.
+        To revoke the last token does not open it: that is meant to let fewer in, not all.
         """
         return not self._any and self._settings.on_loopback
 
@@ -96,19 +95,19 @@ class Tokens:
         token = self._by_hash.get(hash_of(secret.strip()))
         if token is None or not token.valid(self._clock.now()):
             raise Unauthorised("the token is not valid, or not valid any more", remedy="ask an administrator for a new one")
-        grant = token.grant if self._asks or token.binding else None  # what an administrator has said holds in any case
+        grant = token.grant if self._asks or token.binding else None  # a binding always counts
         projects = None if token.grant.everything else token.grant.projects or (DEFAULT,)
         return Who(token.name, ROLES[token.role], token.quota, grant, projects=projects)
 
     def holds(self, who: Who) -> bool:
-        """Whether ``who`` would still come in: what goes on for long asks again and again."""
+        """Whether ``who`` would still be let in. Long-lived requests ask this again and again."""
         if who.anybody:
             return self.open
         token = self._by_name.get(who.name)
         return token is not None and token.valid(self._clock.now())
 
     def spend(self, who: Who, size: int) -> None:
-        """Take ``size`` bytes off the quota of ``who``; Busy if it is used up."""
+        """Take ``size`` bytes from the quota of ``who``. Raises Busy if it is used up."""
         quota = who.quota if who.quota is not None else self._settings.quota
         if not quota:
             return
@@ -125,7 +124,7 @@ class Tokens:
 
 
 def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
-    """A dependency of a route that needs the right ``right``."""
+    """A dependency for routes that need the right ``right``."""
 
     async def check(request: Request) -> Who:
         return holder(request, right)
@@ -152,7 +151,7 @@ def holder(request: Request, right: str) -> Who:
 
 
 def admit(request: Request) -> None:
-    """The sender is known: its connection is no stranger's any more."""
+    """The sender is known, so its connection is no stranger's any more."""
     told = request.scope.get(ADMIT)
     if told is not None:
         told()

@@ -1,4 +1,4 @@
-"""The time, which is passed in, so that a test can set it."""
+"""The time. It is passed in, so that a test can set it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Clock:
     """Two clocks, in seconds."""
 
     now: Callable[[], float] = time.time
-    """the time of day: it may be set, also back"""
+    """the time of day; it may be set, also back"""
     steady: Callable[[], float] = time.monotonic
-    """it only grows: for spans"""
+    """only grows: for time spans"""
 
 
 SYSTEM = Clock()

@@ -1,7 +1,7 @@
 """Flags over environment over one file over the defaults -> ``Settings``, each with the place that it came from.
 
-Everything is checked before anything is opened: a name that nobody knows, a value out of its range, a file that is not there.
-What is refused is said in one sentence, with the flag, the variable or the file's line that has it.
+Everything is checked before anything is opened: unknown names, values out of range, missing files. A refusal is one sentence
+that names the flag, the variable or the line of the file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from service.settings import Apart, Settings
 
 PREFIX: Final = "DIAGNOSE_SERVE_"
 _FILE = f"{PREFIX}CONFIG"
-"""names the configuration file where no flag does"""
+"""names the configuration file if no flag does"""
 _SECRETS = ("key", "token", "password", "secret")
 _FILES = ("tls_certificate", "tls_key", "policy", "executors", "identities")
 
 
 class _Layer(PydanticBaseSettingsSource):
-    """One layer of settings: the values that one place gives, and where each of them is."""
+    """The settings that one place gives, and where in it each of them is."""
 
     def __init__(self, values: Mapping[str, Any], places: Mapping[str, str]) -> None:
         super().__init__(_Layered)
@@ -44,27 +44,27 @@ class _Layer(PydanticBaseSettingsSource):
 
 
 class _Layered(BaseSettings, Settings):
-    """``Settings``, made of layers: the first that has a setting counts."""
+    """``Settings``, made of layers: the first layer that has a setting counts."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The settings, and where those come from that are not defaults."""
+    """The settings, and the places of those that are not defaults."""
 
     settings: Settings
     places: Mapping[str, str]
 
     def check_files(self) -> None:
-        """Refuse to begin with a file that is not there."""
+        """Refuse if a file that a setting names does not exist."""
         for name in _FILES:
             path: Path | None = getattr(self.settings, name)
             if path is not None and not path.is_file():
                 raise DiagnoseError(f"{name}: no such file: {path}", where=self.places.get(name), remedy="check the path")
 
     def text(self) -> str:
-        """As YAML that ``--config`` takes, without secrets, with a comment that says where each value comes from."""
+        """As YAML for ``--config``, without secrets, with a comment that says where each value comes from."""
         rows = [(self._line(name, field), self.places.get(name, "default")) for name, field in Settings.model_fields.items()]
         width = min(60, max(len(line) for line, _ in rows))
         return "".join(f"{line:<{width}}  # {place}\n" for line, place in rows)
@@ -77,7 +77,7 @@ class Configuration:
 
 
 def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
-    """The settings that ``flags`` (name of a setting -> what was given), the environment and a file make together."""
+    """The settings from ``flags`` (name of a setting -> given value), the environment and a file."""
     _only_known_variables()
     if file is None and os.environ.get(_FILE):
         file = Path(os.environ[_FILE])
@@ -107,7 +107,7 @@ def _of_flags(flags: Mapping[str, Any]) -> _Layer:
 def _of_environment() -> _Layer:
     found = EnvSettingsSource(_Layered)()
     places = {name: PREFIX + name.upper() for name in found}
-    if "executors" not in found and os.environ.get("DIAGNOSE_EXECUTORS"):  # runners read it too
+    if "executors" not in found and os.environ.get("DIAGNOSE_EXECUTORS"):  # runners also read it
         found["executors"], places["executors"] = os.environ["DIAGNOSE_EXECUTORS"], "DIAGNOSE_EXECUTORS"
     return _Layer(found, places)
 
@@ -154,7 +154,7 @@ def _unknown(name: str, kind: str, near: str | None, prefix: str, where: str | N
 
 
 def _refused(error: ValidationError, given: Mapping[str, Any], places: Mapping[str, str]) -> DiagnoseError:
-    """The first thing that is wrong, as a sentence."""
+    """The first mistake, as a sentence."""
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, Apart):
@@ -191,7 +191,7 @@ def _yaml(value: Any, field: FieldInfo) -> str:
 
 
 def _has_secret(text: str) -> bool:
-    """A password or a token in an address, or a key among flags; what cannot be read might be one."""
+    """Whether it has a password or a token in an address, or a key among flags. What cannot be parsed might."""
     try:
         parts = urlsplit(text)
         names = [word.partition("=")[0].lower() for word in shlex.split(text) if word.startswith("-")]

@@ -1,8 +1,8 @@
-"""A believable week for a dashboard to show: sample jobs through the real ingestion, and then made as old as they should be.
+"""A believable week for the dashboard: sample jobs, sent through the real ingestion and then moved back in time.
 
-The logs are those of ``fixtures/``; which of them, who ran them, on which nodes and for how long is drawn from a seed. All that
-is made up afterwards is time: the service took every job in within seconds, so ``age`` moves what it stored to its place in
-the week. Nothing here is used by a service that is not a demonstration.
+The logs are those of ``fixtures/``. A seed decides which of them are used, who ran them, on which nodes and for how long. Only
+the time is made up afterwards: the service took in all jobs within seconds, so ``age`` moves what it stored to its place in the
+week. Only the demonstration uses this module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEP = re.compile(rb"(?i)\b(?:step|iteration)[ =:]{1,3}(\d{1,7})\b")
 _SAVES = 6
 _NODES = 48
 _SICK = (7, 23)
-"""nodes that hardware failures come back to"""
+"""nodes whose hardware fails again and again"""
 _DECIDED_S = 24 * 3600.0
 _START_UP_S = 260.0
 """from the start of an attempt to its first step"""
@@ -52,19 +52,19 @@ class Planned:
     exit_code: int
 
     def owner(self, source: str) -> Owner:
-        """Whose bytes those of ``source`` are."""
+        """The owner of the bytes of ``source``."""
         return Owner(self.job, source, attempt=self.attempt, labels=self.labels)
 
 
 def samples() -> dict[str, dict[str, bytes]]:
-    """Sample -> file -> content. ``healthy`` in front of the name means what it says."""
+    """Sample -> file -> content. Names that begin with ``healthy`` are healthy runs."""
     folder = shipped.folder("fixtures") / "logs"
     found: dict[str, dict[str, bytes]] = {}
     for path in sorted(folder.iterdir()):
         files = [path] if path.is_file() else sorted(path.iterdir())
         found[path.name.partition(".")[0]] = {file.name.removesuffix(".gz"): _read(file) for file in files}
     if not found:
-        raise DiagnoseError("there are no sample logs", where=str(folder), remedy="install the package anew")
+        raise DiagnoseError("there are no sample logs", where=str(folder), remedy="install the package again")
     return found
 
 
@@ -73,7 +73,7 @@ def _read(path: Path) -> bytes:
 
 
 def week(seed: int, jobs: int, now: float) -> Iterator[Planned]:
-    """The attempts of a week that ends ``now``, oldest first; the last ones still run."""
+    """The attempts of a week that ends ``now``, oldest first. The last ones still run."""
     dice = random.Random(seed)  # noqa: S311 - which sample comes next is no secret
     known = samples()
     well = [name for name in known if name.startswith(("healthy", "straggler"))]
@@ -126,7 +126,7 @@ def _moved(content: bytes, shift: int) -> bytes:
 
 
 def send(service: Destination, planned: Planned, *, share: float = 1.0) -> None:
-    """The logs of an attempt (the first ``share`` of them), and its end if it ended."""
+    """Send the logs of an attempt (the first ``share`` of them), and its end if it ended."""
     for name, content in planned.sources.items():
         until = content.rfind(b"\n", 0, int(len(content) * share)) + 1 if share < 1 else len(content)
         for start in range(0, until, PIECE):
@@ -138,7 +138,7 @@ def send(service: Destination, planned: Planned, *, share: float = 1.0) -> None:
 
 
 def _checkpoints(planned: Planned) -> list[dict[str, Any]]:
-    """What the training would have told by ``diagnose.client``: a checkpoint now and then, up to its last step but one."""
+    """What the training would have reported through ``diagnose.client``: checkpoints, up to the last step but one."""
     steps = [int(found[1]) for content in planned.sources.values() for found in _STEP.finditer(content)]
     first, last = min(steps, default=0), max(steps, default=0)
     every = (last - first) // _SAVES
@@ -157,7 +157,7 @@ def _checkpoints(planned: Planned) -> list[dict[str, Any]]:
 
 
 def verdict(now: float) -> dict[str, Any]:
-    """A node check of some of the nodes, this morning: one of the sick ones fails, the other is slow."""
+    """A node check of this morning: one of the two sick nodes fails, the other is slow."""
     bad, slow = (f"gpu-{number:02d}" for number in _SICK)
     names = [f"gpu-{number:02d}" for number in range(32)]
     return {
@@ -176,7 +176,7 @@ def verdict(now: float) -> dict[str, Any]:
 
 
 def live(planned: Planned, share: float, service: Destination, pause: Callable[[], bool]) -> None:
-    """The rest of an attempt that still runs, some lines at a time, until ``pause`` says that it is enough."""
+    """Send the rest of a running attempt, some lines at a time, until ``pause`` says to stop."""
     name, content = next(iter(planned.sources.items()))
     at = content.rfind(b"\n", 0, int(len(content) * share)) + 1
     while pause():
@@ -195,7 +195,7 @@ def stored(connection: Connection, plans: list[Planned]) -> bool:
 
 
 def age(connection: Connection, plans: list[Planned]) -> None:
-    """Move what was stored to where it belongs in the week."""
+    """Move what was stored to its place in the week."""
     for planned in plans:
         found = connection.execute(
             select(t.attempts.c.id, t.attempts.c.job_id)
@@ -232,14 +232,16 @@ def _age_attempt(connection: Connection, attempt: int, job: int, planned: Planne
 
 
 def forget_decisions(connection: Connection) -> None:
-    """All came within seconds, which looked like one great incident: they are decided anew, each in its place in the week."""
+    """All jobs came within seconds, which looked like one great incident. So they are decided again, each at its place in the
+    week.
+    """
     connection.execute(delete(t.actions))
     connection.execute(delete(t.audit).where(t.audit.c.subject.like("action/%")))
     connection.execute(delete(t.decisions))
 
 
 def age_decisions(connection: Connection, plans: list[Planned]) -> None:
-    """Move the actions too; what is old was decided and done by somebody long ago."""
+    """Move the actions too. Old ones were decided and done by somebody long ago."""
     x = t.actions.c
     ended = {(planned.job, planned.attempt): planned.ended for planned in plans if planned.ended is not None}
     rows = connection.execute(
@@ -258,7 +260,7 @@ def age_decisions(connection: Connection, plans: list[Planned]) -> None:
 
 
 def _count_again(connection: Connection) -> None:
-    """The counters of groups and nodes, from their occurrences."""
+    """Count again what groups and nodes count, from their occurrences."""
     o, g, n = t.occurrences.c, t.groups.c, t.occurrence_nodes.c
     totals = select(o.group_id, func.min(o.at), func.max(o.at), func.sum(o.gpu_seconds)).group_by(o.group_id)
     for group, first, last, lost in connection.execute(totals).all():

@@ -1,8 +1,8 @@
-"""Connections before anybody knows whose they are: how much and how long they may take, and how many there may be.
+"""Connections whose sender is not known yet: how much and how long they may take, and how many there may be.
 
-uvicorn parses a request as it comes, without a bound on its head and without a clock. So a head without an end takes the event
-loop and the memory for itself, and connections that say nothing stay for ever. ``Door`` is its protocol with these bounds.
-Who has shown a token, or may do without one, is no stranger any more, and is bound by its rights instead.
+uvicorn parses a request as it comes, without limits for the size of its head or for the time. So a head without an end could
+take the event loop and the memory, and silent connections would stay for ever. ``Door`` is uvicorn's protocol with these
+limits. A sender that has shown a token, or needs none, is no stranger any more, and has the limits of its rights instead.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ log = logging.getLogger("diagnose.doors")
 
 _TICK_S = 0.5
 _FRESH_S = 2.0
-"""a connection that is younger is not closed for another one: its request is on the way"""
+"""a younger connection is not closed in favour of another one: its request is on the way"""
 _CROWD = 4
-"""times the bound, beyond which it is closed all the same"""
+"""beyond so many times the limit it is closed all the same"""
 _LEFTOVER_S = 10.0
-"""how long a body may go on once it was answered"""
+"""how long a body may go on after it was answered"""
 _LOG_S = 10.0
 _WORDS = {
     "head_too_large": (431, "Request Header Fields Too Large", "the head of the request is too large"),
@@ -54,7 +54,7 @@ class Doors:
         self._told = 0.0
 
     def protocol(self, *values: Any, **named: Any) -> Door:
-        """For uvicorn: a new connection's protocol."""
+        """For uvicorn: the protocol of a new connection."""
         return Door(self, *values, **named)
 
     def enter(self, door: Door) -> bool:
@@ -80,7 +80,7 @@ class Doors:
         self.admit(door)
 
     def refuse(self, why: str) -> None:
-        """Count it, and say so in the log now and then: who floods us is not to flood the log."""
+        """Count it, and sometimes log it: a flood of connections must not flood the log."""
         self._telemetry.connections_refused.labels(why).inc()
         self._refused[why] += 1
         now = time.monotonic()
@@ -99,7 +99,9 @@ class Doors:
         return True
 
     def _drop(self, oldest_first: list[Door], crowded: bool) -> bool:
-        """Close the oldest: who came to be served has asked by now. False: there is none to close, and no room."""
+        """Close the oldest, which would have sent a request by now if they wanted one. False: there is none to close, and no
+        room.
+        """
         idle = next((one for one in oldest_first if not one.answering), None)
         if idle is None:
             return not crowded
@@ -138,7 +140,7 @@ class Door(HttpToolsProtocol):
         super().__init__(*values, **named)
         self._doors = doors
         self.since = self._waiting_since = time.monotonic()
-        """when it came; since when the head, or then the body, is awaited. 0: nothing is"""
+        """when it came; and since when its head, or then its body, is awaited (0: nothing is)"""
         self._in_head = True
         self._head_size = 0
         self._closed = False
@@ -190,11 +192,11 @@ class Door(HttpToolsProtocol):
 
     @property
     def answering(self) -> bool:
-        """A request is here, and its answer is not out yet."""
+        """Whether a request is here and its answer is not sent yet."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def overdue(self, now: float, *, stranger: bool) -> str | None:
-        """Why it is to be closed now, if it is."""
+        """Why it must be closed now, if so."""
         waited = now - self._waiting_since if self._waiting_since else 0.0
         if self._in_head:
             return "head_too_slow" if waited > self._doors.head_s else None
@@ -216,6 +218,6 @@ class Door(HttpToolsProtocol):
             self.transport.abort()
 
     def drop(self) -> None:
-        """Close it without a word: there are too many to speak to."""
+        """Close it without an answer: there are too many to answer."""
         self._closed = True
         self.transport.abort()

@@ -1,9 +1,10 @@
-"""Around every request: whom it was meant for, where it comes from, headers on the answer, and a count of it.
+"""Checks every request before anything else: its ``Host`` and its origin. Adds headers to the answer, and counts it.
 
-- ``Host``: a name of ours. Else a page elsewhere, whose name is made to lead to this machine, could use a service that needs no
+- ``Host`` must be a name of ours. Else a foreign page could make its own name lead to this machine, and use a service that
+  needs no
   token here, or the viewer's own address.
-- ``Origin`` and ``Sec-Fetch-Site``: what changes something is not taken from a page of another site. A browser sends a post of
-  plain text anywhere without asking, and nothing but these headers tells.
+- ``Origin`` and ``Sec-Fetch-Site``: pages of other sites may not change anything. A browser sends a post of plain text anywhere
+  without asking, and only these headers show it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Edge:
                 self._note_sign_in(scope)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str, str] | None:
-        """(status, error, what, remedy), if the request is not for us or from another site."""
+        """(status, error, what, remedy) if the request is not for us, or comes from another site."""
         host, origin, site = "", None, None
         for name, value in scope["headers"]:
             if name == b"host":
@@ -96,7 +97,7 @@ class Edge:
             return 421, "wrong_host", f"this service does not go by the name {shown!r}", remedy
         if scope["method"] in _HARMLESS:
             return None
-        if site == "same-origin":  # said by the browser itself, and only over https or to this machine
+        if site == "same-origin":  # the browser itself says so, and only over https or to this machine
             return None
         if site in ("cross-site", "same-site") or (origin is not None and not self._is_own(origin, host)):
             return 403, "forbidden", "this was sent by a page of another site", "use the service's own pages, or a program"
@@ -110,7 +111,7 @@ class Edge:
         return bool(parts.netloc) and (parts.netloc.lower() == host.lower() or self._hosts.named(parts.netloc))
 
     def _note_sign_in(self, scope: Scope) -> None:
-        """A sign-in that failed: count it, and say from where; of a flood of them once a second."""
+        """Count a failed sign-in and log where it came from; in a flood, once per second."""
         shown = any(name in (b"authorization", b"cookie") for name, _ in scope["headers"]) or scope["method"] == "POST"
         self._telemetry.sign_ins_failed.labels("wrong" if shown else "none").inc()
         now = time.monotonic()
@@ -126,7 +127,7 @@ class Edge:
 
 
 class Hosts:
-    """The names and addresses that the service goes by."""
+    """The names and addresses of the service."""
 
     def __init__(self, settings: Settings) -> None:
         named = [one.strip().lower().strip("[]") for one in settings.allowed_hosts.split(",") if one.strip()]
@@ -135,7 +136,7 @@ class Hosts:
         self._endings = tuple(one for one in named if one.startswith("."))
         self._known = {*self._named, *LOOPBACK, settings.host.lower()}
         self._addresses = not settings.on_loopback
-        """A page whose name is an address cannot be made to lead elsewhere: so any of ours will do."""
+        """any IP address is accepted: nobody can make a page whose name is an address lead here"""
         if self._addresses:
             self._known |= {socket.gethostname().lower(), socket.getfqdn().lower()}
 

@@ -1,6 +1,6 @@
 """Refusals that a client can act on: an HTTP status, what is wrong, and the remedy.
 
-Raise where you know, caught once in ``app``: every refusal becomes the one JSON shape ``{error, what, remedy}``.
+Raise where you know. ``app`` catches them all in one place and answers in one JSON form: ``{error, what, remedy}``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from diagnose.errors import DiagnoseError
 
 
 class Refused(DiagnoseError):
-    """A request that cannot be served. ``error`` is a name that programs can test, ``what`` and ``remedy`` are sentences."""
+    """A request that cannot be served. Programs can test ``error``, a name. ``what`` and ``remedy`` are sentences."""
 
     status = 400
     error = "bad_request"
@@ -24,13 +24,13 @@ class Refused(DiagnoseError):
 
 
 class BadName(Refused):
-    """The name of a job, a source, a label cannot be used."""
+    """The name of a job, a source or a label cannot be used."""
 
     error = "bad_name"
 
 
 class BadBody(Refused):
-    """The body is not what its type says: cut off, garbage, the wrong encoding."""
+    """The body is not what its type says: cut off, damaged, or in the wrong encoding."""
 
     error = "bad_body"
 
@@ -46,7 +46,7 @@ class Forbidden(Refused):
 
 
 class Unknown(Refused):
-    """There is no such job, group, rule."""
+    """There is no such job, group or rule."""
 
     status = 404
     error = "not_found"
@@ -73,28 +73,28 @@ class Conflict(Refused):
 
 
 class TooLarge(Refused):
-    """A body, a line, a label or a number of sources beyond its bound."""
+    """A body, a line, a label or a number of sources is over its limit."""
 
     status = 413
     error = "too_large"
 
 
 class Unsupported(Refused):
-    """A content type or encoding that is not spoken here."""
+    """This content type or encoding is not supported."""
 
     status = 415
     error = "unsupported"
 
 
 class Busy(Refused):
-    """A queue is full or a quota is used up: nothing was stored, come back later."""
+    """A queue is full or a quota is used up. Nothing was stored; try again later."""
 
     status = 429
     error = "busy"
 
 
 class Unavailable(Refused):
-    """The service cannot store at present: the disk is full, it shuts down."""
+    """The service cannot store at present: the disk is full, or it is shutting down."""
 
     status = 503
     error = "unavailable"

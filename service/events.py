@@ -1,7 +1,7 @@
-"""Numbered events for all that listen: SSE, the dashboard, webhooks.
+"""Numbered events for all listeners: SSE, the dashboard, webhooks.
 
-Numbers grow over restarts too, since they begin at the clock. The last events are kept in memory: a listener that was away
-goes on behind its last number, and is told to load anew (``reset``) where that is no longer here.
+Numbers begin at the time of day, so they also grow over restarts. The last events stay in memory. A listener that was away goes
+on after its last number. If that is no longer in memory, it is told to load everything again (``reset``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = tuple(
     " diagnosis.corrected diagnosis.learned action.proposed action.changed nodes.checked rule.active rule.promoted rule.retired"
     " reset".split()
 )
-"""all kinds of event; a browser receives only the kinds that it names"""
+"""all kinds of event; a browser only receives the kinds that it names"""
 _KEPT = 10_000
 _MOST_WAITING = 1_000
 _BEAT_S = 5.0
@@ -35,10 +35,10 @@ class Event:
 
 
 class Events:
-    """Published and listened to on the event loop; ``publish_from_thread`` is for all others."""
+    """Publish and listen on the event loop. Other threads use ``publish_from_thread``."""
 
     def __init__(self, beat_s: float = _BEAT_S) -> None:
-        """``beat_s``: after so long without an event a listener is given None."""
+        """``beat_s``: after so long without an event a listener gets None."""
         self._beat_s = beat_s
         self._next = time.time_ns() // 1_000
         self._recent: deque[Event] = deque(maxlen=_KEPT)
@@ -60,7 +60,7 @@ class Events:
         self._recent.append(event)
         for queue in list(self._listeners):
             if queue.qsize() >= _MOST_WAITING:
-                # It does not read: it will come again with the number of its last event.
+                # It does not read. It will come again with the number of its last event.
                 self._listeners.discard(queue)
                 queue.put_nowait(None)
             else:
@@ -72,13 +72,13 @@ class Events:
             self._loop.call_soon_threadsafe(lambda: self.publish(kind, **data))
 
     async def listen(self, after: int | None = None) -> AsyncIterator[Event | None]:
-        """Events behind number ``after`` (None: from now on); None now and then, so that a dead connection is noticed."""
+        """Events after number ``after`` (None: from now on). Sometimes None, so that a dead connection is noticed."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         backlog: list[Event] = []
         if after is not None:
             oldest = self._recent[0].id if self._recent else self._next
             if after + 1 < oldest or after >= self._next:
-                backlog.append(Event(self._next - 1, "reset", time.time(), {"why": "events were missed: load anew"}))
+                backlog.append(Event(self._next - 1, "reset", time.time(), {"why": "events were missed: load all again"}))
             else:
                 backlog = [event for event in self._recent if event.id > after]
         self._listeners.add(queue)

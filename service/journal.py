@@ -1,13 +1,15 @@
-"""Accepted bytes, on disk before the answer: append-only segments of records, synced in groups by one thread.
+"""Accepted bytes -> on disk before the answer: append-only segments of records, synced in groups by one thread.
 
 What it promises:
 
-- ``append`` is called on the event loop; its ``done`` is called there too, in the same order, once the record is on disk
-  (fdatasync) or has failed. All that waits while one sync runs goes out with the next one: many clients share a sync.
-- A failed write (disk full) fails everything behind it, in order, and leaves no half record behind; later appends may succeed.
-- Recovery yields every record that is on disk and whole, and tells of each that is not (``segments``). Only a torn tail, of a
-  write that nobody was told had succeeded, is cut off. A damaged segment is never cut, and set aside where others are deleted.
-- A segment is deleted when the database has what all of its jobs wrote into it, and the archive too where raw logs are kept.
+- Call ``append`` on the event loop. Its ``done`` is called there too, in the same order, once the record is on disk (fdatasync)
+  or
+  has failed. All that waits while one sync runs goes out with the next one: many clients share a sync.
+- A failed write (disk full) fails everything after it, in order, and leaves no half record. Later appends may succeed.
+- Recovery yields every whole record on disk, and reports each damaged one (``segments``). Only a torn tail is cut off: nobody
+  was
+  told that its write had succeeded. A damaged segment is never cut, and is set aside when it would be deleted.
+- A segment is deleted when the database has all that jobs wrote into it, and the archive too if raw logs are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _MOST_NAMES = 20_000
 _NEVER = (1 << 63) - 1
 _ASIDE = ".damaged"
 _MOST_ASIDE = 8
-"""damaged segments that are kept to be looked at; of more the oldest go"""
+"""damaged segments that are kept for a look; if there are more, the oldest are deleted"""
 
 
 @dataclass(slots=True)
@@ -54,18 +56,18 @@ class _Segment:
     path: Path
     size: int = 0
     latest: dict[Owner, int] = field(default_factory=dict)
-    """the last LSN of each owner that the database has not got yet"""
+    """owner -> its last LSN that the database does not have yet"""
     raw: dict[Owner, int] = field(default_factory=dict)
-    """likewise of the archive, if there is one"""
+    """the same for the archive, if there is one"""
     mark: int = 0
     damaged: bool = False
 
 
 class Journal:
-    """The segments in one folder. Opened once, by one process."""
+    """The segments in one folder. Only one process may open it, once."""
 
     def __init__(self, folder: Path, *, segment: int = 64 << 20, limit: int = 16 << 30, archives: bool = False) -> None:
-        """``archives``: a segment is also needed until ``archived`` says that it is not."""
+        """``archives``: a segment is needed until ``archived`` says that it is not."""
         self.folder = folder
         self._archives = archives
         self._segment_size, self._limit = segment, limit
@@ -74,7 +76,7 @@ class Journal:
         self._broken: Exception | None = None
         self._closing = False
         self._lock = threading.Lock()
-        """of segments and what is stored"""
+        """for the segments and what is stored"""
         self._closed: list[_Segment] = []
         self._current: _Segment | None = None
         self._file = -1
@@ -89,7 +91,7 @@ class Journal:
     # --- what was there ------------------------------------------------------------------------------------------------------
 
     def recover(self) -> Iterator[Record | Damage]:
-        """Every record on disk, oldest first, and what is damaged. To be read to the end before ``start``."""
+        """Every record on disk, oldest first, and what is damaged. Read this to the end before ``start``."""
         paths = sorted(self.folder.glob(f"*{ENDING}"))
         for path in paths:
             yield from self._recover(path, last=path is paths[-1])
@@ -129,12 +131,12 @@ class Journal:
 
     @property
     def lsn(self) -> int:
-        """The last that was given out."""
+        """The last LSN that was given out."""
         return self._lsn - 1
 
     @property
     def oldest(self) -> int:
-        """No record that is left has a smaller LSN. Also before ``recover``."""
+        """No remaining record has a smaller LSN. Works before ``recover``, too."""
         found = map(first_lsn, self.folder.glob(f"*{ENDING}"))
         return min((lsn for lsn in found if lsn is not None), default=_NEVER)
 
@@ -148,7 +150,7 @@ class Journal:
     # --- writing -------------------------------------------------------------------------------------------------------------
 
     def append(self, entry: Entry) -> None:
-        """Put one record on its way; on the event loop. Refuses at once where it could not be written anyway."""
+        """Put one record on its way; on the event loop. Refuses at once if it could not be written anyway."""
         with self._wake:
             if self._broken is not None or self._closing:
                 raise Unavailable(
@@ -201,7 +203,7 @@ class Journal:
                 return  # the event loop is gone: nobody waits for an answer
 
     def _settle(self, entries: list[Entry], failure: Exception | None) -> None:
-        """On the event loop: tell all, in order."""
+        """Notify all, in order, on the event loop."""
         refusal: Exception | None = None
         if failure is not None:
             refusal = Unavailable(
@@ -227,7 +229,7 @@ class Journal:
             _write_all(self._file, buffers)
             os.fdatasync(self._file)
         except OSError:
-            # After a failed sync nobody knows what is on disk: this segment ends where it was good.
+            # After a failed sync nobody knows what is on disk: this segment ends at its last good record.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, segment.size)
             self._close_segment()
@@ -260,7 +262,7 @@ class Journal:
             _write_all(self._file, [HEADING])
             folder = os.open(self.folder, os.O_RDONLY)
             try:
-                os.fsync(folder)  # the name too must be on disk
+                os.fsync(folder)  # the name must be on disk too
             finally:
                 os.close(folder)
         except OSError:
@@ -281,7 +283,7 @@ class Journal:
     # --- forgetting ----------------------------------------------------------------------------------------------------------
 
     def stored(self, owner: Owner, lsn: int) -> None:
-        """The database has what ``owner`` wrote up to ``lsn``. From any thread."""
+        """The database has what ``owner`` wrote up to ``lsn``. Any thread may call this."""
         with self._lock:
             for segment in self._segments():
                 if segment.latest.get(owner, lsn + 1) <= lsn:
@@ -289,7 +291,7 @@ class Journal:
         self._delete_free()
 
     def archived(self, owners: Mapping[Owner, int]) -> None:
-        """The archive has what each owner wrote up to an LSN. From any thread."""
+        """The archive has what each owner wrote up to an LSN. Any thread may call this."""
         with self._lock:
             for segment in self._segments():
                 for owner in segment.raw.keys() & owners.keys():
@@ -298,7 +300,7 @@ class Journal:
         self._delete_free()
 
     def unreadable(self, path: Path) -> None:
-        """The archive could not read all of this segment: it does not wait for the rest."""
+        """The archive could not read all of this segment. It does not wait for the rest."""
         with self._lock:
             for segment in self._segments():
                 if segment.path == path:
@@ -307,7 +309,7 @@ class Journal:
         self._delete_free()
 
     def durable(self) -> list[tuple[Path, int, bool]]:
-        """(segment, how far it is on disk, whether it still grows), the oldest first. From any thread."""
+        """(segment, how far it is on disk, whether it still grows), the oldest first. Any thread may call this."""
         with self._lock:
             return [(segment.path, segment.size, segment is self._current) for segment in self._segments()]
 
@@ -327,14 +329,14 @@ class Journal:
                     segment.path.unlink()
 
     def _set_aside(self, path: Path) -> None:
-        """Nobody reads it again; but somebody may want to see what the disk did."""
+        """Nobody reads it again, but somebody may want to see the damage."""
         path.rename(path.with_suffix(_ASIDE))
         log.warning("set the damaged segment aside as %s", path.with_suffix(_ASIDE))
         for old in sorted(self.folder.glob(f"*{_ASIDE}"))[:-_MOST_ASIDE]:
             old.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write what waits, and stop."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -351,7 +353,7 @@ def _write_all(file: int, buffers: list[bytes]) -> None:
         some = buffers[at : at + _MOST_BUFFERS]
         wanted = sum(map(len, some))
         written = os.writev(file, some)
-        if written < wanted:  # a full disk, or a signal: the rest in one piece
+        if written < wanted:  # a full disk, or a signal: write the rest in one piece
             rest = memoryview(b"".join(some))[written:]
             while rest:
                 rest = rest[os.write(file, rest) :]

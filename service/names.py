@@ -1,4 +1,4 @@
-"""Names that come from outside: what may name a job or a source, and what text a database can hold."""
+"""Names from outside: what may name a job or a source, and what text a database can hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.projects import PROJECT
 
 LONGEST_NAME = 200
 _NAME = re.compile(rf"(?:{PROJECT}~)?[A-Za-z0-9_][A-Za-z0-9_.:@+=,\[\]-]*")
-"""no slash, no space, no dot in front: a job's name never looks like a path. Before the mark stands its project"""
+"""no slash, no space, no dot at the beginning: the name of a job never looks like a path. Its project stands before the mark"""
 
 
 def check_job(job: str) -> str:
@@ -24,7 +24,7 @@ def check_job(job: str) -> str:
 
 
 def check_source(source: str) -> str:
-    """``source`` if it can name a source. It may look like a path: it is a label, and never opened."""
+    """``source`` if it can name a source. It may look like a path: it is a label and never opened."""
     if not (0 < len(source) <= LONGEST_NAME * 5) or not source.isprintable():
         raise BadName("this is not the name of a source", where=source[:80], remedy="use up to 1,000 printable characters")
     return source

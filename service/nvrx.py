@@ -1,8 +1,8 @@
-"""Logs that are named, not sent: what the NVIDIA resiliency extension asks of its attribution service.
+"""Logs that are named, not sent: the API of the attribution service for the NVIDIA resiliency extension.
 
-Its launcher and its Slurm monitor give paths on a file system that both sides see. A path is read like any source, so such a
-job has the same page, the same diagnosis and the same history as others; the answer is our report in their words. Only what
-lies under the allowed root is read, whatever links and dots a path has in it.
+The extension's launcher and its Slurm monitor give paths on a file system that both sides see. A path is read like any source,
+so such a job has the same page, diagnosis and history as others. The answer is our report in the extension's words. Only files
+under the allowed root are read, whatever links and dots a path has.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CYCLE_IN_PATH = re.compile(r"_cycle(\d{1,6})\.log$")
 
 
 class Wrong(Exception):
-    """A request that cannot be served, in their words."""
+    """A request that cannot be served, in the extension's words."""
 
     def __init__(self, status: int, code: str, message: str, details: Any = None) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class Submission:
     job: str
     cycle: int | None
     named_job: str | None
-    """the job as they name it"""
+    """the job as the extension names it"""
     user: str
     intent: Intent
     at: float
@@ -81,7 +81,7 @@ class Submission:
 
 @dataclass(slots=True)
 class _Work:
-    """What is done for a submission."""
+    """The work for one submission."""
 
     position: int = 0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -106,7 +106,7 @@ class Attributions:
     # --- coming and going
 
     def start(self) -> None:
-        """What was submitted before a restart is known still; what was not finished is read to its end."""
+        """Submissions from before a restart are still known. Unfinished ones are read to their end."""
         with contextlib.suppress(FileNotFoundError):
             for line in self._book.read_text("utf-8").splitlines():
                 with contextlib.suppress(ValueError, TypeError):  # the last line of a killed writer
@@ -127,7 +127,7 @@ class Attributions:
     # --- what they ask
 
     def submit(self, text: str, *, user: str, job_id: str | None, cycle_id: int | None, intent: Intent) -> Submission:
-        """Register a path; progressive and terminal ones are read. The same again changes nothing."""
+        """Register a path. Progressive and terminal ones are read. To submit the same again changes nothing."""
         path = self.allowed(text, must_exist=intent == "terminal")
         known = self._submissions.get(path)
         if known is None:
@@ -153,7 +153,7 @@ class Attributions:
         return found
 
     async def wait(self, submission: Submission, seconds: float) -> bool:
-        """Until it is done; whether it is."""
+        """Wait until it is done. Returns whether it is."""
         work = self._work.get(submission.path)
         if work is not None and submission.intent == "terminal":
             with contextlib.suppress(TimeoutError):
@@ -191,7 +191,7 @@ class Attributions:
     # --- which paths
 
     def allowed(self, text: str, *, must_exist: bool) -> str:
-        """The real path that ``text`` names, if it may be read."""
+        """The real path of ``text``, if it may be read."""
         if not text or "\0" in text or len(text) > _LONGEST_PATH or not os.path.isabs(text):
             raise Wrong(400, "invalid_path", "log_path must be an absolute path")
         try:
@@ -218,7 +218,7 @@ class Attributions:
         return real
 
     def _opened(self, path: str) -> int:
-        """Opened, and looked at again: a folder on the way may have become a link since it was checked."""
+        """Open the path and check it again: a folder on the way may have become a link meanwhile."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -289,7 +289,7 @@ class Attributions:
             self._work.pop(submission.path, None)
 
     async def _read(self, submission: Submission, work: _Work) -> None:
-        """Into the one door for logs; until the end was announced, and nothing was written for a moment."""
+        """Read the log into the ingestion until the end was announced and nothing was written for a moment."""
         began = time.monotonic()
         while not work.ended.is_set() and time.monotonic() - began < _IDLE_S:
             if await self._read_on(submission, work):
@@ -341,7 +341,7 @@ class Attributions:
         finally:
             os.close(descriptor)
 
-    # --- the book
+    # --- the list of submissions on disk
 
     def _write(self, submission: Submission) -> None:
         with open(self._book, "a", encoding="utf-8") as book:
@@ -355,7 +355,7 @@ class Attributions:
 
 
 def recommendation(report: Mapping[str, Any] | None) -> dict[str, str]:
-    """Our action in their words. They act on STOP only, so it is said only where a restart is pointless."""
+    """Our action in the extension's words. The extension only acts on STOP, so STOP is only said if a restart is pointless."""
     if report is None:
         return {"action": "UNKNOWN", "reason": "nothing is known yet", "source": "deterministic"}
     diagnosis, kind = report["diagnosis"], report["action"]["kind"]

@@ -1,9 +1,9 @@
-"""The port, from the first moment on: bound before anything large is imported, and answered while the service gets ready.
+"""The port while the service gets ready: it is bound before anything large is imported, and answers meanwhile.
 
-To import everything takes a second or two, to compile rules for another version of the engine up to a minute, and to read a
-journal again as long as it is large. Whoever asks meanwhile is told so, and whoever pushes is told when to come back.
+Imports take a second or two. To compile rules for another version of the engine takes up to a minute. To read a large journal
+again takes longer still. Meanwhile a request is told so, and a push is told when to come back.
 
-Only the standard library is imported here, and little of it: that is what makes it quick.
+Only a small part of the standard library is imported here, so that it is quick.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST = 1024
 _BACKLOG = 2048
 _LAST_WORDS_S = 1.0
 _ACCEPTED_S = 0.05
-"""a connection that was accepted has its protocol by then"""
+"""an accepted connection has its protocol by then"""
 _LINGER_S = 2.0
 _NOT_YET: Mapping[str, object] = {
     "database": False,
@@ -47,7 +47,7 @@ _NOT_YET: Mapping[str, object] = {
     "model": None,
     "model_problem": None,
 }
-"""what ``/readyz`` says beside, as it does later"""
+"""the other fields of ``/readyz``, as the service has them later"""
 
 
 class Opening:
@@ -57,7 +57,7 @@ class Opening:
         _check(settings)
         self.socket = _listen(settings)
         self.phase = "loading the program"
-        """what keeps it, for people"""
+        """what the service is doing, for people"""
         self._context = _tls(settings)
         self._connections: set[_Connection] = set()
         self._loop = asyncio.new_event_loop()
@@ -76,12 +76,12 @@ class Opening:
         self.socket.close()
 
     def at(self, phase: str) -> None:
-        """From here on this keeps the service."""
+        """The service is now busy with ``phase``."""
         self.phase = phase
         _tell(f"  {phase} …")
 
     def hand_over(self) -> None:
-        """Another one answers from now on: the socket stays open, with whoever waits at it."""
+        """The service answers from now on. The socket stays open, with all that wait at it."""
         if self._thread.is_alive():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopped.set)
@@ -114,7 +114,7 @@ class Opening:
         self._connections.discard(connection)
 
     def answer_to(self, path: bytes) -> bytes:
-        """What is said to a request for ``path``."""
+        """The answer to a request for ``path``."""
         if path == b"/healthz":
             return _response("200 OK", {"status": "ok"})
         what = f"the service gets ready: {self.phase}"
@@ -153,7 +153,7 @@ class _Connection(asyncio.Protocol):
             self.drop()
 
     def _close(self) -> None:
-        """Only our side, for now: to close on a body that is still on its way would take the answer away from who sends it."""
+        """Close only our side at first: to close while a body is still coming would destroy the answer."""
         assert self._transport is not None
         assert self._timer is not None
         self._answered = True
@@ -175,7 +175,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _tell(words: str) -> None:
-    """To who watches. A program that reads has ``/readyz``, and the service's own log is JSON."""
+    """For people who watch. A program reads ``/readyz``, and the service's own log is JSON."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{words}\n")
 
@@ -188,7 +188,7 @@ def _response(status: str, told: Mapping[str, object]) -> bytes:
 
 
 def _check(settings: Settings) -> None:
-    """Refuse a file that is not what it should be before anything is bound; who has none waits for no import."""
+    """Refuse a bad file (policy, executors and so on) before anything is bound. What has no file is not imported."""
     if settings.policy is not None:
         from diagnose.decision.policy_file import over_shipped
 
@@ -212,7 +212,7 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-    except OSError as error:  # also what OpenSSL says of a file that is none
+    except OSError as error:  # OpenSSL also raises this for a file that is none
         raise DiagnoseError(
             f"the certificate cannot be used: {error.strerror or error}",
             where=str(settings.tls_certificate),

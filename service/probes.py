@@ -1,7 +1,7 @@
-"""Whether the service can do what it is for: found out by doing it, not by asking whether it once could.
+"""Whether the service works, found out by doing what it must do, not by asking whether it once could.
 
-A probe is written to the journal's disk and to the database. The scanners are asked what they are at, and the two clocks are
-compared. What is found is told by ``/readyz`` in sentences, and by ``/metrics`` in numbers.
+A probe is written to the journal's disk and to the database. The scanners are asked what they work on, and the two clocks are
+compared. ``/readyz`` gives the result in sentences, and ``/metrics`` in numbers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ log = logging.getLogger("diagnose.probes")
 
 _EVERY_S = 5.0
 _FRESH_S = 1.0
-"""who asks more often is told what was found last: not everybody may have us write as often as they like"""
+"""more frequent questions get the last result, so that others cannot make us write as often as they like"""
 _WAIT_S = 5.0
 _STANDS_S = 60.0
-"""a turn takes milliseconds, and the dearest diagnosis a few seconds"""
+"""a turn takes milliseconds, and the slowest diagnosis a few seconds"""
 _JUMP_S = 2.0
 _REMEMBERED_S = 3600.0
 _PROBE = "probe"
@@ -36,13 +36,13 @@ _PROBE = "probe"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a probe found; None: nothing is wrong with it."""
+    """What a probe found. None: nothing is wrong."""
 
     disk: str | None = None
     database: str | None = None
     scanners: str | None = None
     clock: str | None = None
-    """nothing depends on it"""
+    """nothing depends on the clock"""
 
     @property
     def problems(self) -> list[str]:
@@ -68,7 +68,7 @@ class Probes:
         """(when by the steady clock, by how much)"""
 
     async def watch(self) -> None:
-        """Look regularly, so that the numbers are right also where nobody asks."""
+        """Look regularly, so that the numbers are right even if nobody asks."""
         while True:
             try:
                 await self.found()
@@ -77,7 +77,7 @@ class Probes:
             await asyncio.sleep(_EVERY_S)
 
     async def found(self) -> Found:
-        """What a probe finds now."""
+        """What the probes find now."""
         async with self._probing:
             if self._clock.steady() - self._last.at >= _FRESH_S:
                 disk, database = await asyncio.gather(
@@ -89,7 +89,9 @@ class Probes:
             return self._last.found
 
     async def _within(self, name: str, probe: Callable[[], str | None], silent: str) -> str | None:
-        """What ``probe`` says. One that has not ended is not begun again: a disk that hangs would take thread after thread."""
+        """The result of ``probe``. If the last one has not ended, no new one begins: a hanging disk would take thread after
+        thread.
+        """
         running = self._under_way.get(name)
         if running is None or running.done():
             running = self._under_way[name] = asyncio.ensure_future(asyncio.to_thread(probe))
@@ -97,7 +99,7 @@ class Probes:
         return running.result() if done else silent
 
     def _write_file(self) -> str | None:
-        """As the journal does it."""
+        """Write to disk as the journal does."""
         path = self._folder / _PROBE
         try:
             file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""Who may name what: the project of a token, and what its holder may speak for.
+"""Who may name what: the project of a token, and for whom its holder may speak.
 
-A log is evidence. Whose job it is about, and what may be done with it, is not for the log to say: a ``Grant`` is what an
-administrator has said about a token, and the scheduler is asked about the rest (``acting.authority``).
+A log is evidence. It does not decide whose job it is about, or what may be done with that job. A ``Grant`` is what an
+administrator has said about a token. The scheduler is asked about the rest (``acting.authority``).
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 DEFAULT: Final = "default"
-"""the project of who does not use projects"""
+"""the project of those who do not use projects"""
 PROJECT: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-"""what a project may be called"""
+"""the form of a project's name"""
 MARK: Final = "~"
-"""a job of another project than the default one is called PROJECT~NAME, so that jobs of two may have one name"""
+"""a job of another project than the default one is called PROJECT~NAME, so that jobs of two projects may have one name"""
 NODE_SOURCE: Final = "node:"
-"""sources that only a node's own runner may write are named so: ``node:gpu-17/kern.log``"""
+"""prefix of the sources that only a node's own log sender may write: ``node:gpu-17/kern.log``"""
 _LISTS: Final = ("projects", "jobs", "clusters", "users", "namespaces", "nodes")
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """On whose behalf a token speaks. Patterns have ``*`` and ``?``."""
+    """What a token may name, and for whom it speaks. Patterns have ``*`` and ``?``."""
 
     projects: tuple[str, ...] = (DEFAULT,)
-    """what it reads; what it sends belongs to the first"""
+    """it may read all of these; what it sends belongs to the first"""
     jobs: tuple[str, ...] = ()
-    """names of jobs that it may write; empty: any, since a name alone is no authority"""
+    """names of jobs that it may write; empty: any, since a name alone gives no authority"""
     clusters: tuple[str, ...] = ()
     """values of the label ``cluster``; empty: any"""
     users: tuple[str, ...] = ()
     """the scheduler's users whose jobs may be acted on because of what it sends; empty: nobody's"""
     namespaces: tuple[str, ...] = ()
-    """likewise of Kubernetes"""
+    """the same for namespaces of Kubernetes"""
     nodes: tuple[str, ...] = ()
     """nodes that its logs may accuse; empty: none"""
     everything: bool = False
-    """an administrator's"""
+    """an administrator's grant"""
     kernel: bool = False
-    """a node's own runner has it: it may write in the name of the kernels of ``nodes``"""
+    """it belongs to a node's own log sender, and may write in the name of the kernels of ``nodes``"""
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Grant:
@@ -53,7 +53,7 @@ class Grant:
         return cls(**values, everything=said.get("everything") is True, kernel=said.get("kernel") is True)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: what differs from a grant that allows nothing."""
+        """As JSON, without the fields that allow nothing."""
         empty = Grant()
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
@@ -62,7 +62,7 @@ class Grant:
 
     @property
     def digest(self) -> str:
-        """Two tokens that allow the same have one."""
+        """Equal for two tokens that allow the same."""
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
 
     @property
@@ -83,7 +83,7 @@ class Grant:
         return self.everything or not self.jobs or matches(parted(job)[1], self.jobs)
 
     def may_label(self, labels: Mapping[str, str]) -> bool:
-        """Whether it may say so of a job."""
+        """Whether it may give a job these labels."""
         named = labels.get("cluster")
         return self.everything or not self.clusters or named is None or matches(named, self.clusters)
 
@@ -97,7 +97,7 @@ class Grant:
         return self.everything or matches(node, self.nodes)
 
     def node_of(self, source: str) -> str | None:
-        """The node in whose kernel's name the source would speak, if this token may; "" if it may not."""
+        """The node of a kernel's source, if this token may write it; "" if it may not; None for any other source."""
         node = kernel_of(source)
         if node is None:
             return None
@@ -105,12 +105,12 @@ class Grant:
 
 
 NOBODY: Final = Grant()
-"""speaks for nobody: what is done because of it, a person says"""
+"""speaks for nobody: a person must approve what is done because of it"""
 EVERYTHING: Final = Grant(everything=True)
 
 
 def kernel_of(source: str) -> str | None:
-    """The node of a source that a node's own runner writes."""
+    """The node of a source that only a node's own log sender writes."""
     if not source.startswith(NODE_SOURCE):
         return None
     return source.removeprefix(NODE_SOURCE).partition("/")[0]

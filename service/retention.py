@@ -1,8 +1,9 @@
 """Deletes raw logs, kept lines and whole jobs: by age, by size, and on request of an administrator.
 
-A sweep now and then, in transactions of a few thousand rows between which others write. What is never swept, and what stays of
-a job, is in ``store.retention``. A deletion that was begun is finished, whoever is killed: it is written down before anything
-goes, with the place in the journal up to which the job is gone, so that what was deleted is not read again from there.
+A sweep runs regularly, in transactions of a few thousand rows, so that others can write in between. ``store.deletions`` says
+what is never swept, and what stays of a job. A deletion that was begun is always finished, even after a crash: it is written
+down before anything is deleted, with the position in the journal up to which the job is gone. So what was deleted is not read
+again.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ _DAY = 86_400.0
 _AT_ONCE = 100
 _BREATH_S = 0.01
 _NAMED = 50
-"""of what a sweep deleted, so many are named in the audit trail"""
+"""the audit trail names so many of the deleted attempts of a sweep"""
 _WHO = "retention"
 _CUT_OFF = {"why": "cut off"}
 _BACKOFF = Backoff(2.0, 60.0)
 
 May = Callable[[Connection, str], stored.Doomed]
-"""what there is of a job that may be deleted; else ``Refused``. Asked where nothing of it can change any more"""
+"""what there is of a job that may be deleted; else raises ``Refused``; called when nothing of the job can change any more"""
 
 
 class Retention:
-    """Deletes; on the event loop, but for ``recover``."""
+    """Deletes. Runs on the event loop, except for ``recover``."""
 
     def __init__(
         self,
@@ -64,14 +65,16 @@ class Retention:
         self._deleting: set[asyncio.Task[dict[str, Any]]] = set()
 
     def recover(self) -> None:
-        """Before the journal is read: the archive learns what of it is deleted."""
+        """Before the journal is read: tell the archive what is deleted."""
         if self._archive is not None:
             oldest = self._journal.oldest
             emptied = self._store.read(lambda connection: stored.raw_deleted(connection, oldest))
             self._archive.forget(self._store.read(stored.deleted), emptied)
 
     def start(self) -> None:
-        """Behind the journal's recovery. Before the first request, for that may be under the name of what is not gone yet."""
+        """After the journal's recovery, and before the first request: it could be under the name of something that is half
+        deleted.
+        """
         self._store.write(lambda connection: stored.forget(connection, self._journal.oldest))
         for job in self._store.read(stored.begun):
             log.info("finishing the deletion of job %s", job)
@@ -126,7 +129,7 @@ class Retention:
                 try:
                     await self._delete(name, _WHO, may, {"why": "age", "days": self._settings.keep_jobs_days})
                 except Refused:
-                    busy.add(name)  # the next sweep finds it again, if it is old then
+                    busy.add(name)  # the next sweep finds it again, if it is still old
 
     async def _sweep_lines(self, before: float) -> None:
         deleted: list[stored.StoredAttempt] = []
@@ -147,7 +150,7 @@ class Retention:
         await self._record("lines.deleted", deleted, {"days": self._settings.keep_lines_days, "lines": lines})
 
     async def _old_lines(self, one: stored.StoredAttempt, before: float) -> int | None:
-        """Delete an attempt's kept lines, if they still may go: how many there were; None: for the next sweep, perhaps."""
+        """Delete an attempt's kept lines if that is still allowed. Returns how many; None: perhaps in the next sweep."""
         async with self._jobs.withdrawn(one.job, one.number) as out:
             if not out or not await self._store.awrite(
                 lambda connection: stored.begin_lines(connection, one, before, time.time())
@@ -180,7 +183,7 @@ class Retention:
     async def _raw(
         self, one: stored.StoredAttempt, archive: Archive, may: Callable[[Connection, stored.StoredAttempt], bool]
     ) -> int | None:
-        """Delete an attempt's raw logs, if they still may go: the bytes that were there; None: for the next sweep, perhaps."""
+        """Delete an attempt's raw logs if that is still allowed. Returns the bytes; None: perhaps in the next sweep."""
         async with self._jobs.withdrawn(one.job, one.number) as out:
             if not out or not await self._store.aread(lambda connection: may(connection, one)):
                 return None
@@ -195,7 +198,7 @@ class Retention:
             return size
 
     async def _record(self, what: str, deleted: list[stored.StoredAttempt], detail: dict[str, Any]) -> None:
-        """An entry in the audit trail of what a sweep deleted, if it did."""
+        """Enter into the audit trail what a sweep deleted, if anything."""
         if not deleted:
             return
         self._telemetry.deleted.labels(what.partition(".")[0]).inc(len(deleted))
@@ -207,7 +210,7 @@ class Retention:
     # --- by size -------------------------------------------------------------------------------------------------------------
 
     async def _sweep_size(self, most: int, archive: Archive) -> None:
-        """Raw logs of attempts that have ended go, the oldest first, until all are within ``most`` bytes."""
+        """Delete raw logs of attempts that have ended, the oldest first, until all are within ``most`` bytes."""
         found = await asyncio.to_thread(lambda: sorted(_on_disk(archive.folder)))
         total = sum(size for _, size, _ in found)
         deleted: list[stored.StoredAttempt] = []
@@ -221,7 +224,7 @@ class Retention:
             number = int(folder.name)
             key = await self._store.aread(lambda connection, j=job, n=number: stored.ended(connection, j, n))  # type: ignore[misc]
             if key is None:
-                continue  # it runs, or another database knows it
+                continue  # it runs, or another database has it
             one = stored.StoredAttempt(key, job, number)
             if await self._raw(one, archive, stored.has_ended) is not None:
                 freed += size
@@ -233,7 +236,7 @@ class Retention:
     # --- one job -------------------------------------------------------------------------------------------------------------
 
     async def delete(self, job: str, who: str, *, labels: bool = False) -> dict[str, Any]:
-        """Delete a job on request. ``labels``: also if a person corrected it."""
+        """Delete a job on request. ``labels``: even if a person corrected it."""
 
         def may(connection: Connection, job: str) -> stored.Doomed:
             found = _there(connection, job)
@@ -253,7 +256,7 @@ class Retention:
         return await self._delete(job, who, may, {"why": "asked"})
 
     async def _delete(self, job: str, who: str, may: May, detail: dict[str, Any]) -> dict[str, Any]:
-        """Until it is done, or something is in the way: then it goes on without who asked."""
+        """Wait until it is done or something hinders it. A hindered deletion goes on without the caller."""
         task, hindered = self._begin(job, who, may, detail)
         ends: set[asyncio.Future[Any]] = {task, hindered}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -268,7 +271,7 @@ class Retention:
     def _begin(
         self, job: str, who: str, may: May, detail: dict[str, Any]
     ) -> tuple[asyncio.Task[dict[str, Any]], asyncio.Future[str]]:
-        """(the deletion, which is done also if whoever asked goes away meanwhile; what is in its way, if something is)."""
+        """(the deletion, which goes on even if the caller goes away; what hinders it, if anything does)."""
         hindered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._gone(job, who, may, detail, hindered))
         self._deleting.add(task)
@@ -285,7 +288,7 @@ class Retention:
             lsn = self._journal.lsn
 
             def begin(connection: Connection) -> stored.Doomed:
-                found = may(connection, job)  # what holds it may have come since it was found
+                found = may(connection, job)  # something may have come since that forbids it
                 stored.begin(connection, job, lsn, time.time())
                 return found
 
@@ -318,7 +321,7 @@ class Retention:
         return {"job": job, **told}
 
     async def _lines(self, attempt: int) -> int:
-        """Delete an attempt's kept lines, part by part; how many there were."""
+        """Delete an attempt's kept lines, part by part. Returns how many."""
         gone = 0
         while some := await self._store.awrite(lambda connection: stored.delete_lines(connection, attempt, time.time())):
             gone += some

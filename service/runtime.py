@@ -109,15 +109,15 @@ class Service:
         self.started_at = time.time()
         self.ready = False
         self.lost: LeaseLost | None = None
-        """another service has the database: this one ends"""
+        """set if another service has the database: then this one ends"""
         self.end: Callable[[], None] = lambda: None
-        """how it ends: set by the server"""
+        """makes the service end: set by the server"""
         self.phase: Callable[[str], None] = lambda phase: None
-        """told what it is at while it gets ready: set by the server"""
+        """is told what the service is doing while it gets ready: set by the server"""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _take(self) -> None:
-        """Have the database for this service alone."""
+        """Take the database for this service alone."""
         name = name_in(self.settings.data, "service")
         before = self.store.take(Claim.of(self.settings.data, name))
         if before is not None:
@@ -128,7 +128,7 @@ class Service:
         return await self.store.aread(work, who.projects)
 
     async def start(self) -> None:
-        """On the event loop, before the first request."""
+        """Begin on the event loop, before the first request."""
         self.events.start()
         await self.tokens.refresh()
         if self.asks and not self.tokens.any_speaks:
@@ -147,7 +147,7 @@ class Service:
         if self.archive is not None:
             self.archive.start()
         self.jobs.start()
-        await self.dispatch.recover()  # before time may pass for what was under way
+        await self.dispatch.recover()  # before any time passes for orders that were under way
         self.actions.start()
         self.dispatch.start()
         await self.learning.start()
@@ -159,7 +159,7 @@ class Service:
         self.ready = True
 
     async def stop(self) -> None:
-        """Answer what was asked, store what was read, and leave the rest to the journal."""
+        """Answer open requests, store what was read, and leave the rest to the journal."""
         self.ready = False
         self.ingest.close()
         await self.dispatch.stop()
@@ -192,7 +192,7 @@ class Service:
                 self.end()
                 return
             except SQLAlchemyError as error:
-                log.warning("the database could not be told that this service is alive: %s", said_first(error))
+                log.warning("the sign of life could not be written to the database: %s", said_first(error))
 
     async def _refresh_for_ever(self) -> None:
         while True:

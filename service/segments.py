@@ -1,14 +1,14 @@
-"""The journal's files: how a record is written, and how records are found again where a disk has damaged some.
+"""The journal's files: how a record is written, and how records are found again if a disk has damaged some.
 
-A record stands alone. It begins with a mark, names its stream itself, and has three checksums: of its head, of the stream's
-name, and of its data. So damage costs the record that it hits:
+A record stands alone. It begins with a mark, names its stream, and has three checksums: of its head, of the stream's name, and
+of its data. So damage only costs the record that it hits:
 
-- Damaged data: the head tells whose bytes are missing, and which ones.
-- A damaged head or name: one flipped bit is put right by the checksum. Of more, nobody knows whose record it was; the reader
+- Damaged data: the head says whose bytes are missing, and which ones.
+- A damaged head or name: the checksum repairs one flipped bit. After more damage nobody knows whose record it was; the reader
   goes on at the next mark.
 
-The mark is drawn at random for each segment and stands in the segment's name. Log text is hostile: without it, a log could hold
-what looks like a record of another job, to be found when the record around it is damaged.
+The mark is random for each segment and is part of the segment's name. Log text is hostile: without a random mark, a log could
+contain what looks like a record of another job, which would be found if the record around it is damaged.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 STREAM, DATA, CONTROL = 1, 2, 3
-"""kinds of records; streams had records of their own in the first version"""
+"""kinds of records; in the first version streams had their own records"""
 ENDING = ".journal"
 HEADING = b"diagnose journal 2\n\0\0\0\0\0"
-"""for people and ``file``; the reader goes by the segment's name, in which no bit of the data can be flipped"""
+"""for people and ``file``; the reader uses the segment's name, in which no bit of the data can flip"""
 _HEAD = struct.Struct("<QIIIIIB3xQQQQ")
-"""mark; CRC of the head behind it, of the name, of the data; length of the data, of the name; kind; LSN, offset, key, ms"""
+"""mark; CRC of the rest of the head, of the name, of the data; length of the data, of the name; kind; LSN, offset, key, ms"""
 _BEHIND = 12
-"""where in the head that begins which its CRC is of"""
+"""where the part of the head begins that its CRC covers"""
 _FIRST_FRAME = struct.Struct("<IIQQQQIB3x")
 """of the first version: CRC of the rest, length of the data, LSN, offset, key, ms, stream, kind"""
 _FIRST_HEADING = b"diagnose journal 1\n\0\0\0\0\0"
@@ -39,12 +39,12 @@ _LONGEST_NAME = 1 << 16
 _PIECE = 1 << 20
 
 Owner = tuple[str, int]
-"""job and attempt: a segment is needed until the database has what its owners wrote"""
+"""job and attempt; a segment is needed until the database has what its owners wrote"""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What the bytes belong to. ``source`` is empty for what is about the attempt itself."""
+    """What the bytes belong to. ``source`` is empty if they are about the attempt itself."""
 
     job: str
     attempt: int
@@ -75,11 +75,11 @@ class Record(NamedTuple):
     at_ms: int
     data: bytes
     lost: int = 0
-    """so many bytes were its data, and are damaged: ``data`` is empty"""
+    """so many bytes were its data and are damaged; ``data`` is empty"""
 
 
 class Damage(NamedTuple):
-    """Bytes of a segment that are no record any more; nobody knows whose they were."""
+    """Bytes of a segment that are no longer a record. Nobody knows whose they were."""
 
     path: Path
     at: int
@@ -93,13 +93,13 @@ def name_of(lsn: int) -> tuple[str, int]:
 
 
 def first_lsn(path: Path) -> int | None:
-    """The LSN that a segment begins with, by its name."""
+    """The LSN that a segment begins with, from its name."""
     number = path.stem.partition("-")[0]
     return int(number) if number.isdecimal() else None
 
 
 def framed(mark: int, lsn: int, kind: int, name: bytes, offset: int, key: int, at_ms: int, data: bytes) -> tuple[bytes, bytes]:
-    """(head and name, data) of a record, to be written one behind the other."""
+    """(head and name, data) of a record, to be written one after the other."""
     names, datas = zlib.crc32(name), zlib.crc32(data)
     head = _HEAD.pack(mark, 0, names, datas, len(data), len(name), kind, lsn, offset, key, at_ms)
     return _HEAD.pack(
@@ -108,7 +108,7 @@ def framed(mark: int, lsn: int, kind: int, name: bytes, offset: int, key: int, a
 
 
 def mended(block: bytes, crc: int) -> bytes | None:
-    """``block`` as it was when ``crc`` was made of it, if one bit at most has changed since; of either."""
+    """``block`` as it was when ``crc`` was made of it, if at most one bit of either has changed since."""
     found = zlib.crc32(block)
     if found == crc or (found ^ crc).bit_count() == 1:
         return block
@@ -138,23 +138,23 @@ class _Head(NamedTuple):
 
 
 class Reader:
-    """One segment, read from its beginning; on as far as it has grown."""
+    """Reads one segment from its beginning, and goes on if it has grown."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 - as long as the reader
         self._format = _format_of(path, self._file)
         self.end = len(HEADING) if self._format.readable else 0
-        """of the last record, good or damaged"""
+        """end of the last record, good or damaged"""
         self._damaged = False
 
     @property
     def damaged(self) -> bool:
-        """Whether something could not be read, or could only be read because a bit was put right."""
+        """Whether something could not be read, or only because a bit was repaired."""
         return self._damaged or self._format.mended
 
     def records(self, until: int) -> Iterator[Record | Damage]:
-        """Every record that ends by byte ``until``; and what was one, if a good one follows."""
+        """Every record that ends by byte ``until``, and every damaged one that a good one follows."""
         while self._format.readable and self.end < until:
             head = self._format.head(self.end, until)
             if head is None:
@@ -181,7 +181,7 @@ class Reader:
                 )  # fmt: skip
 
     def is_unfinished(self, size: int) -> bool:
-        """Whether what follows the last record, up to ``size``, is a record of which only a part was written."""
+        """Whether the bytes after the last record, up to ``size``, are a record that was only partly written."""
         return self._format.is_unfinished(self.end, size) or _all_zero(self._file, self.end, size)
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class _Format:
 
     readable = True
     mended = False
-    """whether a bit was put right"""
+    """whether a bit was repaired"""
 
     def __init__(self, file: BinaryIO, mark: int) -> None:
         self._file, self._mark = file, mark
@@ -229,7 +229,7 @@ class _Format:
         return known
 
     def next_mark(self, at: int, until: int) -> int | None:
-        """Where the next record stands that has a good head."""
+        """Where the next record with a good head begins."""
         while at < until:
             piece = _read(self._file, at, min(_PIECE, until - at))
             found = piece.find(self._needle)
@@ -253,9 +253,9 @@ class _Format:
 
 
 class _FirstFormat:
-    """What versions before wrote: streams have records of their own, so the first damage ends what can be read of a segment.
+    """What earlier versions wrote. Streams have their own records, so the first damage ends what can be read of a segment.
 
-    Nor is the next record looked for: without a mark, what a log holds could pass for one.
+    The next record is not searched for: without a random mark, text in a log could pass for one.
     """
 
     mended = False
@@ -305,7 +305,7 @@ def _read(file: BinaryIO, at: int, size: int) -> bytes:
 
 
 def _all_zero(file: BinaryIO, at: int, size: int) -> bool:
-    """As file systems leave it that had given the room to a write, and lost power before the bytes came."""
+    """Whether all bytes are zero. File systems leave this if they gave room to a write and lost power before its bytes came."""
     while at < size:
         piece = _read(file, at, min(_PIECE, size - at))
         if not piece or piece.strip(b"\0"):

@@ -1,4 +1,4 @@
-"""Run a service: logging, sockets, TLS, and the end by signal."""
+"""Runs a service: logging, sockets, TLS, and the end by a signal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ from service.runtime import Service
 from service.settings import Settings
 
 _TURN_S = 0.0005
-"""how long a thread may keep the interpreter where another wants it: a push gives it away with every call of the kernel, and
-each time would wait for a scanner, which has a lot to do, for ten times as long"""
+"""how long a thread may keep the interpreter while another wants it
+
+A push gives it away at every system call. With the default it would then wait ten times as long for a busy scanner.
+"""
 _NEWCOMERS = 10_000, 20, 20
-"""when Python looks for garbage: batches have thousands of rows, and are gone soon"""
+"""when Python looks for garbage: batches have thousands of rows, which are soon gone"""
 
 
 log = logging.getLogger("diagnose.server")
 _CERTIFICATE_TICKS = 20
-"""of a tenth of a second each"""
+"""one tick is a tenth of a second"""
 
 
 class _Lines(logging.Formatter):
@@ -51,7 +53,7 @@ class _Lines(logging.Formatter):
 
 
 def serve(settings: Settings, opening: Opening) -> None:
-    """Serve until a signal ends it. ``opening`` answers until then, and has the socket."""
+    """Serve until a signal ends it. ``opening`` has the socket, and answers until then."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
@@ -82,7 +84,7 @@ def serve(settings: Settings, opening: Opening) -> None:
     )
     server = _Server(config, f"{scheme}://{host}:{address[1]}", opening)
     service.end = lambda: setattr(server, "should_exit", True)
-    # uvicorn ends in good order and then raises the signal once more: an end that was asked for would look like a crash.
+    # uvicorn raises the signal once more after a clean end, which would make a wanted end look like a crash.
     signal.signal(signal.SIGTERM, lambda *_: None)
     server.run(sockets=[opening.socket])
     if service.lost is not None:
@@ -113,7 +115,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _reload_certificate(self) -> None:
-        """New connections get a certificate that was renewed; who is connected stays so."""
+        """Use a renewed certificate for new connections. Open connections keep theirs."""
         config, times = self.config, self._certificate_times()
         if times == self._certificate or config.ssl is None or config.ssl_certfile is None:
             return
@@ -123,7 +125,7 @@ class _Server(uvicorn.Server):
             log.warning("the new certificate cannot be used yet: %s", error.strerror or error)
             return
         self._certificate = times
-        log.info("the certificate was read anew")
+        log.info("the certificate was read again")
 
     def _certificate_times(self) -> list[float]:
         files = (self.config.ssl_certfile, self.config.ssl_keyfile)
@@ -133,14 +135,16 @@ class _Server(uvicorn.Server):
 
 
 def _settle_in() -> None:
-    """What is here by now stays: to look for garbage in it stops all threads for a tenth of a second, again and again."""
+    """What is in memory now will stay. To search it for garbage would stop all threads for a tenth of a second, again and
+    again.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_NEWCOMERS)
 
 
 def _many_files() -> None:
-    """Each client needs an open file, and so may the kept lines of a large job."""
+    """Allow more open files: each client needs one, and so may the kept lines of a large job."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

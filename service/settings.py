@@ -1,7 +1,7 @@
-"""All that can be configured, in one value: what each setting is for, its unit and its range.
+"""All that can be configured: what each setting is for, its unit and its range.
 
 Everything has a default: ``diagnose serve`` alone gives a service on this machine, with SQLite in the user's data folder.
-``configuration`` reads the value from flags, environment and file; docs/service.md has the table.
+``configuration`` reads the values from flags, environment and file; docs/service.md has the table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def default_folder() -> Path:
 
 
 def _path(value: object) -> object:
-    """``~`` stands for the home folder, also where no shell has seen it."""
+    """``~`` stands for the home folder, even if no shell has seen it."""
     if isinstance(value, str) and (not value or not value.isprintable()):
         raise ValueError("not a path")
     return os.path.expanduser(value) if isinstance(value, str) else value
@@ -219,7 +219,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _nothing(cls, value: object, info: Any) -> object:
-        """An empty text counts as not set, if a setting may be not set."""
+        """An empty text counts as not set, if a setting may be unset."""
         return None if value == "" and is_optional(cls.model_fields[info.field_name]) else value
 
     @model_validator(mode="after")
@@ -234,7 +234,7 @@ class Settings(BaseModel):
 
 
 class Apart(ValueError):
-    """A setting that does not go with another one."""
+    """Two settings that do not go together."""
 
     def __init__(self, name: str, other: str, what: str, remedy: str) -> None:
         super().__init__(f"{name} {what}")

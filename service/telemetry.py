@@ -1,4 +1,4 @@
-"""Our own numbers, for Prometheus. (The job's numbers are *metrics*, and live in the store.)"""
+"""The service's own numbers, for Prometheus. (The job's numbers are *metrics*, and are in the store.)"""
 
 from __future__ import annotations
 

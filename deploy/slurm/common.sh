@@ -27,4 +27,14 @@ job_name() {
     fi
 }
 
-attempt() { printf '%s' "$((${SLURM_RESTART_COUNT:-0} + 1))"; }
+# Prologs and epilogs have SLURM_JOB_RESTART_COUNT. If a job is requeued while it runs, its epilog already sees the next count: the prolog
+# keeps the count for it.
+: "${DIAGNOSE_RUN:=/run/diagnose}"
+remember_attempt() {
+    mkdir -p "$DIAGNOSE_RUN" 2>/dev/null
+    printf '%s' "$(attempt)" 2>/dev/null >"$DIAGNOSE_RUN/attempt-$SLURM_JOB_ID" || true
+}
+forget_attempt() { rm -f "$DIAGNOSE_RUN/attempt-$SLURM_JOB_ID"; }
+attempt() {
+    cat "$DIAGNOSE_RUN/attempt-$SLURM_JOB_ID" 2>/dev/null || printf '%s' "$((${SLURM_JOB_RESTART_COUNT:-0} + 1))"
+}

@@ -13,4 +13,5 @@ if [ -n "$said" ]; then
     post "/v1/jobs/$(job_name)/logs?source=node:$node/kernel&attempt=$(attempt)" "$said
 " text/plain
 fi
+forget_attempt
 exit 0

@@ -6,6 +6,8 @@
 # shellcheck source=deploy/slurm/common.sh
 . "${DIAGNOSE_SLURM:-$(dirname "$0")}/common.sh"
 
+forget_attempt
+remember_attempt
 node=${SLURMD_NODENAME:-$(hostname -s)}
 recent=$(dmesg --time-format iso 2>/dev/null | grep -E 'NVRM: Xid|nvlink|Uncorrected|MCE|Out of memory' | tail -n 50)
 if [ -n "$recent" ]; then

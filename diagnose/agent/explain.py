@@ -35,7 +35,7 @@ from diagnose.model import prompts
 from diagnose.model.answers import Answer, Ask
 from diagnose.model.model import Model
 from diagnose.redaction.text import redact
-from diagnose.report import Action, AgentFigures, Alternative, Diagnosis, EvidenceLine, Report, Suspects
+from diagnose.report import Action, AgentFigures, Alternative, Diagnosis, EvidenceLine, Report, Suspects, Witnesses
 from diagnose.verification.rules import body_of
 
 SAMPLES = 5
@@ -295,7 +295,7 @@ class _Case:
     # --- what is believed ----------------------------------------------------------------------------------------------------
 
     def improved(self, opinion: Opinion, *, may_be_healthy: bool) -> Report:
-        """The report that both witnesses stand behind."""
+        """The report that both witnesses agree on."""
         before = self.report.diagnosis
         record = self.records.setdefault(self._model_name() or "", Record())
         trust, proved = record.trust(self.kind), record.proved
@@ -341,7 +341,7 @@ class _Case:
         return f"The rules say {before.reason} ({before.confidence:.0%} sure), but {self.why}."
 
     def _agreed(self, opinion: Opinion, chances: Mapping[str, float]) -> Report:
-        """The report where both say the same: it takes the better line and the better words."""
+        """The report if both say the same: it takes the better line and the better words."""
         before = self.report.diagnosis
         changes: dict[str, Any] = {"confidence": self._confidence(before.reason, chances)}
         believed = opinion.believed.get(before.reason)
@@ -360,7 +360,7 @@ class _Case:
         return self._at_root(report, root, believed.evidence if believed else ()) if root is not None else report
 
     def _stands(self, opinion: Opinion, chances: Mapping[str, float]) -> Report:
-        """The rules' answer with less confidence, and the model's answer beside it."""
+        """The rules' answer with less confidence, and the model's answer as an alternative."""
         before = self.report.diagnosis
         sure = (
             min(before.confidence, self._confidence(before.reason, chances)) if opinion.reason != UNKNOWN else before.confidence
@@ -390,6 +390,8 @@ class _Case:
                 "category": "none" if nothing else UNKNOWN,
                 "root_cause": None,
                 "suspects": Suspects(),
+                "culprits": [],
+                "witnesses": Witnesses(),
                 "summary": opinion.analysis or "The model says that nothing failed.",
                 "mitigation": None,
                 "group": None,
@@ -405,6 +407,8 @@ class _Case:
         changes |= {
             "category": shipped_taxonomy().category_of[answer],
             "suspects": _suspects(believed),
+            "culprits": [],  # a model accuses no machine
+            "witnesses": Witnesses(),
             "summary": believed.summary,
             "mitigation": believed.mitigation,
             "group": group_of(answer, fault),
@@ -430,7 +434,7 @@ class _Case:
         return report.model_copy(update={"diagnosis": diagnosis})
 
     def _alternatives(self, answer: str, opinion: Opinion, chances: Mapping[str, float]) -> list[Alternative]:
-        """The other answers, the likeliest first, each with the line of who named it."""
+        """The other answers, the likeliest first, each with the line of the witness who named it."""
         before = self.report.diagnosis
         lines: dict[str, EvidenceLine | None] = {HEALTHY: None}
         lines |= {other.reason: other.line for other in before.alternatives}
@@ -449,7 +453,7 @@ class _Case:
         if not any(answer.values for answer in self.answers):
             self._note("A model was asked and gave no usable answer; the rules' answer stands.")
         else:
-            self._note("A model was asked and gave no answer that its lines bear out; the rules' answer stands.")
+            self._note("A model was asked and gave no answer that the lines support; the rules' answer stands.")
         return self._finished(self.report, None)
 
     def _finished(self, report: Report, opinion: Opinion | None) -> Report:

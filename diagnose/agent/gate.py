@@ -1,8 +1,8 @@
-"""A report -> whether a model is asked about it, why, and how much the question is worth.
+"""Report -> whether a model is asked about it, why, and how much the question is worth.
 
-Every failure is asked about: a question costs a thousandth of what a wrong answer does. So is a job that is called healthy
-without proof where something sounds like a failure. A budget that is too small for all questions is spent where ``worth`` is
-highest.
+A model is asked about every failure, because a question costs a thousandth of a wrong answer. It is also asked about a job that
+is called healthy without proof, if something sounds like a failure. If the budget is too small for all questions, those with
+the highest ``worth`` come first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHY: dict[str, str] = {
 
 
 def kind_of(report: Report, rules: Sequence[Rule]) -> str:
-    """What the rules' answer rests on: one of ``calibration.KINDS``."""
+    """The kind of evidence of the rules' answer: one of ``calibration.KINDS``."""
     diagnosis = report.diagnosis
     if report.outcome == "healthy":
         return "quiet" if NO_END in diagnosis.doubt else "well"

@@ -1,7 +1,7 @@
-"""Samples of a model -> its opinion: which answers with which chances, and for each the line that bears it out.
+"""Samples of a model -> its opinion: answers with their chances, and for each the line that supports it.
 
 Every sample counts alike. A sample that never came, or that fails the checks, counts for nothing. So the chances sum to less
-than one where samples are missing, are in doubt, or cite lines that the model was not shown.
+than one if samples are missing, are in doubt, or cite lines that the model was not shown.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ class Opinion:
     """What the samples say."""
 
     reason: str
-    """the likeliest answer: a reason, "healthy", or "unknown" where they cannot tell"""
+    """the likeliest answer: a reason, "healthy", or "unknown" if the samples cannot tell"""
     chances: Mapping[str, float]
     """answer -> its chance by the samples"""
     votes: int
     """samples whose first answer is ``reason``"""
     of: int
     believed: Mapping[str, Believed] = field(default_factory=dict)
-    """reason -> what bears it out; not for "healthy\""""
+    """reason -> what supports it; not for "healthy"
+    """
     analysis: str = ""
     needs: str | None = None
     """what would show the cause"""
@@ -161,7 +162,7 @@ class Voices:
 
 
 def _occurs(name: str, texts: str) -> bool:
-    """Whether the name stands in the texts as a whole word."""
+    """Whether the name occurs in the texts as a whole word."""
     return len(name.strip()) > 0 and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", texts) is not None
 
 

@@ -71,11 +71,11 @@ class Material:
         self.events = _in_time(evidence)
         self.number = {id(event): number for number, event in enumerate(self.events)}
         self.plain, self.texts = _redacted(evidence, self.events, hosts=hosts)
-        """what stands for each event: its text, redacted; and the same with source, rank and node before it"""
+        """the redacted text of each event; and the same with source, rank and node before it"""
         self._index: sqlite3.Connection | None = None
         self._redactor = Redactor(hosts=hosts)
         self._places: dict[int, tuple[int, int]] = {}
-        """where a line stands that was read from the file afterwards: (the kept line before it, its line number)"""
+        """for a line that was read from the file afterwards: (the kept line before it, its line number)"""
         self._kept = len(self.events)
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class Material:
         return f"L{number + 1}"
 
     def number_of(self, line: str) -> int | None:
-        """The line with the id ``line``; None where there is none."""
+        """The number of the line with the id ``line``; None if there is none."""
         number = int(line[1:]) - 1 if re.fullmatch(r"L[1-9][0-9]{0,5}", line) else -1
         return number if 0 <= number < len(self.events) else None
 
@@ -222,10 +222,7 @@ def likely(material: Material, similar: Sequence[tuple[int, Similar]] = ()) -> l
 
 
 def choose(material: Material, scores: Sequence[float], budget: int, roots: Sequence[int] = ()) -> list[int]:
-    """The lines to show, in the order of the log: the likely ones with what stands beside them, for ``budget`` tokens.
-
-    ``roots``: lines that must be among them, with their neighbours: those that the rules weighed.
-    """
+    """The lines to show, in the order of the log: the likely ones with their neighbours, for ``budget`` tokens."""
     everything = range(len(material))
     if sum(material.tokens(number) for number in everything) <= budget:
         return list(everything)
@@ -283,7 +280,7 @@ class _Choice:
         return self.take(number)
 
     def take_beside(self, number: int, distance: int) -> None:
-        """Take the lines of the same source that stand beside a line."""
+        """Take the lines of the same source next to a line."""
         numbers, at = self._beside[number]
         for other in numbers[max(0, at - distance) : at + distance + 1]:
             self.take(other)
@@ -357,7 +354,7 @@ def _stopped_first(material: Material, scores: list[float]) -> None:
 
 
 def _linked(material: Material, by_source: dict[int, list[int]], scores: list[float]) -> None:
-    """Lines that share rare words with the end of the log. They often tell of what it ends with."""
+    """Lines that share rare words with the end of the log. They are often about its end."""
     ends = [number for numbers in by_source.values() for number in numbers[-_LAST_WORDS:]][-40:]
     counts = Counter(word.lower() for number in ends for word in _WORD.findall(material.events[number].body[:400]))
     terms = [word for word, count in counts.most_common() if count <= 4 and not word.isdigit()][:40]
@@ -386,7 +383,7 @@ def _in_time(evidence: Evidence) -> list[Event]:
 
 
 def _redacted(evidence: Evidence, events: Sequence[Event], *, hosts: bool) -> tuple[list[str], list[str]]:
-    """The events' texts without secrets, and with what is known of who speaks before each."""
+    """The events' texts without secrets; and the same after what is known of their speakers."""
     known = [name for event in events if (name := evidence.node_of(event)) is not None] if hosts else []
     redactor = Redactor(hosts=hosts, names=known)
     names = _names(evidence)

@@ -9,7 +9,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from diagnose import __version__
@@ -18,6 +18,7 @@ from diagnose.rendering.characters import printable as printable
 
 COMMANDS = {
     "replay": "read the logs of jobs, and report what failed, where, and what to do",
+    "compare": "say what differs between a run that went well and one that did not",
     "serve": "run the service, which receives the logs of many jobs over HTTP and diagnoses them as they run",
     "demo": "start a temporary service with a week of sample jobs, and open its dashboard",
     "send": "send whole log files to a service",
@@ -29,18 +30,21 @@ COMMANDS = {
     "tokens": "create, list and revoke the tokens that give access to a service",
     "webhooks": "choose the addresses that a service notifies of failures and actions",
     "llm": "check what the endpoint of a language model can do",
+    "doctor": "say what of this installation works, what does not, and what to do about it",
+    "completion": "print the script with which a shell completes commands and options",
+    "man": "print the manual page, made from the same descriptions as the help",
     "eval": "measure how often the diagnosis is right, on labelled cases",
 }
 """name -> help; ``diagnose/cli/<name>.py`` has ``configure(parser)`` and ``run(arguments) -> exit status``"""
 WRAPPING = ("runner",)
-"""the commands that take another command behind ``--``, as ``arguments.command_to_run``"""
+"""commands that take another command after ``--``, as ``arguments.command_to_run``"""
 
 
 class _Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """An option that nobody knows is an error of the command that it was given to, which knows its own options."""
+        """Report an unknown option as an error of the command that it was given to, which knows its own options."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             first = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
@@ -75,25 +79,31 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The console script."""
-    words = list(sys.argv[1:] if argv is None else argv)
+def parser_of(commands: Collection[str]) -> argparse.ArgumentParser:
+    """The parser. It only knows the options of ``commands``, because their modules take a while to import."""
     parser = _Parser(
         prog="diagnose",
         description="Why did the training job fail? diagnose reads its logs, and says what failed, where, and what to do.",
         epilog="Begin with: diagnose replay LOG. The options of a command are shown by: diagnose COMMAND --help",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the regex engine in use")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    listed = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    for name, text in COMMANDS.items():
+        command = action(listed, name, text)
+        if name in commands:
+            importlib.import_module(f"diagnose.cli.{name}").configure(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script."""
+    words = list(sys.argv[1:] if argv is None else argv)
     behind: list[str] = []
     if "--" in words and words[0] in WRAPPING:
         at = words.index("--")
         words, behind = words[:at], words[at + 1 :]
     asked = next((word for word in words if not word.startswith("-")), None)
-    for name, text in COMMANDS.items():
-        command = action(commands, name, text)
-        if name == asked:
-            importlib.import_module(f"diagnose.cli.{name}").configure(command)
+    parser = parser_of([asked] if asked in COMMANDS else [])
     try:
         arguments = parser.parse_args(words)
         arguments.command_to_run = behind

@@ -1,4 +1,4 @@
-"""The database of a service, for commands that change it beside the service itself."""
+"""The database of a service, for commands that change it while the service runs."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings | None:
 
 
 def model_of(arguments: argparse.Namespace) -> Model:
-    """The model that the options name; an error where they name none."""
+    """The model that the options name; an error if they name none."""
     from diagnose.model.model import Model
 
     settings = settings_of(arguments)
@@ -114,7 +114,7 @@ class Agent:
             self._incidents.close()
 
     def improve(self, report: Report, evidence: Evidence, *, may_be_healthy: bool, whatever: bool = False) -> Improved:
-        """``report``, improved where the model could. ``may_be_healthy``: nobody but the log says that the job failed."""
+        """``report``, improved if the model could. ``may_be_healthy``: nobody except the log says that the job failed."""
         from diagnose.agent.explain import improve
 
         return self._runner.run(

@@ -1,4 +1,4 @@
-"""A job that still runs: its files are read as they grow, kept lines are shown, and rules are learned where that is wanted."""
+"""A job that still runs: its files are read as they grow, kept lines are shown, and rules are learned if wanted."""
 
 from __future__ import annotations
 

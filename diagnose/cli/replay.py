@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.cli import endpoint, printable
-from diagnose.cli.cores import cores, each
+from diagnose.cli.cores import cores, each, read
 from diagnose.cli.following import KeptFile, follow
 from diagnose.compression.folds import KEEP
 from diagnose.compression.workload import HEAD, KEYS, nearest
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "html", "json")
 _MOST_NAMED = 5
+_WORTH_CORES = 8 << 20
+"""bytes of a job, below which to read its files apart takes longer than it saves"""
 _REST = "the report has only what could be read; copy the file again to have the rest"
 _WORST_FIRST = (1, 3, 2, 0)
 _STATUS = (
@@ -149,10 +151,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Told(NamedTuple):
-    """What came of one job."""
+    """The result of one job."""
 
     report: Report | None
-    """without what only its own section needs; None where nothing could be read"""
+    """without what only its own section needs; None if nothing could be read"""
     statuses: list[int]
     said: list[tuple[bool, str]]
     """(a warning or not, text) that is still to be printed"""
@@ -163,13 +165,13 @@ class _Told(NamedTuple):
 
 
 class _Voice:
-    """What jobs have to say is printed at once, with an empty line between them where people read it."""
+    """Prints messages about jobs at once, with an empty line between jobs if people read it."""
 
     def __init__(self, *, apart: bool) -> None:
         self._apart, self._spoke, self._next = apart, False, False
 
     def begin(self) -> None:
-        """The next job."""
+        """The next job begins."""
         self._next = self._spoke
 
     def say(self, text: str) -> None:
@@ -181,7 +183,7 @@ class _Voice:
 
 
 class _Noted(_Voice):
-    """The same in another process, where it waits for its turn."""
+    """The same in another process: the messages wait for their turn."""
 
     def __init__(self) -> None:
         super().__init__(apart=False)
@@ -208,14 +210,15 @@ class _Replay:
     ) -> None:
         self.arguments, self.jobs, self.matcher, self.known = arguments, jobs, matcher, known
         self.kept_file, self.agent = kept_file, agent
+        self.cores = arguments.cores or cores()
         self.voice = _Voice(apart=arguments.format == "text")
 
     def all(self) -> Iterator[_Told]:
-        """What came of each job, which has said what it had to say."""
-        # What follows a file, writes one, asks a model or reads standard input does so here.
+        """The result of each job, after its messages."""
+        # Jobs that follow or write a file, ask a model or read standard input are done here.
         piped = any(source.path is None for _, sources in self.jobs for source in sources)
         alone = self.arguments.follow or self.arguments.kept is not None or self.agent is not None or piped
-        processes = 1 if alone else min(self.arguments.cores or cores(), len(self.jobs))
+        processes = 1 if alone else min(self.cores, len(self.jobs))
         if processes < 2:
             for number in range(len(self.jobs)):
                 self.voice.begin()
@@ -231,8 +234,15 @@ class _Replay:
             yield told
         progress.done()
 
+    def _worth_it(self, job: Job) -> bool:
+        """Whether the files of a job are read on all cores: where they are many bytes, and no other job is read meanwhile."""
+        if len(self.jobs) > 1 or self.cores < 2 or len(job.sources) < 2 or self.arguments.kept is not None:
+            return False
+        files = all(source.path is not None and source.path.is_file() for source in job.sources)
+        return files and sum(source.size or 0 for source in job.sources) >= _WORTH_CORES
+
     def _apart(self, number: int) -> _Told:
-        """One job, in a process of its own."""
+        """One job, in its own process."""
         noted = _Noted()
         told = self._one(number, noted)
         return told._replace(said=noted.said)
@@ -244,7 +254,13 @@ class _Replay:
         for healthy in self.known:
             job.learn(healthy)
         self.kept_file.begin(job, many=len(sources) > 1 or len(self.jobs) > 1)
-        finished = follow(job, self.kept_file, arguments) if arguments.follow else _read(job, self.kept_file)
+        if arguments.follow:
+            finished = follow(job, self.kept_file, arguments)
+        elif self._worth_it(job):
+            finished = True
+            read(job, self.cores)
+        else:
+            finished = _read(job, self.kept_file)
         report = job.report(running=not finished)
         statuses = [] if _whole(report, job, voice, followed=arguments.follow) else [2]
         if report.compression.bytes_in == 0 and not arguments.follow:
@@ -257,7 +273,7 @@ class _Replay:
 
 
 def _section(form: str, report: Report, job: Job, place: str, of: int) -> str:
-    """A job's part of a page; "" where each job is printed by itself."""
+    """A job's part of a page; "" if each job is printed alone."""
     if form == "markdown":
         from diagnose.rendering import markdown
 
@@ -270,7 +286,7 @@ def _section(form: str, report: Report, job: Job, place: str, of: int) -> str:
 
 
 def _print_all(form: str, found: Sequence[_Told]) -> None:
-    """What is printed of all jobs together."""
+    """Print what is about all jobs together."""
     reports = [told.report for told in found if told.report is not None]
     sections = [told.section for told in found]
     if form == "markdown" and found:
@@ -293,7 +309,7 @@ def _warn_of(problems: list[SourceError], passed_over: list[SourceError]) -> Non
 
 
 def _whole(report: Report, job: Job, voice: _Voice, *, followed: bool) -> bool:
-    """Whether all of the job was read; what was not is said."""
+    """Whether all of the job was read. What was not is reported."""
     for unread in report.problems:
         remedy = _REST if report.compression.bytes_in else "the report has nothing of this file; check it"
         voice.warn(_warning(SourceError(unread.what, where=unread.source, remedy=remedy)))
@@ -307,7 +323,7 @@ def _whole(report: Report, job: Job, voice: _Voice, *, followed: bool) -> bool:
 def _shown(
     report: Report, job: Job, agent: endpoint.Agent | None, arguments: argparse.Namespace, voice: _Voice, *, finished: bool
 ) -> Report:
-    """The report, printed where each job is printed by itself; improved by the model where there is one."""
+    """The report, printed if each job is printed alone, and improved by the model if there is one."""
     style = Style(sys.stdout)
     text = arguments.format == "text"
     if text:
@@ -333,7 +349,7 @@ def _agent(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[e
 
 
 def _asked(agent: endpoint.Agent, report: Report, job: Job) -> Report:
-    """The report, improved by the model where rules explain it weakly or not at all."""
+    """The report, improved by the model if rules explain it weakly or not at all."""
     evidence = job.evidence()
     if agent.waits(report, evidence):
         endpoint.say_asking(report)
@@ -359,7 +375,7 @@ def _matcher(arguments: argparse.Namespace) -> Matcher:
 
 
 def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse.Namespace) -> Job:
-    """The job, with the rules that were learned from jobs like it, as its beginning tells."""
+    """The job, with the rules that were learned from jobs like it, which its beginning shows."""
     job = Job(name, sources, matcher, _fold_after(arguments))
     job.metadata = dict(arguments.meta)
     job.failed, job.exit_code = arguments.failed, arguments.exit_code
@@ -431,7 +447,7 @@ Jobs = list[tuple[str, list[Source]]]
 
 
 def _jobs(arguments: argparse.Namespace) -> tuple[Jobs, list[SourceError], list[SourceError]]:
-    """(name, sources) of each job; what could not be read; files beside the logs that are not logs."""
+    """(name, sources) of each job; what could not be read; files that are not logs."""
     if "-" in arguments.paths and arguments.follow:
         raise DiagnoseError("standard input is always read to its end", remedy="leave --follow out")
     each: list[tuple[str, Found]] = [(path, find([path])) for path in arguments.paths]
@@ -495,7 +511,7 @@ def _looked_at(source: Source, name: str) -> Log:
 
 
 def _distinct(jobs: Jobs) -> Jobs:
-    """Each with the name of its file or folder; with its path, where two have one name."""
+    """Each with the name of its file or folder. If two have one name, with its path."""
     names = [_name(path) for path, _ in jobs]
     return [
         (name if names.count(name) == 1 else _without_endings(path), sources)
@@ -504,7 +520,7 @@ def _distinct(jobs: Jobs) -> Jobs:
 
 
 def _name(path: str) -> str:
-    """A job's name: that of its file or folder, less the endings."""
+    """A job's name: that of its file or folder, without the endings."""
     return _without_endings(os.path.basename(os.path.abspath(path)) if path not in ("-", "<stdin>") else "stdin") or path
 
 

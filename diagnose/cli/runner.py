@@ -143,7 +143,7 @@ def _act(arguments: argparse.Namespace, command: list[str]) -> int:
     if arguments.paths or (file is None) == (not command):
         raise DiagnoseError(
             "--act needs exactly one way to carry out actions, and no logs",
-            remedy="give --executors FILE, or a command behind --",
+            remedy="give --executors FILE, or a command after --",
         )
     executors = configuration.load(file) if file else (configuration.of_command(command, arguments.repeatable),)
     executors = tuple(replace(one, dry_run=one.dry_run or arguments.dry_run) for one in executors)
@@ -172,7 +172,7 @@ class _Tailing:
         self._arguments = arguments
         self._patterns = [Pattern(os.path.abspath(path)) for path in arguments.paths]
         if not self._patterns and not arguments.once:
-            raise DiagnoseError("there is nothing to send", remedy="give files or patterns, or a command behind --")
+            raise DiagnoseError("there is nothing to send", remedy="give files or patterns, or a command after --")
         self._job = arguments.job or os.environ.get("SLURM_JOB_ID")
         for pattern in self._patterns:
             if not pattern.names_jobs and not self._job:
@@ -232,7 +232,7 @@ class _Tailing:
 
 
 def _owner_of(path: str) -> str | None:
-    """Who has written a file, so that nobody's speaks for the job of another."""
+    """Who has written a file, so that no user's file speaks for another user's job."""
     try:
         owner = os.stat(path).st_uid
         return pwd.getpwuid(owner).pw_name if owner else None
@@ -281,7 +281,7 @@ class _Wrapping:
             raise DiagnoseError(
                 f"cannot be run: {error.strerror}",
                 where=self._command[0],
-                remedy="check the command behind --; it is started without a shell",
+                remedy="check the command after --; it is started without a shell",
             ) from None
         stdout, stderr = self._process.stdout, self._process.stderr
         assert stdout is not None

@@ -47,9 +47,9 @@ GROUPS: dict[str, dict[str, str | None]] = {
     },
     "other": {"identities": "FILE", "nvrx_root": "DIR", "nvrx_from": "NETWORKS", "log_level": "LEVEL"},
 }
-"""heading in the help -> setting that has a flag of its own -> what stands for its value; None for a switch"""
+"""heading in the help -> setting with its own flag -> placeholder for its value; None for a switch"""
 FLAGS = tuple(name for settings in GROUPS.values() for name in settings)
-"""the other settings stand in the environment or in the file"""
+"""the other settings are set in the environment or in the file"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     from service.opening import Opening
 
     with Opening(configuration.settings) as opening:
-        from service.server import serve  # what it brings with it takes long: the port is open before
+        from service.server import serve  # its imports take long: the port is open before
 
         serve(configuration.settings, opening)
     return 0

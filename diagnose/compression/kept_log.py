@@ -19,6 +19,7 @@ from operator import truediv
 from typing import IO, Any, NamedTuple
 
 from diagnose.compression.folds import Fold, Folding, available, folds
+from diagnose.compression.numbers import Numbers, by_name
 from diagnose.compression.outliers import Watch, stand_out
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
@@ -59,13 +60,14 @@ class KeptLine(NamedTuple):
 class KeptLog:
     """The kept segments of a job, in the order in which they came."""
 
-    def __init__(self) -> None:
-        self._text: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the job
-        self._index: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+    def __init__(self, index: IO[bytes] | None = None, text: IO[bytes] | None = None) -> None:
+        """``index`` and ``text``: the files of another one, to read it."""
+        self._text = text or tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the job
+        self._index = index or tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
         self._end = 0
         self.lines = 0
         self._dumps: dict[int, int] = {}
-        """source -> the order of the first line of the block in which its first dump may begin"""
+        """source -> order of the first line of the first block in which a dump may begin"""
 
     def add(self, source: int, scan: Scan) -> None:
         count = len(scan.kept) // KEPT.size
@@ -77,6 +79,16 @@ class KeptLog:
         self._index.write(_HEADER.pack(source, count, self._end) + scan.kept)
         self._end += len(scan.text)
         self.lines += count
+
+    @property
+    def files(self) -> tuple[IO[bytes], IO[bytes]]:
+        """The index, and the text."""
+        return self._index, self._text
+
+    def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """(source, records, text) of what each block brought."""
+        for source, records, offset in self._batches():
+            yield source, records, self._text_of(records, offset) + b"\n"
 
     def __iter__(self) -> Iterator[KeptLine]:
         """All kept segments. Nothing may be added meanwhile."""
@@ -155,19 +167,29 @@ class Counts:
     dropped_before: Counter[str] = field(default_factory=Counter)
     """kind -> lines that were dropped by rules which no longer exist"""
 
+    def add(self, other: Counts) -> None:
+        for name in ("lines_in", "bytes_in", "lines_kept", "bytes_kept", "blank", "folded"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.dropped += other.dropped
+        self.dropped_before += other.dropped_before
+
 
 class Progress:
     """How far one source came, by its metric lines."""
 
     def __init__(self) -> None:
         self.first = b""
-        """the first metric line, as far as a time stamp may stand in it"""
+        """the first metric line, up to where a time stamp may end"""
         self.last = b""
         self.last_line = 0
 
     def see(self, data: memoryview | bytes, column: Column) -> None:
+        """A block's numbers. One that was not sure when its line came has no place in the block."""
+        if not column.ends[-1]:
+            return
         if not self.first:
-            self.first = bytes(data[column.starts[0] : min(column.ends[0], column.starts[0] + _HEAD)])
+            start, end = next((start, end) for start, end in zip(column.starts, column.ends, strict=True) if end)
+            self.first = bytes(data[start : min(end, start + _HEAD)])
         self.last = bytes(data[column.starts[-1] : min(column.ends[-1], column.starts[-1] + _HEAD)])
         self.last_line = max(self.last_line, column.lines[-1])
 
@@ -229,7 +251,16 @@ class Stream:
         self.blocks = Blocks()
         self.cursor = Cursor()
         self.series: dict[str, Series] = {}
+        """what rules captured"""
+        self.numbers = Numbers()
+        self.found: dict[int, Series] = {}
+        """what was found in lines that no rule knows, by the number that ``numbers`` knows it by"""
         self.watches = {name: Watch(factor) for name, factor in _WATCHED.items()}
+
+    @property
+    def named(self) -> dict[str, Series]:
+        """All its series: of each quantity one, by its name, and those that are another one of the same quantity by theirs."""
+        return by_name(self.series, [(self.numbers.keys[number], series) for number, series in self.found.items()])
 
 
 class Compression:
@@ -242,7 +273,7 @@ class Compression:
         self.counts = Counts()
         self.kept = KeptLog()
         self.facts: list[tuple[int, bytes]] = []
-        """(source, text) of lines that tell who is who; the first ones"""
+        """(source, text) of lines that say who is who; the first ones"""
         self.streams: dict[int, Stream] = {}
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
@@ -261,6 +292,17 @@ class Compression:
         last = self._last_folded(stream)
         return [*scans, last] if last is not None else scans
 
+    def join(self, other: Compression) -> None:
+        """Sources that were read apart come behind those of this one; their kept lines have come already."""
+        self.counts.add(other.counts)
+        self.facts += other.facts[: max(0, _MOST_FACTS - len(self.facts))]
+        for number, stream in other.streams.items():
+            for name, series in stream.series.items():
+                series.shrink(self._room(self._telling(name)))
+            for series in stream.found.values():
+                series.shrink(self._room(self._finding()))
+            self.streams[number] = stream
+
     def restart(self, source: int) -> list[Scan]:
         """The source begins again: what comes next is line 1."""
         scans = self.close(source)
@@ -273,20 +315,20 @@ class Compression:
 
     def series(self, name: str) -> tuple[int, Series] | None:
         """(source, series): the fullest series called ``name``."""
-        found = [(stream.series[name].count, number) for number, stream in self.streams.items() if name in stream.series]
+        found = [(named[name], number) for number, stream in self.streams.items() if name in (named := stream.named)]
         if not found:
             return None
-        _, number = max(found, key=lambda row: (row[0], -row[1]))
-        return number, self.streams[number].series[name]
+        series, number = max(found, key=lambda row: (row[0].count, -row[1]))
+        return number, series
 
     @property
     def series_names(self) -> list[str]:
-        names = {name for stream in self.streams.values() for name in stream.series}
+        names = {name for stream in self.streams.values() for name in stream.named}
         return sorted(names - {"step", "progress"})
 
     @property
     def last_step(self) -> float | None:
-        steps = [s.series["step"].last for s in self.streams.values() if "step" in s.series]
+        steps = [named["step"].last for stream in self.streams.values() if "step" in (named := stream.named)]
         return max(steps, default=None)
 
     def progress(self, source: int) -> Progress:
@@ -301,16 +343,17 @@ class Compression:
     def course(self, source: int) -> Course:
         """How a source went on, up to now."""
         stream = self._stream(source)
+        named = stream.named
         signs = [
             [
                 (int(line), int(count))
-                for line, count, most in zip(*(stream.series[name].column(part) for part in _SIGN), strict=True)
+                for line, count, most in zip(*(named[name].column(part) for part in _SIGN), strict=True)
                 if most != 0 or name != "progress"  # a bar at 0 has not moved; it is drawn again when its process dies
             ]
             for name in ("step", "loss", "progress")
-            if name in stream.series
+            if name in named
         ]
-        steps = stream.series.get("step")
+        steps = named.get("step")
         known = list(zip(map(int, steps.column("line")), steps.column("step"), strict=True)) if steps is not None else []
         last = steps.last if steps is not None and steps.count else None
         return Course(signs, known, stream.progress.last_line, last)
@@ -355,7 +398,9 @@ class Compression:
             if watch is not None:
                 for index in watch.notable(column, _stand_out):
                     notable.add((column.starts[index], column.ends[index], column.lines[index]))
-            self._series_of(stream, name).extend(column, _summarise, _bucketise)
+            if name not in stream.series:
+                stream.series[name] = Series(self._room(self._telling(name)))
+            stream.series[name].extend(column, _summarise, _bucketise)
             if name == "step" or (name == "loss" and "step" not in scan.numbers):
                 stream.progress.see(block.data, column)
         if notable:
@@ -364,7 +409,11 @@ class Compression:
             self._set_facts_aside(stream.number, scan, block, before)
         stream.cursor = scan.cursor
         if stream.folds is not None and self.folding is not None:
-            _fold(scan, stream.folds.sift(scan.text, scan.kept, scan.cursor.line, self.folding.sounds))
+            *sifted, numbers = stream.folds.sift(
+                scan.text, scan.kept, scan.cursor.line, self.folding.sounds, stream.numbers.plan
+            )
+            _fold(scan, *sifted)
+            self._find(stream, block, numbers)
         return self._count(stream, scan)
 
     def _last_folded(self, stream: Stream) -> Scan | None:
@@ -372,7 +421,7 @@ class Compression:
         if stream.folds is None:
             return None
         scan = Scan(stream.cursor)
-        _fold(scan, stream.folds.close())
+        _fold(scan, *stream.folds.close()[:3])
         return self._count(stream, scan) if scan.kept else None
 
     def _count(self, stream: Stream, scan: Scan) -> Scan:
@@ -387,13 +436,30 @@ class Compression:
         self.kept.add(stream.number, scan)
         return scan
 
-    def _series_of(self, stream: Stream, name: str) -> Series:
-        series = stream.series.get(name)
-        if series is None:
-            others = sum(name in other.series for other in self.streams.values())
-            room = next(room for most, room in _ROOM if others < most)
-            series = stream.series[name] = Series(room)
-        return series
+    def _telling(self, name: str) -> int:
+        """How many sources tell ``name``."""
+        return sum(name in stream.series for stream in self.streams.values())
+
+    def _finding(self, but: Stream | None = None) -> int:
+        """How many sources have numbers that no rule knows."""
+        return sum(bool(stream.found) for stream in self.streams.values() if stream is not but)
+
+    @staticmethod
+    def _room(others: int) -> int:
+        """The points of a series that ``others`` sources have, too."""
+        return next(room for most, room in _ROOM if others < most)
+
+    def _find(self, stream: Stream, block: Block, numbers: list[tuple[Any, ...]]) -> None:
+        """The numbers that stood in lines which no rule knows go into their series."""
+        progress: dict[str, Column] = {}
+        for number, _, *columns in numbers:
+            column = Column.of_bytes(*columns)
+            if number not in stream.found:
+                stream.found[number] = Series(self._room(self._finding(stream)))
+            stream.found[number].extend(column, _summarise, _bucketise)
+            progress[stream.numbers.keys[number].quantity] = column
+        if (sign := progress.get("step", progress.get("loss"))) is not None:
+            stream.progress.see(block.data, sign)
 
     def _keep_notable(self, scan: Scan, block: Block, before: Cursor, places: list[tuple[int, int, int]]) -> None:
         """Move metric segments from the dropped to the kept: in the text, the records and the counts."""
@@ -452,13 +518,13 @@ class Compression:
         return self.matcher.scan(Block(line), Cursor()).dropped[0][0]
 
 
-def _fold(scan: Scan, sifted: tuple[bytes, bytes, int]) -> None:
+def _fold(scan: Scan, text: bytes, kept: bytes, folded: int) -> None:
     """``scan`` with the lines that are left after folding."""
     before = len(scan.text)
-    if sifted[1] != scan.kept:
+    if kept != scan.kept:
         scan.unfolded = scan.text, scan.kept
-        scan.text, scan.kept, _ = sifted
-    scan.folded = sifted[2]
+        scan.text, scan.kept = text, kept
+    scan.folded = folded
     scan.lines_kept -= scan.folded
     scan.bytes_kept += len(scan.text) - before
 

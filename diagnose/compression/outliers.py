@@ -52,7 +52,7 @@ class Watch:
         self._factor = factor
         self._recent: list[float] = []
         self._until = 2
-        """values until the limit is set anew: soon at first, then every group"""
+        """values until the limit is set again: soon at first, then after each group"""
         self._limit = math.inf
         self._found = 0
 

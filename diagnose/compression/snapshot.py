@@ -29,7 +29,7 @@ from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 
-FORMAT = 4
+FORMAT = 5
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")
@@ -81,6 +81,22 @@ def beside_of(data: bytes) -> tuple[Any, bytes]:
 
 def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding: Folding | None = None) -> Compression:
     """The compression from the snapshot ``data`` and its kept lines."""
+    state, _ = _opened(data)
+    numbers = {rule.id: number for number, rule in enumerate(matcher.rules)}
+    compression = state_of(data, matcher, folding)
+    for source, scan in _scans(kept, numbers, state["kept"]):
+        compression.kept.add(source, scan)
+    if compression.kept.lines != state["kept"]:
+        raise DiagnoseError(
+            f"{compression.kept.lines:,} kept lines were given back of {state['kept']:,}",
+            where="snapshot",
+            remedy="restore the store from a backup, or let the job be read again from its raw log",
+        )
+    return compression
+
+
+def state_of(data: bytes, matcher: Matcher, folding: Folding | None = None) -> Compression:
+    """The same without its kept lines."""
     state, blobs = _opened(data)
     numbers = {rule.id: number for number, rule in enumerate(matcher.rules)}
     compression = Compression(matcher, folding)
@@ -96,14 +112,6 @@ def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding:
     for entry in state["streams"]:
         stream = _restored_stream(entry, numbers, blobs, compression.folding)
         compression.streams[stream.number] = stream
-    for source, scan in _scans(kept, numbers, state["kept"]):
-        compression.kept.add(source, scan)
-    if compression.kept.lines != state["kept"]:
-        raise DiagnoseError(
-            f"{compression.kept.lines:,} kept lines were given back of {state['kept']:,}",
-            where="snapshot",
-            remedy="restore the store from a backup, or let the job be read anew from its raw log",
-        )
     return compression
 
 
@@ -121,6 +129,8 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
         "cursor": [line, content, was_kept, _id_of(rule, rules)],
         "progress": [blobs.add(stream.progress.first), blobs.add(stream.progress.last), stream.progress.last_line],
         "series": {name: _series(series, blobs) for name, series in stream.series.items()},
+        "numbers": stream.numbers.state,
+        "found": [[number, _series(series, blobs)] for number, series in stream.found.items()],
         "watches": {
             name: [blobs.numbers(recent), until, blobs.numbers([limit]), found]
             for name, watch in stream.watches.items()
@@ -143,6 +153,8 @@ def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blo
     first, last, last_line = entry["progress"]
     stream.progress.first, stream.progress.last, stream.progress.last_line = blobs.get(first), blobs.get(last), last_line
     stream.series = {name: _restored_series(values, blobs) for name, values in entry["series"].items()}
+    stream.numbers.state = entry["numbers"]
+    stream.found = {number: _restored_series(values, blobs) for number, values in entry["found"]}
     for name, (recent, until, limit, found) in entry["watches"].items():
         if name in stream.watches:
             stream.watches[name].state = list(blobs.floats(recent)), until, blobs.floats(limit)[0], found
@@ -154,7 +166,7 @@ def _restored_folds(folding: Folding, state: bytes) -> Any:
         return folds(folding, state)
     except ValueError as error:
         raise DiagnoseError(
-            f"is damaged: {error}", where="snapshot", remedy="let the job be read anew from its raw log"
+            f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None
 
 
@@ -235,12 +247,12 @@ def _opened(data: bytes) -> tuple[dict[str, Any], _Blobs]:
         state = json.loads(whole[_LENGTH.size : _LENGTH.size + length])
     except (zstandard.ZstdError, struct.error, ValueError) as error:
         raise DiagnoseError(
-            f"is damaged: {error}", where="snapshot", remedy="let the job be read anew from its raw log"
+            f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None
     if state.get("format") != FORMAT:
         raise DiagnoseError(
             f"has format {state.get('format')!r}; this version reads {FORMAT}",
             where="snapshot",
-            remedy="let the version that wrote it finish its jobs first, or let them be read anew from their raw logs",
+            remedy="let the version that wrote it finish its jobs first, or let them be read again from their raw logs",
         )
     return state, _Blobs(whole[_LENGTH.size + length :])

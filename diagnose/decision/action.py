@@ -1,20 +1,24 @@
-"""The life of an action, as values: what may happen to it, who may do it, and that nothing is done twice.
+r"""The life of an action, as values: what may happen to it, who may do it, and that nothing is done twice.
 
     proposed -> approved -> dispatched -> running -> succeeded | failed
-        \\-> rejected   \\-> expired, from any state before the end
+        \-> rejected   \-> expired, from any state before the end
 
-- **Idempotent.** ``key_of`` names an action by job, attempt, group, kind and nodes; whoever decides the same proposes the
-  same key, and a store holds one record per key. ``admit`` answers two deciders that come to different actions for one attempt.
-- **One acts.** A claim hands out a lease and a fence, a number that only grows. An executor must ``start`` with its fence
-  before it touches anything; an older fence is refused. A lease that lapses *before* the start is handed out anew, a few times.
-  One that lapses *after* it is not: what was done nobody knows, so the action expires and a person looks. At most once, not at
+- **Idempotent.** ``key_of`` names an action by job, attempt, group, kind and nodes. Two processes that decide the same propose
+  the
+  same key, and a store holds one record per key. If they decide different actions for one attempt, ``admit`` chooses.
+- **One acts.** A claim gives a lease and a fence, a number that only grows. An executor must ``start`` with its fence before it
+  touches anything. An older fence is refused. If a lease lapses *before* the start, the action can be claimed again, a few
+  times. If it
+  lapses *after* the start, nobody knows what was done: the action expires, and a person looks. It is done at most once, not at
   least once.
-- **Who crashed may go on.** The executor that took an action, and nobody else, may ``resume`` it: it gets a new fence, which
-  shuts out what is left of its former self. It must look at the cluster before it acts; one that cannot look reports instead.
-- **Late results count** where they tell what nobody knew: after a lapsed lease or an expiry. They never change an end that a
-  result made, and are kept in ``notes`` otherwise.
-- **Clocks jump.** Time here never runs backwards (``changed`` is a floor), and a lease that seems to last longer than a lease
-  does is cut to one, so that a clock set back does not hold an action for hours. Fences, not clocks, keep two executors apart.
+- **After a crash** the executor that took an action, and nobody else, may ``resume`` it. It gets a new fence, which shuts out
+  what is
+  left of the old process. It must look at the cluster before it acts; one that cannot look reports instead.
+- **Late results count** if they say what nobody knew: after a lapsed lease or an expiry. They never change an end that a result
+  made. Then they are kept in ``notes``.
+- **Clocks jump.** Time here never runs backwards (``changed`` is a floor). A lease that seems to last longer than a lease does
+  is cut,
+  so that a clock that was set back does not hold an action for hours. Fences, not clocks, keep two executors apart.
 
 Each function takes a record and returns the next one, or the same if there is nothing to change, or raises ``Refused``.
 """
@@ -34,7 +38,7 @@ from diagnose.errors import DiagnoseError
 State = Literal["proposed", "approved", "dispatched", "running", "succeeded", "failed", "expired", "rejected"]
 ENDED: Final = frozenset({"succeeded", "failed", "expired", "rejected"})
 UNDONE: Final = frozenset({"proposed", "approved"})
-"""nobody has taken it yet: another may stand in its place"""
+"""nobody has taken it yet: another may replace it"""
 _MOST_NOTES = 50
 
 
@@ -55,10 +59,10 @@ class Record:
     created: float
     changed: float
     expires: float
-    """when it is given up unless somebody says yes, or takes it"""
+    """when it is given up unless somebody approves or takes it"""
     not_before: float = 0.0
     decided_by: str | None = None
-    """who said yes or no"""
+    """who approved or rejected it"""
     claimed_by: str | None = None
     fence: int = 0
     lease_until: float | None = None
@@ -70,7 +74,7 @@ class Record:
 
 
 def key_of(job: str, attempt: int, group: str | None, kind: str, nodes: Iterable[str]) -> str:
-    """The name of an action: the same for whoever decides it, whenever."""
+    """The name of an action: the same for any process that decides it, at any time."""
     parts = json.dumps([job, attempt, group, kind, sorted(set(nodes))], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
@@ -78,7 +82,7 @@ def key_of(job: str, attempt: int, group: str | None, kind: str, nodes: Iterable
 def propose(
     key: str, job: str, attempt: int, kind: str, mode: Mode, now: float, spans: LifeSpans, not_before: float | None = None
 ) -> Record:
-    """A new action. In mode auto the policy says yes at once; in observe nobody ever can."""
+    """A new action. In mode auto the policy approves it at once; in mode observe nobody ever can."""
     begin = max(now, not_before or now)
     proposed = Record(
         key=key,
@@ -96,12 +100,12 @@ def propose(
 
 
 def approve(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
-    """A person approves it. ``Policy.may_approve`` tells whether that person may."""
+    """A person approves it. ``Policy.may_approve`` says whether that person may."""
     record = tick(record, now, spans)
     if record.state != "proposed":
         if record.state in ("approved", "dispatched", "running", "succeeded"):
             return record  # approved before: a second click is no error
-        raise _refused(record, "approved", "decide anew: a later report may propose it again")
+        raise _refused(record, "approved", "decide again: a later report may propose it")
     if record.mode == "observe":
         raise Refused(
             "the policy only observes",
@@ -135,7 +139,7 @@ def claim(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
 
 
 def start(record: Record, fence: int, now: float, spans: LifeSpans) -> Record:
-    """The executor is about to act: the last point at which it can be told not to."""
+    """The executor is about to act. This is the last point at which it can be told not to."""
     record = tick(record, now, spans)
     if record.state == "running" and fence == record.fence:
         return record
@@ -169,7 +173,7 @@ def resume(record: Record, who: str, now: float, spans: LifeSpans) -> Record:
 
 
 def finish(record: Record, fence: int, succeeded: bool, said: str, now: float, spans: LifeSpans) -> Record:
-    """Record what came of the action, however late the result comes."""
+    """Record the result of the action, however late it comes."""
     record = tick(record, now, spans)
     if not 1 <= fence <= record.fence:
         raise Refused(f"fence {fence} was never given out", where=record.key, remedy="claim the action first")
@@ -181,7 +185,7 @@ def finish(record: Record, fence: int, succeeded: bool, said: str, now: float, s
     if record.state == "expired" and (fence == record.fence or succeeded):
         return _next(record, now, state=state, result=said, late=True, lease_until=None)
     if record.state in ("approved", "dispatched") and succeeded:
-        # Its lease lapsed before it reported a start, and yet it is done. Nobody else may do it again.
+        # Its lease lapsed before it reported a start, but it is done. Nobody else may do it again.
         return _next(
             record, now, state=state, result=said, late=fence < record.fence or record.state == "approved", lease_until=None
         )
@@ -224,16 +228,18 @@ Verdict = Literal["insert", "same", "replace", "refuse"]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a new action may stand beside those that there are for the same attempt."""
+    """Whether a new action may be added to the existing ones for the same attempt."""
 
     verdict: Verdict
     withdraw: tuple[str, ...] = ()
-    """keys whose place it takes"""
+    """keys of actions that it replaces"""
     because: str = ""
 
 
 def admit(key: str, existing: Sequence[Record]) -> Admission:
-    """The answer to two deciders. ``existing``: all actions of this attempt, read in the transaction that inserts."""
+    """Choose between actions that two processes decided. ``existing``: all of this attempt, read in the transaction that
+    inserts.
+    """
     if any(record.key == key for record in existing):
         return Admission("same", because="it was proposed before")
     if any(record.state == "rejected" and record.decided_by != "decision" for record in existing):

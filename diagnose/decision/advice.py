@@ -1,4 +1,4 @@
-"""Finding -> the usual action, judged by one log alone. ``decide`` looks at the past too."""
+"""Finding -> the usual action, by this log alone. ``decide`` also looks at the past."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _usual(finding: Finding, policy: Policy) -> tuple[str, str]:
 
 
 def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
-    """What the line itself tells decides: a signal, an address, a phase, or whose code raised the exception."""
+    """What the line itself decides: a signal, an address, a phase, or whose code raised the exception."""
     root = finding.root
     if root is None:
         return kind, why
@@ -80,16 +80,15 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
 
 
 def _speaks_gently(one: Hypothesis, reason: str) -> bool:
-    """Whether a line tells of the same failure and asks for a restart on the same machines."""
+    """Whether a line is about the same failure and asks for a restart on the same machines."""
     return one.reason == reason and one.rule is not None and one.rule.action == "restart" and not one.symptom
 
 
 def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
-    """Which nodes to take out: only those that a fault of the machine names itself. Otherwise what to do instead.
+    """Which nodes to take out: only those that a fault of the machine names. Otherwise what to do instead.
 
-    A line about a connection has two ends. The peer that it names may be the innocent one, and before the first step of
-    the first
-    attempt neither need be at fault.
+    A connection has two ends, so the peer that the line names may be innocent. Before the first step of the first attempt,
+    perhaps neither end is at fault.
     """
     root = finding.root
     assert root is not None

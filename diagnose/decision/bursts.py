@@ -1,8 +1,9 @@
 """One cause, many jobs: a switch or a file system that fails hits a hundred jobs at once. That is one incident, not a hundred.
 
-Failures are counted by family (``bursts.families``), for a dead switch shows as time-outs here and as refused connections
-there. An incident opens when so many jobs failed of a family within a window, and stays open while actions are still decided in
-its name. Jobs in it wait, each time longer and each a little differently, so that they do not come back as one crowd.
+Failures are counted by family (``bursts.families``), because a dead switch shows as time-outs here and as refused connections
+there. An incident opens when so many jobs failed from one family within a window. It stays open while actions are still decided
+because of it. Jobs in it wait, each time longer and each for a slightly different time, so that they do not come back all at
+once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from diagnose.decision.history import Failure, History
 from diagnose.decision.policy import Bursts, Policy
 
 ORDINARY = frozenset({"preempted", "healthy"})
-"""failures that are many at once without being an incident: somebody made room for other jobs"""
+"""failures that may be many at once without an incident: for example, jobs made room for others"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,9 @@ class Incident:
 
     key: str
     jobs: int
-    """that failed within the window"""
+    """jobs that failed within the window"""
     first: bool
-    """nothing was decided in its name yet: this decision tells people of it"""
+    """nothing was decided because of it yet: this decision informs people"""
     rounds: int
     """how often this job waited in it before"""
 
@@ -60,7 +61,7 @@ def incident(job: str, attempt: int, reason: str, history: History, policy: Poli
 
 
 def hold_s(job: str, rounds: int, bursts: Bursts) -> float:
-    """How long a job waits; spread by half as much again, the same for whoever asks."""
+    """How long a job waits; spread by half as much again. Each caller gets the same for the same job."""
     hold = Backoff(bursts.hold_s, bursts.hold_most_s).after(rounds + 1)
     spread = int.from_bytes(hashlib.sha256(job.encode("utf-8", "surrogatepass")).digest()[:4], "big") / 2**32
     return hold * (1 + spread / 2)

@@ -27,7 +27,7 @@ class Case:
         self.job_class: JobClass | None = policy.class_of(history.name or self.job, history.labels, history.gpus)
         subject = history.subject or object()
         self.own = tuple(one for one in history.actions if one.job == self.job or one.subject == subject)
-        """the actions on this job, whatever it was called, picked out of all in the cluster, so that each is looked at once"""
+        """the actions on this job, under all its names; picked out of the cluster's once, so that each is looked at once"""
         self.attempts = attempts_of(self.attempt, report.diagnosis, history, self.own, now)
         self.kind, self.why, self.wanted = "none", "", "none"
         self.nodes: list[str] = []

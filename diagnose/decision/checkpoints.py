@@ -1,8 +1,8 @@
-"""What a job can go back to: the checkpoints that its log tells of, and which one when the loss went wrong.
+"""What a job can go back to: the checkpoints in its log, and which of them to use when the loss went wrong.
 
-A checkpoint of step n holds the weights after n steps; batch n is the one that step n learns from. What lies shortly before
-the onset is not trusted either: the loss shows what the weights took in some steps ago. ``start`` says where the next attempt
-begins once roll-backs were decided: at the newest healthy checkpoint, without the batches that did it.
+A checkpoint of step n holds the weights after n steps. Batch n is the one that step n trains on. Checkpoints shortly before the
+onset are not trusted either, because the loss shows a few steps later what the weights took in. ``start`` says where the next
+attempt begins after roll-backs were decided: at the newest healthy checkpoint, without the bad batches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PastRollback:
     attempt: int
     first: int
     last: int
-    """the batches to skip, both included"""
+    """first and last batch to skip, both included"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Start:
     step: int | None
     path: str | None
     skip: list[tuple[int, int]]
-    """in order, apart from each other"""
+    """in order, without overlaps"""
     why: str
 
 
 def saved(facts: Iterable[tuple[int, bytes]], rules: Sequence[Rule]) -> tuple[Checkpoint, ...]:
-    """The checkpoints that lines set aside tell of, oldest first; of many the newest."""
+    """The checkpoints in lines that were set aside, oldest first; if there are many, the newest."""
     import regex
 
     telling = [
@@ -84,9 +84,9 @@ def stretch(onset: float, last: float | None, rollback: Rollback, wider: int = 0
 def newest(checkpoints: Iterable[Checkpoint], at_most: int, below: int | None = None) -> Checkpoint | None:
     """The newest checkpoint of step ``at_most`` or before, and before ``below`` if that was tried already."""
     known = list(checkpoints)
-    spoilt = {one.step for one in known if one.healthy is False}  # the same checkpoint, told of by another
+    spoilt = {one.step for one in known if one.healthy is False}  # another report of the same checkpoint
     good = [one for one in known if one.step <= at_most and one.step not in spoilt and (below is None or one.step < below)]
-    # What the training side told counts more than what a log says, and a whole checkpoint more than a begun one.
+    # The training's own report counts more than the log, and a complete checkpoint more than a begun one.
     return max(good, key=lambda one: (one.step, one.complete, one.told_by == "api", one.path is not None), default=None)
 
 

@@ -1,6 +1,6 @@
 """The clauses of a policy file: values by dotted name, each with its file and line, read into types.
 
-What is wrong is collected, not raised, so that one check shows all of it. A value that is wrong reads as a harmless one.
+Mistakes are collected, not raised, so that one check shows them all. A wrong value reads as a harmless one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Clauses:
         return dict(self._lines)
 
     def alias(self, at: str, name: str) -> None:
-        """Let the clauses under ``at`` be known by another name too."""
+        """Also give the clauses under ``at`` another name."""
         for place, line in list(self._lines.items()):
             if place == at or place.startswith(at + "."):
                 self._lines[name + place[len(at) :]] = line

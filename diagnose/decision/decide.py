@@ -1,12 +1,12 @@
 """Report, history, cluster, policy -> what is done, and why: values in, value out.
 
-Read ``LOOKS`` first: the questions are asked in that order, each by one function, and each writes down what it found. Some
-choose the action, some hold it back, the last says on whose word it is done. The promises:
+Read ``LOOKS`` first: the questions are asked in that order. Each has one function, which writes down what it found. Some choose
+the action, some hold it back, and the last says who must approve it. The promises:
 
 - Nothing is decided twice: the same case gives the same decision, and an attempt that was answered is not answered again.
-- A node is isolated only if enough speaks against it, it is one of the job's, and the blast radius allows it; else the job
-  goes on without the node and the node is checked.
-- What holds an action back makes it milder, never wilder: auto becomes approve, isolation becomes avoidance, a restart a stop.
+- A node is isolated only if enough speaks against it, it is one of the job's, and the blast radius allows it. Else the job
+  goes on without the node, and the node is checked.
+- A limit only makes an action milder: auto becomes approve, isolation becomes avoidance, a restart becomes a stop.
 - Every decision has its sentence, the line of the policy that made it, what would change it, and its evidence for the audit.
 """
 
@@ -21,6 +21,7 @@ from diagnose.decision.bursts import hold_s, incident
 from diagnose.decision.case import Case
 from diagnose.decision.checkpoints import newest, stretch
 from diagnose.decision.clauses import MODES
+from diagnose.decision.ending import Ending, joined
 from diagnose.decision.history import Checkpoint, Cluster, History, PastAction, PastAttempt
 from diagnose.decision.node import node, radius
 from diagnose.decision.policy import Chosen, Policy
@@ -40,7 +41,7 @@ _UNDER_WAY: Final = frozenset({"dispatched", "running", "succeeded", "failed", "
 
 def decide(report: Report, history: History, cluster: Cluster | None, policy: Policy, now: float) -> Decision:
     """What to do about a report. ``now`` is in seconds since 1970; nothing here looks at a clock."""
-    case = Case(report, history, cluster, policy, now)
+    case = Case(joined(report, history.ending), history, cluster, policy, now)
     for look in LOOKS:
         look(case)
     return case.decision()
@@ -60,7 +61,7 @@ def _usual(case: Case) -> None:
         return
     remedy = policy.remedy(reason, case.job_class)
     advised = report.action
-    # What the log itself tells counts more than the table, unless the site's file or the job's class says otherwise.
+    # The line itself counts more than the table, unless the site's file or the job's class says otherwise.
     own = case.diagnosis.by != "agent" and remedy.kind == shipped_policy().remedy(reason).kind and advised.kind != remedy.kind
     kind, why = (advised.kind, advised.why) if own and advised.kind in shipped_taxonomy().actions else (remedy.kind, remedy.why)
     case.choose("usual", kind, why, remedy.where if not own else case.diagnosis.rule or "")
@@ -70,6 +71,42 @@ def _usual(case: Case) -> None:
     if kind == "rollback_and_skip":
         case.restart_from, case.skip = advised.restart_from, advised.skip_batches
     case.tell = "owner" if kind in _OF_THE_JOB else "operator" if kind == "none" else "nobody"
+
+
+def _scheduler(case: Case) -> None:
+    """What does the scheduler say of how it ended?"""
+    ending = case.history.ending
+    if ending is None:
+        return
+    case.note("scheduler", ending.said)
+    if ending.kind == "cancelled":
+        why = f"{ending.said}: who cancelled it does not want it back."
+        case.choose("scheduler", "none", why, tell="nobody")
+        case.hold("cancelled", ending.said, "submit the job again")
+        case.settled = True
+    elif ending.kind == "time_limit" and case.diagnosis.reason == "preempted":
+        _after_the_time_limit(case, ending)
+    elif ending.kind == "failed" and case.report.outcome == "healthy":
+        case.choose("scheduler", "none", f"{ending.said}, and its log says nothing of a failure.", tell="operator")
+        case.hold("unexplained", ending.said, "look where else the job wrote")
+
+
+def _after_the_time_limit(case: Case, ending: Ending) -> None:
+    """Restart it only if the policy says so, and if it does not begin anew."""
+    where, most = case.line("limits.after_time_limit"), case.policy.limits.after_time_limit
+    known = (*case.history.checkpoints, *case.report.checkpoints)
+    today = [one for one in case.own if one.kind in RESTARTS and one.reason == "preempted" and case.now - one.at < DAY_S]
+    if len(today) < most and known:
+        return
+    if most == 0:
+        said, change = "the policy restarts no job after its time limit", "limits.after_time_limit in the policy"
+    elif not known:
+        said, change = "no checkpoint is known: it would begin anew", "let the training report its checkpoints"
+    else:
+        said, change = f"it was restarted {len(today)} times in a day", "limits.after_time_limit in the policy"
+    case.choose("scheduler", "none", f"{ending.said}: {said}.", where, tell="owner")
+    case.hold("time-limit", said, f"submit the job again with more time, or {change}", where)
+    case.settled = True
 
 
 def _acted_already(case: Case) -> None:
@@ -88,12 +125,12 @@ def _acted_already(case: Case) -> None:
         case.choose(
             "acted-already", "none", said, tell="operator" if wrong or last.state in ("failed", "expired") else "nobody"
         )
-        case.hold("acted-already", said, "a new attempt of the job is decided anew")
+        case.hold("acted-already", said, "a new attempt of the job gets its own decision")
         return
     if any(one.state == "rejected" for one in mine):
         case.settled = True
         case.choose("acted-already", "none", "A person said no to an action for this attempt.", tell="nobody")
-        case.hold("rejected", "a person said no", "start the job by hand; a new attempt is decided anew")
+        case.hold("rejected", "a person said no", "start the job by hand; a new attempt gets its own decision")
         return
     case.supersedes = tuple(one.key for one in mine if one.state in ("proposed", "approved"))
 
@@ -124,7 +161,7 @@ def _burst(case: Case) -> None:
 
 
 def _startup(case: Case) -> None:
-    """Does it fail alike at every start?"""
+    """Does it fail in the same way at every start?"""
     if case.settled or case.incident or case.kind not in RESTARTS:
         return
     budget = case.policy.budget(case.diagnosis.reason, case.job_class)
@@ -160,7 +197,7 @@ def _data(case: Case) -> None:
 
 
 def _spoilt_batches(case: Case, earlier: PastAttempt | None) -> tuple[float, float | None] | None:
-    """Where what is wrong with the data began, and ended; None if nothing says that it is the data."""
+    """(where the bad data began, where it ended); None if nothing says that it is the data."""
     affected, step = case.diagnosis.affected, case.diagnosis.step
     batches: tuple[float, float | None]
     if case.kind == "rollback_and_skip" and affected is not None:
@@ -173,7 +210,7 @@ def _spoilt_batches(case: Case, earlier: PastAttempt | None) -> tuple[float, flo
 
 
 def _blames_the_data(case: Case, earlier: PastAttempt, onset: float, left_out_before: bool) -> bool:
-    """Two attempts failed alike at one step: the data is to blame, unless it was left out before."""
+    """Two attempts failed in the same way at one step. Then the data is to blame, unless it was left out before."""
     where = case.line("rollback.same_step")
     if left_out_before:
         why = f"It failed at step {onset:.0f} again although those batches were left out: it is not the data."
@@ -186,7 +223,7 @@ def _blames_the_data(case: Case, earlier: PastAttempt, onset: float, left_out_be
 
 
 def _go_back(case: Case, first: int, tried: Sequence[PastAction]) -> None:
-    """The newest checkpoint before ``first`` from which nobody has gone on in vain."""
+    """The newest checkpoint before ``first`` that was not yet tried without success."""
     below = min((one.restart_step for one in tried if one.restart_step is not None), default=None)
     known = [*case.history.checkpoints, *(Checkpoint(c.step, c.path, complete=c.complete) for c in case.report.checkpoints)]
     start = newest(known, first, below)
@@ -232,7 +269,7 @@ def _budget(case: Case) -> None:
 
 
 def _restarted_all_day(case: Case) -> bool:
-    """Whether it had all the restarts of a day, whatever the causes."""
+    """Whether it had all its restarts of this day, whatever the causes."""
     today = [
         one
         for one in case.own
@@ -247,7 +284,7 @@ def _restarted_all_day(case: Case) -> bool:
 
 
 def _owner_had_all_day(case: Case) -> bool:
-    """Whether all jobs of its owner together had theirs: a new name is no new budget."""
+    """Whether all jobs of its owner together had all their restarts: a new name is no new budget."""
     owner, most = case.history.owner, case.policy.limits.restarts_of_owner
     if owner is None:
         return False
@@ -271,7 +308,7 @@ def _no_further_restart(case: Case, name: str, said: str, change: str, where: st
 
 
 def _cool_down(case: Case) -> None:
-    """Did an action on this job end just now?"""
+    """Did an action on this job just end?"""
     if case.settled or case.kind not in RESTARTS:
         return
     ended = [one.ended for one in case.own if one.ended is not None and one.ended <= case.now]
@@ -298,7 +335,7 @@ def _test_first(case: Case) -> None:
 
 
 def _on_whose_word(case: Case) -> None:
-    """Who says yes?"""
+    """Who must approve it?"""
     chosen = case.policy.mode_for(case.diagnosis.reason, case.kind, case.job_class)
     case.note("mode", f"{chosen.mode}, by {chosen.clause}", chosen.where)
     _narrow(case, chosen)
@@ -332,6 +369,7 @@ def _narrow(case: Case, chosen: Chosen) -> None:
 
 LOOKS: tuple[Callable[[Case], None], ...] = (
     _usual,
+    _scheduler,
     _acted_already,
     _burst,
     _weigh,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from diagnose.decision.ending import Ending
 from diagnose.errors import DiagnoseError
 
 NodeState = Literal["ok", "suspect", "isolated", "gone"]
@@ -58,6 +59,11 @@ class Failure(_Value):
     suspects: tuple[str, ...] = ()
     subject: str | None = None
     """the job, as the scheduler calls it: what a sender calls it may change"""
+    culprits: tuple[str, ...] = ()
+    """those of the suspects that a machine's fault named itself"""
+    user: str | None = None
+    workload: str | None = None
+    """the kind of job, the same when it is submitted again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,11 @@ class History(_Value):
     """nodes that the log may speak against; None: all"""
     owner: str | None = None
     subject: str | None = None
+    user: str | None = None
+    workload: str | None = None
+    """the kind of job, as in ``Failure``"""
+    ending: Ending | None = None
+    """of that attempt, in the scheduler's words; None: nobody was asked, or it is not over"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Nodes: which of them a failure speaks against, how many may go at once, and what is done about a node by itself.
+"""Nodes: which of them a failure speaks against, how many may be taken out at once, and what is done about a single node.
 
-The promises: a node is isolated only if enough speaks against it, it is one of the job's, and the blast radius allows it;
-else the job goes on without the node and the node is checked.
+A node is isolated only if enough speaks against it, it is one of the job's, and the blast radius allows it. Else the job goes
+on without the node, and the node is checked.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from diagnose.decision.history import Cluster, Failure, History, Isolation, Past
 from diagnose.decision.policy import ISOLATE, RELEASE, Chosen, Policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.result import Decision, Limit, Step, Tell, span
-from diagnose.decision.signals import Signal, checked, points
+from diagnose.decision.signals import Signal, checked, of_machines, points
 from diagnose.quantities import DAY_S
 from diagnose.report import Action
 
 _HOUR_S: Final = 3600.0
+_MET_BEFORE: Final = frozenset({"seen-before", "recurrence", "check-suspect", "check-slow"})
 
 
 # --- the nodes of a job that failed ----------------------------------------------------------------------------------------
 
 
 def node(case: Case) -> None:
-    """Is it the fault of a node, and is that certain enough to take the node out?"""
+    """Is a node at fault, and is that certain enough to take it out?"""
     if case.settled or case.incident or case.kind not in ("restart", "isolate_and_restart"):
         return
     named = list(dict.fromkeys(case.diagnosis.suspects.nodes))
     strong = [one for one in named if points(case.signals, one) >= case.policy.signals.needed]
     if case.kind == "restart":
         if not strong:
+            _avoid_who_was_met_before(case, named)
             return
         _follows_the_node(case, strong)
     gone = _out_of_service(case)
@@ -46,6 +48,22 @@ def node(case: Case) -> None:
     _in_doubt(case, named, weak)
     if not case.nodes:
         _go_on(case, gone if not wanted else [])
+
+
+def _avoid_who_was_met_before(case: Case, named: list[str]) -> None:
+    """Soft evidence drains nothing, however often it comes; but the job need not meet the node again before it was tested."""
+    told = {one.node for one in case.signals if one.name in _MET_BEFORE}
+    cleared = {one.node for one in case.signals if one.name == "check-passed"}
+    gone = case.cluster.isolated() if case.cluster is not None else set()
+    doubted = [one for one in named if one in told - cleared - gone and _is_the_jobs(case, one)]
+    if not doubted:
+        return
+    case.avoid = case.check = doubted
+    said = f"time-outs, crashes and the like isolate nobody, however often they name {', '.join(doubted)}"
+    case.hold(
+        "soft-evidence", said, "a node check that finds it faulty, or a machine's fault that names it", case.line("signals")
+    )
+    _go_on(case, [])
 
 
 def _follows_the_node(case: Case, strong: list[str]) -> None:
@@ -89,7 +107,7 @@ def _in_doubt(case: Case, named: list[str], weak: list[str]) -> None:
 
 
 def _go_on(case: Case, gone: list[str]) -> None:
-    """No node is isolated, and the job is restarted all the same."""
+    """No node is isolated, and the job is still restarted."""
     if gone:
         why = f"{', '.join(gone)} is out of service already: the job goes on elsewhere."
     elif case.avoid:
@@ -113,7 +131,7 @@ def _can_be_isolated(case: Case, name: str) -> bool:
 
 
 def _is_the_jobs(case: Case, name: str) -> bool:
-    """Whether the job ran there, as far as that is known: a log may name whomever it likes."""
+    """Whether the job ran there, if that is known: a log may name any node."""
     if case.history.nodes and name not in case.history.nodes:
         return False
     return case.cluster is None or not case.cluster.nodes or name in case.cluster.nodes
@@ -127,7 +145,7 @@ def _never(name: str, policy: Policy) -> bool:
 
 
 def radius(case: Case) -> None:
-    """Would it take out too much of the cluster?"""
+    """Would this take out too much of the cluster?"""
     if case.kind != "isolate_and_restart":
         return
     allowed, limits = room(case.nodes, case.history, case.cluster, case.policy, case.now)
@@ -146,7 +164,7 @@ def radius(case: Case) -> None:
 def room(
     nodes: list[str], history: History, cluster: Cluster | None, policy: Policy, now: float
 ) -> tuple[list[str], list[Limit]]:
-    """Which of ``nodes`` may still be isolated, and what stands against the others."""
+    """(which of ``nodes`` may still be isolated, what forbids the others)."""
     if cluster is None or not cluster.count:
         change = "let the service ask the scheduler (an executor), or say limits.cluster_nodes in the policy"
         return nodes, [Limit("cluster-unknown", "how many nodes there are is not known", change)]
@@ -162,7 +180,7 @@ def room(
 def _spaces(
     asked: set[str], history: History, cluster: Cluster, policy: Policy, hour: float, now: float
 ) -> list[tuple[str, int, str, str]]:
-    """For each bound of the blast radius: its name, how many nodes it still allows, what it says, its clause."""
+    """For each limit of the blast radius: its name, how many nodes it still allows, its sentence, its clause."""
     limits = policy.limits
     recent = {one.node for one in cluster.isolations if one.by == "decision" and hour < one.at <= now}
     waiting = {
@@ -195,14 +213,14 @@ def _spaces(
 
 
 def _share(count: int, policy: Policy) -> int:
-    """How many of so many nodes may be out at one time: a share of a small cluster would be none at all."""
+    """How many of so many nodes may be out at one time. Of a small cluster the share alone may be none."""
     limits = policy.limits
     least = limits.isolated_at_least if count >= limits.small_cluster_from else 0
     return max(least, math.floor(limits.isolated_share * count + 1e-9))
 
 
 def _may_take_out(one: PastAction, hour: float) -> bool:
-    """Whether an isolation is under way, or ended lately without a word of what was done."""
+    """Whether an isolation is under way, or has just ended without a result."""
     if one.state in ("approved", "dispatched", "running"):
         return True
     return one.state == "expired" and one.taken and (one.ended or one.at) > hour
@@ -213,7 +231,7 @@ def _may_take_out(one: PastAction, hour: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What is done about a node, and why; with limits: what would have been done is held back."""
+    """What is done about a node, and why. With limits: what would have been done is held back."""
 
     kind: str
     why: str
@@ -224,9 +242,9 @@ class _Answer:
 def decide_node(
     node: str, history: History, cluster: Cluster, policy: Policy, now: float, *, corrected: bool = False
 ) -> Decision:
-    """What to do about a node by itself, after a node check or a corrected diagnosis: isolate it, give it back, or nothing.
+    """What to do about a single node, after a node check or a corrected diagnosis: isolate it, give it back, or nothing.
 
-    ``corrected``: the diagnosis that it was isolated on does not hold any more.
+    ``corrected``: the diagnosis that it was isolated for does not hold any more.
     """
     state = cluster.nodes.get(node)
     past = sorted((one for one in cluster.isolations if one.node == node), key=lambda one: one.at)
@@ -274,7 +292,8 @@ def decide_node(
 
 
 def _named_before(node: str, failed: list[Failure]) -> list[Signal]:
-    """A recent diagnosis that named the node, as a signal."""
+    """A recent machine's fault that named the node, as a signal."""
+    failed = [one for one in failed if node in one.culprits and of_machines(one.reason)]
     return [Signal(node, "recurrence", 1, f"a diagnosis named it, last that of {failed[-1].job}")] if failed else []
 
 
@@ -325,7 +344,7 @@ def _only_a_person(why: str, limit: Limit) -> _Answer:
 
 
 def _on_whose_word(kind: str, policy: Policy, now: float) -> tuple[Chosen, Mode, list[Limit]]:
-    """The mode that the policy has for it, and the milder one that quiet hours make of it."""
+    """The mode of the policy for it, or the milder one of quiet hours."""
     chosen = policy.mode_for("node", kind if kind != ISOLATE or ISOLATE in policy.modes else "isolate_and_restart")
     hours = quiet(policy.quiet_hours, kind, now)
     if hours is None or MODES.index(hours.at_most) >= MODES.index(chosen.mode):

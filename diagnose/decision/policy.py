@@ -1,7 +1,7 @@
-"""What may be done, how often and with whose yes: ``rules/policy.yaml``, and a site's file laid over it.
+"""What may be done, how often and with whose approval: ``rules/policy.yaml``, and a site's file laid over it.
 
-Everything that decides is data with a place: each value knows the file and the line it came from, so that a decision can
-name the line that made it, and a mistake the line to mend. ``policy_file`` reads it.
+Each value knows its file and line. So a decision can name the line that made it, and a mistake the line to correct.
+``policy_file`` reads it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from diagnose.decision.written import (
 )
 
 ISOLATE, RELEASE = "isolate", "release"
-"""what is decided beside the actions of the taxonomy, about a node by itself: to take it out, to give it back"""
+"""decisions about a single node, besides the actions of the taxonomy: take it out, give it back"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How often one cause is answered by a restart."""
+    """How often one cause is answered with a restart."""
 
     __pydantic_config__ = IN_FILE
     attempts: Annotated[int, at_least(0)]
@@ -65,9 +65,9 @@ class Budget:
     backoff_s: Duration
     backoff_most_s: Duration
     at_startup: Annotated[int, at_least(1)]
-    """so many failures alike before the first step end the attempts"""
+    """after so many equal failures before the first step, attempts end"""
     progress_s: Duration
-    """an attempt that made steps for so long starts the count anew"""
+    """an attempt that made steps for so long starts the count again"""
     where: Place = ""
 
 
@@ -88,13 +88,15 @@ class Limits:
     node_cool_down_s: Duration
     isolations_of_a_node: Annotated[int, at_least(1)]
     isolated_at_least: Annotated[int, at_least(0)] = 0
-    """so many may be out however small the share is"""
+    """so many may be out, however small the share is"""
     small_cluster_from: Annotated[int, at_least(2)] = 4
-    """on clusters of so many nodes or more"""
+    """on clusters of at least so many nodes"""
     cluster_nodes: Annotated[int, at_least(0)] = 0
-    """how many there are, where no scheduler tells; 0: nobody has said"""
+    """how many there are, if no scheduler says so; 0: nobody has said"""
     restarts_of_owner: Annotated[int, at_least(0)] = 500
     """in a day"""
+    after_time_limit: Annotated[int, at_least(0)] = 0
+    """restarts of a job in a day"""
     never: Words = ()
 
 
@@ -147,20 +149,20 @@ class Bursts:
     """reasons that are counted as one"""
 
     def family(self, reason: str) -> str:
-        """What a reason is counted as."""
+        """The family in which a reason is counted."""
         return next((name for name, reasons in self.families.items() if reason in reasons), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """From where to go on, and what to leave out."""
+    """Where to go on, and what to leave out."""
 
     __pydantic_config__ = IN_FILE
     back_share: Share
     back_least: Annotated[int, at_least(0)]
     skip_most: Annotated[int, at_least(1)]
     same_step: Annotated[int, at_least(0)]
-    """so many steps apart is the same place in the data"""
+    """so many steps apart counts as the same place in the data"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class LifeSpans:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which jobs belong to a class; what is not said does not matter."""
+    """Which jobs belong to a class. Missing conditions are always met."""
 
     __pydantic_config__ = IN_FILE
     job: Text | None = None
@@ -184,7 +186,7 @@ class Match:
     gpus_at_least: Annotated[int, at_least(1)] | None = None
 
     def fits(self, job: str, labels: Mapping[str, str], gpus: int | None) -> bool:
-        """Whether a job belongs to it. An unknown number of GPUs is not enough of them."""
+        """Whether a job belongs to it. If the number of GPUs is unknown, it does not have enough."""
         if self.job is not None and not fnmatch.fnmatchcase(job, self.job):
             return False
         if any(not fnmatch.fnmatchcase(labels.get(name, ""), pattern) for name, pattern in self.labels.items()):
@@ -210,11 +212,11 @@ class JobClass:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A mode, and the line of the policy that says so."""
+    """A mode, and the line of the policy that sets it."""
 
     mode: Mode
     clause: str
-    """as ``modes.restart`` or ``classes[0].mode``"""
+    """such as ``modes.restart`` or ``classes[0].mode``"""
     where: str
 
 
@@ -246,7 +248,7 @@ class Policy:
         return next((one for one in self.classes if one.match.fits(job, labels, gpus)), None)
 
     def modes_used(self) -> frozenset[Mode]:
-        """Each mode that may be that of some decision."""
+        """Every mode that a decision can have."""
         own = [mode for one in self.classes for mode in (one.mode, *one.modes.values()) if mode is not None]
         return frozenset([self.mode, *self.modes.values(), *own])
 
@@ -256,7 +258,7 @@ class Policy:
         return own or self.actions.get(reason) or self.actions["unknown"]
 
     def budget(self, reason: str, job_class: JobClass | None = None) -> Budget:
-        """How often a reason is answered by a restart."""
+        """How often a reason is answered with a restart."""
         tables = [job_class.budgets, self.budgets] if job_class else [self.budgets]
         return next((table[name] for table in tables for name in (reason, "default") if name in table), self.budgets["default"])
 
@@ -276,7 +278,7 @@ class Policy:
         return Chosen(self.mode, "mode", self.line("mode"))
 
     def confidence_for(self, kind: str, job_class: JobClass | None = None) -> float:
-        """How sure a diagnosis must be for an action without a person's yes."""
+        """How sure a diagnosis must be for an action without a person's approval."""
         tables = [job_class.confidence, self.confidence] if job_class else [self.confidence]
         return next(table[name] for table in tables for name in (kind, "default") if name in table)
 

@@ -1,4 +1,4 @@
-"""Reading ``rules/policy.yaml``, and a site's file laid over it, into a ``Policy``; what is wrong is said with its line.
+"""``rules/policy.yaml``, and a site's file laid over it -> a ``Policy``. Each mistake is reported with its line.
 
 Durations are written ``90s``, ``10m``, ``24h``, ``7d``, shares ``5%``.
 """
@@ -33,7 +33,7 @@ def shipped_policy() -> Policy:
 
 
 def strict_path() -> Path:
-    """What is laid over the shipped policy where the scheduler confirms what logs say."""
+    """The file that is laid over the shipped policy if the scheduler confirms what logs say."""
     return shipped.folder("rules") / "policy-confirmed.yaml"
 
 
@@ -53,10 +53,10 @@ def over_shipped(*paths: Path, taxonomy: Taxonomy | None = None) -> Policy:
 
 
 def in_force(site: Path | None, *, confirmed: bool, schedulers: bool = False) -> tuple[Policy, bool]:
-    """What a service decides by, and whether what a log says must be confirmed.
+    """(the policy of a service, whether what a log says must be confirmed).
 
-    Where the policy does nothing without a person, the person is asked, unless there are ``schedulers`` that know better. Where
-    it only observes, nothing is done.
+    If the policy does nothing without a person, the person is asked, unless there are ``schedulers`` that know better. If it
+    only observes, nothing is done.
     """
     own = () if site is None else (site,)
     policy = over_shipped(*own)
@@ -109,13 +109,13 @@ def _policy(clauses: Clauses, taxonomy: Taxonomy) -> Policy:
 
 
 def _validated(c: Clauses, taxonomy: Taxonomy) -> Policy | None:
-    """The policy that the clauses make; what is wrong with them is in ``c.errors``."""
+    """The policy from the clauses. Mistakes in them are in ``c.errors``."""
     if not isinstance(c.value.get("actions"), dict):
         c.wrong("actions", "a policy must be a mapping that has the key actions", "see docs/policy.md")
         return None
     given = _placed(c, taxonomy)
     if c.errors and not c.has("budgets"):
-        return None  # not a whole policy: the first objection says more than the rest
+        return None  # not a complete policy: the first objection says more than the rest
     known = Known(taxonomy.category_of, (*taxonomy.actions, ISOLATE, RELEASE))
     try:
         policy = _schema().validate_python(given | {LINES: c.lines_by_name()}, context=known)
@@ -132,11 +132,11 @@ def _schema() -> TypeAdapter[Policy]:
     return TypeAdapter(Policy)
 
 
-# --- what the types cannot know: the lines, and what one clause takes from another -------------------------------------------
+# --- what the types cannot know: the lines, and what one clause inherits from another ----------------------------------------
 
 
 def _placed(c: Clauses, taxonomy: Taxonomy) -> dict[str, Any]:
-    """The clauses as the types want them: with their places, and each budget with what it takes from another."""
+    """The clauses in the form that the types want: with their places, and each budget with what it inherits."""
     budgets = _budgets(c, "budgets", {})
     classes: Any = c.value.get("classes", "")
     if isinstance(classes, list):
@@ -153,7 +153,7 @@ def _with_place(c: Clauses, at: str, value: Any) -> Any:
 
 
 def _remedies(c: Clauses, at: str, taxonomy: Taxonomy) -> Any:
-    """Of the whole policy every reason has one."""
+    """In the whole policy every reason has one."""
     table = c.get(at) or {}
     if not isinstance(table, dict):
         return table
@@ -170,7 +170,7 @@ def _remedies(c: Clauses, at: str, taxonomy: Taxonomy) -> Any:
 
 
 def _budgets(c: Clauses, at: str, parent: Mapping[str, Any]) -> Any:
-    """reason -> budget; what one leaves out it takes from that of the same reason one level up, or from the default."""
+    """reason -> budget. What one leaves out comes from the same reason one level up, or from the default."""
     table = c.get(at) or {}
     if not isinstance(table, dict):
         return table
@@ -233,7 +233,7 @@ _A_TABLE = Written("table", "write   NAME: VALUE   lines under it", str)
 
 
 def _is_inherited(c: Clauses, loc: tuple[str | int, ...]) -> bool:
-    """Whether it is said of the budget that this one takes the value from."""
+    """Whether the objection is about the budget from which this one inherits the value."""
     if len(loc) < 3 or loc[-3] != "budgets" or loc == ("budgets", "default", loc[-1]):
         return False
     own = c.get(".".join(map(str, loc[:-1])))
@@ -241,7 +241,7 @@ def _is_inherited(c: Clauses, loc: tuple[str | int, ...]) -> bool:
 
 
 def _type_at(loc: tuple[str | int, ...]) -> Any:
-    """The type of what stands there."""
+    """The type of the value there."""
     found: Any = Policy
     for name in loc:
         found = _names_in(found)[str(name)] if is_dataclass(found) else get_args(found)[0 if isinstance(name, int) else -1]

@@ -1,7 +1,7 @@
 """Quiet hours: when less is done without a person, by the wall clock of a place.
 
-The wall clock is asked, not a count of hours, so that 22:00 is 22:00 on both sides of a change to summer time: the night
-is an hour shorter or longer then, as it is for people.
+The wall clock counts, not a number of hours, so that 22:00 is 22:00 before and after a change to summer time. The night is then
+an hour shorter or longer, as it is for people.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _not_the_begin(end: int, info: ValidationInfo) -> int:
 
 def _zone(name: str) -> ZoneInfo | None:
     try:
-        # A name is looked up as a file; only the plain form of zone names is.
+        # The name of a zone is looked up as a file, so it must have the plain form of zone names.
         return ZoneInfo(name) if re.fullmatch(r"[A-Za-z][\w+-]*(?:/[\w+-]+){0,2}", name) else None
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return None
@@ -67,7 +67,7 @@ _ZONES = "use a name such as UTC or Europe/Berlin; without tzdata on the machine
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From one time of the day to another, on some days; over midnight if the end is not later than the begin."""
+    """From one time of the day to another, on some days. They last over midnight if the end is not later than the beginning."""
 
     __pydantic_config__ = IN_FILE
     begin: Annotated[int, Written("time", _CLOCK, _minutes, _IS_NO), Field(alias="from")]
@@ -91,9 +91,9 @@ class QuietHours:
         return (today in self.days and minute >= self.begin) or (yesterday in self.days and minute < self.end)
 
     def until(self, now: float) -> float:
-        """When they are over, if they last at ``now``; days that follow each other without a gap are one stretch."""
+        """When they are over, if they last at ``now``. Days without a gap between them are one stretch."""
         at = now - now % 60
-        for _ in range(8 * 24 * 4):  # quarters of an hour first: a decision has no time for a week of minutes
+        for _ in range(8 * 24 * 4):  # quarters of an hour first: to try every minute of a week would be too slow
             if not self.contains(at):
                 break
             at += 15 * 60
@@ -102,7 +102,7 @@ class QuietHours:
         return at
 
     def said(self, now: float) -> str:
-        """The end, as people there read it."""
+        """The end, in local time."""
         there = datetime.fromtimestamp(self.until(now), UTC).astimezone(self.zone)
         return f"{there:%Y-%m-%d %H:%M} {self.zone.key}"
 

@@ -1,7 +1,8 @@
-"""What the attempts of a job say together: it fails alike at the start, at one place in its data, too often without progress.
+"""What the attempts of a job show together: it fails in the same way at the start, or at one place in its data, or too often
+without progress.
 
-The attempt that is decided about is the last of them. Attempts that failed in an incident count for nothing here: the file
-system that was away is not the job's fault, and must not use up its restarts.
+The last of them is the attempt that is decided about. Attempts that failed in an incident do not count here: if a file system
+was away, that is not the job's fault, and must not use up its restarts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NOT_TRAINING = frozenset({"start-up", "save a checkpoint", "load a checkpoint",
 def attempts_of(
     number: int, diagnosis: Diagnosis, history: History, own: Sequence[PastAction], now: float
 ) -> list[PastAttempt]:
-    """The attempts up to the one that is decided about, oldest first, less those that fell to an incident.
+    """The attempts up to the one that is decided about, oldest first, without those that failed in an incident.
 
     ``own``: the actions on this job.
     """
@@ -43,7 +44,7 @@ def attempts_of(
 
 
 def alike_at_startup(attempts: Sequence[PastAttempt]) -> int:
-    """How often in a row, the last included, the same failure came before the first step."""
+    """How often in a row, with the last one, the same failure came before the first step."""
     last = attempts[-1]
     count = 0
     for one in reversed(attempts):
@@ -54,7 +55,9 @@ def alike_at_startup(attempts: Sequence[PastAttempt]) -> int:
 
 
 def same_place(attempts: Sequence[PastAttempt], policy: Policy) -> PastAttempt | None:
-    """An earlier attempt that failed alike at the same step in the middle of its training. Then the data is at fault."""
+    """An earlier attempt that failed in the same way at the same step in the middle of its training. Then the data is at
+    fault.
+    """
     last = attempts[-1]
     if (
         last.last_step is None
@@ -71,10 +74,10 @@ def same_place(attempts: Sequence[PastAttempt], policy: Policy) -> PastAttempt |
 
 
 def fruitless(attempts: Sequence[PastAttempt], budget: Budget, now: float) -> int:
-    """How often in a row, the last included, it failed of this reason with no progress between.
+    """How often in a row, with the last one, it failed for this reason without progress in between.
 
-    Other reasons have their own count: they neither add to this one nor end it. An attempt that made progress ends it, and
-    itself is the first of a new row.
+    Other reasons have their own count: they neither add to this one nor end it. An attempt that made progress ends it, and is
+    the first of a new row.
     """
     reason = attempts[-1].reason
     count = 0
@@ -94,7 +97,7 @@ def fruitless(attempts: Sequence[PastAttempt], budget: Budget, now: float) -> in
 
 
 def progressed(attempt: PastAttempt, budget: Budget, best: float | None) -> bool:
-    """Whether an attempt made it worth while to go on: steps for long enough, beyond where the job had been before."""
+    """Whether an attempt was worth while: it made steps for long enough, beyond the point where the job had been before."""
     if attempt.last_step is not None and best is not None and attempt.last_step <= best:
         return False  # it only repeated steps
     if attempt.progress_s is not None:
@@ -105,7 +108,7 @@ def progressed(attempt: PastAttempt, budget: Budget, best: float | None) -> bool
 
 
 def _at_startup(attempt: PastAttempt) -> bool:
-    """Whether it failed before its first step. The steps tell it where they are known, else the diagnosis."""
+    """Whether it failed before its first step: by its steps if they are known, else by the diagnosis."""
     if attempt.last_step is not None and attempt.first_step is not None:
         return attempt.last_step <= attempt.first_step
     return attempt.last_step is None and attempt.phase in (None, "start-up", "load a checkpoint", "load data")

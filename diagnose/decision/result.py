@@ -1,4 +1,4 @@
-"""What is decided, with its reasons, what held it back, and the evidence for the audit."""
+"""A decision, with its reasons, what held it back, and the evidence for the audit."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ class Decision:
     check: tuple[str, ...] = ()
     """nodes to test: the restart does not wait for those that it avoids"""
     check_first: tuple[str, ...] = ()
-    """nodes that are tested against each other before the restart, which goes without those that are found faulty"""
+    """nodes that are tested together before the restart, which then avoids the faulty ones"""
     release: tuple[str, ...] = ()
-    """nodes that were isolated on a diagnosis that does not hold any more"""
+    """nodes that were isolated because of a diagnosis that no longer holds"""
     supersedes: tuple[str, ...] = ()
     """keys of actions for the same attempt that nobody has taken yet"""
     tell: Tell = "nobody"
     """whom to wake or write to, whatever the mode"""
     incident: str | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """for the audit: all that was counted"""
+    """for the audit: everything that counted"""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Decision:
 
     @property
     def acts(self) -> bool:
-        """Whether there is anything to do for an executor."""
+        """Whether there is something for an executor to do."""
         return self.action.kind in RESTARTS or self.action.kind in (ISOLATE, RELEASE)
 
     def as_dict(self) -> dict[str, Any]:

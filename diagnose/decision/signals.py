@@ -1,12 +1,15 @@
-"""What speaks against a node, in points: one weak signal alone never takes a node out of service.
+"""What speaks against a node, in points: only hard evidence counts, and one weak signal alone takes no node out of service.
 
+A *witness* only tells of a failure. A *suspect* is pointed at. A *culprit* is a suspect that a machine's fault names itself.
 Each signal is a sentence with its points. The weights stand in the policy's comment (``signals``); the reasons are here:
 
+- Only culprits get points from a diagnosis. A time-out, a crash or a refused connection is as often a program's, and two of
+  them are no better than one: such a node is avoided and tested, however often it was met.
 - A diagnosis may be wrong, so it is one point, and none if an agent made it: text that a job wrote may have talked it into it.
 - Some Xids are two. The driver itself says that the GPU takes no work before a reset, no program can cause them, and the
   kernel's line stands in the node's own log. A line that names another node than the one that printed it is one point.
-- An earlier failure is one point if it is another's word: of another job, or of this job when the machine was at fault. Of
-  this job's soft failures it counts only if the job ran well without the node; else the fault follows the rank, not the node.
+- An earlier failure is one point if it is another's word: that of another user's job, or of another kind of job; where
+  programs cause such faults too, of a kind of job that is known to be another. Else it follows the program, not the node.
 - Failures in a burst are nobody's: what they have in common is not the node.
 - A node check after the failure outweighs weak signals, both ways. One that a node passed takes back one earlier accusation,
   not two; a release after an isolation takes back all before it.
@@ -43,12 +46,13 @@ class Signal:
 
 
 def accuses(reason: str) -> bool:
-    """Whether a failure of this reason may speak against the nodes that it names."""
+    """Whether a failure of this reason makes suspects of the nodes that it points at."""
     taxonomy = shipped_taxonomy()
     return taxonomy.has(reason, "machine") or taxonomy.has(reason, "soft")
 
 
-def _of_machines(reason: str) -> bool:
+def of_machines(reason: str) -> bool:
+    """Whether a failure of this reason is a machine's: nothing else makes a culprit."""
     return shipped_taxonomy().has(reason, "machine")
 
 
@@ -83,11 +87,17 @@ def points(signals: Sequence[Signal], node: str) -> int:
 def _said_now(node: str, diagnosis: Diagnosis, policy: Policy) -> list[Signal]:
     if diagnosis.by == "agent":
         return [Signal(node, "agent", 0, "an agent's word alone is no evidence against a node")]
+    if not of_machines(diagnosis.reason):
+        return [
+            Signal(node, "suspect", 0, f"{diagnosis.reason} points at it, which is as often a program's fault as a machine's")
+        ]
+    if node not in diagnosis.culprits:
+        return [Signal(node, "suspect", 0, f"it is named next to the {diagnosis.reason}, not by it")]
     root = diagnosis.root_cause
     xid = XID.search(root.text) if root is not None else None
     if root is not None and xid is not None and int(xid[1]) in policy.signals.strong_xids:
         if root.node != node:
-            return [Signal(node, "diagnosis", 1, f"Xid {xid[1]} is told of it, but not by its own kernel")]
+            return [Signal(node, "diagnosis", 1, f"Xid {xid[1]} is reported of it, but not by its own kernel")]
         if any(fnmatch.fnmatchcase(root.source, pattern) for pattern in policy.signals.kernel_sources) and (
             not root.source.startswith(_NODE) or root.source.startswith(f"{_NODE}{node}/")  # one node's kernel is not another's
         ):
@@ -121,32 +131,44 @@ def _said_before(
         and failure.by != "agent"
         and accuses(failure.reason)
         and len(set(failure.suspects)) <= policy.signals.named_most
-        and (not _of_this_job(failure, job, history) or _is_the_nodes(node, failure, diagnosis, history))
         and not burst_at(failure, history.failures, policy)
     ]
     passed = [check.at for check in cluster.checks if check.node == node and check.result == "good"] if cluster else []
     cleared = max((at for at in passed if at <= now), default=0.0)
-    fresh = [failure for failure in earlier if failure.at > cleared]
-    if not earlier or (not fresh and len(earlier) < _OFTEN):
+    hard = node in diagnosis.culprits and of_machines(diagnosis.reason)
+    confirming = [one for one in earlier if hard and node in one.culprits and _is_anothers_word(one, diagnosis, job, history)]
+    found = confirming or earlier
+    fresh = [failure for failure in found if failure.at > cleared]
+    if not found or (not fresh and len(found) < _OFTEN):
         return []
-    last = max(earlier, key=lambda failure: failure.at)
-    how = f"{len(earlier)} times" if len(earlier) > 1 else "once"
+    last = max(found, key=lambda failure: failure.at)
+    how = f"{len(found)} times" if len(found) > 1 else "once"
     although = "" if fresh else " although it passed a node check since"
-    return [Signal(node, "recurrence", 1, f"it was named {how} before, last by {last.job} ({last.reason}){although}")]
+    said = f"it was named {how} before, last by {last.job} ({last.reason}){although}"
+    if confirming:
+        return [Signal(node, "recurrence", 1, said)]
+    return [Signal(node, "seen-before", 0, f"{said}: not by another's job and a machine's fault, which alone confirm it")]
 
 
-def _of_this_job(failure: Failure, job: str, history: History) -> bool:
-    """Under whatever name it was sent."""
-    return failure.job == job or (failure.subject is not None and failure.subject == history.subject)
+def _is_anothers_word(failure: Failure, diagnosis: Diagnosis, job: str, history: History) -> bool:
+    """Whether an earlier machine's fault was told by somebody who has nothing to do with this job, its user or its program."""
+    if not of_machines(failure.reason) or failure.job == job:
+        return False
+    if failure.subject is not None and failure.subject == history.subject:
+        return False  # this job, under another name
+    another_user = _differ(failure.user, history.user)
+    another_program = _differ(failure.workload, history.workload)
+    if another_user is False or (another_program is False and another_user is None):
+        return False
+    taxonomy = shipped_taxonomy()
+    if any(taxonomy.has(reason, "also_programs") for reason in (failure.reason, diagnosis.reason)):
+        return another_program is True
+    return another_user is True or another_program is True
 
 
-def _is_the_nodes(node: str, failure: Failure, diagnosis: Diagnosis, history: History) -> bool:
-    """Whether an earlier failure of the same job speaks against the node rather than the job."""
-    if _of_machines(failure.reason) and _of_machines(diagnosis.reason):
-        return True
-    elsewhere = any(a.group == diagnosis.group and a.suspects and node not in a.suspects for a in history.attempts if a.group)
-    well = any(a.nodes and node not in a.nodes and (a.progress_s or 0) > 0 for a in history.attempts)
-    return well and not elsewhere
+def _differ(one: str | None, other: str | None) -> bool | None:
+    """None if that is not known."""
+    return one != other if one is not None and other is not None else None
 
 
 def checked(node: str, cluster: Cluster | None, policy: Policy, now: float, failed_at: float | None) -> list[Signal]:

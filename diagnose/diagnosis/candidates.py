@@ -21,6 +21,7 @@ from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, likeness, listed, set_aside, takes_back
+from diagnose.diagnosis.runs import last_start
 from diagnose.diagnosis.stacks import Picture
 from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.tracebacks import Traceback, assemble
@@ -43,7 +44,10 @@ _LOOKUPS = {
 }
 """programs raise these exceptions to ask a question; the handler may then fail for its own reason"""
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
-_SOFTLY = re.compile(r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b")
+_SOFTLY = re.compile(
+    r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b"
+    r"|^(?:\S+ )?[WIDV] [\w./-]+\.(?:cc|cpp|h):\d+\]|^\[\S+ \S+ [WID] \d+ \d+\]"
+)
 _CARRIED = re.compile(r"Caught (?P<type>[A-Za-z_][\w.]*) in (?:DataLoader worker|replica|pin memory thread)")
 _FABRIC = re.compile(
     r"\b(?:UCX|OFI|libfabric|ibv_\w+|mlx[45]_?\w*|RDMA|rdma|psm[23]|verbs|libibverbs|HFI|hfi1|openib"
@@ -52,6 +56,9 @@ _FABRIC = re.compile(
 """the line is about a network fabric, so an errno in it is the fabric's"""
 _ABOVE_FABRIC = {"storage", "host", "framework", "user"}
 _LIST_LINES = 10
+_WARNS, _WARNING_LINES = re.compile(r":\d+: \w*Warning: "), 15
+"""an interpreter begins to warn; so many lines later it quotes the line of the program, at most"""
+_LEFT = re.compile(r"(?:.*\.)?SystemExit\Z")
 _CUT_LINES = 4
 """after a traceback that the end of the log cut off, so many lines may still follow: its source lines and marks"""
 _LINE_CANDIDATES = 64
@@ -115,6 +122,7 @@ class _Reading:
         # The message of an exception goes on for a few lines.
         explained = {(one.event.line + more, one.reason) for one in raised for more in (1, 2, 3)}
         heard = []
+        claimed |= self._warned(events)
         for number, event in enumerate(events):
             if event.order in claimed or event.rule == NOTABLE:
                 continue
@@ -125,7 +133,9 @@ class _Reading:
                 self.found.well.append(event)
             elif rule is not None:
                 if (event.line, rule.reason) not in explained:
-                    raised.append(self._known(event, rule, transport, possible))
+                    one = self._known(event, rule, transport, possible)
+                    if one.kind != "line" or one.like.sounds:
+                        raised.append(one)
             else:
                 self.found.unclaimed.append(event)
                 sound = set_aside(likeness(event.text, body), transport)
@@ -147,6 +157,22 @@ class _Reading:
     def _judged(self, event: Event) -> bool:
         rule = self.evidence.rule(event)
         return rule is not None and rule.severity != "warning"
+
+    def _warned(self, events: Sequence[Event]) -> set[int]:
+        """The lines of an interpreter's warning behind its first, up to the line of the program that it quotes (by order)."""
+        more: set[int] = set()
+        for number, event in enumerate(events):
+            if "arning: " not in event.body or _WARNS.search(event.body[:400]) is None:
+                continue
+            text: list[int] = []
+            for next_ in events[number + 1 : number + 1 + _WARNING_LINES]:
+                if next_.line - event.line > _WARNING_LINES or self._judged(next_) or _WARNS.search(next_.body[:400]):
+                    break
+                if next_.body.startswith("  "):
+                    more.update(text)
+                    break
+                text.append(next_.order)
+        return more
 
     # --- lines -----------------------------------------------------------------------------------------------------------
 
@@ -248,7 +274,8 @@ class _Reading:
             one.fatal = one.fatal and one.layer <= self.taxonomy.depth("driver")
         else:
             one.fatal = one.fatal or chosen.where == "main"
-        one.ignored = chosen.where == "ignored"
+        left = _LEFT.match(chosen.type) is not None and chosen.message.strip() in ("0", "None", "")
+        one.ignored = chosen.where == "ignored" or left  # who leaves with 0 has not failed
         if chosen.where == "thread":
             one.fatal = False
         return one
@@ -299,7 +326,12 @@ class _Reading:
     # --- numbers and times -----------------------------------------------------------------------------------------------
 
     def _course(self) -> None:
-        series = {name: found for name in self.log.series_names if (found := self.log.series(name)) is not None}
+        series = {}
+        for name in ("step", *self.log.series_names):
+            if (found := self.log.series(name)) is not None:
+                source, whole = found
+                start = last_start(self.log.streams[source].named.get("step"))
+                series[name] = source, whole.since(start) if start else whole
         for anomaly in findings(Course(series, running=self.running)):
             if anomaly.reason is None:
                 self.found.notes.append(anomaly.sentence)

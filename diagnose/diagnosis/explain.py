@@ -19,6 +19,7 @@ from diagnose.diagnosis.doubt import doubts
 from diagnose.diagnosis.evidence import Evidence, normal
 from diagnose.diagnosis.finding import Alternative, Finding, Many
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.likeness import likeness
 from diagnose.diagnosis.silence import first_silent
 from diagnose.diagnosis.stacks import Picture, picture
 from diagnose.diagnosis.suspects import suspects
@@ -163,6 +164,7 @@ class _Case:
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.own_nodes = who.own
+        finding.witness_nodes, finding.witness_ranks = who.witness_nodes, who.witness_ranks
         if waited_for(root):
             self._whom_they_wait_for(finding, root)
         finding.group = group_of(reason, root)
@@ -181,6 +183,8 @@ class _Case:
         finding.ranks = list(late)
         finding.nodes = list(dict.fromkeys(nodes[rank] for rank in late if rank in nodes))
         finding.own_nodes = []
+        finding.witness_ranks = [rank for rank in finding.witness_ranks if rank not in late]
+        finding.witness_nodes = [node for node in finding.witness_nodes if node not in finding.nodes]
 
     def _nodes_of_ranks(self) -> dict[int, str]:
         named = (source.origin for source in self.evidence.sources)
@@ -194,7 +198,7 @@ class _Case:
         return one.kind != "line" and "warned" not in one.signals and (one.rule is None or one.rule.severity != "warning")
 
     def _last_words(self, end: Hypothesis) -> Hypothesis:
-        """The last line before the end that no rule knows. A person should begin to read there."""
+        """The last line before the end that no rule knows, rather one that sounds like an end. A person should begin there."""
         unknown = [
             event
             for event in self.found.unclaimed
@@ -202,7 +206,8 @@ class _Case:
         ]
         if not unknown:
             return end
-        return Hypothesis(unknown[-1], None, "unknown", end.layer, False, False, kind="line")
+        loud = [event for event in unknown if likeness(event.text, event.body).loud]
+        return Hypothesis((loud or unknown)[-1], None, "unknown", end.layer, False, False, kind="line")
 
     def _attempt(self) -> int:
         """Which attempt of the job the log ends with: each process that died before later steps was an earlier one."""

@@ -52,6 +52,9 @@ class Finding:
     """those of the nodes that the lines of the fault itself name"""
     ranks: list[int] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
+    witness_nodes: list[str] = field(default_factory=list)
+    """nodes of those that waited for somebody else"""
+    witness_ranks: list[int] = field(default_factory=list)
     phase: str | None = None
     step: float | None = None
     attempt: int = 1

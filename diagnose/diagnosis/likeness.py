@@ -13,24 +13,31 @@ from typing import Final, NamedTuple
 HEAD: Final = 100
 """a logger's level is looked for in so many characters"""
 
+
+def _letter(letters: str) -> str:
+    """A level of one letter: before the file that printed the line (TensorFlow, XLA), or before the numbers of the process and
+    the thread (Ray)."""
+    return rf"|\b[{letters}] (?=[\w./-]+\.(?:cc|cpp|cu|c|h|hpp|go|rs|py):\d+\])|\d [{letters}] (?=\d+ \d+\])"
+
+
 _FATAL_LEVEL = re.compile(
     r"\b(?:FATAL|CRITICAL|EMERG(?:ENCY)?|PANIC|SEVERE)\b|^\W{0,3}[FC]\d{4} \d\d:|(?i:\blevel\W{1,3}(?:fatal|critical|panic)\b)"
-    r"|(?m:^)(?:fatal|Fatal)(?: error)?: "
+    r"|(?m:^)(?:fatal|Fatal)(?: error)?: " + _letter("FC")
 )
 _ERROR_LEVEL = re.compile(
     r"\bERR(?:OR)?\b|^\W{0,3}E(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
     r"|^(?:[\w./-]+: ){0,2}(?:error|Error): "
-    r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
+    r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: " + _letter("E")
 )
 _WARN_LEVEL = re.compile(
     r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)"
     r"|[\[<]warn(?:ing)?[\]>]"
-    r"|^(?:[\w./-]+: )?warning: "
+    r"|^(?:[\w./-]+: )?warning: " + _letter("W")
 )
 _INFO_LEVEL = re.compile(
     r"\b(?:INFO|NOTICE|DEBUG|TRACE|Normal)\b|^\W{0,3}[ID](?:\d{3,4}| \d\d-\d\d) \d\d:"
     r"|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
-    r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): "
+    r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): " + _letter("IDV")
 )
 _GRAVE = re.compile(
     r"(?i)\b(?:fatal(?:ly)?|abort(?:s|ed|ing)?|killed|crash(?:ed|es)?|unrecoverable|terminated|terminating|panic(?:ked)?|segfault"
@@ -63,13 +70,18 @@ _WORDS = re.compile(
     r"|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
     r"|(?-i:[a-z](?:Failed|NotReady|Evicted|Lost|Unreachable|Deleted)|OOMKilled|BackOff)\b"
 )
+_ZERO = re.compile(
+    r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b"
+    r"|\b[\w-]*(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted|exceptions?|skipped"
+    r"|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\}|set\(\))(?![\w.])"
+    r"|\b\w*(?:error|err|loss)\w*(?: (?:is|was|of|norm|rate))?\W{1,3}\d+\.\d+(?:e[-+]?\d+)?"
+)
+"""what was counted and is none, and an error that is a number: neither is a failure, nor speaks for the rest of the line"""
 _NOTHING = re.compile(
-    r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?)\b|\b(?:errors?"
-    r"|failures?|failed|fails?|errs|lost|"
-    r"skipped|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\})(?![\w.])|\b\w*(?:error|err|loss)\w*\W{1,3}\d+\.\d+"
-    r"|\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?(?:errors?|failures?)\b[ =:_]"
+    r"(?i)\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?"
+    r"(?:errors?|failures?)\b[ =:_]"
     r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
-    r"|\bretry(?:ing)?\b(?! (?:count|limit|budget)\b)"
+    r"|(?<!\bnot )(?<!\bno )\bretry(?:ing)?\b(?! (?:count|limit|budget)\b)"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
@@ -147,6 +159,11 @@ def likeness(text: str, body: str) -> Likeness:
     words = _WORDS.search(body) is not None
     if not (fatal or error or exception or exit_ or words):
         return CALM
+    if words and _ZERO.search(body) is not None:
+        body = _ZERO.sub("", body)
+        words, exception = _WORDS.search(body) is not None, exception and _EXCEPTION.search(body) is not None
+        if not (fatal or error or exception or exit_ or words):
+            return CALM
     soft = not fatal and not error and _WARN_LEVEL.search(head) is not None
     info = not fatal and not error and not soft and _INFO_LEVEL.search(head) is not None
     grave = words and _GRAVE.search(body) is not None

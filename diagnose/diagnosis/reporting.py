@@ -66,7 +66,7 @@ class _Reporting:
             schema=r.SCHEMA,
             job=job,
             outcome=outcome,
-            diagnosis=self._diagnosis(finding, running=running),
+            diagnosis=self._diagnosis(finding, action, running=running),
             action=action,
             compression=r.CompressionFigures(
                 lines_in=counts.lines_in,
@@ -91,7 +91,7 @@ class _Reporting:
             problems=[r.Problem(source=s.name, what=s.problem) for s in self.sources if s.problem],
         )
 
-    def _diagnosis(self, finding: Finding, *, running: bool) -> Diagnosis:
+    def _diagnosis(self, finding: Finding, action: Action, *, running: bool) -> Diagnosis:
         from diagnose import report as r
 
         if finding.root is None:
@@ -121,6 +121,8 @@ class _Reporting:
             root_cause=root,
             evidence=[root, *followed, *self._neighbours(finding.root.event)],
             suspects=r.Suspects(nodes=finding.nodes, ranks=finding.ranks, gpus=finding.gpus),
+            culprits=list(action.nodes),
+            witnesses=r.Witnesses(nodes=finding.witness_nodes, ranks=finding.witness_ranks),
             summary=wording.summary(finding),
             mitigation=rule.mitigation if rule else wording.what_to_do(finding),
             group=finding.group,

@@ -41,6 +41,9 @@ class Suspects:
     gpus: list[str] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
     """nodes that the lines of the fault itself name, or on which they were printed; not those from lines nearby"""
+    witness_nodes: list[str] = field(default_factory=list)
+    """nodes of those that only waited for somebody else"""
+    witness_ranks: list[int] = field(default_factory=list)
 
     def fill(self, other: Suspects) -> None:
         """Take from ``other`` what is not known yet."""
@@ -53,6 +56,8 @@ class Suspects:
         self.nodes = list(dict.fromkeys(self.nodes))
         self.ranks = sorted(set(self.ranks))
         self.gpus = list(dict.fromkeys(self.gpus))
+        self.witness_nodes = [node for node in dict.fromkeys(self.witness_nodes) if node not in self.nodes]
+        self.witness_ranks = sorted(set(self.witness_ranks) - set(self.ranks))
 
 
 def suspects(
@@ -62,6 +67,8 @@ def suspects(
     taxonomy = shipped_taxonomy()
     depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
     alike = [fault for fault in faults if fault.reason == root.reason and not fault.recovered]
+    if root.symptom and taxonomy.has(root.reason, "witness"):
+        return _waited_for(root, alike, faults, evidence, topology)
     found = named(same, evidence, depth)
     if not found.nodes:
         found.nodes = _said_to_be([root, *same])
@@ -76,8 +83,6 @@ def suspects(
         _mapped(found, topology)
     if taxonomy.has(root.reason, "course"):
         found.ranks = []  # the ranks that reported it are not the cause
-    elif root.symptom and taxonomy.has(root.reason, "witness"):
-        found.ranks = _lagging(faults, evidence) or _silent(found.ranks) or found.ranks
     if not found.nodes and root.layer <= depth["scheduler"] and topology.described_node:
         found.nodes = [topology.described_node]
     own = [node for node in found.nodes if not _ADDRESS.fullmatch(node) or root.layer != depth["network"]]
@@ -85,6 +90,35 @@ def suspects(
     found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
     found.sort()
     found.own = [node for node in found.nodes if node in own]
+    return found
+
+
+def _waited_for(
+    root: Hypothesis, alike: Sequence[Hypothesis], faults: Sequence[Hypothesis], evidence: Evidence, topology: Topology
+) -> Suspects:
+    """Whom those who tell of a failure waited for. Where that is not told they are witnesses, and nobody is suspected."""
+    found = Suspects()
+    for fault in [root, *alike][:_MOST_NAMED]:
+        words = captures(fault.rule, fault.event.body)
+        for name in ("node", "host", "peer"):
+            found.nodes += expand(_PORT.sub("", words[name])) if words.get(name) else []
+        found.ranks += numbers(words.get("missing", ""))
+        if (node := evidence.node_of(fault.event)) is not None:
+            found.witness_nodes.append(node)
+        if (rank := evidence.rank_of(fault.event)) is not None:
+            found.witness_ranks.append(rank)
+        else:
+            found.witness_ranks += numbers(words.get("rank", ""))
+    if not found.witness_ranks:
+        ended = (end.rank if end.rank is not None else end.local_rank for end in _ended(root, topology))
+        found.witness_ranks = [rank for rank in ended if rank is not None]
+    found.nodes = found.nodes or _said_to_be([root, *root.same])
+    _around(found, [root, *alike[:4]], evidence, root.layer, {layer: n for n, layer in enumerate(shipped_taxonomy().layers)})
+    found.ranks = found.ranks or _lagging(faults, evidence) or _silent(found.witness_ranks)
+    if not found.nodes and len(found.ranks) <= _FEW:
+        found.nodes = [topology.host_of[rank] for rank in found.ranks if rank in topology.host_of]
+    found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
+    found.sort()
     return found
 
 

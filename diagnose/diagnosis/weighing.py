@@ -47,13 +47,22 @@ _MUCH = 20
 _OFTEN = 4
 _TIME_LIMIT = re.compile(r"(?i)\b(?:wall-?time|time ?limit|run ?limit|h_rt|s_rt)\b")
 _SCRAP_LINES = 2
-_KERNEL = re.compile(r"\bkernel: |^\[? *\d+\.\d{3,}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
+_KERNEL = re.compile(r"\bkernel: |^\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
 _TALKS = 2
 _HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
 """a log begins with so many lines; a line of this length can be recognised; so many recognised lines are a new start, unless
 there was one within so many lines; so many lines after a new start are a run
 """
+_BEFORE_LINES, _OWN, _OWN_LEAST, _SPAN_LINES = 120, 12, 6, 300
+"""a run's own lines stand so near before its failure, are so long, and at least so many; they stand again within so many"""
+_HELPER = re.compile(
+    r"^(?:\S+: line \d+: )?(?:mkdir|rmdir|cp|mv|ln|rm|touch|tee|cat|chmod|chown|chgrp|ls|find|tar|rsync|tput|stty|ulimit|which"
+    r"|grep|head|tail|wc|date|hostname|module|source|lscpu|lspci|numactl|nvidia-smi|ifconfig|ibstat|git)"
+    r"(?:: |\b.*: command not found)"
+)
+"""what a script calls beside its program; without ``set -e`` it goes on where they fail"""
+_PAST_LINES = 100
 _STACK = re.compile(
     r"\s|#\d|frame #|\d+:? +(?:0x|/|\S+\()|0x[0-9a-f]{6}|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x"
     r"|[-=*_#~]{5}|\S*$|[\w./-]+\.(?:go|cc|cpp|c|h):\d"
@@ -95,11 +104,12 @@ class Weighing:
         self.ends = [log.lines_of(source) for source in range(len(evidence.sources))]
         self.last_step_at = [self._moment_of_progress(source) for source in range(len(evidence.sources))]
         self._back: dict[int, list[Event]] = {}
-        """source -> lines that say of something that it is back"""
+        """source -> lines that say that something is back"""
         for event in evidence.events:
             if _BACK.search(event.body):
                 self._back.setdefault(event.source, []).append(event)
         self._starts: dict[int, list[int]] = {}
+        self._own: dict[int, dict[str, list[int]]] = {}
         self._talks: dict[int, tuple[list[int], int]] = {}
         self._heard: dict[int, list[int]] = {}
         self._stacked: dict[int, list[int]] = {}
@@ -126,9 +136,9 @@ class Weighing:
     def _overcome(self, one: Hypothesis) -> None:
         if one.detector is not None and one.kind != "dump":
             return
-        if self._went_on(one) or self._started_anew(one) or self._works_on(one):
+        if self._went_on(one) or self._started_anew(one) or self._ran_again(one) or self._works_on(one):
             one.signals["survived"] = 1.0
-        elif one.traceback is not None and self._talks_on(one):
+        elif (one.traceback is not None and self._talks_on(one)) or self._went_past(one):
             one.signals["talked_on"] = 1.0
         elif self._well_again(one) or self._restored(one):
             one.signals["well_again"] = 1.0
@@ -173,6 +183,43 @@ class Weighing:
             self._starts[source] = self._new_starts(source)
         at = next((start for start in self._starts[source] if start > line), None)
         return at is not None and self.ends[source] - at >= _RUN_LINES
+
+    def _ran_again(self, one: Hypothesis) -> bool:
+        """Whether the lines of its own run before it stand again behind it: the program was called again, and got further.
+
+        Where several ranks write into one file, such lines stand there several times, so nothing is concluded.
+        """
+        traceback = one.traceback
+        if traceback is None or not one.ends_process or self._ranks_speak:
+            return False
+        lines = self._own_lines(one.event.source)
+        since = traceback.begin - _BEFORE_LINES
+        own = {text: line for text, line in lines.items() if any(since <= at < traceback.begin for at in line)}
+        if len(own) < _OWN_LEAST or any(sum(since <= at < traceback.begin for at in line) > 1 for line in own.values()):
+            return False
+        again = sorted(at for line in own.values() if (at := next((at for at in line if at > one.event.line), None)))
+        return 5 * len(again) >= 4 * len(own) and again[-1] - again[0] <= _SPAN_LINES
+
+    def _own_lines(self, source: int) -> dict[str, list[int]]:
+        """What a source says, as far as no rule knows it and no traceback claims it -> the lines where it says so."""
+        if source not in self._own:
+            self._own[source] = {}
+            for event in self.found.unclaimed:
+                if event.source == source and len(event.body) >= _OWN:
+                    self._own[source].setdefault(normal(event.body), []).append(event.line)
+        return self._own[source]
+
+    def _went_past(self, one: Hypothesis) -> bool:
+        """Whether a helper of the script failed, and the script went on for long, without another failure."""
+        source, line = one.event.source, one.event.line
+        if one.fatal or one.kind != "rule" or _HELPER.match(one.event.body) is None or self.ends[source] - line < _PAST_LINES:
+            return False
+        return not any(self._fails(event) for event in self.evidence.events if event.source == source and event.line > line)
+
+    def _fails(self, event: Event) -> bool:
+        """Whether a rule knows the line as a failure of more than a helper."""
+        rule = self.evidence.rule(event)
+        return rule is not None and rule.severity != "warning" and rule.reason != "healthy" and not _HELPER.match(event.body)
 
     def _works_on(self, one: Hypothesis) -> bool:
         """Whether a new kind of regular line begins after it, counts up, and goes on to the end. The program then works in
@@ -536,7 +583,10 @@ class Weighing:
         told = [
             one for one in standing if one.kind != "line" and "warned" not in one.signals and "unfinished" not in one.signals
         ]
-        causes = [one for one in told if not one.symptom and not self._is_fallout(one, kinds)]
+        killed = [one for one in told if one.symptom and self.taxonomy.has(one.reason, "kills")]
+        causes = [
+            one for one in told if not one.symptom and not self._is_fallout(one, kinds) and not self._lost_a_peer(one, killed)
+        ]
         ended = [one for one in causes if one.fatal and not self.taxonomy.has(one.reason, "stop")]
         noted = [one for one in causes if not one.fatal and not self.taxonomy.has(one.reason, "stop")]
         stops = [one for one in causes if self.taxonomy.has(one.reason, "stop")]
@@ -707,10 +757,23 @@ class Weighing:
             waits = [f for f in waits if not self.taxonomy.has(f.reason, "nameless")]
             if waits:
                 relate("by_better", one, waits[0])
-        if one.symptom and one.reason in ("nccl_remote_error", "connection_error"):
-            killed = [f for f in told if f.symptom and f.reason == "host_out_of_memory" and self.near(f, one)]
-            if killed:
+        if one.reason in ("nccl_remote_error", "connection_error"):
+            killed = [f for f in told if f.symptom and self.near(f, one) and self._killed_first(f, one)]
+            if killed and (one.symptom or self._lost_a_peer(one, killed)):
                 relate("by_killed", one, killed[0])
+            if killed and not one.symptom and self._lost_a_peer(one, killed):
+                relate("by_cause", one, killed[0])
+
+    def _lost_a_peer(self, one: Hypothesis, killed: Sequence[Hypothesis]) -> bool:
+        """Whether the line tells that a peer is gone which had crashed before."""
+        crashed = [f for f in killed if f.reason != "host_out_of_memory" and self.near(f, one) and self.before(f, one)]
+        return one.reason == "nccl_remote_error" and one.kind == "rule" and bool(crashed)
+
+    def _killed_first(self, one: Hypothesis, peer: Hypothesis) -> bool:
+        """Whether a process was killed so that its peer lost it. Who crashes may have lost its peer first: the order tells."""
+        if one.reason == "host_out_of_memory":
+            return True
+        return self.taxonomy.has(one.reason, "kills") and self.before(one, peer)
 
     def _by_silence(self, kinds: Sequence[Hypothesis]) -> None:
         hang = next((one for one in kinds if "stood_still" in one.signals or (one.kind == "dump" and not one.recovered)), None)
@@ -731,6 +794,7 @@ class Weighing:
             if other.event.source == one.event.source and 0 < more <= _THROWN_LINES and _THROWN.match(other.event.body):
                 return other if other.reason not in (one.reason, "unknown") and not other.recovered else None
         back = [f for f in kinds if not f.recovered and f.kind != "line" and "warned" not in f.signals and self.before(f, one)]
+        back = [f for f in back if not (f.symptom and self.taxonomy.has(f.reason, "nameless"))]  # which says no cause
         return next((f for f in back[-_CRASH_BACK:] if f.reason != one.reason and self.near(f, one)), None)
 
     # --- that nothing failed -----------------------------------------------------------------------------------------------

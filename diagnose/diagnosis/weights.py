@@ -46,7 +46,7 @@ def read(path: Path) -> Weights:
         said = {str(name): float(value) for name, value in data["weights"].items()}
         calibration = Calibration.read(data["calibration"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        remedy = "make it anew with python -m benchmarks.fit"
+        remedy = "make it again with python -m benchmarks.fit"
         raise RuleError(f"the weights cannot be read: {error}", where=str(path), remedy=remedy) from None
     for name, value in said.items():
         if name not in BY_NAME:

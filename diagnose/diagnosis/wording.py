@@ -83,6 +83,9 @@ def whom(finding: Finding) -> str | None:
         parts.append(f"GPU {', '.join(finding.gpus[:3])}" + ("…" if len(finding.gpus) > 3 else ""))
     if finding.nodes:
         parts.append("on " + ", ".join(finding.nodes[:3]) + ("…" if len(finding.nodes) > 3 else ""))
+    if not parts and finding.witness_ranks:
+        ranks = finding.witness_ranks
+        parts.append(f"told by rank {ranks[0]}" if len(ranks) == 1 else f"told by ranks {ranges(ranks)}")
     return " ".join(parts) or None
 
 

@@ -1,4 +1,4 @@
-"""YAML whose scalars stay strings and whose every value knows its line, so that a message can name file and line."""
+"""YAML -> plain values. Scalars stay strings, and every value knows its line, so that a message can name file and line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diagnose.errors import RuleError
 
 @dataclass(slots=True)
 class Document:
-    """Plain dicts, lists and strings, and the 1-based line of each by its path of keys: ``('rules', 3, 'pattern')``."""
+    """Plain dicts, lists and strings, and the line (from 1) of each by its path of keys: ``('rules', 3, 'pattern')``."""
 
     value: Any
     lines: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -25,12 +25,12 @@ class Document:
 
 
 def parse(text: str, where: str) -> Document:
-    """``text`` as a Document; what is not YAML is a RuleError that names the line."""
+    """``text`` as a Document. If it is not YAML, a RuleError names the line."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         root = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
-        # An open quote is found at the end of the file, but is to be mended where it began.
+        # The parser finds an open quote at the end of the file, but it must be closed where it began.
         open_quote = error.context_mark and "end of stream" in (error.problem or "")
         mark = error.context_mark if open_quote else error.problem_mark or error.context_mark
         place = f"{where}:{mark.line + 1}" if mark else where

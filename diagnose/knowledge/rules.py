@@ -1,8 +1,8 @@
-"""Rules as data: what regular output looks like (filters) and what failure evidence looks like (failures).
+"""Rules as data: what regular output looks like (filters), and what evidence of a failure looks like (failures).
 
-``load`` reads YAML files or folders into a :class:`RuleSet`, in an order that is also the precedence: failures before
-filters, lower layers before higher ones, then by file name, then as they stand. The format is described in docs/rules.md;
-what makes a rule acceptable is in ``verification``.
+``load`` reads YAML files or folders into a :class:`RuleSet`. Their order is also their precedence: failures before filters,
+lower layers before higher ones, then by the name of the file, then as written. docs/rules.md describes the format, and
+``verification`` says what makes a rule acceptable.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Rule:
     framework: str | None = None
     metrics: tuple[tuple[str, str], ...] = ()
     facts: bool = False
-    """its lines tell who is who: dropped and counted like others, but their text is set aside"""
+    """its lines say who is who: they are dropped and counted like others, but their text is set aside"""
     # failures
     reason: str | None = None
     layer: str | None = None
@@ -58,14 +58,14 @@ class Rule:
     symptom: bool = False
     action: str | None = None
     category: str | None = None
-    """where it is another than that of the reason"""
+    """if it is not that of the reason"""
     mitigation: str | None = None
     matches: tuple[Example, ...] = ()
     misses: tuple[Example, ...] = ()
 
     @property
     def name(self) -> str:
-        """What reports call it: ``rules/failures/driver.yaml:xid-79``."""
+        """Its name in reports: ``rules/failures/driver.yaml:xid-79``."""
         return f"{self.file}:{self.id}"
 
     @property
@@ -76,7 +76,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules in order of precedence; a rule's index is its number everywhere else."""
+    """Rules in order of precedence. The index of a rule is its number everywhere else."""
 
     rules: tuple[Rule, ...]
 
@@ -94,10 +94,10 @@ class RuleSet:
 
     @staticmethod
     def of(rules: Iterable[Rule]) -> RuleSet:
-        """A set in order of precedence: failures by layer, from the metal up, then filters; otherwise as given.
+        """A set in order of precedence: failures by layer, from the hardware up, then filters; otherwise as given.
 
-        A lower layer explains a higher one, so the driver's reading of a line comes before that of a plain exception. An
-        id that stands twice is an error.
+        A lower layer explains a higher one, so the driver's rule for a line comes before that for a general exception. An id
+        that is used twice is an error.
         """
         depth = {layer: number for number, layer in enumerate(shipped_taxonomy().layers)}
         ordered = sorted(rules, key=lambda rule: (rule.family != "failures", depth.get(rule.layer or "", 0)))
@@ -113,7 +113,7 @@ class RuleSet:
 def load(paths: Sequence[str | Path] | None = None, *, examples: bool = False) -> RuleSet:
     """The shipped rules, or those under ``paths`` (files, or folders that hold ``filters/`` and ``failures/``).
 
-    Without ``examples`` the parsed rules come from the cache when their files have not changed.
+    Without ``examples`` the parsed rules come from the cache if their files have not changed.
     """
     files = _files(paths)
     if examples:
@@ -177,9 +177,9 @@ def _family(path: Path) -> Family | None:
 
 
 def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonomy | None = None) -> list[Rule]:
-    """The rules in one file's ``text``. ``where`` is the file's name in messages.
+    """The rules in one file's ``text``. ``where`` is the name of the file in messages.
 
-    The family follows from the folder, or where that says nothing from the fields: ``reason`` or ``kind``.
+    The folder gives the family. Any other folder leaves it to the fields: ``reason`` or ``kind``.
     """
     from diagnose.knowledge import documents
 
@@ -248,7 +248,7 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
 
 
 class _Entry:
-    """One rule as written, with the file's defaults behind it."""
+    """One rule as written, with the defaults of its file."""
 
     def __init__(self, entry: dict[str, Any], file: dict[str, Any], place: str) -> None:
         self.entry, self.file, self.place = entry, file, place

@@ -1,6 +1,6 @@
 """Where the data is that ships with the program: ``rules/`` and ``prompts/``.
 
-In a wheel they are inside the package (``diagnose/_shipped``); in a checkout they stand beside it.
+In a wheel they are inside the package (``diagnose/_shipped``); in a checkout they are beside it.
 """
 
 from __future__ import annotations

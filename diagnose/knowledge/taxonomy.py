@@ -1,4 +1,4 @@
-"""The words for what can go wrong: category, reason, layer; read from ``rules/taxonomy.yaml``, which a site may extend."""
+"""The words for what can go wrong (category, reason, layer), from ``rules/taxonomy.yaml``, which a site may extend."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from diagnose.errors import RuleError
 from diagnose.knowledge import shipped
 
 PROPERTIES: Final = (
-    "machine", "soft", "witness", "nameless", "stop", "of_a_stop", "kills", "stated", "numbers", "course", "not_the_data",
-    "seen_from_above", "reached",
+    "machine", "also_programs", "soft", "witness", "nameless", "stop", "of_a_stop", "kills", "stated", "numbers", "course",
+    "not_the_data", "seen_from_above", "reached",
 )  # fmt: skip
-"""what a reason may be; ``rules/taxonomy.yaml`` says what each means"""
+"""properties of reasons; ``rules/taxonomy.yaml`` says what each means"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Taxonomy:
     category_of: dict[str, str]
     """reason -> category"""
     layers: tuple[str, ...]
-    """from the metal up; a fault in an earlier layer explains one in a later"""
+    """from the hardware up; a fault in an earlier layer explains one in a later layer"""
     kinds: tuple[str, ...]
     severities: tuple[str, ...]
     actions: tuple[str, ...]
@@ -36,7 +36,7 @@ class Taxonomy:
         return reason in self.properties[name]
 
     def depth(self, layer: str | None) -> int:
-        """The position of a layer, counted from the hardware. A reason without a layer belongs to the user's code."""
+        """The position of a layer, counted from the hardware. Without a layer it is the user's code."""
         return self.layers.index(layer) if layer in self.layers else len(self.layers) - 1
 
 
@@ -55,7 +55,7 @@ def read(path: Path) -> Taxonomy:
     key = cache.key_of("taxonomy", text)
     known = cache.fetch("taxonomy", key)
     if known is None:
-        from diagnose.knowledge import documents  # PyYAML takes a while to import; most runs find the answer in the cache
+        from diagnose.knowledge import documents  # PyYAML takes a while to import, and most runs find the answer in the cache
 
         known = json.dumps(documents.parse(text, str(path)).value).encode()
         cache.store("taxonomy", key, known)

@@ -22,8 +22,11 @@ def learn(
     settings: Settings | None = None,
     worker: Sequence[str] = WORKER,
 ) -> dict[str, Any]:
-    """The lesson about ``jobs``, as ``Lesson.as_dict`` tells it. ``rules``: the file of learned rules; ``settings``: of a model
-    that is asked for rules; ``past``: lines that known failures began with."""
+    """The lesson about ``jobs``, in the form of ``Lesson.as_dict``.
+
+    ``rules``: the file of learned rules. ``settings``: of a model that is asked for rules. ``past``: lines that known failures
+    began with.
+    """
     said: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def receive(line: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A rule that was learned, with the state it is in and what it has met.
+"""A rule that was learned, with its state and what it has met.
 
 proposed -> shadow -> active -> retired, for both families, filters and failures:
 
@@ -9,8 +9,8 @@ proposed -> shadow -> active -> retired, for both families, filters and failures
 - *retired*: it was refused, it matched a line that speaks against it, it matched nothing for long, or a person retired it.
   It is kept, with the reason, so that it is not proposed again.
 
-Whoever wrote it (the miner, a model, a person) makes no difference. What state follows from which counts is decided here, by
-functions of values; ``rule_store`` keeps rules and decides nothing.
+It makes no difference who wrote it (the miner, a model, a person). The functions here decide which state follows from which
+counts. ``rule_store`` only stores rules.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from diagnose.knowledge.rules import Example, Family, Rule
 State = Literal["proposed", "shadow", "active", "retired"]
 STATES: tuple[State, ...] = ("proposed", "shadow", "active", "retired")
 Scope = Literal["workloads", "global"]
-"""who a rule acts for: the workloads that it was learned from, or every job"""
+"""for whom a rule acts: the workloads that it was learned from, or every job"""
 
 CLEAN_LINES = 1
-"""lines that a filter must have matched in shadow before it may act"""
+"""a filter must have matched so many lines in shadow before it may act"""
 CLEAN_JOBS = 3
-"""jobs that went well that a failure rule must have kept silent on in shadow before it may act"""
+"""a failure rule must have been silent on so many jobs that went well before it may act"""
 WIDE = 3
-"""workloads in which a filter must have been clean before it acts for all"""
+"""a filter must have been clean in so many workloads before it acts for all"""
 ROT_S = 180 * 86_400.0
 """a rule that matched nothing for so long is retired"""
 
@@ -46,7 +46,7 @@ class Counts:
     dirty: int = 0
     """of those, lines that speak against it: for a filter evidence of failure, for a failure rule a run that went well"""
     jobs: int = 0
-    """that it was held against, whether it matched or not"""
+    """jobs that it was compared with, whether it matched or not"""
     last: float | None = None
     """when it last matched, in seconds since 1970"""
 
@@ -67,9 +67,9 @@ class LearnedRule:
     why: str | None = None
     """of its state"""
     lines: tuple[str, ...] = ()
-    """while proposed: lines it was written for, also such as its author did not see"""
+    """while proposed: the lines that it was written for, with some that its author did not see"""
     workloads: dict[str, Counts] = field(default_factory=dict)
-    """what it met, by workload; "" where that is not known"""
+    """what it met, by workload; "" if the workload is unknown"""
     created: float = 0.0
     changed: float = 0.0
 
@@ -87,7 +87,7 @@ class LearnedRule:
         return self.counts.dirty
 
     def acts_for(self, workload: str | None) -> bool:
-        """Whether it acts for jobs of ``workload``. None stands for a job that nothing is known of."""
+        """Whether it acts for jobs of ``workload``. None: nothing is known of the job."""
         return self.state == "active" and (self.scope == "global" or (workload is not None and workload in self.workloads))
 
 

@@ -1,7 +1,7 @@
 """Unknown lines of logs -> learned rules, offline: mine, judge, shadow, settle.
 
-Of the lines that no rule knows, every second one of a shape is mined. The miner does not see the others: a rule is counted
-against them, in shadow, before it may act.
+Of the lines that no rule knows, every second one of a shape is mined. The miner does not see the others. A rule in shadow is
+counted against them before it may act.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_LINES = 500_000
 _MOST_EVIDENCE = 5_000
 _MOST_JOBS = 20
-"""whose names a rule's provenance has"""
+"""so many jobs are named in the provenance of a rule"""
 AskForRules = Callable[[Sequence[Template], str, int], Written]
 """(templates, job, segment) -> what a model makes of them"""
 
@@ -64,7 +64,7 @@ class Lesson:
 
 
 class Heard(NamedTuple):
-    """What a job that was read has to learn from."""
+    """What can be learned from a job that was read."""
 
     job: str
     workload: str
@@ -75,14 +75,14 @@ class Heard(NamedTuple):
 
 
 def heard(job: Job, store: RuleStore) -> Heard:
-    """What is to be learned from a job that has been read to its end."""
+    """What can be learned from a job that was read to its end."""
     return Heard(job.id, workload_of(job.fingerprint, store), *_lines(job))
 
 
 def learn(
     jobs: Sequence[Heard], store: RuleStore, now: float, past: Sequence[str] = (), ask: AskForRules | None = None
 ) -> Lesson:
-    """Learn from what was heard of ``jobs``. ``past``: lines that known failures began with."""
+    """Learn from ``jobs``. ``past``: lines that known failures began with."""
     miner = Miner()
     evidence = dict.fromkeys(past)
     unseen = []
@@ -110,7 +110,7 @@ def hold_lesson(
     segment: int = 0,
     ask: AskForRules | None = None,
 ) -> Lesson:
-    """Make proposals of the gathered lines and judge them. Those that pass are in shadow."""
+    """Make proposals from the gathered lines and judge them. Those that pass are in shadow."""
     lesson = Lesson()
     about = {"jobs": list(jobs[:_MOST_JOBS]), "segment": segment}
     groups = {known.provenance.get("group", known.rule.id) for known in store.rules(family="filters")}
@@ -124,7 +124,7 @@ def hold_lesson(
         for proposal in written.proposals:
             lesson.proposed += propose(store, proposal.rule, about | proposal.provenance, proposal.lines, now)
         lesson.refused = judge(store, evidence, now)
-        # Where the checks refused what the model wrote, the miner's template may do better.
+        # If the checks refused the model's rule, the miner's template may do better.
         again = {str(known.provenance.get("group")) for known in store.rules("retired", family="filters")}
         mined = {name: why | {"because": "the model's rule was refused"} for name, why in mined.items() if name in again}
         fresh = {name: pair for name, pair in fresh.items() if name in mined}

@@ -1,4 +1,5 @@
-"""Learning beside one job that runs: unknown lines go to the worker process, rules that may act come back into the matcher.
+"""Learning from one job while it runs: unknown lines go to the worker process, and rules that may act come back into the
+matcher.
 
 ``feed`` never waits. A rule in shadow drops nothing. A rule that becomes active is added to the matcher, and a rule that
 matched evidence of a failure is taken out of it.
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
 _PATIENCE_S = 20.0
 """how long the end of a job may wait for the last lesson"""
 _TOO_MANY = 200
-"""rules in the matcher's small second database before both are made one"""
+"""if the matcher has more rules than this in its small second database, both are compiled into one"""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What learning beside a job came to."""
+    """The result of learning from a job."""
 
     lines: int = 0
     """kept lines of the job"""
     missed: int = 0
-    """of those, lines that there was no room for"""
+    """those of them for which there was no room"""
     active: list[str] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -65,7 +66,7 @@ class Learner:
         self.summary.missed += missed
 
     def close(self, dropped: Counter[int] | None = None, patience_s: float = _PATIENCE_S) -> Summary:
-        """The job has ended, or is left; ``dropped``: how many lines each rule of the matcher dropped."""
+        """The job has ended, or is left. ``dropped``: how many lines each rule of the matcher dropped."""
         if not self._process.finish(patience_s):
             said = f"the last lesson took more than {patience_s:.0f} s: the next run goes on with it"
             self.summary.problems.append(said)

@@ -1,8 +1,8 @@
 """Lines that no rule knows -> filter rules, without a model: template mining.
 
-Lines are gathered by shape, in bounded memory. Shapes whose words stand in the same places become one template; its words are
-literal, its numbers, paths and quoted texts typed placeholders, and the whole is anchored at both ends. What comes out are
-proposals: ``proposals.judged`` decides whether one may ever drop a line.
+Lines are gathered by shape, in bounded memory. Shapes with their words in the same places become one template. Its words are
+literal; its numbers, paths and quoted texts are typed placeholders; and it is anchored at both ends. The results are proposals:
+``proposals.judged`` decides whether one may ever drop a line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_ALIKE = 64
 _ALIKE = 0.6
 """share of words that two shapes must have in common to be one template"""
 _FEWEST = 3
-"""lines that a template must stand for, those that were held back included"""
+"""lines that a template must stand for, with those that were held back"""
 _REPEATS = 3
 """times that something must come in a row to be taken for a list"""
 _LONGEST_ITEM = 24
@@ -65,7 +65,7 @@ class Token(NamedTuple):
     kind: str
     text: str
     item: tuple[Token, ...] = ()
-    """of the kind ``list``: what comes once or more in a row"""
+    """for the kind ``list``: what comes once or more in a row"""
 
     @property
     def form(self) -> Any:
@@ -88,7 +88,7 @@ class Template:
     """Shapes with their words in the same places."""
 
     tokens: list[Token]
-    """of the kind ``variable`` where the words differ"""
+    """of the kind ``variable`` if the words differ"""
     count: int = 0
     """lines that it was made of"""
     samples: list[str] = field(default_factory=list)
@@ -110,7 +110,7 @@ def _expression(token: Token) -> str:
     if token.kind == "list":
         return "(?:" + "".join(map(_expression, token.item)) + ")+"
     if token.kind in ("single", "double") and token.text:
-        # Of the items of a list: what they all begin with.
+        # For the items of a list: what they all begin with.
         quote = _PLACEHOLDER[token.kind][: 1 if token.kind == "single" else 4]
         return quote + re.escape(token.text) + _PLACEHOLDER[token.kind][len(quote) :]
     if token.kind in _PLACEHOLDER:
@@ -263,8 +263,9 @@ def _listed(tokens: list[Token]) -> list[Token]:
 
 
 def _begin(texts: list[str]) -> str:
-    """What all ``texts`` begin with, as far as it says of what kind they are: whole parts of a dotted name or a path, two at
-    most, before any number."""
+    """What all ``texts`` begin with, as far as it shows their kind: at most two whole parts of a dotted name or a path, before
+    any number.
+    """
     least, most = min(texts), max(texts)
     same = next((n for n, (a, b) in enumerate(zip(least, most, strict=False)) if a != b or a.isdigit()), len(least))
     parts = _PART.findall(least[:same])
@@ -272,7 +273,9 @@ def _begin(texts: list[str]) -> str:
 
 
 def _ragged(tokens: list[Token], line: str) -> list[Token]:
-    """Whether it is a piece of a long list, cut off anywhere. Its ends may be any part of an item, but never a sentence."""
+    """The tokens of a piece of a long list that was cut off anywhere. Its ends may be any part of an item, but never a
+    sentence.
+    """
     for place, token in enumerate(tokens):
         if token.kind != "list" or len(token.text) < _RAGGED * len(line) or not token.letters:
             continue
@@ -296,7 +299,7 @@ def _merged(template: list[Token], line: list[Token]) -> list[Token] | None:
         if ours.kind in ("word", "mixed", "variable"):
             words += 1
             equal = ours.kind == other.kind and _SHAPE.sub("0", ours.text) == _SHAPE.sub("0", other.text)
-            # What was found to be variable stays variable, whatever stands in its place now.
+            # What was found to be variable stays variable.
             same += equal or ours.kind == "variable"
             merged.append(ours if equal else Token("variable", ours.text))
         elif ours.kind == "space" and ours.text != other.text:

@@ -1,6 +1,6 @@
-"""Where learned rules are kept: one SQLite file for a command, or the database of a service.
+"""Where learned rules are stored: one SQLite file for a command, or the database of a service.
 
-``RuleStore`` reads and writes, and decides nothing. What moves a rule from one state to another stands in ``learned_rule``;
+``RuleStore`` reads and writes, and decides nothing. ``learned_rule`` says what moves a rule from one state to another;
 ``settle`` and ``move`` apply it to what is stored.
 """
 
@@ -127,14 +127,14 @@ class RuleFile:
 
     def read(self, work: Callable[[Connection], T]) -> T:
         with self._engine.connect() as connection:
-            connection.exec_driver_sql("begin")  # a rule and what it met belong together
+            connection.exec_driver_sql("begin")  # a rule and its counts belong together
             return work(connection)
 
     def close(self) -> None:
         self._engine.dispose()
 
     def _make(self, connection: Connection) -> None:
-        """Makes the tables where there are none; a file that holds something else is left as it is."""
+        """Make the tables if there are none. A file with other content is left as it is."""
         version = connection.exec_driver_sql("pragma user_version").scalar_one()
         if version > _FORMAT:
             raise RuleError(
@@ -151,9 +151,9 @@ class RuleFile:
 
 
 class RuleStore:
-    """Learned rules, and the workloads that they were learned from. May be used from any thread.
+    """Learned rules, and the workloads that they were learned from. Any thread may use it.
 
-    Every call is a transaction of its own, or all of them are a part of the one that ``database`` is.
+    Every call is one transaction. If ``database`` is an open transaction, all calls are part of it.
     """
 
     def __init__(self, database: Database) -> None:
@@ -171,7 +171,7 @@ class RuleStore:
         return self._database.write(lambda connection: connection.execute(statement).rowcount > 0)
 
     def count(self, rule_id: str, workload: str, counts: Counts) -> None:
-        """Add to what a rule met in a workload."""
+        """Add to the counts of a rule in a workload."""
         self._database.write(lambda connection: _count(connection, rule_id, workload, counts))
 
     def find(self, rule_id: str) -> LearnedRule | None:
@@ -182,7 +182,7 @@ class RuleStore:
         return next(iter(self._select(rules.c.pattern == pattern, rules.c.family == family)), None)
 
     def rules(self, *states: State, family: Family | None = None) -> list[LearnedRule]:
-        """The rules in these states (none named: in any), oldest first."""
+        """The rules in these states (by default: in any), oldest first."""
         conditions: list[Any] = [rules.c.state.in_(states)] if states else []
         if family is not None:
             conditions.append(rules.c.family == family)
@@ -223,7 +223,7 @@ def selected(connection: Connection, *conditions: Any) -> list[LearnedRule]:
 
 
 def workload_of(job: Fingerprint, store: RuleStore) -> str:
-    """The workload that a job belongs to; a new one is entered."""
+    """The workload that a job belongs to. A new one is entered."""
     name = nearest(job, store.workloads())
     if name is None:
         name = str(job)
@@ -251,7 +251,7 @@ def move(
     everywhere: bool = False,
     evidence: Iterable[str] = (),
 ) -> LearnedRule:
-    """Put a rule into another state by somebody's word; ``everywhere``: active for all jobs.
+    """Put a rule into another state because a person says so. ``everywhere``: active for all jobs.
 
     A rule that has not passed the checks cannot act, whoever asks for it. ``evidence``: lines that no filter may drop.
     """
@@ -273,11 +273,13 @@ def move(
 
 
 def _not_let_in(known: LearnedRule, store: RuleStore, evidence: Iterable[str]) -> Refusal | None:
-    """Why a rule may not act. One in shadow or at work has passed the checks, perhaps on a machine with another Hyperscan."""
+    """Why a rule may not act. An active one, or one in shadow, has passed the checks, perhaps on a machine with another
+    Hyperscan.
+    """
     rule = known.rule
     if known.state in ("shadow", "active"):
         return next((Refusal("does-not-compile", problem) for problem in unusable([rule], "plain").values()), None)
-    # Of its lines only examples may be left. How many there were was asked, and is for the person to say.
+    # Only examples may be left of its lines. The person decides whether there were enough.
     lines = [*known.lines, *(example.line for example in rule.matches)] * FEWEST_LINES
     failures = [other.rule for other in store.rules(family="failures") if other.rule.id != rule.id]
     return judged([rule], {rule.id: lines}, evidence, failures=failures).get(rule.id)
@@ -292,10 +294,10 @@ def usable(known: Sequence[LearnedRule]) -> list[LearnedRule]:
 
 
 def working_matcher(store: RuleStore, workload: str | None, base: RuleSet | None = None) -> Matcher:
-    """For the shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``.
+    """The matcher for the shipped rules, or ``base``, and the learned ones that act for jobs of ``workload``.
 
-    Compiling all rules takes half a minute. So the learned ones are compiled by themselves, beside the shipped ones, which
-    lie ready. A service does the same. Learned failure rules come before the others.
+    To compile all rules takes half a minute. So the learned ones are compiled alone, and the shipped ones come compiled. A
+    service does the same. Learned failure rules come before the others.
     """
     matcher = Matcher(load() if base is None else base, reserved=EARLY)
     matcher.add([known.rule for known in usable([one for one in store.rules("active") if one.acts_for(workload)])])

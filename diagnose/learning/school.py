@@ -1,7 +1,7 @@
-"""Kept lines of live jobs -> filters: unknown lines are gathered, proposed as rules, judged, counted in shadow, and let act.
+"""Kept lines of live jobs -> filters: unknown lines are gathered, proposed as rules, judged, counted in shadow, and then act.
 
-One thread feeds the school, and calls ``tick`` now and then. A lesson may ask a model, which takes minutes: it has a thread of
-its own, and rules are counted meanwhile.
+One thread feeds the school, and regularly calls ``tick``. A lesson may ask a model, which takes minutes. So it has its own
+thread, and rules are counted meanwhile.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from diagnose.redaction.text import clear
 LESSON_S = 5.0
 """between two lessons while lines come in"""
 _FEWEST_NEW = 20
-"""lines that make a lesson worth while"""
+"""so many lines are worth a lesson"""
 _MOST_WORKLOADS = 16
-"""whose lines are gathered at one time"""
+"""lines of so many workloads are gathered at one time"""
 _MOST_EVIDENCE = 5_000
 _PROBLEMS = 5
 
 
 class Workable:
-    """Which learned rules compile here. One that does not is said once and left out: everything else goes on."""
+    """Which learned rules compile here. One that does not is logged once and left out."""
 
     def __init__(self) -> None:
         self._tried: set[str] = set()
@@ -95,7 +95,7 @@ class School:
         self._count()
 
     def take(self, job: str, workload: str, records: bytes, text: bytes) -> None:
-        """The kept lines of one scan."""
+        """Take the kept lines of one scan."""
         unknown: list[str] = []
         evidence: list[str] = []
         matched: Counter[str] = Counter()
@@ -113,7 +113,7 @@ class School:
             elif rule >= 0:
                 dirty.update(hits)
                 evidence.append(body.decode("utf-8", "replace"))
-        # A rule keeps lines as examples, and words of them in its pattern: what may not be stored may not be in a rule either.
+        # A rule has lines as examples, and words of them in its pattern. What may not be stored may not be in a rule either.
         fresh = clear(unknown) if self._redacts else unknown
         now = time.time()
         with self._lock:
@@ -124,7 +124,9 @@ class School:
                 self._counts[key] = self._counts.get(key, Counts()) + Counts(times, dirty[name], 0, now)
 
     def tick(self) -> None:
-        """Now and then: counts are stored, states follow from them, and the next lesson begins where the last one is over."""
+        """To be called regularly: counts are stored, states follow from them, and the next lesson begins if the last one is
+        over.
+        """
         if time.monotonic() - self._last < self._lesson_s:
             return
         self._last = time.monotonic()
@@ -139,7 +141,7 @@ class School:
                 self._lesson.start()
 
     def finish(self) -> None:
-        """There will be no more lines: the lessons about those that had none yet."""
+        """There are no more lines: give the last lessons."""
         if self._lesson is not None:
             self._lesson.join()
         self._settle()
@@ -166,7 +168,7 @@ class School:
                 self._evidence.popitem(last=False)
 
     def _settle(self) -> None:
-        """What was counted is stored, and every rule goes where its counts want it."""
+        """Store the counts, and move every rule to the state that follows from them."""
         with self._lock:
             counts, self._counts = self._counts, {}
         try:
@@ -181,7 +183,7 @@ class School:
         self._count()
 
     def _count(self) -> None:
-        """The filters that are counted from now on: those in shadow, and the active ones, which may yet meet evidence."""
+        """The filters that are counted from now on: those in shadow, and the active ones, which may still meet evidence."""
         known = self._workable.of(self.store.rules("shadow", "active", family="filters"))
         rules = {one.rule.id for one in known}
         if rules != ({rule.id for rule in self._counted.rules} if self._counted is not None else set()):

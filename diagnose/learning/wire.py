@@ -1,22 +1,22 @@
-"""The wire format between whoever has lines to learn from and the process that learns (``worker``).
+"""The wire format between a process that has lines and the process that learns from them (``worker``).
 
-Frames go to it. Each is a JSON head and, for a scan, the records of its kept lines and their text. The first says what the
-worker is for; every other has a kind:
+Frames go to the worker. Each is a JSON head and, for a scan, the records of its kept lines and their text. The first says what
+the worker is for. Every other has a kind:
 
 =====  ====================================================================================================================
 scan   kept lines of a job of a workload
 task   one thing to do: a lesson about logs that have ended, or, for a service, something about an attempt
 tick   nothing new: time goes on
-end    there will be no more lines: finish what was begun
+end    there are no more lines: finish what was begun
 =====  ====================================================================================================================
 
 JSON lines come back, each with one or more of these:
 
 ========  =================================================================================================================
-changed   (rule, state) of the rules whose state changed; empty where counts were stored and nothing changed
+changed   (rule, state) of the rules whose state changed; empty if counts were stored and nothing changed
 lesson    how many rules a lesson proposed, and how many of them were refused
 problems  sentences
-begun     a task by its number; likewise ``done`` with its result, and ``again`` where it could not be done now
+begun     the number of a task; also ``done`` with its result, and ``again`` if it could not be done now
 usage     what the model has cost since the last time, and the state of its circuit breaker
 ========  =================================================================================================================
 """
@@ -53,7 +53,7 @@ def frames(source: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes, bytes]]:
 
 
 def emit(**what: Any) -> None:
-    """A line back. From any thread."""
+    """Send a line back. Any thread may call this."""
     line = json.dumps(what) + "\n"
     with _emitting:
         sys.stdout.write(line)

@@ -1,9 +1,9 @@
 """The process that learns, away from the jobs and at low priority: ``python -m diagnose.learning.worker``.
 
-It reads frames from its standard input and answers with JSON lines (``wire``). It holds nothing that cannot be lost: rules are
-in the rule store, and lines that no rule knows come again. So whoever kills it may do that at any time, and when its input ends
-it ends at once. One ``Model`` serves all questions, so that budgets, concurrency and the circuit breaker hold for all of them
-together. A service extends it with tasks (``service.learning.worker``).
+It reads frames from its standard input and answers with JSON lines (``wire``). All that it holds may be lost: rules are in the
+rule store, and unknown lines come again. So it may be killed at any time, and it ends when its input ends. One ``Model`` serves
+all questions, so that budgets, concurrency and the circuit breaker hold for all of them together. A service extends it with
+tasks (``service.learning.worker``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Worker:
         self._spent: dict[str, float] = {}
 
     async def run(self, incoming: Iterator[tuple[dict[str, Any], bytes, bytes]]) -> None:
-        """Until the input ends, or says that this is the end."""
+        """Work until the input ends or a frame says so."""
         loop = self._loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         running: set[asyncio.Task[None]] = set()
@@ -72,7 +72,7 @@ class Worker:
         await ended.wait()
 
     async def do(self, task: dict[str, Any]) -> None:
-        """The lesson about logs that have ended; a service has other tasks."""
+        """Give the lesson about logs that have ended. A service has other tasks."""
         try:
             emit(done=task["id"], result=await asyncio.to_thread(self._lesson, **task["detail"]))
         except SQLAlchemyError as error:
@@ -85,7 +85,7 @@ class Worker:
         return learn([Heard(*one) for one in jobs], self.store, time.time(), past, self.school.ask).as_dict()
 
     def emit_usage(self) -> None:
-        """What the model has cost since the last time."""
+        """Send what the model has cost since the last time."""
         if self.model is None:
             return
         usage = self.model.usage
@@ -94,7 +94,7 @@ class Worker:
         self._spent = now
 
     def _learned(self, head: dict[str, Any], records: bytes, text: bytes) -> bool:
-        """What a frame of any other kind asks for; False: it was the last."""
+        """Do what a frame of any other kind asks for. False: it was the last."""
         try:
             if head["kind"] == "scan":
                 self.school.take(head["job"], head["workload"], records, text)
@@ -119,14 +119,14 @@ class Worker:
 
 
 def process(made: Callable[[dict[str, Any]], Worker]) -> None:
-    """This process from its first frame to its end."""
+    """Run this process from its first frame to its end."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     os.nice(_PRIORITY)
     incoming = frames(sys.stdin.buffer)
     about, _, _ = next(incoming)
     asyncio.run(made(about).run(incoming))
     sys.stdout.flush()
-    os._exit(0)  # threads may be in the middle of a lesson: what they do is not lost, and nobody waits for it
+    os._exit(0)  # threads may be in the middle of a lesson: nothing of it is lost, and nobody waits for it
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""The worker as whoever feeds it sees it: a process that is started when there is something to do, and again when it ends.
+"""The worker process, seen from its parent: it is started when there is something to do, and again when it ends.
 
-What it promises: ``feed`` and ``order`` return at once. Kept lines go on a bounded queue; what has no room there is counted and
-dropped.
+``feed`` and ``order`` return at once. Kept lines go on a bounded queue. What does not fit is counted and dropped.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("diagnose.learning")
 
 WORKER = (sys.executable, "-m", "diagnose.learning.worker")
-"""the command of a worker beside the command line; a service has its own"""
+"""the command of a worker for the command line; a service has its own"""
 _MOST_WAITING, _MOST_BYTES = 1024, 8 << 20
 """scans on the queue, and bytes of them"""
 _TICK_S = 2.0
 _BACKOFF = Backoff(2.0, 60.0)
 _STEADY_S = 60.0
-"""a worker that ran for so long had no trouble to start"""
+"""after so long, a worker counts as started without trouble"""
 
 
 def about(rules: str | Path, settings: Settings | None) -> dict[str, Any]:
-    """The first frame for a worker beside the command line. ``settings``: of a model that is asked for rules."""
+    """The first frame for a worker of the command line. ``settings``: of a model that is asked for rules."""
     model = asdict(settings) if settings is not None else None
     return {"rules": str(rules), "model": model, "learn": True, "redact": True, "lesson_s": None}
 
 
 class WorkerProcess:
-    """``receive`` and ``ended`` are called by threads of this; everything else may be called from any thread."""
+    """Its own threads call ``receive`` and ``ended``. Any thread may call the rest."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class WorkerProcess:
         receive: Callable[[dict[str, Any]], None],
         ended: Callable[[bool], None],
     ) -> None:
-        """``about`` is its first frame, ``receive`` gets what it says, and ``ended`` whether it went in order."""
+        """``about`` is its first frame, ``receive`` gets its lines, and ``ended`` is told whether it ended in order."""
         self._command, self._about, self._receive, self._ended = command, about, receive, ended
         self._scans: deque[tuple[str, str, Scan]] = deque()
         self._bytes = 0
@@ -68,7 +67,7 @@ class WorkerProcess:
         self._writer.start()
 
     def feed(self, job: str, workload: str, scans: Sequence[Scan]) -> tuple[int, int]:
-        """What was kept of a job; (lines that will be sent, lines that there was no room for)."""
+        """Take what was kept of a job. Returns (lines that will be sent, lines that there was no room for)."""
         fed = missed = 0
         with self._wake:
             for scan in map(Scan.before_folding, scans):
@@ -85,18 +84,18 @@ class WorkerProcess:
         return fed, missed
 
     def order(self, head: dict[str, Any]) -> None:
-        """A frame without lines. It goes before the lines that wait."""
+        """Send a frame without lines. It goes before the lines that wait."""
         with self._wake:
             self._orders.append(head)
             self._wake.notify()
 
     def forget_orders(self) -> None:
-        """Those that were not sent yet."""
+        """Drop frames that were not sent yet."""
         with self._wake:
             self._orders.clear()
 
     def finish(self, patience_s: float) -> bool:
-        """Send what waits and let it finish what was begun; False: it took longer than that. Then it is ended."""
+        """Send what waits, and let it finish what was begun. False: that took too long, and it was ended."""
         with self._wake:
             self._finishing = True
             self._wake.notify()
@@ -106,7 +105,7 @@ class WorkerProcess:
         return in_time
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """End it, whatever it is doing."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -137,7 +136,7 @@ class WorkerProcess:
                 return
 
     def _run(self) -> None:
-        """One process from its start to its end."""
+        """Run one process from its start to its end."""
         child = self._child = subprocess.Popen(  # noqa: S603 - our own interpreter, save in tests
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
@@ -160,7 +159,7 @@ class WorkerProcess:
             self._ended(in_order)
 
     def _serve(self, out: IO[bytes]) -> None:
-        """Sends what there is to send, until the last frame."""
+        """Send what there is to send, until the last frame."""
         send(out, self._about())
         while not self._closing:
             self._wait_for_work(_TICK_S)
@@ -181,7 +180,7 @@ class WorkerProcess:
                 send(out, {"kind": "tick"})
 
     def _wait_for_work(self, timeout_s: float | None) -> bool:
-        """Until there is some, or so long; False: it is over."""
+        """Wait until there is work, or for so long. False: it is over."""
         with self._wake:
             self._wake.wait_for(lambda: self._closing or self._finishing or self._orders or self._scans, timeout_s)
             return not self._closing
@@ -194,4 +193,4 @@ class WorkerProcess:
                 log.warning("the worker process says: %s", line[:300].decode("utf-8", "replace").strip())
                 continue
             self._receive(said)
-        # The writer may be asleep: it notices at its next tick, for nobody reads the pipe.
+        # The writer may be asleep. It notices at its next tick, because nobody reads the pipe.

@@ -1,9 +1,9 @@
 """A confirmed diagnosis -> a failure rule that knows its root line the next time.
 
-A model writes the pattern where there is one (``prompts/failure-rule.md``), else the root line itself does: its words, escaped,
-with typed placeholders for what varies. The reason is the confirmed one, whoever wrote the pattern. Both pass the same door:
-everything that ``proposals.judged`` asks, silence on the lines of runs that went well and on every past incident with another
-reason. Then it is in shadow: each job that went well and that it was silent on counts for it, one match on such a job
+A model writes the pattern if there is one (``prompts/failure-rule.md``). Else the root line is the pattern: its words, escaped,
+with typed placeholders for what varies. The reason is the confirmed one in both cases. Both must pass the same checks:
+everything in ``proposals.judged``, and silence on the lines of runs that went well and on every past incident with another
+reason. Then the rule is in shadow. Each job that went well, and on which it was silent, counts for it. One match on such a job
 retires it.
 """
 
@@ -35,7 +35,7 @@ from diagnose.verification.rules import body_of
 
 _SAMPLES = 3
 _SAME_WORDS = 0.6
-"""share of words in common from which a past incident's line tells the same failure"""
+"""a past incident's line is the same failure from this share of words in common on"""
 _MOST_SAME, _MOST_HEALTHY, _LONGEST = 8, 12, 1200
 
 _TYPES = re.compile(
@@ -53,9 +53,9 @@ class Confirmation:
     """What a confirmed diagnosis led to."""
 
     rule: Rule | None = None
-    """in shadow now"""
+    """now in shadow"""
     known: str | None = None
-    """the rule that knows the failure already"""
+    """the rule that already knows the failure"""
     refused: tuple[tuple[Rule, Refusal], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ async def confirm(
 ) -> Confirmation:
     """Remember a confirmed failure, and learn a rule from it.
 
-    ``healthy``: lines of runs that went well. ``reason``: the right one, where the report's is not. ``by``: who confirmed it, a
+    ``healthy``: lines of runs that went well. ``reason``: the right one, if the report's is not. ``by``: who confirmed it, a
     person or a successful action.
     """
     diagnosis = report.diagnosis
@@ -115,7 +115,7 @@ async def confirm(
             before = store.known(rule.pattern, "failures")
             notes.append(f"the pattern {rule.pattern!r} is known and {before.state if before else 'of another family'}")
             continue
-        # What learned filters drop is in no kept line: shadow cannot see an alarm on it.
+        # Kept lines do not have what learned filters drop, so shadow cannot see an alarm on it.
         dropped = [example.line for one in store.rules("shadow", "active", family="filters") for example in one.rule.matches]
         refusal = confirmed.judge(rule, [*healthy, *dropped], shipped)
         if refusal is None:
@@ -127,7 +127,7 @@ async def confirm(
 
 
 def watch(store: RuleStore, bodies: Iterable[str], now: float, *, well: bool, workload: str = "") -> list[LearnedRule]:
-    """Hold the failure rules in shadow and at work against a job's kept lines; those whose state changed.
+    """Match the failure rules in shadow and the active ones with a job's kept lines. Returns those whose state changed.
 
     ``well``: the job ended well, so whatever matches speaks against its rule.
     """
@@ -168,7 +168,7 @@ class _Confirmed:
     async def proposals(
         self, model: Model | None, healthy: Sequence[str], shipped: RuleSet
     ) -> tuple[list[tuple[Rule, dict[str, Any]]], list[str]]:
-        """Rules that may come of it, the likely ones first, with their provenance; and what was missing."""
+        """(possible rules with their provenance, the likely ones first; what was missing)."""
         notes: list[str] = []
         if model is not None:
             answer, prompt = await self._asked(model, healthy)
@@ -192,7 +192,7 @@ class _Confirmed:
         diagnosis = self.report.diagnosis
         prompt = prompts.load("failure-rule")
         mine = words(self.root)
-        # Redacted before the nearest are taken: a secret may be told by the line before it.
+        # Redacted before the nearest are chosen: the line before may show what is secret.
         safe = dict.fromkeys(Redactor().lines([line[:_LONGEST] for line in healthy]))
         near = sorted(safe, key=lambda line: -in_common(mine, words(line)))[:_MOST_HEALTHY]
         category = shipped_taxonomy().category_of[self.reason]
@@ -211,7 +211,7 @@ class _Confirmed:
         return await model.ask(ask, job=self.report.job.id), prompt
 
     def _template(self, shipped: RuleSet) -> dict[str, Any]:
-        """What a model would answer, made of the root line."""
+        """What a model would answer, made from the root line."""
         layers = Counter(rule.layer for rule in shipped if rule.reason == self.reason and not rule.symptom)
         words_said = " ".join(self.safe_root.split())
         return {
@@ -221,7 +221,7 @@ class _Confirmed:
             "symptom": False,
             "title": words_said if len(words_said) <= 100 else words_said[:99] + "…",
             "mitigation": self.report.diagnosis.mitigation or "See what was done the last time.",
-            # Half a line says half: whatever the pattern is, it wants the rest.
+            # A line that was cut off: whatever the pattern is, it wants the rest.
             "misses": [self.safe_root[: max(3, len(self.safe_root) // 2)]],
         }
 

@@ -896,16 +896,16 @@ static int resolve_wanted(Scanner *z, const u8 *block, PyObject *owner) {
 }
 
 /* The numbers by series: [(series, count, steps, values, lines, starts, ends), ...] */
-static PyObject *numbers_list(const Scanner *z) {
+static PyObject *numbers_list(const Vector *numbers) {
     PyObject *list = PyList_New(0);
-    const Number *all = z->numbers.items;
+    const Number *all = numbers->items;
     static const size_t width[5] = {8, 8, 8, 4, 4};
     u32 highest = 0;
-    for (size_t k = 0; k < z->numbers.count; k++) if (all[k].series > highest) highest = all[k].series;
+    for (size_t k = 0; k < numbers->count; k++) if (all[k].series > highest) highest = all[k].series;
     u32 *counts = calloc((size_t)highest + 1, sizeof *counts);
     if (!list || !counts) { free(counts); Py_XDECREF(list); return PyErr_NoMemory(); }
-    for (size_t k = 0; k < z->numbers.count; k++) counts[all[k].series]++;
-    for (u32 series = 0; list && series <= highest && z->numbers.count; series++) {
+    for (size_t k = 0; k < numbers->count; k++) counts[all[k].series]++;
+    for (u32 series = 0; list && series <= highest && numbers->count; series++) {
         if (!counts[series]) continue;
         PyObject *columns[5] = {0};
         char *data[5];
@@ -917,7 +917,7 @@ static PyObject *numbers_list(const Scanner *z) {
         }
         if (fine) {
             size_t at = 0;
-            for (size_t k = 0; k < z->numbers.count; k++) {
+            for (size_t k = 0; k < numbers->count; k++) {
                 if (all[k].series != series) continue;
                 ((double *)(void *)data[0])[at] = all[k].step;
                 ((double *)(void *)data[1])[at] = all[k].value;
@@ -1004,7 +1004,7 @@ static PyObject *scanner_scan(PyObject *self, PyObject *args) {
     if (!status) close_lines(z, &cursor, &tally, (u32)after);
     Py_END_ALLOW_THREADS
     if (status) { PyErr_NoMemory(); goto done; }
-    PyObject *numbers = numbers_list(z), *by_hand = by_hand_list(z, block), *counts = counts_list(z);
+    PyObject *numbers = numbers_list(&z->numbers), *by_hand = by_hand_list(z, block), *counts = counts_list(z);
     if (numbers && by_hand && counts)
         result = Py_BuildValue("(y#y#OOOKKKK(KOOi))", z->text.items ? (const char *)z->text.items : "", (Py_ssize_t)z->text.count,
                                z->kept.items ? (const char *)z->kept.items : "",
@@ -1384,6 +1384,8 @@ done:
 }
 
 #include "_masks.h"
+#include "_tables.h"
+#include "_readings.h"
 #include "_folds.h"
 
 static PyMethodDef module_methods[] = {
@@ -1416,6 +1418,7 @@ PyMODINIT_FUNC PyInit__core(void) {
 #endif
     set_up_kinds();
     set_up_stems();
+    set_up_parts();
     PyObject *m = PyModule_Create(&module);
     if (!m) return NULL;
     struct { const char *name; PyType_Spec *spec; } types[] = {{"Scanner", &scanner_spec}, {"Folds", &folds_spec}};

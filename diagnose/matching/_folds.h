@@ -27,7 +27,7 @@
 #define IN_DUMP 400u
 #define NO_SAMPLE UINT32_MAX
 
-typedef struct { u64 key, count, first, last, silence, folded; u32 ranges, slots, sample, unused; } Fold;
+typedef struct { u64 key, count, first, last, silence, folded; u32 ranges, slots, sample, plan; } Fold;
 typedef struct {
     double least, most, last;
     double before_least, before_most, now_least, now_most; /* of the window before, and of this one */
@@ -50,7 +50,8 @@ typedef struct {
     u32 *slots, slot_mask; /* fold + 1 by key */
     Vector heard; /* what may sound like a failure, and whether it does; can be asked again, and is no part of the state */
     size_t place_count, who_count, heard_count;
-    Masks masks, exact;
+    Masks masks, loud; /* of the line; of one that sounds like a failure, for its numbers */
+    Readings readings;
     Vector text, kept, scratch;
 } Folds;
 
@@ -90,6 +91,7 @@ static void forget_folds(Folds *f) {
     if (f->places.items) memset(f->places.items, 0, f->places.count * sizeof(Place));
     if (f->who.items) memset(f->who.items, 0, f->who.count * sizeof(u64));
     f->place_count = f->who_count = 0;
+    forget_plans(&f->readings);
 }
 
 static Fold *new_fold(Folds *f, u64 key, u32 slots, u64 line) {
@@ -105,39 +107,6 @@ static Fold *new_fold(Folds *f, u64 key, u32 slots, u64 line) {
     while (f->slots[at]) at = (at + 1) & f->slot_mask;
     f->slots[at] = (u32)f->folds.count;
     return fold;
-}
-
-/* Tables of fixed entries that begin with their key: the entry of a key, made when `make`; NULL where there is none */
-static void *entry_of(Vector *table, size_t *count, u64 key, size_t most, int make) {
-    if (!table->items) {
-        if (!make) return NULL;
-        table->items = calloc(64, table->size);
-        if (!table->items) return NULL;
-        table->count = table->room = 64;
-    }
-    char *items = table->items;
-    size_t mask = table->count - 1, at = (size_t)key & mask;
-    for (; *(u64 *)(void *)(items + at * table->size); at = (at + 1) & mask)
-        if (*(u64 *)(void *)(items + at * table->size) == key) return items + at * table->size;
-    if (!make || *count >= most) return NULL;
-    if ((*count + 1) * 2 > table->count) {
-        Vector wide = {calloc(table->count * 2, table->size), table->count * 2, table->count * 2, table->size};
-        if (!wide.items) return NULL;
-        for (size_t k = 0; k < table->count; k++) {
-            const char *old = items + k * table->size;
-            u64 its = *(const u64 *)(const void *)old;
-            if (!its) continue;
-            size_t to = (size_t)its & (wide.count - 1);
-            while (*(u64 *)(void *)((char *)wide.items + to * wide.size)) to = (to + 1) & (wide.count - 1);
-            memcpy((char *)wide.items + to * wide.size, old, wide.size);
-        }
-        free(items);
-        *table = wide;
-        return entry_of(table, count, key, most, make);
-    }
-    *(u64 *)(void *)(items + at * table->size) = key;
-    ++*count;
-    return items + at * table->size;
 }
 
 /* Who speaks, as far as the prefixes tell: their hash without times; 0 where none does */
@@ -382,7 +351,17 @@ static void unglue(Masks *m) {
     }
 }
 
-static int judge_fold(Folds *f, const Kept *record, const u8 *text, PyObject *sounds, PyThreadState **thread) {
+/* What Python is asked about lines */
+typedef struct { PyObject *sounds, *plan; PyThreadState *thread; } Asked;
+
+/* The numbers of a line that sounds like a failure: it folds as it stands, so its numbers are looked for by themselves. */
+static int read_loud(Folds *f, const u8 *body, size_t n, const Kept *record, Asked *asked) {
+    if (mask(&f->loud, body, n, COARSE)) return -1;
+    u32 plan = plan_of(&f->readings, hash_masked(f, &f->loud), &f->loud, body, n, record->line, asked->plan, &asked->thread);
+    return plan == UINT32_MAX || (plan > NO_PLAN && read_line(&f->readings, plan, &f->loud, record)) ? -1 : 0;
+}
+
+static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked) {
     FoldState *s = &f->state;
     size_t n = record->length, at = body_start(text, n);
     const u8 *body = text + at;
@@ -398,12 +377,17 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, PyObject *so
     if (f->folds.count >= MOST_FOLDS || f->ranges.count >= MOST_RANGES) forget_folds(f);
     Masks *m = &f->masks;
     u64 who = who_speaks(f, text, at);
-    int sign = sound & MAY_SOUND ? is_sign(f, text, n, at, sounds, thread) : 0;
+    int sign = sound & MAY_SOUND ? is_sign(f, text, n, at, asked->sounds, &asked->thread) : 0;
     if (sign < 0 || mask(m, body, n - at, sign ? EXACT : COARSE)) return FAILED;
+    if (sign && read_loud(f, body, n - at, record, asked)) return FAILED;
     if (sign) unglue(m);
     u64 key = hash_masked(f, m);
     if (sign) key = mix(key, ~s->seed) | 1; /* only its very copies are its like */
     Fold *fold = fold_at(f, key);
+    u32 plan = sign ? NO_PLAN : fold ? fold->plan : 0;
+    if (!plan) plan = plan_of(&f->readings, key, m, body, n - at, record->line, asked->plan, &asked->thread);
+    if (plan == UINT32_MAX || (plan > NO_PLAN && read_line(&f->readings, plan, m, record))) return FAILED;
+    if (fold && !is_row(m)) fold->plan = plan; /* what a row is depends on its header */
     if (!fold && !sign) {
         if ((made = generalise(f, m)) < 0) return FAILED;
         if (made) { key = hash_masked(f, m); fold = fold_at(f, key); }
@@ -433,8 +417,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, PyObject *so
 }
 
 /* All records of a block; 0, or -1 with *error where Python raised. `lines`: how many physical lines fold. */
-static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64 line, PyObject *sounds, long long *lines,
-                PyThreadState **thread) {
+static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64 line, Asked *asked, long long *lines) {
     FoldState *s = &f->state;
     for (size_t k = 0; k < count; k++) {
         const Kept *record = &records[k];
@@ -443,7 +426,7 @@ static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64
         int verdict = STAYS;
         u32 guarded = s->guard;
         if (record->rule != UNKNOWN) { if (record->rule >= 0) s->guard = GUARDED; }
-        else if (!record->cut) verdict = judge_fold(f, record, its, sounds, thread);
+        else if (!record->cut) verdict = judge_fold(f, record, its, asked);
         if (verdict == FAILED) return -1;
         if (verdict == STAYS) {
             if (s->guard > guarded && let_go(f, lines)) return -1;
@@ -468,8 +451,12 @@ static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64
 
 /* ------------------------------------------------------------------------------------------------------ towards Python */
 
-static Vector *const *folds_vectors(Folds *f, Vector *room[6]) {
-    Vector *all[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held};
+enum { FOLDS_AT, RANGES_AT, SAMPLES_AT, PLACES_AT, WHO_AT, HELD_AT, PLANS_AT, READERS_AT, KNOWN_AT, FORMS_AT, EARLY_AT, VECTORS };
+
+static Vector *const *folds_vectors(Folds *f, Vector *room[VECTORS]) {
+    Readings *r = &f->readings;
+    Vector *all[VECTORS] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held,
+                            &r->plans, &r->readers, &r->known, &r->forms, &r->early};
     memcpy(room, all, sizeof all);
     return room;
 }
@@ -487,26 +474,31 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (!keep) { PyErr_SetString(PyExc_ValueError, "at least one line of a fold is kept"); return -1; }
     f->state.keep = keep;
     f->state.seed = seed;
-    Vector *vectors[6];
+    Vector *vectors[VECTORS];
     folds_vectors(f, vectors);
-    static const size_t sizes[6] = {sizeof(Fold), sizeof(Range), sizeof(Sample), sizeof(Place), sizeof(u64), 1};
-    for (int k = 0; k < 6; k++) vectors[k]->size = sizes[k];
-    f->masks.out.size = f->exact.out.size = f->text.size = f->scratch.size = 1;
-    f->masks.numbers.size = f->exact.numbers.size = sizeof(Masked);
+    static const size_t sizes[VECTORS] = {sizeof(Fold), sizeof(Range), sizeof(Sample), sizeof(Place), sizeof(u64), 1, sizeof(Plan),
+                                          sizeof(Reader), sizeof(Known), sizeof(Form), sizeof(Early)};
+    for (int k = 0; k < VECTORS; k++) vectors[k]->size = sizes[k];
+    f->masks.out.size = f->loud.out.size = f->text.size = f->scratch.size = 1;
+    f->masks.numbers.size = f->loud.numbers.size = sizeof(Masked);
     f->kept.size = sizeof(Kept);
     f->heard.size = sizeof(u64);
+    f->readings.numbers.size = sizeof(Number);
+    f->readings.state = (ReadingState){.step = NAN};
     size_t left = (size_t)length;
     if (left) {
-        u64 counts[8]; /* of the vectors, then places and speakers */
-        if (left < sizeof f->state + sizeof counts) goto damaged;
+        u64 counts[VECTORS + 3]; /* of the vectors, then places, speakers and plans that are known */
+        const size_t head = sizeof f->state + sizeof f->readings.state + sizeof counts;
+        if (left < head) goto damaged;
         memcpy(&f->state, data, sizeof f->state);
         f->state.keep = keep;
-        memcpy(counts, data + sizeof f->state, sizeof counts);
-        data += sizeof f->state + sizeof counts;
-        left -= sizeof f->state + sizeof counts;
-        for (int k = 0; k < 6; k++) {
+        memcpy(&f->readings.state, data + sizeof f->state, sizeof f->readings.state);
+        memcpy(counts, data + sizeof f->state + sizeof f->readings.state, sizeof counts);
+        data += head;
+        left -= head;
+        for (int k = 0; k < VECTORS; k++) {
             if (counts[k] > left / sizes[k]) goto damaged;
-            if ((k == 3 || k == 4) && (counts[k] & (counts[k] - 1))) goto damaged;
+            if ((k == PLACES_AT || k == WHO_AT || k == KNOWN_AT) && (counts[k] & (counts[k] - 1))) goto damaged;
             size_t bytes = (size_t)counts[k] * sizes[k];
             if (counts[k]) {
                 vectors[k]->items = malloc(bytes);
@@ -517,8 +509,9 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
             data += bytes;
             left -= bytes;
         }
-        f->place_count = (size_t)counts[6];
-        f->who_count = (size_t)counts[7];
+        f->place_count = (size_t)counts[VECTORS];
+        f->who_count = (size_t)counts[VECTORS + 1];
+        f->readings.known_count = (size_t)counts[VECTORS + 2];
         size_t places = 0, speakers = 0;
         for (size_t k = 0; k < f->places.count; k++) places += ((const Place *)f->places.items)[k].key != 0;
         for (size_t k = 0; k < f->who.count; k++) speakers += ((const u64 *)f->who.items)[k] != 0;
@@ -527,6 +520,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
         for (size_t k = 0; k < f->folds.count; k++) {
             const Fold *fold = (const Fold *)f->folds.items + k;
             if ((u64)fold->ranges + fold->slots > f->ranges.count || fold->slots > MOST_SLOTS
+                || (fold->plan > NO_PLAN && fold->plan - 2 >= f->readings.plans.count)
                 || (fold->sample == NO_SAMPLE ? fold->folded != 0 : fold->sample >= f->samples.count)) goto damaged;
         }
         for (size_t k = 0; k < f->places.count; k++) {
@@ -535,6 +529,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
             for (u32 v = 0; v < place->count; v++) if (place->folds[v] >= f->folds.count) goto damaged;
         }
         for (size_t k = 0; k < f->samples.count; k++) if (((Sample *)f->samples.items)[k].length > SAMPLE) goto damaged;
+        if (!sound_readings(&f->readings)) goto damaged;
     }
     u32 mask = 63;
     while (f->folds.count * 2 > mask) mask = mask * 2 + 1;
@@ -547,21 +542,25 @@ damaged:
 
 static PyObject *folds_state(PyObject *self, PyObject *unused) {
     Folds *f = (Folds *)self;
-    Vector *vectors[6];
+    Vector *vectors[VECTORS];
     (void)unused;
     folds_vectors(f, vectors);
-    u64 counts[8];
-    size_t total = sizeof f->state + sizeof counts;
-    for (int k = 0; k < 6; k++) { counts[k] = vectors[k]->count; total += vectors[k]->count * vectors[k]->size; }
-    counts[6] = f->place_count;
-    counts[7] = f->who_count;
+    u64 counts[VECTORS + 3];
+    size_t total = sizeof f->state + sizeof f->readings.state + sizeof counts;
+    for (int k = 0; k < VECTORS; k++) { counts[k] = vectors[k]->count; total += vectors[k]->count * vectors[k]->size; }
+    counts[VECTORS] = f->place_count;
+    counts[VECTORS + 1] = f->who_count;
+    counts[VECTORS + 2] = f->readings.known_count;
     PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
     if (!result) return NULL;
     char *to = PyBytes_AsString(result);
     memcpy(to, &f->state, sizeof f->state);
-    memcpy(to + sizeof f->state, counts, sizeof counts);
-    to += sizeof f->state + sizeof counts;
-    for (int k = 0; k < 6; k++) {
+    to += sizeof f->state;
+    memcpy(to, &f->readings.state, sizeof f->readings.state);
+    to += sizeof f->readings.state;
+    memcpy(to, counts, sizeof counts);
+    to += sizeof counts;
+    for (int k = 0; k < VECTORS; k++) {
         size_t bytes = vectors[k]->count * vectors[k]->size;
         if (bytes) memcpy(to, vectors[k]->items, bytes);
         to += bytes;
@@ -570,18 +569,21 @@ static PyObject *folds_state(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *folds_result(const Folds *f, long long lines) {
-    return Py_BuildValue("(y#y#L)", f->text.items ? (const char *)f->text.items : "", (Py_ssize_t)f->text.count,
-                         f->kept.items ? (const char *)f->kept.items : "", (Py_ssize_t)(f->kept.count * sizeof(Kept)), lines);
+    PyObject *numbers = numbers_list(&f->readings.numbers);
+    if (!numbers) return NULL;
+    return Py_BuildValue("(y#y#LN)", f->text.items ? (const char *)f->text.items : "", (Py_ssize_t)f->text.count,
+                         f->kept.items ? (const char *)f->kept.items : "", (Py_ssize_t)(f->kept.count * sizeof(Kept)), lines, numbers);
 }
 
-/* sift(text, kept, line, sounds) -> (text, kept, lines folded); line: the current one behind the block */
+/* sift(text, kept, line, sounds, plan) -> (text, kept, lines folded, numbers); line: the current one behind the block */
 static PyObject *folds_sift(PyObject *self, PyObject *args) {
     Folds *f = (Folds *)self;
-    PyObject *sounds, *text_object, *kept_object;
+    PyObject *text_object, *kept_object;
+    Asked asked;
     unsigned long long line;
     char *text, *kept;
     Py_ssize_t text_length, kept_length;
-    if (!PyArg_ParseTuple(args, "SSKO", &text_object, &kept_object, &line, &sounds)) return NULL;
+    if (!PyArg_ParseTuple(args, "SSKOO", &text_object, &kept_object, &line, &asked.sounds, &asked.plan)) return NULL;
     if (PyBytes_AsStringAndSize(text_object, &text, &text_length) || PyBytes_AsStringAndSize(kept_object, &kept, &kept_length)) return NULL;
     if (f->busy) { PyErr_SetString(PyExc_RuntimeError, "these folds are at work in another thread"); return NULL; }
     size_t count = (size_t)kept_length / sizeof(Kept);
@@ -596,10 +598,10 @@ static PyObject *folds_sift(PyObject *self, PyObject *args) {
         }
     long long lines = 0;
     f->busy = 1;
-    f->text.count = f->kept.count = 0;
-    PyThreadState *thread = PyEval_SaveThread();
-    int status = sift(f, (const u8 *)text, records, count, line, sounds, &lines, &thread);
-    PyEval_RestoreThread(thread);
+    f->text.count = f->kept.count = f->readings.numbers.count = 0;
+    asked.thread = PyEval_SaveThread();
+    int status = sift(f, (const u8 *)text, records, count, line, &asked, &lines);
+    PyEval_RestoreThread(asked.thread);
     f->busy = 0;
     free(records);
     if (status) { if (!PyErr_Occurred()) PyErr_NoMemory(); return NULL; }
@@ -611,7 +613,7 @@ static PyObject *folds_close(PyObject *self, PyObject *unused) {
     Folds *f = (Folds *)self;
     long long lines = 0;
     (void)unused;
-    f->text.count = f->kept.count = 0;
+    f->text.count = f->kept.count = f->readings.numbers.count = 0;
     if (let_go(f, &lines)) return PyErr_NoMemory();
     return folds_result(f, lines);
 }
@@ -638,7 +640,9 @@ static void folds_dealloc(PyObject *self) {
     Folds *f = (Folds *)self;
     PyTypeObject *type = Py_TYPE(self);
     Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->masks.out, &f->masks.numbers,
-                         &f->exact.out, &f->exact.numbers, &f->text, &f->kept, &f->scratch, &f->heard};
+                         &f->loud.out, &f->loud.numbers, &f->text, &f->kept, &f->scratch, &f->heard,
+                         &f->readings.plans, &f->readings.readers, &f->readings.known, &f->readings.forms, &f->readings.early,
+                         &f->readings.numbers};
     for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) free(vectors[k]->items);
     free(f->slots);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -647,7 +651,7 @@ static void folds_dealloc(PyObject *self) {
 }
 
 static PyMethodDef folds_methods[] = {
-    {"sift", folds_sift, METH_VARARGS, "sift(text, kept, line, sounds): the kept segments of one block"},
+    {"sift", folds_sift, METH_VARARGS, "sift(text, kept, line, sounds, plan): the kept segments of one block"},
     {"close", folds_close, METH_NOARGS, "close(): the line that was folded last"},
     {"state", folds_state, METH_NOARGS, "state(): all that the next line depends on"},
     {"table", folds_table, METH_NOARGS, "table(): what folded"},

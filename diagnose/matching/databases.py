@@ -111,13 +111,23 @@ def compiled(library: Library, patterns: Sequence[Pattern]) -> bytes | None:
     """A serialised database of ``patterns`` (None for none), from the cache if it was made before."""
     if not patterns:
         return None
-    # The stamp says which processors a database is for: unlike nodes may share a home folder.
-    key = cache.key_of(library.name, library.stamp, platform.machine(), *(f"{p.flags}:{p.number}:{p.text}" for p in patterns))
+    key = _key_of(library, patterns)
     known = cache.fetch("database", key)
     if known is None or _stamp_of(known) != library.stamp:
         known = library.compile(patterns)
         cache.store("database", key, known)
     return known
+
+
+def came_ready(library: Library, patterns: Sequence[Pattern]) -> bool:
+    """Whether a database of ``patterns`` came compiled with the package."""
+    return not patterns or (cache.READY / f"database-{_key_of(library, patterns)}").is_file()
+
+
+def _key_of(library: Library, patterns: Sequence[Pattern]) -> str:
+    # The stamp says which processors a database is for: unlike nodes may share a home folder.
+    named = (f"{p.flags}:{p.number}:{p.text}" for p in patterns)
+    return cache.key_of(library.name, library.stamp, platform.machine(), *named)
 
 
 def _stamp_of(database: bytes) -> bytes:

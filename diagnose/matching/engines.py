@@ -18,7 +18,6 @@ _AMBIGUOUS = 1
 _DIGIT, _HIGH, _ODD = 0xFE, 0xFF, b"\x1b"
 # Maps the bytes of a line so that lines of one shape become equal: all digits are one byte, all high bytes are one, and so are
 # the bytes that make a line odd.
-# make a line odd.
 _MASK = bytes(
     _DIGIT if 48 <= byte < 58 else _HIGH if byte >= 0x80 else _ODD[0] if byte in b"\r\0\x1b" else byte for byte in range(256)
 )
@@ -89,7 +88,6 @@ class PlainEngine:
 
 # The wheel engine stores one number per shape: UNKNOWN, _BLANK, the rule that drops its lines, or a number above _MORE if there
 # is more to do. Numbers are quick to count and to compare.
-# _MORE where that is not all. Numbers are quick to count and to compare.
 _BLANK = -2
 _MORE = 1 << 20
 _FAILURE, _METRIC = 1 << 20, 1 << 21

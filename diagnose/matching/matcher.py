@@ -29,7 +29,7 @@ from typing import Any, Literal
 from diagnose.errors import RuleError
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching import shapes
-from diagnose.matching.databases import Databases, Libhs, Library, Wheel, books, compiled, core, libhs
+from diagnose.matching.databases import Databases, Libhs, Library, Pattern, Wheel, books, came_ready, compiled, core, libhs
 from diagnose.matching.engines import ENGINES, PlainEngine
 from diagnose.matching.scan import KEPT, Cursor, Kept, Scan
 from diagnose.matching.series import UNITS
@@ -88,17 +88,22 @@ class Matcher:
         self._free = list(reversed(range(reserved)))
         self._absorptions = 0
         self._placed: set[int] = set()
-        """reserved numbers that were given away and are not in the base yet"""
+        """reserved numbers that are in use and not in the base yet"""
         self._metric_patterns: dict[int, list[tuple[int, float, Any]]] = {}
         self._steady: dict[int, bool] = {}
         self._by_hand: set[int] = set()
-        """metric rules whose numbers may stand anywhere: see ``fields``"""
+        """metric rules whose numbers may be anywhere in the line: see ``fields``"""
         self._confirmations: dict[int, Any] = {}
         shapes.analyse(pattern for rule in self.rules for _, pattern in rule.metrics)  # all at once: see fields
         self._library: Library = Libhs() if self.engine == "core" else Wheel()
         self._databases = Databases(self._compile(list(enumerate(self.rules))), self._compile([]), len(self.rules))
         self._engine = ENGINES[self.engine](self)
         self._engine.use(self._databases)
+
+    @property
+    def came_ready(self) -> bool:
+        """Whether its rules came compiled with the package."""
+        return all(came_ready(self._library, group) for group in self._groups(list(enumerate(self.rules)), self._gone))
 
     @property
     def library(self) -> str:
@@ -294,12 +299,14 @@ class Matcher:
     def _compile(self, numbered: list[tuple[int, Rule]], gone: Collection[int] | None = None) -> tuple[bytes | None, ...]:
         left_out = self._gone if gone is None else gone
         try:
-            groups = books(pair for pair in numbered if pair[0] not in left_out)
-            if self.engine == "core":
-                return compiled(self._library, [*groups.blind, *groups.relaxed]), compiled(self._library, groups.sensitive)
-            return (compiled(self._library, groups.together),)
+            return tuple(compiled(self._library, group) for group in self._groups(numbered, left_out))
         except (ValueError, shapes.Unreadable) as error:
             raise self._culprit(numbered, str(error)) from None
+
+    def _groups(self, numbered: Sequence[tuple[int, Rule]], left_out: Collection[int]) -> tuple[list[Pattern], ...]:
+        """What is compiled into a database of its own each."""
+        groups = books(pair for pair in numbered if pair[0] not in left_out)
+        return ([*groups.blind, *groups.relaxed], groups.sensitive) if self.engine == "core" else (groups.together,)
 
     def _culprit(self, numbered: list[tuple[int, Rule]], message: str) -> RuleError:
         for number, rule in numbered:

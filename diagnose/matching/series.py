@@ -203,6 +203,26 @@ class Series:
             for line, step, count, finite, total, least, most in zip(*[numbers] * _WIDTH, strict=True)
         ]
 
+    def since(self, line: int) -> Series:
+        """The same from ``line`` on, as far as its buckets tell."""
+        left = array("d")
+        for at in range(0, len(self.table), _WIDTH):
+            if self.table[at] >= line:
+                left = self.table[at:]
+                break
+        result = Series(self.room, self.width, left)
+        buckets = [bucket for bucket in result.buckets if bucket.count]
+        if not buckets:
+            return result
+        least, most = min(buckets, key=lambda one: one.least), max(buckets, key=lambda one: one.most)
+        result.count = sum(bucket.count for bucket in buckets)
+        result.not_finite = result.count - sum(bucket.finite for bucket in buckets)
+        first = buckets[0]
+        result.first = first.total / first.finite if first.finite else math.nan
+        result.last, result.last_step = self.last, self.last_step
+        result.least, result.least_step, result.most, result.most_step = least.least, least.step, most.most, most.step
+        return result
+
     def extend(self, column: Column, summarise: Any = summary, bucketise: Any = rows) -> None:
         """Add the values of one block. The functions are ``summary`` and ``rows`` or their native twins."""
         values, steps = column.values, column.steps
@@ -228,6 +248,12 @@ class Series:
             self.least, self.least_step = least, steps[least_at]
         if finite and most > self.most:
             self.most, self.most_step = most, steps[most_at]
+
+    def shrink(self, room: int) -> None:
+        """To so many buckets at most, from here on too."""
+        self.room = room
+        while self.count > self.room * self.width:
+            self._halve()
 
     def _halve(self) -> None:
         if len(self.table) % (2 * _WIDTH):

@@ -58,7 +58,7 @@ class Endpoint:
         self.clock = clock
         self.url = "" if settings.replay is not None else base_url(settings.url)
         self.way = Way()
-        """how it wants to be asked, as far as it has shown"""
+        """how it wants to be asked, as far as is known"""
         self.accounts = Accounts()
         self.breaker = Breaker(settings, clock)
         self._key = endpoint_key(settings.key)

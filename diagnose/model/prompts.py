@@ -183,7 +183,7 @@ def _example(entry: Any, where: str) -> Example:
 @functools.cache
 def _words() -> dict[str, tuple[str, ...]]:
     """What ``enum: $reasons`` and the like stand for. The words come from the taxonomy and from the names of series."""
-    from diagnose.verification.rules import METRICS
+    from diagnose.knowledge.metrics import shipped_metrics
 
     taxonomy = shipped_taxonomy()
     return {
@@ -192,7 +192,7 @@ def _words() -> dict[str, tuple[str, ...]]:
         "layers": taxonomy.layers,
         "kinds": taxonomy.kinds,
         "severities": taxonomy.severities,
-        "metrics": tuple(METRICS),
+        "metrics": tuple(shipped_metrics().quantities),
     }
 
 

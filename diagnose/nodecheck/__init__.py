@@ -1,3 +1,3 @@
-"""Nodes in; which of them fail a collective with partners that pass it, out."""
+"""Nodes in; those that fail a collective with partners that pass it out."""
 
 __all__ = ["accuse", "launchers", "probe", "rounds"]

@@ -1,16 +1,17 @@
-"""Which node is bad: who tests with whom, and what the results say. Values in, values out; nothing is run here.
+"""Which node is bad: who tests with whom, and what the results mean. Nothing is run here.
 
-Round one tests pairs (and one triple, if the number is odd). Whoever is in a group that passes is good. Round two puts each
-suspect with a node that was proven good, so that an innocent node is cleared and a bad one fails again. Three promises:
+Round one tests pairs (and one triple, if the number is odd). All nodes of a group that passes are good. Round two puts each
+suspect with a node that was proven good. So an innocent node is cleared, and a bad one fails again. Three promises:
 
-- Nobody is blamed for a neighbour. A node is faulty only if it failed twice or more, never passed since, and one of these tests
-  it shared only with nodes that passed a *later* test: they were good then, so it was not.
-- All fault sets that can be told apart are told apart: those with two good nodes or more. With fewer no pair can pass, all such
-  sets look alike, and every node is a suspect. Two nodes of which one is bad are such a case.
+- Nobody is blamed for a neighbour. A node is faulty only if it failed at least twice, never passed since, and shared one of
+  these
+  tests only with nodes that passed a *later* test: they were good then, so it was not.
+- All sets of faults with at least two good nodes are told apart. With fewer good nodes no pair can pass, all such sets look
+  alike, and every node is a suspect. An example are two nodes of which one is bad.
 - Slow counts like failed: a group is slow if it took far longer than the median of the same test.
 
-Most checks end in round two. A third comes if both nodes of a pair fail twice: the nodes that bore witness must then pass once
-more. If no group passes at all, other pairings are tried until one does.
+Most checks end in round two. If both nodes of a pair fail twice, a third round follows: the nodes that passed with others must
+pass once more. If no group passes at all, other pairings are tried until one does.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from diagnose.errors import DiagnoseError
 
 SLOW_FACTOR = 1.5
 _SLACK_S = 0.005
-"""differences below this are noise whatever their ratio"""
+"""smaller differences are noise, whatever their ratio"""
 SILENT = "no answer when its partner had failed"
-"""for a node that was ended, as the test could not pass any more"""
+"""for a node that was ended because the test could not pass any more"""
 
 Group = tuple[str, ...]
 
@@ -49,7 +50,7 @@ Rounds = Sequence[Sequence[Trial]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rounds so far say. Every node is in exactly one of good, faulty, slow and suspects."""
+    """The result of the rounds so far. Every node is in exactly one of good, faulty, slow and suspects."""
 
     good: list[str]
     faulty: list[str]
@@ -57,15 +58,15 @@ class Verdict:
     suspects: list[str]
     """neither proven good nor proven bad"""
     links: list[Group]
-    """groups that failed or were slow although each member passed elsewhere: the way between them, or a passing fault"""
+    """groups that failed or were slow although each member passed elsewhere: the network between them, or a passing fault"""
     why: dict[str, str]
     """node -> a sentence, for all that are not good"""
     notes: list[str]
-    """what could not be told, and why"""
+    """what could not be found out, and why"""
 
 
 def plan(nodes: Sequence[str], rounds: Rounds = (), *, most: int | None = None, factor: float = SLOW_FACTOR) -> list[Group]:
-    """The groups that test at the same time in the next round; none when all is known, or ``most`` rounds are over."""
+    """The groups that test at the same time in the next round. None if all is known, or after ``most`` rounds."""
     _check(nodes)
     if not rounds:
         return _first(nodes)
@@ -111,7 +112,7 @@ def _notes(nodes: Sequence[str], state: _State, suspects: list[str]) -> list[str
 
 
 def _first(nodes: Sequence[str]) -> list[Group]:
-    """Neighbours in a list share a switch or a rack most often; the pairing of round one keeps them together."""
+    """The pairs of round one. Neighbours in a list often share a switch or a rack, so they test together."""
     pairs = [tuple(nodes[at : at + 2]) for at in range(0, len(nodes) - 1, 2)]
     if len(nodes) % 2:
         pairs[-1] = (*pairs[-1], nodes[-1])
@@ -160,7 +161,7 @@ class _State:
         )
 
     def _doubts(self, node: str) -> bool:
-        """The node passed once and then was in a failure that no bad node explains."""
+        """Whether the node passed once and was then in a failure that no bad node explains."""
         return any(self.bad.isdisjoint(trial.members) for _, trial in self._failed(node))
 
     def retests(self) -> list[Group]:
@@ -173,7 +174,7 @@ class _State:
         free = [node for node in self.nodes if node in self.good]
         groups: list[Group] = []
         again = shaken
-        while len(again) >= 2 and (pair := self._untried(again)):  # witnesses clear each other and leave the good to the rest
+        while len(again) >= 2 and (pair := self._untried(again)):  # they test each other and leave the good nodes to the rest
             groups.append(pair)
             again = [node for node in again if node not in pair]
         for node in again + [node for node in self.nodes if node in due and node not in shaken]:
@@ -183,7 +184,9 @@ class _State:
         return groups
 
     def _waits(self, node: str) -> bool:
-        """It failed twice, and is bad if its partner in one of these tests passes once more: test the partner."""
+        """Whether it failed twice, and is bad if its partner in one of these tests passes once more. Then the partner is
+        tested.
+        """
         failed = self._failed(node)
         return len(failed) >= 2 and any(
             all(
@@ -209,7 +212,7 @@ class _State:
         return any(set(trial.members) == {one, other} and not self.clean(trial) for _, trial in self.tests[one])
 
     def search(self) -> list[Group]:
-        """No good node is left to test with: the round of a tournament with the most pairs that were not yet tried."""
+        """Without a good node to test with: the round of a tournament with the most pairs that were not tried yet."""
         if not self.open:
             return []
         tournament = [
@@ -240,7 +243,7 @@ class _State:
 
 
 def _words(trial: Trial, node: str) -> str:
-    """What the node said; if it was silent, what those said who waited for it."""
+    """What the node said. If it was silent, what the nodes that waited for it said."""
     said = trial.seen.get(node, "")
     if said != SILENT:
         return said
@@ -248,7 +251,7 @@ def _words(trial: Trial, node: str) -> str:
 
 
 def _limits(trials: Sequence[Trial], factor: float) -> tuple[float, float]:
-    """Above which time a matmul, and a step of an all-gather, is slow."""
+    """(limit for a matmul, limit for a step of an all-gather). What takes longer is slow."""
     passed = [trial for trial in trials if trial.passed]
     return (
         _limit([took for trial in passed for took in trial.compute_s.values()], factor),
@@ -257,7 +260,7 @@ def _limits(trials: Sequence[Trial], factor: float) -> tuple[float, float]:
 
 
 def _limit(times: Iterable[float], factor: float) -> float:
-    """The lower median: with two groups the faster one is the measure."""
+    """The lower median times the factor: of two groups, the faster one is the measure."""
     known = sorted(times)
     return max(statistics.median_low(known) * factor, statistics.median_low(known) + _SLACK_S) if known else float("inf")
 
@@ -268,7 +271,9 @@ def _steps(trial: Trial) -> int:
 
 
 def _tournament(nodes: Sequence[str]) -> list[list[Group]]:
-    """All pairs, in rounds in which each node plays once at most: one stays, the others turn. The first are round one's."""
+    """All pairs, in rounds in which each node plays at most once. One node stays, the others rotate. The first round is round
+    one.
+    """
     circle: list[str | None] = [*nodes[::2], *([None] if len(nodes) % 2 else []), *reversed(nodes[1::2])]
     half = len(circle) // 2
     rounds: list[list[Group]] = []

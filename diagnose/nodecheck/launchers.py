@@ -1,4 +1,4 @@
-"""How a test is started on a node: for each launcher, the command to run here that runs a command on the node."""
+"""How a test is started on a node: the command of each launcher that runs a command there."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _local(node: str, words: Words) -> list[str]:
 
 
 def _ssh(node: str, words: Words) -> list[str]:
-    # BatchMode: a question for a password would wait for an answer that nobody gives
+    # BatchMode: a prompt for a password would wait for ever
     return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", node, shlex.join(words)]
 
 
 def _srun(node: str, words: Words) -> list[str]:
-    # --overlap: inside the job's allocation, whose resources its own step may hold
+    # --overlap: runs inside the job's allocation, whose resources may be in use by its own step
     return ["srun", "--nodes=1", "--ntasks=1", "--overlap", f"--nodelist={node}", *words]
 
 
@@ -34,7 +34,10 @@ LAUNCHERS: dict[str, Callable[[str, Words], list[str]]] = {"local": _local, "sru
 
 
 def from_template(template: str) -> Callable[[str, Words], list[str]]:
-    """``kubectl exec job/{node} -- {probe}``: no shell sees it. ``{probe}`` alone is many words, inside a word one text."""
+    """A launcher from a template such as ``kubectl exec job/{node} -- {probe}``, without a shell.
+
+    ``{probe}`` alone becomes many words; inside a word it becomes one text.
+    """
     try:
         parts = shlex.split(template)
     except ValueError as error:
@@ -55,13 +58,13 @@ def from_template(template: str) -> Callable[[str, Words], list[str]]:
 
 
 def node_list(text: str) -> list[tuple[str, str | None]]:
-    """``gpu-[01-03,7],head=10.0.0.1`` -> names, and addresses where given."""
+    """Names, with addresses if given, from ``gpu-[01-03,7],head=10.0.0.1``."""
     parts = [part for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
     return [found for part in parts for found in _expanded(part.strip())]
 
 
 def hostfile(text: str, where: str) -> list[tuple[str, str | None]]:
-    """One node per line, with its address behind it if the name is not enough. ``slots=8`` and the like are ignored."""
+    """One node per line, with its address after it if the name is not enough. ``slots=8`` and the like are ignored."""
     nodes = []
     for number, line in enumerate(text.splitlines(), 1):
         words = [word for word in line.split("#")[0].split() if not re.match(r"(?:slots|max[-_]slots)=", word)]
@@ -69,7 +72,7 @@ def hostfile(text: str, where: str) -> list[tuple[str, str | None]]:
             raise DiagnoseError(
                 f"{words[2]!r} is more than a node and its address",
                 where=f"{where}:{number}",
-                remedy="write one node per line, and its address behind it if it needs one",
+                remedy="write one node per line, and its address after it if it needs one",
             )
         if words:
             nodes.append(_checked(words[0], words[1] if len(words) == 2 else None, f"{where}:{number}"))
@@ -77,7 +80,7 @@ def hostfile(text: str, where: str) -> list[tuple[str, str | None]]:
 
 
 def _expanded(part: str) -> list[tuple[str, str | None]]:
-    """Slurm's brackets."""
+    """Expands Slurm's brackets."""
     match = _RANGE.fullmatch(part)
     if match is None:
         name, _, address = part.partition("=")
@@ -96,7 +99,7 @@ def _expanded(part: str) -> list[tuple[str, str | None]]:
 
 
 def _checked(name: str, address: str | None, where: str) -> tuple[str, str | None]:
-    """A name becomes a word of a command line: it must not be an option of it."""
+    """Refuses a name that could be an option: it becomes a word of a command line."""
     if not _NODE.fullmatch(name):
         raise DiagnoseError(f"{name!r} is not the name of a node", where=where, remedy="use letters, digits, . _ -")
     if address is not None and not _ADDRESS.fullmatch(address):

@@ -2,9 +2,9 @@
 
     python -m diagnose.nodecheck.probe --node gpu-17 --rank 0 --size 2 --address gpu-16 --port 29400
 
-A supervisor without torch starts one worker for each GPU (one without GPUs), reads what they say, ends them when time is up,
-and prints one JSON object. A hang inside NCCL, a crash of the driver or a missing torch is then an answer and no silence.
-Needs nothing but the standard library, and torch in the workers.
+A supervisor without torch starts one worker per GPU (one if there are none), reads what they say, ends them when time is up,
+and prints one JSON object. So a hang inside NCCL, a crash of the driver or a missing torch still gives an answer. It needs only
+the standard library; the workers need torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPAN = 16
 """matrices hold whole numbers below this, so that float32 is exact and every wrong bit shows"""
 _MATMULS, _GATHERS = 10, 5
 _LEAVE_S = 5.0
-"""for leaving the group, once all is said"""
+"""for leaving the group, after all results are out"""
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -69,7 +69,7 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 def gpus() -> int:
-    """GPUs that this node shows, without asking a driver that may hang."""
+    """GPUs of this node, counted without asking a driver that may hang."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([one for one in visible.split(",") if one.strip() not in ("", "-1", "NoDevFiles")])
@@ -77,7 +77,7 @@ def gpus() -> int:
 
 
 def supervise(arguments: argparse.Namespace, words: list[str]) -> dict[str, Any]:
-    """Start the workers and sum up what they said before the time is up."""
+    """Start the workers, and sum up what they said in time."""
     found = 0 if arguments.backend == "gloo" else gpus()
     arguments.per_node = arguments.per_node or found or 1
     words = [*words, "--per-node", str(arguments.per_node)]  # the last one counts
@@ -97,7 +97,7 @@ def supervise(arguments: argparse.Namespace, words: list[str]) -> dict[str, Any]
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # so that it is ended with all that it started
+            start_new_session=True,  # so that all that it started ends with it
         )
         for number in range(arguments.per_node)
     ]
@@ -121,7 +121,7 @@ def supervise(arguments: argparse.Namespace, words: list[str]) -> dict[str, Any]
 
 
 def _answers(workers: Sequence[subprocess.Popen[bytes]], deadline: float) -> list[dict[str, Any]]:
-    """One answer for each worker. Bounded in time and in what it keeps."""
+    """One answer per worker, bounded in time and size."""
     out = [bytearray() for _ in workers]
     err = [bytearray() for _ in workers]
     with selectors.DefaultSelector() as selector:
@@ -178,9 +178,12 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with(supervisor: int | None) -> None:
-    """Whoever kills the supervisor ends its workers too. One that is left waits on for its group, and would be taken for a
-    member of the next group that meets at that port: a good node would hang there."""
-    with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux
+    """End this worker if its supervisor is killed.
+
+    A worker that stayed would wait for its group. The next group that meets at that port could take it for a member, and a good
+    node would hang there.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # not on Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if supervisor is not None and os.getppid() != supervisor:  # it ended before that
         sys.exit(1)
@@ -219,8 +222,8 @@ def work(arguments: argparse.Namespace) -> None:
         _say({"ok": False, "what": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"})
         return
     _say({"ok": wrong is None, "what": wrong, "compute_s": compute_s, "gather_s": gather_s})
-    # All leave together: who leaves first takes the group's store with it, and its neighbour would fail. That leaving hangs now
-    # and then says nothing of a node: the tests are over.
+    # All leave together: the first to leave takes the group's store with it, and its neighbour would fail. Leaving sometimes
+    # hangs. That says nothing about a node: the tests are over.
     with contextlib.suppress(Exception):
         dist.barrier()
         dist.destroy_process_group()
@@ -236,9 +239,9 @@ def _wait(torch: Any, device: Any) -> None:
 
 
 def _matmul(torch: Any, device: Any, rows: int) -> tuple[float, str | None]:
-    """Time of some products, and what is wrong with the result.
+    """(time of some products, what is wrong with the result).
 
-    The check costs little: (A B) v = A (B v) for a random v, in whole numbers, on the CPU (Freivalds, 1977).
+    The check is cheap: (A B) v = A (B v) for a random v, in whole numbers, on the CPU (Freivalds, 1977).
     """
     rows = min(rows, (1 << 24) // (_SPAN * _SPAN))  # sums stay exact
     generator = torch.Generator().manual_seed(rows)
@@ -258,7 +261,7 @@ def _matmul(torch: Any, device: Any, rows: int) -> tuple[float, str | None]:
 
 
 def _gather(torch: Any, dist: Any, device: Any, mib: int) -> tuple[float, str | None]:
-    """Time of some all-gathers, and whose part arrived wrong."""
+    """(time of some all-gathers, whose part arrived wrong)."""
     rank, world = dist.get_rank(), dist.get_world_size()
     count = mib * (1 << 20) // 4
     base = torch.arange(count, dtype=torch.int32)

@@ -1,7 +1,7 @@
-"""The node check, run: each round's groups at the same time, every probe in processes of its own, all bounded in time.
+"""Runs the node check: the groups of a round at the same time, every probe in its own processes, all bounded in time.
 
-``diagnose.nodecheck.accuse`` says who tests with whom and what it means; this starts probes and collects what they say.
-A node that hangs costs the round its time-out and no more; a node that vanishes says nothing, which is an answer too.
+``diagnose.nodecheck.accuse`` says who tests with whom and what the results mean. This module starts probes and collects
+results. A node that hangs costs the round no more than the time-out. A node that vanishes says nothing, which is a result too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from diagnose.nodecheck.accuse import SILENT, SLOW_FACTOR, Group, Trial, Verdict
 from diagnose.nodecheck.launchers import LAUNCHERS, Words
 
 _LATE_S = 10.0
-"""extra time after which the launcher of a probe that did not end is killed"""
+"""so long after its time-out, the launcher of a probe that has not ended is killed"""
 _GRACE_S = 5.0
-"""when one of a group has failed, the others have so long to say what they saw"""
+"""when one member of a group has failed, the others get so long to say what they saw"""
 _LINE_LIMIT = 1 << 16
 _PORTS = 1000
 _LATE = "no answer in time"
@@ -34,7 +34,7 @@ class Settings:
     launch: Callable[[str, Words], list[str]] = LAUNCHERS["local"]
     python: str = sys.executable
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """where a node is reached by the others, if not by its name"""
+    """the address at which the others reach a node, if it is not its name"""
     timeout_s: float = 60.0
     port: int = 29400
     per_node: int = 0
@@ -48,7 +48,7 @@ class Settings:
 async def check(
     nodes: Sequence[str], settings: Settings, told: Callable[[int, Trial], None]
 ) -> tuple[Verdict, list[list[Trial]]]:
-    """All rounds; ``told`` hears of every test as it ends."""
+    """Run all rounds. ``told`` is called with every test when it ends."""
     rounds: list[list[Trial]] = []
     tests = 0
     while groups := plan(nodes, rounds, most=settings.most, factor=settings.factor):
@@ -59,7 +59,7 @@ async def check(
             told(number, trial)
             return trial
 
-        # a port of its own for each test: the last one's may still be in TIME_WAIT
+        # each test has its own port: the last one may still be in TIME_WAIT
         ports = [settings.port + (tests + index) % _PORTS for index in range(len(groups))]
         rounds.append(await asyncio.gather(*(run(group, port) for group, port in zip(groups, ports, strict=True))))
         tests += len(groups)
@@ -69,7 +69,9 @@ async def check(
 
 
 def _refuse_what_no_node_can(trials: Sequence[Trial]) -> None:
-    """If all say the same at once, the set-up is wrong and not the nodes: torch is missing, the launcher is refused."""
+    """If all nodes say the same at once, the set-up is wrong and not the nodes: torch is missing, or the launcher is
+    refused.
+    """
     said = {what for trial in trials for what in trial.seen.values()}
     if len(said) == 1 and all(len(trial.seen) == len(trial.members) for trial in trials) and _LATE not in next(iter(said)):
         raise DiagnoseError(
@@ -185,7 +187,7 @@ async def _answer(words: Words, timeout_s: float) -> dict[str, Any]:
 
 
 async def _tail(stream: asyncio.StreamReader) -> str:
-    """The last of what comes, however much it is."""
+    """The end of a stream, however much comes."""
     kept = bytearray()
     while data := await stream.read(_LINE_LIMIT):
         kept.extend(data)

@@ -245,8 +245,8 @@ def heads(line: bytes) -> list[bytes]:
     start = body_start(line[:400])
     body = line[start : start + _LONGEST_HEAD].partition(b"\r")[0]
     said = _SAYS_LEVEL.search(body)
-    if said is None:
-        return []
+    if said is None or said[0].lower().startswith(b"warn"):
+        return []  # who passes on what a job prints calls no line of it a warning; who handled an exception does
     ends = (found.end() for found in _ENDS.finditer(body, said.end()))
     return [_RUNS.sub(b"0", body[:end]) for end in ends if body.count(b"[", 0, end) == body.count(b"]", 0, end)]
 

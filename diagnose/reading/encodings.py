@@ -47,7 +47,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self._head: bytes | None = b""
-        """bytes that do not decide yet; None when it is decided"""
+        """bytes that do not decide yet; None once it is decided"""
         self._encoding = ""
         self._decoder: codecs.IncrementalDecoder | None = None
 

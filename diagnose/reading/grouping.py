@@ -2,11 +2,12 @@
 
 Signs of a job, the strongest first:
 
-1. the scheduler's job number in the name: ``slurm-8811.out``, ``train.o8811``, a folder ``job-8811``; 2. the job number that
-the log's own lines state; 3. a long number in the name that is no rank, step, seed or process: ``train-8811.log``; 4. a run's
-number or time of start in the name: ``run3``, ``2026-01-03_12-00-00``; 5. folders beside each other that hold logs of the same
-names: ``baseline/rank0.log``, ``wide/rank0.log``; 6. time: of ``train_1.log`` and ``train_2.log`` one ends long before the
-other begins.
+1. the scheduler's job number in the name: ``slurm-8811.out``, ``train.o8811``, a folder ``job-8811``;
+2. the job number that the log's own lines state;
+3. a long number in the name that is no rank, step, seed or process: ``train-8811.log``;
+4. a run's number or time of start in the name: ``run3``, ``2026-01-03_12-00-00``;
+5. folders side by side that hold logs of the same names: ``baseline/rank0.log``, ``wide/rank0.log``;
+6. time: of ``train_1.log`` and ``train_2.log`` one ends long before the other begins.
 
 Parts of one job also differ in their names: output and errors, ranks and nodes, attempts, rotated pieces. These parts of the
 names are removed first. Logs without any sign are one job.

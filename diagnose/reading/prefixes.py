@@ -15,7 +15,6 @@ MOST_PREFIXES = 4
 
 # Every form takes any number of digits. So lines that differ only in their numbers have their bodies at the same place, which
 # the caches of verdicts rely on.
-# the same place: the caches of verdicts rely on that.
 _TIME = rb"[0-9]+[-/][0-9]+[-/][0-9]+[T ][0-9]+:[0-9]+:[0-9]+(?:[.,][0-9]+)?(?:Z|[+-][0-9]+(?::[0-9]+)?)?"
 _FORMS = (
     rb"\[(?:rank|default)(?P<rank>[0-9]+)\]:[ \t]?"  # torch; torchrun --tee
@@ -30,8 +29,6 @@ _FORMS = (
     # A host name (pdsh, DeepSpeed's launcher, dshbak). It has a number and looks like the name of a node (gpu-017, r7i4n4,
     # node3, n20.cluster). It does not look like a setting (fp16), a code (EI0002), a file (model-3.safetensors) or an exception
     # (cv2.error, oss2.exceptions.NoSuchKey).
-    # n20.cluster), not like a setting (fp16), a code (EI0002), a file (model-3.safetensors) or an exception (cv2.error,
-    # oss2.exceptions.NoSuchKey).
     rb"|(?P<host>(?=[a-z][A-Za-z0-9.-]*(?<![.-]):[ ])(?=[A-Za-z.-]*[0-9])(?:(?=[A-Za-z0-9.]*-)"
     rb"|(?=(?:[A-Za-z.-]+[0-9]+){3})|(?=(?:node|gpu|worker|host|server|compute|dgx|hgx|nid|cn|gn)[0-9])"
     rb"|(?=[A-Za-z0-9.-]*\.[A-Za-z]))"

@@ -46,7 +46,7 @@ class Transport:
         """in the middle of a line that is too long to be looked at"""
         self._offset = 0
         self._until = _ATTENTIVE
-        """where attention ends; while there is none, where it begins again"""
+        """where the close look ends; outside of it, where it begins again"""
         self._attentive = True
         self._colour = ""
         self._unwrap = Unwrap()
@@ -56,14 +56,14 @@ class Transport:
         self._seen = self._carried = 0
         """lines since the dress was last checked; those of them that had it"""
         self._head: bytes | None = None
-        """of a wrapper; set aside from each line"""
+        """of a wrapper; it is taken off each line"""
         self._head_pattern: re.Pattern[bytes] | None = None
         self._suspects: list[bytes] = []
-        """heads that nearly all lines have, and nothing yet says that one is a wrapper's"""
+        """heads that nearly all lines have, while nothing says yet that one is a wrapper's"""
         self._heads: Counter[bytes] = Counter()
         self._bodies = 0
         self._waiting: list[bytes] = []
-        """lines behind one that tells of a wrapper, until it is sure"""
+        """lines after one that may show a wrapper, until it is certain"""
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes that can go on after ``chunk``. This is ``chunk`` itself if nothing is to be done."""

@@ -35,9 +35,9 @@ class Unwrap:
 
     def __init__(self) -> None:
         self.width = 0
-        """the column; 0 while it is not known"""
+        """the column; 0 while it is unknown"""
         self.done = False
-        """it is known that lines are as they were printed"""
+        """it is certain that lines are as they were printed"""
         self._longest = 0
         self._seen = 0
         self._held: list[bytes] = []

@@ -1,3 +1,3 @@
 """Text or a stream of bytes in; the same without secrets out."""
 
-__all__ = ["stream", "text"]
+__all__ = ["gate", "stream", "text"]

@@ -1,13 +1,14 @@
-"""Secrets out of raw log text, line by line as in the kept lines, so that a line keeps its number."""
+"""Takes secrets out of raw log text, line by line as in the kept lines, so that a line keeps its number."""
 
 from __future__ import annotations
 
 import re
 
+from diagnose.redaction.gate import gate
 from diagnose.redaction.text import redact
 
 REACH = 16_384
-"""bytes between the beginning of a private key and its end, at most"""
+"""most bytes between the beginning of a private key and its end"""
 _LONGEST = 65_536
 _KEY_BEGINS = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS = re.compile(rb"-----END [A-Z0-9 ]{0,40}-----")
@@ -22,29 +23,29 @@ def conceal(data: bytes) -> bytes:
 
 
 def begun_key(data: bytes) -> bytes:
-    """The end of ``data`` where it may be a private key that goes on."""
+    """The end of ``data``, if it may be a private key that goes on."""
     return _without_keys(data)[1]
 
 
 class Concealer:
-    """``conceal`` for a text that comes in pieces, wherever they were cut.
+    """``conceal`` for a text that comes in pieces, however they were cut.
 
-    Half a line waits for its other half, and what may be a private key waits for its end. So the pieces that come out are not
-    those that went in, but the lines are the same. A line of more than 64 KiB is looked at in parts, cut at white space.
+    Half a line waits for its other half, and what may be a private key waits for its end. So the pieces that come out are other
+    pieces, but the lines are the same. A line of more than 64 KiB is looked at in parts, cut at white space.
     """
 
     def __init__(self) -> None:
         self._half = self._key = self._line = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """The text that can be shown by now."""
+        """The text that can be shown so far."""
         whole, self._half = _lines(self._half + piece)
         clear, self._key = _without_keys(self._key + whole)
         whole, self._line = _lines(self._line + clear)
         return _each(whole)
 
     def rest(self) -> bytes:
-        """The text that still waited, once no more will come."""
+        """The text that was still held, when no more comes."""
         clear, key = _without_keys(self._key + self._half)
         rest = _each(self._line + clear + _placeholders(key))
         self._half = self._key = self._line = b""
@@ -52,11 +53,11 @@ class Concealer:
 
 
 class LineConcealer:
-    """``conceal`` for lines that are kept one by one, between lines of others. The lines of a key are known by their looks."""
+    """``conceal`` for lines that are kept one by one, between lines of others. The lines of a key are known by their form."""
 
     def __init__(self) -> None:
         self._left = 0
-        """bytes that may still be of a key"""
+        """bytes that may still belong to a key"""
 
     def line(self, text: str) -> str:
         told = redact(text).text
@@ -69,7 +70,7 @@ class LineConcealer:
 
 
 def _lines(data: bytes) -> tuple[bytes, bytes]:
-    """(whole lines, what waits for the rest of its own)."""
+    """(whole lines, what waits for the rest of its line)."""
     cut = data.rfind(b"\n") + 1
     if len(data) - cut > _LONGEST:
         cut = max(data.rfind(space, cut) for space in (b"\r", b" ", b"\t")) + 1 or len(data)
@@ -77,7 +78,7 @@ def _lines(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _without_keys(data: bytes) -> tuple[bytes, bytes]:
-    """(``data`` without private keys, what may be one whose end is still to come)."""
+    """(``data`` without private keys, what may be a key whose end is still to come)."""
     parts: list[bytes] = []
     done = 0
     while begins := _KEY_BEGINS.search(data, done):
@@ -95,8 +96,11 @@ def _placeholders(key: bytes) -> bytes:
     return re.sub(rb"[^\n]+", b"<private_key>", key)
 
 
-def _each(lines: bytes) -> bytes:
-    return b"\n".join(map(_concealed, lines.split(b"\n")))
+def _each(text: bytes) -> bytes:
+    lines = text.split(b"\n")
+    for hit in gate().hits(lines):
+        lines[hit.line] = _concealed(lines[hit.line])
+    return b"\n".join(lines)
 
 
 def _concealed(line: bytes) -> bytes:

@@ -1,14 +1,15 @@
-r"""What must not leave the process: secrets, e-mail addresses, people's names in paths; asked of every text for a model.
+"""Takes out what must not leave the process: secrets, e-mail addresses, people's names in paths. All text for a model goes
+through it.
 
-``redact`` promises, and the suite holds it to it on hostile input:
+``redact`` promises this, also for hostile input:
 
 - What is evidence stays: Xids, PCI addresses, ranks, error numbers, tensor shapes, hashes of commits, addresses in
   memory, UUIDs of GPUs; IP addresses and host names too, unless a site wants ``hosts=True``.
 - The time is linear in the text. Every pattern either starts at the border of a run of its own characters, so that a run is
   read once, or is bounded.
-- What was redacted is left alone by a second run, and the text is never longer than twice its length and 100 characters.
+- A second run changes nothing in redacted text. The text never grows to more than twice its length and 100 characters.
 
-Give it whole texts rather than lines: a private key stands on many lines. Nothing can be restored.
+Give it whole texts and not single lines: a private key has many lines. Nothing can be restored.
 """
 
 from __future__ import annotations
@@ -19,21 +20,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from diagnose.redaction.gate import gate
+from diagnose.redaction.known import KNOWN
+
 KINDS = ("token", "private_key", "email", "user", "host")
 
 _MOST_PASSES = 6
-_JUDGED = 160  # so many characters of a value are looked at to tell whether it is a secret
+_JUDGED = 160  # so many characters of a value decide whether it is a secret
 _PLACEHOLDER = re.compile(r"<(?:token|private_key|email|user\d*|host\d*)>")
 
-# --- Names that a secret stands behind --------------------------------------------------------------------------------------
+# --- Names before a secret --------------------------------------------------------------------------------------------------
 
 _WORD = r"A-Za-z0-9_.\-"
-_NAMED = re.compile(rf"""(?<![{_WORD}])([{_WORD}]++)(\\{{0,3}}["']?[ \t]*+(?:=>|:=|={{1,3}}|:)[ \t]*+)""")
+_NAMED = re.compile(
+    rf"""(?<![{_WORD}])([{_WORD}]++)(\\{{0,3}}["']?[ \t]*+(?:=>|:=|={{1,3}}|:|(?<=[ \t])\.{{3,}}(?=[ \t]))[ \t]*+)"""
+)
 _FLAG = re.compile(rf"""(?<![{_WORD}])(--?[A-Za-z][{_WORD}]*+)(["']?,?[ \t]++)(?=[^\s\-])""")
 _LISTED = re.compile(
     rf"""(?i:(?<![{_WORD}])name["']?[ \t]{{0,9}}[:=][ \t]{{0,9}}["']?)([{_WORD}]++)"""
     r"""(["']?,?\s{0,80}["']?(?i:value)["']?[ \t]{0,9}[:=][ \t]{0,9})"""
 )
+_VALUE_ALONE = re.compile(r"""\s{0,80}["']?value["']?[ \t]{0,9}[:=]""", re.IGNORECASE)
 _QUERY = re.compile(r"([?&;][A-Za-z0-9_.%\-]++)(=)(?=[^&\s])")
 _SCHEME = re.compile(r"""(?:\\{0,3}["'])?(?i:bearer|basic|digest|negotiate|token|apikey)[ \t]++(?=[^\s"'])""")
 
@@ -67,7 +74,7 @@ _HARMLESS = frozenset(
     " sort special start state stop total unexpected unk video vision weight".split()
 )
 _PASS = frozenset("admin db ftp http mail mysql pg postgres proxy rabbitmq redis root smtp ssh user".split())
-# What stands behind "password:" in messages and code, and is none.
+# What follows "password:" in messages and code, and is no secret.
 _PROSE = frozenset(
     "a accepted an and any argument authentication authorization be been bool boolean bytes can cannot changed could"
     " default deny denied dict disabled does empty enabled environment error expected expired fail failed failure false"
@@ -82,30 +89,15 @@ _QUERY_NAMES = frozenset(
 
 _NUMBER_WITH_UNIT = re.compile(r"[-+~]?\d[\d.,:]*(?:[eE][-+]?\d+)?[A-Za-z%/µ]*(?:/[A-Za-z]+)?\Z")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T_ ]?[\d:.,Z+-]*\Z")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _RUN = re.compile(r"[A-Za-z0-9]{12,}")
 _MASK = re.compile(r"[*xX.•…#-]+\Z|.*\*\*\*")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]\Z|[A-Za-z_][\w.]*\[")
 _FILE = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@+{}$-]+){2,}/?\Z|[A-Za-z]:[\\/]|(?:~|\.{1,2})/|/[\w-]+\.[a-z]{2,5}\Z")
 
-# --- Secrets that are known by their looks ----------------------------------------------------------------------------------
+# --- Secrets that are known by their form -----------------------------------------------------------------------------------
 
-# Each alternative is a fixed word and one run of one class (or starts with a bounded run), so a run is read once.
-_KNOWN = re.compile(
-    r"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))(?:"
-    r"hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}"  # Hugging Face
-    r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"  # Stripe
-    r"|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl(?:pat|ptt|dt|rt|cbt|agent|oas|ft)-[\w\-]{16,}"
-    r"|xox[a-z]-[\w\-]{10,}|xapp-[\w\-]{10,}"  # Slack
-    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}|LTAI[A-Za-z0-9]{12,}|AKID[A-Za-z0-9]{13,}"  # AWS, Alibaba, Tencent
-    r"|AIza[\w\-]{30,}|ya29\.[\w\-]{16,}|GOCSPX-[\w\-]{16,}"  # Google
-    r"|[\w~.\-]{3}8Q~[\w~.\-]{28,}"  # Azure
-    r"|nvapi-[\w\-]{16,}|wandb_v\d+_\w{16,}|gsk_[A-Za-z0-9]{16,}|r8_[A-Za-z0-9]{16,}|xai-[A-Za-z0-9]{20,}"
-    r"|pypi-[\w\-]{16,}|npm_[A-Za-z0-9]{20,}|dckr_pat_[\w\-]{16,}|dop_v1_[a-f0-9]{20,}|hv[sbr]\.[\w\-]{16,}"
-    r"|tskey-[\w\-]{12,}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{16,}|SG\.[\w.\-]{32,}|AGE-SECRET-KEY-1[A-Z0-9]{16,}"
-    r"|\d{8,10}:AA[\w\-]{30,}"  # Telegram
-    r"|eyJ[\w+/=\-]{16,}(?:\.[\w=\-]+)*"  # JSON Web Tokens and what else is JSON in base64
-    r")"
-)
+_KNOWN = re.compile(rf"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))(?:{'|'.join(pattern for _, pattern in KNOWN)})", re.ASCII)
 _SK = re.compile(r"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrt]))sk-[\w\-]{16,}")
 _HOOK = re.compile(r"(/hooks?/|/webhooks?/|hooks\.slack\.com/services/)([\w\-/]{16,})")
 _BEARER = re.compile(r"((?<![A-Za-z0-9_])(?i:bearer|basic)[ \t]{1,9})([\w.~+/=\-]{8,})")
@@ -173,13 +165,32 @@ class Redacted:
 
 
 def redact(text: str, *, hosts: bool = False) -> Redacted:
-    """``text`` without secrets and personal data, by itself. For the texts of one job use one :class:`Redactor`."""
+    """``text`` without secrets and personal data. For several texts of one job use one :class:`Redactor`."""
     return Redactor(hosts=hosts).redact(text)
 
 
 def clear(lines: Sequence[str]) -> list[str]:
     """The lines that have nothing to redact. Each is judged together with the others."""
     return [line for line, told in zip(lines, Redactor().lines(lines), strict=True) if line == told]
+
+
+def suspects(lines: Sequence[str]) -> list[int]:
+    """Which lines have something that may have to be taken out. The others stay as they are."""
+    hits = gate().hits([line.encode("utf-8", "replace") for line in lines])
+    return [hit.line for hit in hits if not hit.only_long or any(map(_base64, _LONG.findall(lines[hit.line])))]
+
+
+def _with_names(lines: Sequence[str], suspect: Iterable[int]) -> list[tuple[int, int]]:
+    """(first, last) of lines that are looked at together: a value follows its name, perhaps in one of the next lines."""
+    found: list[tuple[int, int]] = []
+    for number in suspect:
+        first = number
+        if _VALUE_ALONE.match(lines[number]):
+            first = next((other for other in range(number - 1, -1, -1) if lines[other].strip()), number)
+        if found and first <= found[-1][1]:
+            first = found.pop()[0]
+        found.append((first, number))
+    return found
 
 
 class Redactor:
@@ -202,8 +213,13 @@ class Redactor:
 
     def redact(self, text: str) -> Redacted:
         """``text`` without secrets and personal data."""
+        if not self._hosts and not suspects(text.split("\n")):
+            return Redacted(text)
+        return self._redact(text)
+
+    def _redact(self, text: str) -> Redacted:
         counts: Counter[str] = Counter()
-        # A second pass finds nothing, save where the first one made a border (a placeholder) that was none before.
+        # A second pass finds nothing, except where the first one made a new border (a placeholder).
         for _ in range(_MOST_PASSES):
             before = text
             text = self._pass(text, counts)
@@ -214,17 +230,28 @@ class Redactor:
 
     def lines(self, lines: Sequence[str]) -> list[str]:
         """Each line redacted together with the others: a key takes many lines, and a value may stand below its name."""
-        redacted = self.redact("\n".join(lines)).text.split("\n")
+        if self._hosts:
+            return self._together(lines)
+        suspect = suspects(lines)
+        if any("PRIVATE KEY" in lines[number] for number in suspect):
+            return self._together(lines)
+        told = list(lines)
+        for first, last in _with_names(lines, suspect):
+            told[first : last + 1] = self._together(lines[first : last + 1])
+        return told
+
+    def _together(self, lines: Sequence[str]) -> list[str]:
+        redacted = self._redact("\n".join(lines)).text.split("\n")
         if len(redacted) == len(lines):
             return redacted
         # A private key went with its line ends. Behind marks its lines stay lines.
-        marked = self.redact("\n".join(f"| {line}" for line in lines)).text.split("\n")
-        redacted = self.redact("\n".join(line.removeprefix("| ") for line in marked)).text.split("\n")
-        return redacted if len(redacted) == len(lines) else [self.redact(line).text for line in lines]
+        marked = self._redact("\n".join(f"| {line}" for line in lines)).text.split("\n")
+        redacted = self._redact("\n".join(line.removeprefix("| ") for line in marked)).text.split("\n")
+        return redacted if len(redacted) == len(lines) else [self._redact(line).text for line in lines]
 
     def _pass(self, text: str, counts: Counter[str]) -> str:
         def put(kind: str, accept: Callable[[str], bool] = lambda value: True) -> Callable[[re.Match[str]], str]:
-            """Replaces the last group of a match (or all of it) by the placeholder of ``kind``."""
+            """Replaces the last group of a match (or all of it) with the placeholder of ``kind``."""
 
             def replaced(found: re.Match[str]) -> str:
                 head, value = (found[1], found[2]) if found.re.groups else ("", found[0])
@@ -261,7 +288,7 @@ class Redactor:
         return text
 
     def _placeholder(self, kind: str, name: str, room: int) -> str:
-        """``<user3>``: the same for the same name; ``<user>`` where that would make the text more than twice as long."""
+        """``<user3>``, the same for the same name; only ``<user>`` if that would make the text more than twice as long."""
         number = self._numbers.get((kind, name))
         if number is None:
             self._last[kind] += 1
@@ -321,11 +348,11 @@ class Redactor:
         return text
 
 
-# --- Values behind names ----------------------------------------------------------------------------------------------------
+# --- Values after names -----------------------------------------------------------------------------------------------------
 
 
 def _named_values(text: str, pattern: re.Pattern[str], level_of: Callable[[str, str], int], counts: Counter[str]) -> str:
-    """``text`` with the values behind the names that ``pattern`` finds replaced, where name and value say secret."""
+    """``text`` with the values after the names that ``pattern`` finds replaced, if name and value look like a secret."""
     parts: list[str] = []
     done = position = run_ends = 0
     while found := pattern.search(text, position):
@@ -347,14 +374,14 @@ def _named_values(text: str, pattern: re.Pattern[str], level_of: Callable[[str, 
                 value = _BARE.match(text, position)
         if value is not None:
             start, end = value.span(value.re.groups)
-        elif position < run_ends:  # in the run behind an earlier name, which ends where that one did: it is read once
+        elif position < run_ends:  # in the run after an earlier name, which ended in the same place: it is read once
             start, end = position, run_ends
         else:
             continue
         if not quoted:
             run_ends = end
         content = text[start : min(end, start + _JUDGED)]
-        assigned = quoted or "=" in found[2] or pattern is not _NAMED
+        assigned = quoted or "=" in found[2] or "..." in found[2] or pattern is not _NAMED
         if not _secret(content, level, quoted=quoted, assigned=assigned, is_pwd=name.lower() in ("pwd", "oldpwd")):
             continue
         parts += (text[done:start], "<token>")
@@ -365,10 +392,10 @@ def _named_values(text: str, pattern: re.Pattern[str], level_of: Callable[[str, 
 
 
 def _level(name: str, before: str) -> int:
-    """How sure the name makes it that its value is a secret: 0, _RANDOM (if the value looks random), _LIKELY or _ALWAYS."""
+    """How certain the name makes it that its value is a secret: 0, _RANDOM (if the value looks random), _LIKELY or _ALWAYS."""
     if len(name) > 100:
         name = name[-100:]
-    # No name of a secret ends in another letter, so most names need not be looked at further.
+    # No name of a secret ends in another letter, so most names are done here.
     if not name[-1:].isdigit() and name[-1:].lower() not in "ndteyshgkl":
         return 0
     words = [word.lower() for word in re.split(r"[_.\-]+", _CAMEL.sub("_", name)) if word]
@@ -417,7 +444,7 @@ def _secret(value: str, level: int, *, quoted: bool, assigned: bool, is_pwd: boo
 
 
 def _harmless(value: str, *, quoted: bool = False) -> bool:
-    """A value that is certainly no secret: nothing, a word of a message, a variable, a mask, a piece of code."""
+    """Whether a value is certainly no secret: nothing, a word of a message, a variable, a mask, a piece of code."""
     bare = value.strip(" .:!?")
     if not any(map(str.isalnum, bare)) or bare.lower() in _PROSE or _PLACEHOLDER.fullmatch(value):
         return True
@@ -434,7 +461,7 @@ def _harmless(value: str, *, quoted: bool = False) -> bool:
 
 
 def _opaque(value: str) -> bool:
-    """Letters and digits together, and neither a number with its unit, nor a time, an address or a path."""
+    """Whether it has letters and digits, and is neither a number with its unit, nor a time, an address or a path."""
     if value.startswith(("0x", "GPU-", "MIG-")) or _NUMBER_WITH_UNIT.match(value) or _STAMP.match(value):
         return False
     if _FILE.match(value) and not _random(value):
@@ -456,9 +483,11 @@ def _random(value: str) -> bool:
 
 
 def _base64(value: str) -> bool:
-    """A long word of base64: small, capital and digit change at nearly two of three places; names change at one of four."""
+    """Whether it is a long word of base64: small letter, capital and digit change at nearly two of three places; in names at
+    one of four.
+    """
     core = value.rstrip("=")
-    if not (any(map(str.isupper, core)) and any(map(str.islower, core)) and any(map(str.isdigit, core))):
+    if _UUID.search(core) or not (any(map(str.isupper, core)) and any(map(str.islower, core)) and any(map(str.isdigit, core))):
         return False
     if core.count("/") * 12 > len(core):
         return False  # a path
@@ -467,7 +496,7 @@ def _base64(value: str) -> bool:
 
 
 def _changes(text: str) -> tuple[int, int]:
-    """How often neighbours are a letter and a digit, and how often a small letter and a capital."""
+    """(how often a letter and a digit are neighbours, how often a small letter and a capital are)."""
     letters_digits = cases = 0
     previous = ""
     for character in text:
@@ -484,7 +513,7 @@ def _changes(text: str) -> tuple[int, int]:
 
 
 def _private_keys(text: str, counts: Counter[str]) -> str:
-    """``text`` without private keys. A key whose lines stand behind prefixes loses its lines, the prefixes stay."""
+    """``text`` without private keys. If the lines of a key have prefixes, the key is taken out and the prefixes stay."""
     parts: list[str] = []
     done = 0
     while found := _KEY_BEGINS.search(text, done):
@@ -499,7 +528,7 @@ def _private_keys(text: str, counts: Counter[str]) -> str:
             lines.pop()  # perhaps not whole
         lines = lines[:_KEY_LINES]
         ends = next((number for number, line in enumerate(lines) if "-----END" in line), None)
-        least = 40 if ends is None else 4  # without an end only what can be nothing else
+        least = 40 if ends is None else 4  # without an end, only what can be nothing else
         parts.append(text[done : found.end()])
         done = found.end()
         hit = False

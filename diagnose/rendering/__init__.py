@@ -1,3 +1,3 @@
-"""Report -> what people read: text for a terminal, Markdown for a ticket, HTML that stands alone."""
+"""A report in; what people read out: text for a terminal, Markdown for a ticket, one HTML file."""
 
-__all__ = ["characters", "html", "markdown", "terminal", "text", "why"]
+__all__ = ["characters", "html", "markdown", "phrases", "terminal", "text", "why"]

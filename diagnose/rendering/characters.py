@@ -1,10 +1,10 @@
-"""Text of logs, names of files: shown, and never obeyed."""
+"""Text of logs and names of files, made safe to show."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters shown as escapes, so that nothing that shows it acts on them."""
+    """``text`` with control characters shown as escapes, so that no terminal or viewer acts on them."""
     return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
 
 

@@ -1,6 +1,6 @@
-"""A report as one HTML file that stands alone: no script, nothing from elsewhere, and log text only as text.
+"""A report as one HTML file: no script, nothing from other sites, and log text only as text.
 
-Jinja escapes whatever it puts into the page; a policy within the page forbids scripts and requests, should that ever fail.
+Jinja escapes all that it puts into the page. Should that ever fail, a policy in the page forbids scripts and requests.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from diagnose.report import Report
 
 MOST_LINES = 3000
-"""kept lines that one file shows of a job, about"""
+"""about so many kept lines of a job are shown in a file"""
 MOST_LINES_OF_ALL = 30_000
 FEWEST_LINES = 100
 
 
 def page(reports: Sequence[Report], sections: Sequence[str], places: Sequence[str]) -> str:
-    """The whole: ``sections`` are those of the reports, in their order, and have their anchors from ``places``."""
+    """The whole page. ``sections`` are those of the reports, in order; their anchors come from ``places``."""
     place_of = {id(report): place for report, place in zip(reports, places, strict=True)}
     return _template("page.html").render(
         title=reports[0].job.id if len(reports) == 1 else phrases.tally(reports),
@@ -42,7 +42,7 @@ def page(reports: Sequence[Report], sections: Sequence[str], places: Sequence[st
 
 
 def section(report: Report, job: Job, place: str, of: int = 1) -> str:
-    """One job ``of`` so many."""
+    """One job; ``of`` is the number of jobs on the page."""
     most = max(FEWEST_LINES, min(MOST_LINES, MOST_LINES_OF_ALL // of))
     diagnosis = report.diagnosis
     root = diagnosis.root_cause

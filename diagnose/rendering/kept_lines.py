@@ -1,4 +1,4 @@
-"""The kept lines of a job as people read them: by source, with a mark where lines were left out or repeat each other."""
+"""The kept lines of a job for people: by source, with a mark where lines were left out or repeat each other."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Row:
     mark: str = ""
     """root, followed, or nothing"""
     repeats: str = ""
-    """that lines like it were folded"""
+    """says that lines like it were folded"""
 
 
 @dataclass(slots=True)
 class Shown:
-    """One source."""
+    """The lines of one source."""
 
     number: int
     name: str
     lines: int
-    """that it has"""
+    """number of lines in the source"""
     rows: list[Row] = field(default_factory=list)
     left_out: int = 0
-    """behind the last row"""
+    """lines after the last row"""
 
     @property
     def has_root(self) -> bool:
@@ -81,7 +81,7 @@ def shown(report: Report, log: Compression, most: int) -> list[Shown]:
 
 
 def _alike_folded(rows: list[Row]) -> Iterator[Row]:
-    """Of neighbours that differ only in their numbers, such as a line of each rank: the first, and the last."""
+    """Of neighbours that differ only in their numbers, such as one line per rank: the first and the last."""
     for _, group in groupby(rows, key=lambda row: (row.mark, row.mark == "root" or _DIGITS.sub("0", row.text), row.repeats)):
         alike = list(group)
         if len(alike) < _FEWEST_ALIKE:
@@ -92,7 +92,7 @@ def _alike_folded(rows: list[Row]) -> Iterator[Row]:
 
 
 def _marks(report: Report) -> dict[tuple[str, int], str]:
-    """(source, line) -> what it is in the diagnosis."""
+    """(source, line) -> its role in the diagnosis."""
     diagnosis = report.diagnosis
     named: list[EvidenceLine] = [item for item in diagnosis.evidence if item.role == "consequence"]
     marks = {(item.source, item.line): "followed" for item in named}
@@ -102,7 +102,7 @@ def _marks(report: Report) -> dict[tuple[str, int], str]:
 
 
 def _wanted(log: Compression, marks: dict[tuple[str, int], str], names: list[str], most: int) -> frozenset[int] | range:
-    """The places in the kept log of the lines to show."""
+    """The places in the kept lines of those to show."""
     if log.kept.lines <= most:
         return range(log.kept.lines)
     by_source: dict[int, list[int]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """A report as Markdown, to paste into a ticket.
 
-Log text cannot leave its place: lines stand in a fence that is longer than any run of backticks in them, single words in code
-spans, and in sentences whatever Markdown or a tracker would act on is taken its force: emphasis, links, tags, mentions.
+Log text cannot become markup. Lines are in a fence that is longer than any run of backticks in them. Single words are in code
+spans. In sentences, whatever Markdown or a tracker would act on is made harmless: emphasis, links, tags, mentions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ACTING = re.compile(r"[\\`*\[\]<>&|~$]|(?<![^\W_])_|_(?![^\W_])")
 _LEADING = re.compile(r"^(\s*)([-+#=]|\d+(?=[.)]))")
 _REFERRING = re.compile(r"[@#!](?=\w)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 _NOTHING = "\u200b"
-"""no width: between a mark and its word, so that a tracker sees neither a mention nor a link"""
+"""without width: between a mark and its word, so that a tracker sees neither a mention nor a link"""
 
 
 def page(reports: Sequence[Report], sections: Sequence[str]) -> str:
-    """The whole: of several jobs a table before their sections."""
+    """The whole text. If there are several jobs, a table comes before their sections."""
     if len(reports) < 2:
         return "\n".join(sections)
     rows = [ANSWER_HEADER, *(tuple(map(code, row)) for _, row in phrases.answers(reports))]
@@ -95,6 +95,8 @@ def _advice(report: Report) -> str:
     lines = []
     if suspects := phrases.suspects(diagnosis.suspects):
         lines.append(f"**Suspects**: {prose(suspects)}")
+    if witnesses := phrases.witnesses(diagnosis.witnesses):
+        lines.append(f"**Witnesses**: {prose(witnesses)}")
     lines.append(f"**Action**: {code(action.kind)}{prose(phrases.on_what(action))}. {prose(action.why)}".rstrip())
     if diagnosis.mitigation:
         helps = [prose(part.strip()) for part in diagnosis.mitigation.split("\n") if part.strip()]
@@ -116,13 +118,13 @@ def _metrics(report: Report) -> str:
 
 
 def fenced(lines: Sequence[str]) -> str:
-    """Lines as they stand, in a fence that none of them can end."""
+    """Lines as they are, in a fence that none of them can end."""
     fence = "`" * max(3, 1 + _longest("\n".join(lines)))
     return "\n".join([f"{fence}text", *lines, fence])
 
 
 def code(text: str) -> str:
-    """Words as they stand, within a line."""
+    """Words as they are, inside a line."""
     shown = printable(text).replace("\t", " ").strip()[:_MOST_TEXT]
     if not shown:
         return ""
@@ -132,14 +134,14 @@ def code(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence that may hold words of a log."""
+    """A sentence that may have words of a log."""
     shown = _ACTING.sub(r"\\\g<0>", " ".join(map(printable, text.split("\n"))))
     shown = _LEADING.sub(r"\1\\\2" if not shown.lstrip()[:1].isdigit() else r"\1\2" + _NOTHING, shown)
     return _REFERRING.sub(lambda mark: mark[0] + _NOTHING, shown)
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """The first row is the head. A bar within a cell would end it, whatever stands before it."""
+    """A table; the first row is the head. A bar inside a cell is escaped, because it would end the cell."""
     cells = [[cell.replace("\\|", "|").replace("|", "¦") for cell in row] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join([lines[0], f"|{' --- |' * len(rows[0])}", *lines[1:]])

@@ -1,4 +1,4 @@
-"""The parts of a report as plain sentences and words, which all renderings share."""
+"""The parts of a report as plain sentences and words, for all renderings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diagnose.diagnosis.wording import ranges
 from diagnose.rendering.terminal import human_bytes
 
 if TYPE_CHECKING:
-    from diagnose.report import Action, CompressionFigures, EvidenceLine, MetricFigures, Report, Suspects
+    from diagnose.report import Action, CompressionFigures, EvidenceLine, MetricFigures, Report, Suspects, Witnesses
 
 
 class Answer(NamedTuple):
@@ -38,12 +38,12 @@ def answer(report: Report) -> Answer:
 
 
 def answers(reports: Sequence[Report]) -> list[tuple[Report, Answer]]:
-    """Those of several jobs, what failed first."""
+    """The answers of several jobs, failed ones first."""
     return sorted(((report, answer(report)) for report in reports), key=lambda row: not told(row[0]))
 
 
 def told(report: Report) -> bool:
-    """Whether there is a failure to tell of."""
+    """Whether there is a failure to report."""
     return report.outcome == "failed" or report.diagnosis.root_cause is not None
 
 
@@ -52,7 +52,7 @@ def tally(reports: Sequence[Report]) -> str:
 
 
 def verdict(report: Report) -> str:
-    """Of a job in which no failure was found."""
+    """The answer for a job in which no failure was found."""
     if report.outcome == "running":
         return "running"
     return "no failure found" if NO_END in report.diagnosis.doubt else "healthy"
@@ -63,12 +63,12 @@ def place(item: EvidenceLine) -> str:
 
 
 def many(item: EvidenceLine) -> str:
-    """How many ranks or lines told the same; "" for one."""
+    """How many ranks or lines said the same; "" for one."""
     return f"{len(item.ranks)} ranks" if len(item.ranks) > 1 else f"{item.count:,} x" if item.count > 1 else ""
 
 
 def later(item: EvidenceLine) -> str:
-    """How long after the root cause it came; "" for at once, or nobody knows."""
+    """The time from the root cause to it; "" if they came together or the time is unknown."""
     return f"{duration(item.later_s)} later" if item.later_s is not None and item.later_s >= 1 else ""
 
 
@@ -87,8 +87,18 @@ def suspects(found: Suspects) -> str:
     )
 
 
+def witnesses(found: Witnesses) -> str:
+    """Who only waited for somebody else."""
+    return listed(
+        [
+            f"{'node' if len(found.nodes) == 1 else 'nodes'} {few(found.nodes)}" if found.nodes else "",
+            f"{'rank' if len(found.ranks) == 1 else 'ranks'} {ranges(found.ranks)}" if found.ranks else "",
+        ]
+    )
+
+
 def on_what(action: Action) -> str:
-    """What stands behind the kind of an action: its nodes, where it goes on, what it leaves out."""
+    """What follows the kind of an action: its nodes, where it goes on, what it leaves out."""
     words = f" {few(action.nodes)}" if action.nodes else ""
     if action.restart_from is not None and action.restart_from.step is not None:
         words += f", from a checkpoint at step {action.restart_from.step:,} or before"
@@ -110,7 +120,7 @@ def dropped(figures: CompressionFigures) -> str:
 
 
 def moving(report: Report) -> list[tuple[str, MetricFigures]]:
-    """The numbers that moved, but not what only counts."""
+    """The numbers that changed, without those that only count."""
     return [
         (name, figures)
         for name, figures in report.metrics.items()

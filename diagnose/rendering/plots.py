@@ -1,4 +1,4 @@
-"""Numbers over steps -> SVG that needs no script. Colours come from the style sheet, by class."""
+"""Numbers over steps -> SVG that needs no script. The style sheet gives the colours, by class."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import groupby
 from markupsafe import Markup
 
 Point = Sequence[float | None]
-"""step, mean, least, most; None where there is no number"""
+"""step, mean, least, most; None if there is no number"""
 _WIDTH, _HEIGHT = 360, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 8, 8, 22
 
 
 class _Frame:
-    """Where steps and values stand in the picture."""
+    """The places of steps and values in the picture."""
 
     def __init__(self, xs: Sequence[float], least: float, most: float) -> None:
         self.first, self.last = min(xs), max(xs)
@@ -30,7 +30,7 @@ class _Frame:
 
 def plot(name: str, points: Sequence[Point], failed_at: float | None = None) -> Markup:
     """The mean as a line in the band from least to most; ``failed_at``: the last step before a failure."""
-    # A number without a step stands where it came in the row.
+    # A number without a step is placed by its position in the row.
     known = all(point[0] is not None for point in points)
     steps = [float(point[0] or 0) if known else float(number) for number, point in enumerate(points)]
     values = [value for point in points for value in point[1:] if value is not None and math.isfinite(value)]
@@ -91,6 +91,6 @@ def _at(frame: _Frame, step: float, value: float) -> str:
 
 
 def _short(value: float) -> str:
-    """In at most eight letters."""
+    """In at most eight characters."""
     text = f"{value:.4g}"
     return text if len(text) < 9 else f"{value:.1e}"

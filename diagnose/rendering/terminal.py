@@ -1,4 +1,4 @@
-"""Output for people: colours and links where they are wanted, aligned columns, and a progress bar on terminals only."""
+"""Output for people: colours and links if they are wanted, aligned columns, and a progress bar (only on terminals)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LINKING: Final = {
     "TERM_PROGRAM": ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio", "Tabby"),
     "TERM": ("xterm-kitty", "xterm-ghostty", "alacritty", "foot", "foot-extra", "contour"),
 }
-"""variable -> what it says in terminals that show OSC 8 as a link"""
+"""variable -> its value in terminals that show OSC 8 as a link"""
 _LINKING_VARIABLES = ("WT_SESSION", "KONSOLE_VERSION", "DOMTERM")
-"""set by such terminals only"""
+"""only set by such terminals"""
 _OLDEST_VTE = 5000
 _AT_LINE: Final = {"TERM_PROGRAM": ("iTerm.app", "vscode"), "TERM": ("xterm-kitty",)}
-"""those that take a fragment as a line; others would look for a file of that name"""
+"""terminals that read a fragment as a line; others would look for a file of that name"""
 
 
 class Style:
@@ -39,7 +39,7 @@ class Style:
         """of sentences, which nobody reads in long lines"""
 
     def link(self, path: str, line: int, text: str) -> str:
-        """``text``, which leads to a file where the terminal shows links."""
+        """``text`` as a link to a file, if the terminal shows links."""
         if not self._links or not os.path.isfile(path):
             return text
         import socket
@@ -71,7 +71,7 @@ class Style:
 
 
 def shows_links(known: Mapping[str, str]) -> bool:
-    """Whether a terminal with these variables shows OSC 8 as a link. FORCE_HYPERLINK decides where it is set."""
+    """Whether a terminal with these variables shows OSC 8 as a link. FORCE_HYPERLINK decides if it is set."""
     if "FORCE_HYPERLINK" in known:
         return known["FORCE_HYPERLINK"] != "0"
     vte = known.get("VTE_VERSION", "")
@@ -87,7 +87,7 @@ def _named(terminals: Mapping[str, Sequence[str]], known: Mapping[str, str]) -> 
 
 
 def table(rows: Sequence[Sequence[str]], style: Style, *, header: bool = False, width: int | None = None) -> str:
-    """Aligned columns, numbers to the right; the last column is not padded, and is cut where a row is over ``width``."""
+    """Aligned columns, numbers to the right. The last column is not padded, and is cut if a row is wider than ``width``."""
     if not rows:
         return ""
     widths = [max(columns_of(row[index]) for row in rows) for index in range(len(rows[0]))]
@@ -125,12 +125,12 @@ def shortened(text: str, width: int) -> str:
 
 
 def shortened_before(text: str, width: int) -> str:
-    """``text`` in at most ``width`` columns, its end, with … where it was cut: of a path the end tells most."""
+    """The end of ``text`` in at most ``width`` columns, with … if it was cut: the end of a path says most."""
     return shortened(text[::-1], width)[::-1]
 
 
 def wrapped(text: str, width: int, most: int = 8) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, broken at blanks where there are some; what is over ``most`` is cut."""
+    """``text`` in lines of at most ``width`` columns, broken at blanks if possible. After ``most`` lines it is cut."""
     lines: list[str] = []
     rest = text
     while rest and len(lines) < most - 1 and columns_of(rest) > width:
@@ -156,7 +156,7 @@ def sparkline(values: Sequence[float | None], width: int = 60) -> str:
     if not finite:
         return ""
     least, most = min(finite), max(finite)
-    if len(values) > width:  # the greatest of each slice: a spike must not disappear
+    if len(values) > width:  # the greatest of each slice, so that a spike does not disappear
         slices = [values[len(values) * k // width : len(values) * (k + 1) // width] for k in range(width)]
         values = [None if None in part else max(v for v in part if v is not None) for part in slices]
     blocks = "▁▂▃▄▅▆▇█"
@@ -171,7 +171,7 @@ class Progress:
         self.what, self.total, self.unit = what, total, unit
         self.on = sys.stderr.isatty()
         self._began = time.monotonic()
-        self._next = self._began + 0.3  # nothing is shown for what is over at once
+        self._next = self._began + 0.3  # nothing is shown for work that takes no time
         self._shown = False
 
     def at(self, done: int) -> None:
@@ -201,7 +201,7 @@ class Progress:
 
 
 class Notice:
-    """Says on a terminal what is being waited for, if it takes long. It prints nothing elsewhere."""
+    """Says on a terminal what it waits for, if that takes long. It prints nothing elsewhere."""
 
     def __init__(self, text: str, after_s: float = 0.7) -> None:
         self._text = text

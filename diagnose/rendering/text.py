@@ -1,4 +1,4 @@
-"""A report for people, as text for a terminal."""
+"""A report as text for a terminal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SHOWN_GROUPS = 10
 _SHOWN_LAST = 5
 _ROOT_LINES = 24
 _NAMED = 12
-"""where what stands beside a name begins"""
+"""column of what follows a name"""
 _PLACE = 24
-"""columns of a file's name and line at least"""
+"""least columns for the name of a file with its line"""
 _SPARK = (5, 40, 100)
 """columns of a curve: at least, in a pipe, and at most"""
 
@@ -69,7 +69,7 @@ def _headline(report: Report, style: Style) -> str:
 
 
 def _cause(report: Report, style: Style) -> str:
-    """The root cause between its neighbours."""
+    """The root cause with the lines around it."""
     diagnosis = report.diagnosis
     root = diagnosis.root_cause
     assert root is not None
@@ -99,7 +99,7 @@ def _cause(report: Report, style: Style) -> str:
 
 
 def _dumps(report: Report, style: Style) -> str:
-    """Who is where: one line for each group of equal stacks, and for each collective that stands."""
+    """Who is where: one line per group of equal stacks, and one per collective that has not ended."""
     dumps = report.diagnosis.dumps
     if dumps is None or not (dumps.stacks or dumps.collectives):
         return ""
@@ -166,6 +166,8 @@ def _advice(report: Report, style: Style) -> str:
     lines = []
     if suspects := phrases.suspects(diagnosis.suspects):
         lines += _named("suspects", printable(suspects), style)
+    if witnesses := phrases.witnesses(diagnosis.witnesses):
+        lines += _named("witnesses", printable(witnesses), style)
     what = printable(phrases.on_what(action))
     on, *rest = _named("action", action.kind + what, style)
     lines += [on.replace(action.kind, style.yellow(action.kind), 1), *rest]
@@ -209,14 +211,14 @@ def _figures(report: Report, style: Style) -> str:
 
 
 def _named(name: str, text: str, style: Style) -> list[str]:
-    """``text`` beside its name, wrapped."""
+    """``text`` after its name, wrapped."""
     lines = wrapped(text, style.prose - _NAMED - 2)
     first = f"  {style.bold(name)}{' ' * (_NAMED - 2 - len(name))}{lines[0]}"
     return [first, *(" " * _NAMED + line for line in lines[1:])]
 
 
 def _metric_lines(report: Report, style: Style) -> list[str]:
-    """A line for each number that moved, with its curve."""
+    """A line for each number that changed, with its curve."""
     rows, curves = [], []
     for name, figures in phrases.moving(report):
         last, least, most = map(phrases.number, (figures.last, figures.min, figures.max))

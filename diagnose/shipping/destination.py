@@ -1,7 +1,7 @@
-"""One service: pieces of sources over HTTP, what it says in return, and when to come back.
+"""One service: pieces of sources over HTTP, its answers, and when to try again.
 
-Three things can go wrong, and they are three exceptions: the service is away or busy (``Away``: come back), it wants other
-bytes (``Mismatch``), it will never take this (``Refusal``).
+Three things can go wrong, and there are three exceptions: the service is away or busy (``Away``: try again later), it wants
+other bytes (``Mismatch``), it will never take this (``Refusal``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Owner:
 
 
 class Away(DiagnoseError):
-    """The service does not answer, or is busy: nothing was stored, come back later."""
+    """The service does not answer, or is busy. Nothing was stored; try again later."""
 
     def __init__(self, what: str, *, where: str, retry_after_s: float | None = None, remedy: str | None = None) -> None:
         super().__init__(what, where=where, remedy=remedy)
@@ -50,8 +50,10 @@ class Away(DiagnoseError):
 
 
 class Mismatch(DiagnoseError):
-    """What was sent does not go on where the service stands. ``expected`` is the offset that it wants, None if it has another
-    beginning of this source."""
+    """What was sent does not continue what the service has.
+
+    ``expected`` is the offset that it wants; None if its source begins with other bytes.
+    """
 
     def __init__(self, what: str, *, where: str, expected: int | None) -> None:
         super().__init__(what, where=where)
@@ -63,7 +65,7 @@ class Refusal(DiagnoseError):
 
 
 class Destination:
-    """A connection that is kept open, and opened again when it broke."""
+    """A connection that is kept open, and opened again after it broke."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 30.0, ca: str | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -91,7 +93,7 @@ class Destination:
             self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=timeout_s)
 
     def send(self, owner: Owner, offset: int, data: bytes) -> int:
-        """One piece; returns how far the service has received the source. It has all of the piece then."""
+        """Send one piece. Returns how far the service has received the source; it has all of the piece then."""
         query = urlencode({**owner.query(), "offset": str(offset)}, quote_via=quote)
         headers = {"Content-Type": "text/plain", "Content-Encoding": "zstd"}
         answer = self._post(f"/v1/jobs/{quote(owner.job, safe='')}/logs?{query}", self._compressor.compress(data), headers)
@@ -101,18 +103,18 @@ class Destination:
         return received
 
     def end(self, job: str, exit_code: int, attempt: int | None = None) -> None:
-        """The job has ended."""
+        """Report that the job has ended."""
         body: dict[str, object] = {"exit_code": exit_code}
         if attempt is not None:
             body["attempt"] = attempt
         self._tell(f"/v1/jobs/{quote(job, safe='')}/end", body)
 
     def checkpoint(self, job: str, report: Mapping[str, object]) -> None:
-        """The job has saved one."""
+        """Report a checkpoint of the job."""
         self._tell(f"/v1/jobs/{quote(job, safe='')}/checkpoints", report)
 
     def node_check(self, verdict: Mapping[str, object]) -> dict[str, Any]:
-        """What a node check found."""
+        """Report the result of a node check."""
         return self._tell("/v1/nodes/checks", verdict)
 
     def close(self) -> None:
@@ -140,11 +142,11 @@ class Destination:
                 self._connection.request("POST", self._path + path, body, headers)
                 response = self._connection.getresponse()
                 content = response.read(_LARGEST_ANSWER)
-                if response.length:  # longer than any answer of ours
+                if response.length:  # longer than any of our answers
                     self.close()
                 return response, content
             except (ConnectionError, http.client.RemoteDisconnected, http.client.CannotSendRequest):
-                # A kept connection may have been closed while nobody looked; a new one deserves no second try.
+                # A kept connection may have been closed meanwhile. A new one gets no second try.
                 self.close()
                 if fresh:
                     raise
@@ -163,7 +165,7 @@ class Destination:
         if response.status in (408, 425, 429) or response.status >= 500:
             raise Away(what, where=where, retry_after_s=_seconds(response.getheader("Retry-After")))
         if response.status in (401, 403):
-            # A token can be mended while we wait; the logs cannot.
+            # A token can be repaired while we wait; the logs cannot.
             raise Away(
                 what, where=where, retry_after_s=30.0, remedy=remedy or "give a token with the role ingest, with --token-file"
             )
@@ -179,5 +181,5 @@ def _seconds(text: str | None) -> float | None:
     try:
         seconds = float(text) if text else None
     except ValueError:
-        return None  # a date: back off as if nothing was said
+        return None  # a date: wait as if nothing was said
     return seconds if seconds is not None and 0 <= seconds < 3600 else None

@@ -26,7 +26,7 @@ _SYMBOL = re.compile(r"%(?P<width>\d{0,2})(?P<symbol>[A-Za-z%])")
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What the name of a file tells."""
+    """What the name of a file says."""
 
     job: str | None = None
     rank: int | None = None
@@ -35,7 +35,7 @@ class Fields:
 
 
 class Pattern:
-    """``/logs/%x-%j.out`` as a glob and as an expression. What it says beside the symbols may be a glob itself."""
+    """``/logs/%x-%j.out`` as a glob and as a regular expression. Besides the symbols, the text may be a glob itself."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -66,11 +66,11 @@ class Pattern:
         self._expression = re.compile(expression)
 
     def files(self) -> list[str]:
-        """The files there are."""
+        """The files that exist."""
         return sorted(path for path in glob.glob(self.glob, recursive=True) if self._expression.fullmatch(path))
 
     def fields(self, path: str) -> Fields:
-        """What the name of one of them tells."""
+        """What the name of one of them says."""
         found = self._expression.fullmatch(path)
         said = found.groupdict() if found else {}
         job = said.get("job") or (said.get("step_job") or "").partition(".")[0] or None

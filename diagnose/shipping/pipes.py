@@ -1,4 +1,4 @@
-"""What a command prints, on its way to two places: where it would have gone, and a source of whole lines."""
+"""The output of a command, sent to two places: where it would have gone, and a source of whole lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _IDLE_S = 1.0
 
 
 class Pipe:
-    """Standard output and standard error of one process as one source; lines stay whole.
+    """Standard output and standard error of one process as one source. Lines stay whole.
 
-    The process never waits for the service: what can be held neither in memory nor on disk is dropped, and a line says so.
+    The process never waits for the service. What fits neither into memory nor onto disk is dropped, and a line says so.
     """
 
     def __init__(self, owner: Owner, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +45,7 @@ class Pipe:
             self._hold(channel, end)
 
     def close(self, channel: int) -> None:
-        """``channel`` is at its end."""
+        """``channel`` has ended."""
         with self._lock:
             self._hold(channel, len(self._partial.get(channel, b"")))
 
@@ -67,7 +67,7 @@ class Pipe:
     def read(self, size: int) -> Piece | None:
         with self._lock:
             for channel, since in self._partial_since.items():
-                if self._clock() - since > _IDLE_S:  # a prompt, a progress bar: no end of line for a while
+                if self._clock() - since > _IDLE_S:  # a prompt or a progress bar: no line end for a while
                     self._hold(channel, len(self._partial[channel]))
             data = bytes(self._held[:size])
             return Piece(self._owner, self._offset, data, None) if data else None
@@ -96,7 +96,7 @@ def pump(source: BinaryIO, descriptor: int, pipe: Pipe, channel: int) -> threadi
                 try:
                     view = view[os.write(descriptor, view) :]
                 except OSError:
-                    through = False  # nobody reads it there any more; the logs are shipped all the same
+                    through = False  # nobody reads it there any more; the logs are still sent
         pipe.close(channel)
         with contextlib.suppress(OSError):
             source.close()

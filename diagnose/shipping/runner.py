@@ -1,7 +1,7 @@
-"""Many sources for ever: read what is new, send it, and keep it on disk while the service is away.
+"""Many sources for ever: read what is new and send it. While the service is away, keep it on disk.
 
-One round (``step``) discovers files, sends what waits, then what is new. While the service is away the files are read all the
-same and kept in the spool, because they may be rotated away; a full spool leaves them where they are.
+One round (``step``) finds files, sends what waits, then what is new. While the service is away the files are still read, and
+kept in the spool, because they may be rotated away. If the spool is full, they stay where they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BACKOFF = Backoff(0.5, 60.0, spread=0.5)
 
 
 class Found(NamedTuple):
-    """A file that is to be shipped."""
+    """A file to be sent."""
 
     path: str
     owner: Owner
@@ -41,7 +41,7 @@ class Feed(Protocol):
 
 
 class Runner:
-    """Wired by ``cli/runner``; driven by ``step`` until it is told to stop."""
+    """Created by ``cli/runner``, which calls ``step`` until it is told to stop."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Runner:
         self._feeds: list[Feed] = []
         self._states = spool.files()
         for state in self._states.values():
-            state.refused = None  # what was refused may be taken by a service of today
+            state.refused = None  # the service may now accept what it refused
         self._away_until: float | None = None
         self._discovered = -_DISCOVER_S
         self._spool_full = False
@@ -66,7 +66,7 @@ class Runner:
         self.sent_bytes = 0
 
     def add(self, feed: Feed) -> None:
-        """A feed that is no file."""
+        """Add a feed that is not a file."""
         self._feeds.append(feed)
 
     @property
@@ -78,7 +78,7 @@ class Runner:
         return None if self._away_until is None else max(0.0, self._away_until - self._clock())
 
     def step(self) -> bool:
-        """One round; whether anything was sent or kept."""
+        """One round. Returns whether anything was sent or kept."""
         self._discover()
         moved = False
         if self._away_until is None or self._clock() >= self._away_until:
@@ -89,7 +89,7 @@ class Runner:
         return moved
 
     def flush(self, deadline: float) -> bool:
-        """Read everything to its present end and send it; whether all was sent before ``deadline``."""
+        """Read everything to its present end and send it. Returns whether all was sent before ``deadline``."""
         self._discovered = -_DISCOVER_S
         while True:
             moved = self.step()
@@ -119,7 +119,7 @@ class Runner:
                 self._close_idle()
             state = self._states.pop(found.path, None) or FileState(found.path, found.owner)
             self._tails[found.path] = Tail(state, self._clock)
-        # A file that is gone was read to its end, and may be followed by another of its name.
+        # A file that is gone was read to its end. Another one may follow with its name.
         for path, tail in list(self._tails.items()):
             if not tail.gone:
                 self._gone_since.pop(path, None)
@@ -128,7 +128,7 @@ class Runner:
                 self._spool.forget(path)
 
     def _close_idle(self) -> None:
-        """Descriptors are few; a tail opens its file again when it is read."""
+        """Close files: descriptors are few, and a tail opens its file again when it is read."""
         for tail in self._tails.values():
             tail.close()
 
@@ -174,7 +174,7 @@ class Runner:
         if piece.after is not None:
             ahead = received - piece.offset - len(piece.data)
             if ahead and isinstance(feed, Tail):
-                # The state was lost, and the service knows more of this file than we do.
+                # The state was lost, and the service has more of this file than we know.
                 if piece.after.position + ahead > feed.size:
                     self._rename(piece.owner, piece.offset, None)
                     return True
@@ -249,7 +249,7 @@ class Runner:
         return piece
 
     def _mend(self, feed: Feed, piece: Piece, mismatch: Mismatch) -> None:
-        """The service wants earlier bytes: they may still be in the file."""
+        """The service wants earlier bytes, which may still be in the file."""
         if isinstance(feed, Tail) and mismatch.expected is not None and feed.state.base <= mismatch.expected < piece.offset:
             state = copy.copy(feed.state)
             state.position = mismatch.expected - state.base
@@ -260,7 +260,7 @@ class Runner:
         self._rename(piece.owner, piece.offset, mismatch)
 
     def _rename(self, owner: Owner, offset: int, why: Mismatch | None) -> None:
-        """What is left goes under a new name, from byte 0: the service has something else under the old one."""
+        """Send the rest under a new name, from byte 0: the service has something else under the old one."""
         renamed = dataclasses.replace(owner, source=f"{owner.source.partition('~')[0]}~{offset}-{os.getpid()}")
         self._say(
             f"{owner.source}: goes on as {renamed.source}: {why or 'the service has another, longer source of this name'}"

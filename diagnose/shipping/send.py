@@ -1,4 +1,4 @@
-"""A whole source, once: from where the service stands to its end."""
+"""Sends a whole source once, from where the service has it to its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BACKOFF = Backoff(0.5, 15.0, spread=0.5)
 
 
 class Sending:
-    """Sends sources to one service; waits for it where it is away."""
+    """Sends sources to one service, and waits while it is away."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class Sending:
         self._clock, self._sleep = clock, sleep
         self.sent = 0
         self.known = 0
-        """bytes that the service had already"""
+        """bytes that the service already had"""
 
     def send(self, source: Source, owner: Owner) -> None:
-        """All of ``source``. Its first bytes go first: the service answers how far it has the rest."""
+        """Send all of ``source``. Its first bytes go first: the answer says how far the service has the rest."""
         position = received = 0
         held = bytearray()
         asked = False
@@ -45,7 +45,7 @@ class Sending:
                 received, asked = self._piece(owner, 0, bytes(held[:HEAD])), True
                 self.known += max(0, received - HEAD)
             while asked:
-                # What the service has is passed over.
+                # Skip what the service has.
                 skipped = min(max(received - position, 0), len(held))
                 del held[:skipped]
                 position += skipped

@@ -1,7 +1,7 @@
-"""The runner's memory on disk: how far each file was read, and what waits for the service. One SQLite file, one runner.
+"""The runner's memory on disk: how far each file was read, and what waits for the service. One SQLite file per runner.
 
-What moves a file's position also says where the bytes went, in one transaction: to the service, or into the queue here. So a
-runner that is killed sends a piece again at most, which the service knows by its offset.
+The transaction that moves a file's position also records where the bytes are: with the service, or in the queue here. So after
+a crash a runner repeats at most one piece, which the service recognises by its offset.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FileState:
     device: int = 0
     inode: int = 0
     head: bytes = b""
-    """its first bytes: whether it is still the same file"""
+    """its first bytes, to see whether it is still the same file"""
     position: int = 0
     base: int = 0
     refused: str | None = None
@@ -46,13 +46,13 @@ class FileState:
 
     @property
     def offset(self) -> int:
-        """Of the next byte, in the source."""
+        """Offset of the next byte in the source."""
         return self.base + self.position
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A piece that the service has not had yet."""
+    """A piece that the service does not have yet."""
 
     id: int
     owner: Owner
@@ -69,7 +69,7 @@ class WaitingEnd:
 
 
 class Spool:
-    """Opened by one process at a time."""
+    """Only one process at a time may open it."""
 
     def __init__(self, folder: Path, limit: int = 1 << 30) -> None:
         self.limit = limit
@@ -110,7 +110,7 @@ class Spool:
         return {row[0]: FileState(row[0], _owner(row[1]), *row[2:]) for row in rows}
 
     def moved(self, state: FileState) -> None:
-        """The file was read so far, and all of it is with the service."""
+        """The file was read so far, and the service has all of it."""
         with self._transaction() as database:
             _keep(database, state)
 
@@ -121,11 +121,11 @@ class Spool:
     # --- what waits
 
     def fits(self, size: int) -> bool:
-        """Whether a piece of ``size`` bytes may be kept. One always may."""
+        """Whether a piece of ``size`` bytes may be kept. A single one always may."""
         return not self.pieces or self.bytes + size // 4 <= self.limit
 
     def put(self, owner: Owner, offset: int, data: bytes, state: FileState | None = None) -> None:
-        """Keep a piece until the service is back; ``state`` says that its file was read."""
+        """Keep a piece until the service is back. ``state`` says that its file was read."""
         packed = self._compressor.compress(data)
         with self._transaction() as database:
             database.execute(
@@ -152,7 +152,7 @@ class Spool:
         self.pieces -= 1
 
     def rename(self, owner: Owner, renamed: Owner, offset: int) -> None:
-        """What waits of a source goes under another name, whose byte 0 is byte ``offset`` of the old one."""
+        """Rename the waiting pieces of a source. Byte 0 of the new name is byte ``offset`` of the old one."""
         with self._transaction() as database:
             database.execute(
                 "UPDATE waiting SET owner = ?, start = start - ? WHERE owner = ?", (_text(renamed), offset, _text(owner))
@@ -188,6 +188,6 @@ def _owner(text: str) -> Owner:
 
 
 def default_folder() -> Path:
-    """Where a runner keeps its state unless told otherwise."""
+    """The default folder for a runner's state."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(base) / "diagnose" / "runner"

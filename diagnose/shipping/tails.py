@@ -1,4 +1,4 @@
-"""Growing files, rotated and truncated ones -> pieces with their offsets. Nothing here waits or knows of a service."""
+"""Growing files, also rotated and truncated ones -> pieces with their offsets. Nothing here waits or knows of a service."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tail:
     def __init__(self, state: FileState, clock: Callable[[], float] = time.monotonic) -> None:
         self.state = state
         self.problems: list[str] = []
-        """what was lost and why; whoever reads it empties it"""
+        """what was lost and why; the reader empties it"""
         self._clock = clock
         self._descriptor: int | None = None
         self._replaced_at: float | None = None
@@ -61,7 +61,7 @@ class Tail:
         return None
 
     def commit(self, piece: Piece) -> None:
-        """A piece that was read is safe."""
+        """A piece that was read is now safe."""
         assert piece.after is not None
         self.state = piece.after
 
@@ -72,14 +72,14 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """Of the file as it is now."""
+        """Size of the file now."""
         with contextlib.suppress(OSError):
             return os.fstat(self._descriptor).st_size if self._descriptor is not None else os.stat(self.state.path).st_size
         return 0
 
     @property
     def gone(self) -> bool:
-        """There is no such file any more, and all of it was read."""
+        """Whether the file no longer exists and all of it was read."""
         return self._descriptor is None and not os.path.exists(self.state.path)
 
     # --- which file is it
@@ -107,7 +107,7 @@ class Tail:
         return True
 
     def _begin(self, status: os.stat_result | None) -> None:
-        """Another file goes on where the last one ended; None: if there will be one."""
+        """Another file continues the last one. None: it does not exist yet."""
         self.state = copy.copy(self.state)
         self.state.base += self.state.position
         self.state.position = 0
@@ -119,14 +119,14 @@ class Tail:
         self._begin(os.fstat(self._descriptor))
 
     def _check_head(self) -> None:
-        """A file that was cut back and has grown past our position begins with other bytes."""
+        """Notice a file that was cut back and has grown past our position: it begins with other bytes."""
         assert self._descriptor is not None
         head = self.state.head
         if head and os.pread(self._descriptor, len(head), 0) != head:
             self._cut_back()
 
     def _next_file(self) -> bool:
-        """At the end of what is open: whether there is more to read elsewhere."""
+        """At the end of the open file: whether there is more to read in another one."""
         assert self._descriptor is not None
         status = os.fstat(self._descriptor)
         if status.st_size < self.state.position:
@@ -175,8 +175,9 @@ class Tail:
         return min(found)[1] if found else None
 
     def _rotated_while_away(self) -> Path | None:
-        """The file that we were reading, if it now has another name beside its old one. Whether it was cut back before that, or
-        is a later one with the number of a file that is gone, shows when it is read."""
+        """The file that we were reading, if it now has a second name. Reading it shows whether it is really that file: it may
+        have been cut back before, or be a later one with the number of a deleted file.
+        """
         state = self.state
         with contextlib.suppress(OSError):
             status = os.stat(state.path)
@@ -195,7 +196,7 @@ _GENERATION = re.compile(r"[.-]\d[\d._T:-]*")
 
 
 def _siblings(path: Path) -> Iterator[Path]:
-    """What rotation makes of a name: job.log.1, job.log-20260911. Not job.log.err, nor job.log.1.gz."""
+    """Names that rotation makes: job.log.1, job.log-20260911. Not job.log.err, nor job.log.1.gz."""
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
         for number, entry in enumerate(entries):
             if number > _MOST_SIBLINGS:

@@ -1,7 +1,7 @@
-"""Proposal -> refusal: what a rule must pass, whoever wrote it, before it may be tried on lines that it has not seen.
+"""Proposal -> refusal: what every proposed rule must pass before it may be tried on new lines.
 
-The text of the pattern is looked at first, then a process of its own compiles it and searches with it (``trial``), then it is
-examined like a shipped rule (``rules.examine``), and at last it is held against the lines that speak for it and against it.
+First the text of the pattern is checked. Then another process compiles it and searches with it (``trial``). Then it is examined
+like a shipped rule (``rules.examine``). Last it is matched against the lines that speak for it and against it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FEWEST_LINES = 3
 """lines that a filter must have been written for"""
 _LONGEST = 2000
 _MOST_COPIES = 5000
-"""what counted repeats may multiply a pattern to: x{50} inside of {50} is 2,500 copies"""
+"""how often counted repeats may multiply a pattern: x{50} inside of {50} is 2,500 copies"""
 _FEWEST_LETTERS = 4
 
 
@@ -91,7 +91,7 @@ def judged(
 
 
 def _bounds(rule: Rule) -> Refusal | None:
-    """What can be told from the text of a pattern, before anything compiles it."""
+    """What the text of a pattern shows, before anything compiles it."""
     patterns = [rule.pattern, *(pattern for _, pattern in rule.metrics)]
     longest = max(map(len, patterns))
     if longest > _LONGEST:

@@ -1,8 +1,8 @@
-"""Rule -> objections: the one door for every rule, shipped or learned.
+"""Rule -> objections: the checks for every rule, shipped or learned.
 
-``examine`` looks at each rule alone (does it compile, do its examples hold, is it too wide, too dear) and then at all of
-them together (would a filter swallow failure evidence, does a failure rule alarm on regular output). Each objection has a
-name that is explained in docs/rules.md. The further checks that learned rules must pass build on these.
+``examine`` looks at each rule alone (does it compile, do its examples hold, is it too wide, too slow) and then at all of them
+together (would a filter drop evidence of a failure, does a failure rule match regular output). Each objection has a name that
+docs/rules.md explains. The further checks for learned rules build on these.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.errors import RuleError
+from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.knowledge.rules import Example, Rule, RuleSet
 from diagnose.matching import shapes
 from diagnose.matching.databases import ALLOWEMPTY, Pattern, Wheel, compiled, pattern_of
@@ -22,10 +23,6 @@ from diagnose.matching.series import value_of
 from diagnose.reading.lines import clean
 from diagnose.reading.prefixes import body_start
 
-METRICS = (
-    "step total_steps epoch loss val_loss grad_norm lr step_time_s step_time_ms tokens_per_s samples_per_s tflops loss_scale"
-    " nan_steps skipped_steps consumed_samples consumed_tokens memory_gb reward kl progress"
-).split()
 CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pid peer status vendor".split()
 
 _SLOW_S = 2.0
@@ -83,7 +80,7 @@ def examine(rules: RuleSet, beside: RuleSet | None = None, on_progress: Callable
     found: list[Objection] = []
     sound: list[Rule] = []
     wheel = Wheel()
-    with contextlib.suppress(shapes.Unreadable):  # each is asked by itself below, and then it is said which one
+    with contextlib.suppress(shapes.Unreadable):  # each is examined alone below, which then names the rule
         _analyse(rules)
     for number, rule in enumerate(rules):
         try:
@@ -126,13 +123,13 @@ def _hits(database: Any, body: bytes) -> bool:
 
 
 def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
-    """The objections to one rule by itself. Raises TimeoutError if a search takes too long."""
+    """The objections to one rule alone. Raises TimeoutError if a search takes too long."""
     import regex
 
     try:
         analysis = shapes.analyse([rule.pattern])[rule.pattern]
         expression = regex.compile(rule.pattern.encode())
-        began = time.thread_time()  # of the processor: what else the machine does is not the rule's fault
+        began = time.thread_time()  # processor time, because the rule is not to blame for other work on the machine
         data = compiled(wheel, [pattern_of(rule, 0)])
         took = time.thread_time() - began
         relaxed = compiled(wheel, [Pattern(analysis.relaxed, ALLOWEMPTY, 0)]) if analysis.relaxed is not None else None
@@ -222,16 +219,16 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
                 "a line that must not match does",
                 f"{rule.file}:{example.at}",
                 example.line,
-                help="anchor the pattern, or add what tells the two apart",
+                help="anchor the pattern, or add what distinguishes the two",
             )
     for name, pattern in rule.metrics:
-        if name not in METRICS:
+        if name not in shipped_metrics().quantities:
             yield Objection(
                 "unknown-name",
                 rule,
                 f"the metric {name!r} is not known",
                 rule.place,
-                help=f"use one of: {' '.join(METRICS)}",
+                help=f"use one of: {' '.join(shipped_metrics().quantities)}",
             )
         elif regex.compile(pattern.encode()).groups != 1:
             yield Objection(
@@ -273,7 +270,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
 
 
 def captures_of(rule: Rule, body: bytes) -> dict[str, str]:
-    """What ``rule`` captures in ``body``: its named groups and its metrics. Raises TimeoutError where that takes too long."""
+    """What ``rule`` captures in ``body``: its named groups and its metrics. Raises TimeoutError if that takes too long."""
     import regex
 
     metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
@@ -309,7 +306,7 @@ def _wrong_captures(rule: Rule, example: Example, values: dict[str, str], place:
 
 
 def how_far(pattern: str, body: bytes) -> tuple[int, str]:
-    """Where in ``body`` the longest head of ``pattern`` that compiles and matches ends, and the rest of the pattern."""
+    """(where in ``body`` the longest head of ``pattern`` that compiles and matches ends, the rest of the pattern)."""
     import regex
 
     latest = time.monotonic() + _HOW_FAR_S
@@ -326,9 +323,9 @@ def how_far(pattern: str, body: bytes) -> tuple[int, str]:
 
 
 def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objection]:
-    """What goes wrong when ``mine`` work together with each other and with ``beside``.
+    """What goes wrong if ``mine`` work together with each other and with ``beside``.
 
-    They are compiled apart, so that the others' database, which is the same each time, comes from the cache.
+    They are compiled separately, so that the database of the others, which is the same each time, comes from the cache.
     """
     order = {rule.id: number for number, rule in enumerate(RuleSet.of([*mine, *beside]))}
     names = {rule.id for rule in mine}
@@ -354,7 +351,7 @@ def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objectio
                 yield Objection(
                     "shadowed",
                     rule,
-                    f"every example is decided by {first[0].id}, which stands earlier",
+                    f"every example is decided by {first[0].id}, which comes earlier",
                     rule.place,
                     help=f"move it before {first[0].place}, or remove one of the two",
                 )
@@ -363,7 +360,7 @@ def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objectio
 def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Objection]:
     """Failure rules that match an example of a filter, and filters that match one of a failure rule."""
     if rule.family == "filters":
-        # What says that all is well may be regular output: it is kept as evidence of that.
+        # Lines that say that all is well may be regular output; they are kept as evidence of that.
         alarming = next((other for other in hits if other.family == "failures" and other.reason != "healthy"), None)
         if alarming is not None:
             yield Objection(
@@ -388,7 +385,7 @@ def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Obj
 
 
 def advice(rules: Iterable[Rule]) -> Iterator[Objection]:
-    """What is not wrong but costs time: rules whose verdict lines that differ only in numbers cannot share."""
+    """What is not wrong but costs time: rules that keep lines with different numbers from sharing a verdict."""
     for rule in rules:
         why = shapes.sensitivity(rule.pattern)
         if why is not None:

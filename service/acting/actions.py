@@ -1,8 +1,8 @@
-"""Diagnosis -> decision -> action: what is decided, who says yes, who carries it out, and what came of it.
+"""Diagnosis -> decision -> action: what is decided, who approves it, who carries it out, and what the outcome was.
 
-``decision.decide`` and ``action`` (pure functions) say what may happen; this module asks them in the right order, one
-transaction each. Whatever it does can be cut off anywhere: decisions follow from what is stored (``undecided``), and an action
-moves by lease and fence, so it goes on where it was after a crash, and nothing is done twice.
+``decision.decide`` and ``action`` (pure functions) say what may happen. This module calls them in the right order, one
+transaction each. It can be interrupted anywhere. Decisions follow from what is stored (``undecided``). An action moves by lease
+and fence, so after a crash it goes on from where it was, and nothing is done twice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SWEEP_S = 2.0
 _NODES_S = 60.0
 _NODES_AT_ONCE = 200
 _PUT_OFF_S = 300.0
-"""a job that ends for longer, or a scheduler that is away for longer, is for a person to look at"""
+"""if a job takes longer to end, or the scheduler is away for longer, a person must look at it"""
 _WAKES = frozenset({"job.diagnosed", "job.ended", "diagnosis.corrected"})
 _TAKES_OUT = frozenset({"isolate_and_restart", ISOLATE})
 
@@ -55,13 +55,13 @@ class Taken:
     fence: int
     lease_until: float
     lease_s: float
-    """how long the executor may go without renewing its lease"""
+    """the executor must renew its lease within this time"""
     order: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class InHand:
-    """An action that was taken and is not over."""
+    """An action that was claimed and is not over."""
 
     id: int
     claimed_by: str
@@ -80,20 +80,21 @@ class Actions:
         sweep_s: float = _SWEEP_S,
         authority: Authority | None = None,
     ) -> None:
-        """``sweep_s``: how long at most until it looks for what nobody told it of. ``authority``: who is asked whether what a
-        log says is so; None: nobody, and logs are believed."""
+        """``sweep_s``: the longest wait until it looks for news without a notice. ``authority``: who confirms what a log says;
+        None: nobody, and logs are believed.
+        """
         self.policy = policy
         self._authority = authority
         self._asks = authority is not None
         self._put_off: dict[int, float] = {}
-        """attempts whose job is just ending, or whose scheduler did not answer, and since when"""
+        """attempts whose job is just ending, or whose scheduler did not answer -> since when"""
         self._sweep_s = sweep_s
         self._store, self._events, self._clock = store, events, clock
         self._awake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """On the event loop."""
+        """Begin on the event loop."""
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._run())]
 
     async def stop(self) -> None:
@@ -113,7 +114,7 @@ class Actions:
         return len(waiting)
 
     async def decide_put_off(self) -> None:
-        """Ask again about those whose scheduler could not say anything yet."""
+        """Ask again about those for which the scheduler had no answer yet."""
         for attempt_id in list(self._put_off):
             await self._decide(attempt_id)
 
@@ -154,16 +155,16 @@ class Actions:
         return known, made_at, past, self._cluster(connection, standing.names, now)
 
     def _cluster(self, connection: Connection, names: Sequence[str] | None, now: float) -> Cluster:
-        """The nodes, by the word of the scheduler or of an administrator; without either nobody knows how many there are."""
+        """The nodes, as the scheduler or an administrator says. Without either, nobody knows how many there are."""
         size = self.policy.limits.cluster_nodes if self._asks else None
         return cluster(connection, now, names, size)
 
     async def _names(self) -> tuple[str, ...] | None:
-        """Of all nodes, by the scheduler's word."""
+        """The names of all nodes, from the scheduler."""
         return await self._authority.nodes() if self._authority is not None else None
 
     async def _standing(self, attempt_id: int, now: float) -> Standing | None:
-        """What the scheduler says of an attempt's job; None: it says nothing yet, and is asked again."""
+        """What the scheduler says of an attempt's job. None: it has no answer yet, and is asked again."""
         if self._authority is None:
             return Standing()
         names = await self._authority.nodes()
@@ -179,18 +180,21 @@ class Actions:
         if looked is None:
             return Standing(names=names)
         wanted, asked = looked
-        if not wanted.acts and not asked.suspects:
-            return Standing(names=names)
         answer = await self._authority.confirm(asked.order(wanted))
         since = self._put_off.get(attempt_id, now)
-        if isinstance(answer, Unconfirmed) and answer.for_now and wanted.mode == "auto" and now - since < _PUT_OFF_S:
-            return None
+        matters = wanted.acts or bool(asked.suspects)
+        if isinstance(answer, Unconfirmed):
+            waits = answer.ending_now or (answer.for_now and wanted.mode == "auto" and matters)
+            if waits and now - since < _PUT_OFF_S:
+                return None
+            if not matters:
+                return Standing(names=names)
         return asked.standing(answer, names)
 
     def _enter(
         self, connection: Connection, attempt_id: int, decision: Decision, now: float, standing: Standing
     ) -> list[tuple[int, Record]]:
-        """The decision's action beside, or in the place of, those that there are."""
+        """Enter the decision's action. It is added to the existing ones or replaces them."""
         changed: list[tuple[int, Record]] = []
         spans = self.policy.life
         existing = {record.key: record for record in stored.of_attempt(connection, attempt_id)}
@@ -238,7 +242,7 @@ class Actions:
     # --- what node checks say -----------------------------------------------------------------------------------------------
 
     async def take_check(self, check: Check, who: str) -> None:
-        """A check's result: entered, and decided about where it speaks against a node, or for one that is out of service."""
+        """Enter a check's result, and decide about nodes that failed it, and about isolated ones that passed it."""
         now = self._clock()
         names = await self._names()
 
@@ -265,7 +269,7 @@ class Actions:
         await self.take_check(check_of(told, self._clock()), who)
 
     async def decide_nodes(self) -> None:
-        """Look again at nodes that passed a check, but were not to come back yet at that time."""
+        """Look again at nodes that passed a check but could not come back at that time."""
         now = self._clock()
         since = now - self.policy.signals.check_within_s
         due = await self._store.aread(lambda connection: nodechecks.passed_while_isolated(connection, since))
@@ -276,7 +280,9 @@ class Actions:
     def _decide_nodes(
         self, connection: Connection, nodes: Sequence[str], names: Sequence[str] | None, now: float
     ) -> list[tuple[int, Record]]:
-        """One decision per node and check; each looks back on those before it, so that together they keep to the limits."""
+        """One decision per node and check. Each takes the earlier ones into account, so that together they keep to the
+        limits.
+        """
         changed: list[tuple[int, Record]] = []
         confirmed = self._asks
         past, whole = lately(connection, now, confirmed=confirmed), self._cluster(connection, names, now)
@@ -349,7 +355,7 @@ class Actions:
     def _enter_node(
         self, connection: Connection, kind: str, node: str, who: str, why: str, mode: str, now: float
     ) -> list[tuple[int, Record]]:
-        """An action about a node alone."""
+        """Enter an action that is only about a node."""
         if stored.node_is_busy(connection, kind, node):
             return []
         key = key_of(node, int(now), None, kind, [node])
@@ -389,24 +395,24 @@ class Actions:
         return await self._store.aread(lambda connection: stored.orders(connection, now, claims=self._asks), projects)
 
     async def in_hand(self, whose: str) -> list[InHand]:
-        """Actions that executors whose names begin with this have claimed and not finished."""
+        """Claimed and unfinished actions of executors whose names begin with ``whose``."""
         rows = await self._store.aread(lambda connection: stored.in_hand(connection, whose))
         return [InHand(*row) for row in rows]
 
     async def begin(self, action_id: int, who: str, fence: int) -> Record:
-        """The executor is about to act: the last point at which it can be told not to."""
+        """The executor is about to act. This is the last point at which it can be told not to."""
         return await self._step(action_id, who, lambda known, now: life.start(known, fence, now, self.policy.life))
 
     async def renew(self, action_id: int, who: str, fence: int) -> Record:
-        """The executor is still at it."""
+        """The executor is still working on it."""
         return await self._step(action_id, who, lambda known, now: life.renew(known, fence, now, self.policy.life))
 
     async def finish(
         self, action_id: int, who: str, fence: int, succeeded: bool, said: str, isolated: Collection[str] | None = None
     ) -> Record:
-        """What came of it, however late.
+        """The result, however late it comes.
 
-        ``isolated``: its nodes that were taken out, whether it succeeded or not; None: all if it did, else none.
+        ``isolated``: those of its nodes that were taken out, whether it succeeded or not. None: all if it succeeded, else none.
         """
 
         def step(record: Record, now: float) -> Record:
@@ -453,8 +459,8 @@ class Actions:
         now: float,
         isolated: Collection[str] | None,
     ) -> None:
-        """A node is out of service once somebody has taken it out, whatever failed after that, and in again once it was given
-        back.
+        """Update the nodes: one is out of service once somebody has taken it out, even if the rest failed, and in service once
+        it was given back.
         """
         done = after.state == "succeeded" and before.state != "succeeded"
         if after.kind == RELEASE:
@@ -467,7 +473,7 @@ class Actions:
             return
         order = stored.order(connection, action_id)
         nodes = order["nodes"]
-        if state == "isolated" and isolated is not None:  # it may be told twice
+        if state == "isolated" and isolated is not None:  # it may be reported twice
             nodes = [one for one in nodes if one in isolated and not stored.was_isolated(connection, one, after.key)]
         for node in nodes:
             stored.set_node(connection, node, state, after.decided_by or who, order["why"], after.key, now)
@@ -502,7 +508,7 @@ class Actions:
                 self._awake.set()
 
     async def _run(self) -> None:
-        """Decide as soon as something was diagnosed. Look regularly in any case, because a crash may have cut one off."""
+        """Decide as soon as something was diagnosed. Also look regularly, because a crash may have interrupted a decision."""
         nodes_at = 0.0
         while True:
             try:

@@ -1,8 +1,8 @@
-"""Evidence is not authority: what a log says is called for is compared with what the scheduler knows, before it is an order.
+"""Order -> whether the scheduler confirms it. A log is evidence; it has no authority.
 
-The scheduler is asked when something is decided, and again by the executor before it acts. Where there is none beside the
-service (a webhook, a program, a runner elsewhere), what an administrator has bound the senders' tokens to decides. What is not
-confirmed is no order: it waits for a person, with the reason.
+The scheduler is asked when something is decided, and the executor asks again before it acts. If the service has no scheduler
+(only a webhook, a program, or a runner elsewhere), the administrator's bindings of the senders' tokens decide. Without
+confirmation there is no order: the action waits for a person and shows the reason.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ log = logging.getLogger("diagnose.authority")
 _FRESH_S = 30.0
 """nodes do not come and go faster"""
 _STALE_S = 3600.0
-"""after so long without an answer nobody knows how many nodes there are"""
+"""after so long without an answer, the number of nodes counts as unknown"""
 _JOB_LABELS = ("slurm.job_id", "slurm_job_id", "SLURM_JOB_ID")
 
 
 class Authority:
-    """What is known of jobs and nodes by somebody else's word than a log's."""
+    """What others than the log say about jobs and nodes."""
 
     def __init__(self, executors: Sequence[Configured], clock: Callable[[], float] = time.monotonic) -> None:
         self._executors, self._clock = tuple(executors), clock
         self._nodes: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
-        """Whether the order is called for. Raises nothing."""
+        """Whether the order is confirmed. Never raises."""
         by = choose(self._executors, order)
         if by is not None and isinstance(by.executor, Scheduler):
             try:
@@ -42,7 +42,7 @@ class Authority:
         return _by_binding(order)
 
     async def nodes(self) -> tuple[str, ...] | None:
-        """The names of all nodes of all schedulers; None if there is no scheduler, or one does not answer for long."""
+        """The names of all nodes of all schedulers. None if there is no scheduler, or one has not answered for long."""
         found: dict[str, None] = {}
         asked = [one for one in self._executors if isinstance(one.executor, Scheduler)]
         for one in asked:
@@ -67,7 +67,7 @@ class Authority:
 
 
 def _by_binding(order: Order) -> Confirmed | Unconfirmed:
-    """Without a scheduler: an administrator has bound the tokens to the order's name, and to that of its labels."""
+    """Without a scheduler: the administrator must have bound the tokens to the job's name and to the name in its labels."""
     claim, job = order.claim, order.job or ""
     if claim is None or not claim.speakers:
         return Unconfirmed("nobody who may speak for the job has sent its log")
@@ -75,11 +75,11 @@ def _by_binding(order: Order) -> Confirmed | Unconfirmed:
     for name in names:
         if not claim.bound_to(name):
             return Unconfirmed(
-                f"no scheduler beside the service can confirm it, and not all of the tokens that sent of it are bound to the "
+                f"no scheduler can confirm it, and not all of the tokens that sent its data are bound to the "
                 f"name {name[:80]!r} (tokens create --job)"
             )
     namespace = order.labels.get("namespace")
     if namespace is not None and not claim.for_namespace(namespace):
-        return Unconfirmed(f"not all of the tokens that sent of it may speak for the namespace {namespace[:80]!r}")
+        return Unconfirmed(f"not all of the tokens that sent its data may speak for the namespace {namespace[:80]!r}")
     owner = order.labels.get("user", "")
     return Confirmed(job, owner if owner and claim.for_user(owner) else "", claim.nodes)

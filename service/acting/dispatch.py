@@ -1,14 +1,14 @@
-"""Approved orders, carried out by the executors that they are for: taken by one, done once, and told what came of it.
+"""Approved orders -> outcomes. One executor takes an order, it is done once, and the result is reported.
 
-The path of an order: claim (a fence), begin (the last word on whether it may), carry out with the lease renewed beside it,
-finish. It can be cut off anywhere:
+The steps of an order: claim it (with a fence), begin it (the last check that it is allowed), carry it out while the lease is
+renewed, finish it. It may be interrupted anywhere:
 
-- before it began, nothing was done: the next claim has it,
-- after that, its own executor goes on when it comes back (``resume``, under its own name and a new fence). It gives the same
-  order again, which looks at the cluster first; an executor that cannot look is not asked again, and a person is told.
+- Before it began, nothing was done, so it is simply claimed again.
+- After that, the same executor goes on when it comes back (``resume``, under its own name and with a new fence). It gives the
+  order again, and an order looks at the cluster first. An executor that cannot look is not asked again: a person is told.
 
-What fails for now, and what nobody knows the end of, is tried again, later and later, for as long as the executor's patience
-lasts. The same loop serves a service beside its database and a runner that polls: orders come from an ``OrderSource``.
+If an order fails for now, or its end is unknown, it is tried again with growing waits until the executor's patience is over.
+The same loop works in a service next to its database and in a runner that polls: orders come from an ``OrderSource``.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Ended = Callable[[str, str], None]
 
 
 class OrderSource(Protocol):
-    """Where orders come from, and results go to: ``Actions`` is one. Refusals are those of ``service.errors``."""
+    """Where orders come from and results go to, such as ``Actions``. It refuses with the errors of ``service.errors``."""
 
     async def orders(self) -> list[dict[str, Any]]:
         """The orders that may be claimed now."""
 
     async def in_hand(self, whose: str) -> list[InHand]:
-        """Orders that executors whose names begin with this have claimed and not finished."""
+        """Claimed and unfinished orders of executors whose names begin with ``whose``."""
 
     async def claim(self, action_id: int, who: str) -> Taken: ...
 
@@ -59,10 +59,10 @@ class OrderSource(Protocol):
     async def finish(
         self, action_id: int, who: str, fence: int, succeeded: bool, said: str, isolated: Sequence[str] | None = None
     ) -> object:
-        """``isolated``: as in ``Outcome``."""
+        """Report the result. ``isolated``: as in ``Outcome``."""
 
     async def checked(self, verdict: dict[str, Any], who: str) -> object:
-        """What a node check said."""
+        """Report the result of a node check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Pace:
     sweep_s: float = 2.0
     backoff: Backoff = _BACKOFF
     leave_s: float = 5.0
-    """how long the shutdown waits for orders that are under way"""
+    """at shutdown, orders that are under way get so long to end"""
 
 
 class Dispatch:
@@ -113,7 +113,7 @@ class Dispatch:
                 self._left.append((await self._orders.resume(found.id, self._who(by)), by, found.begun))
 
     def start(self) -> None:
-        """On the event loop."""
+        """Begin on the event loop."""
         if not self._executors:
             return
         self._take_up_what_was_left()
@@ -122,7 +122,7 @@ class Dispatch:
             self._loops.append(asyncio.create_task(self._listen(self._events)))
 
     async def once(self) -> None:
-        """Used instead of ``start``: carry out the orders that are there now, and return."""
+        """Carry out the orders that are there now, and return. Used instead of ``start``."""
         self._take_up_what_was_left()
         await self.round()
         while self._under_way:
@@ -135,7 +135,7 @@ class Dispatch:
         self._left.clear()
 
     async def stop(self) -> None:
-        """Take no further order. An order that does not end soon is continued at the next start."""
+        """Take no more orders. An order that does not end soon is continued at the next start."""
         for task in self._loops:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -203,7 +203,7 @@ class Dispatch:
     # --- one order
 
     async def _carry_out(self, taken: Taken, by: Configured, first: bool = True) -> None:
-        """``first``: nobody has begun it, so the job cannot run on its nodes yet and they may be tested."""
+        """``first``: nobody has begun it, so the job cannot run on its nodes yet, and they may be tested."""
         async with self._kept(taken, by) as lost:
             if not await self._told(lambda: self._orders.begin(taken.id, self._who(by), taken.fence), taken, "begun"):
                 return
@@ -213,7 +213,7 @@ class Dispatch:
                 if tested is None:
                     outcome = await self._outcome(order, by, lost)
                 else:
-                    if tested.verdict is not None:  # the order does not wait: it knows what was found
+                    if tested.verdict is not None:  # the order does not wait for this: it has the result
                         beside.create_task(
                             self._told(lambda: self._checked(tested.verdict, by, taken), taken, "told of the check")
                         )
@@ -221,7 +221,7 @@ class Dispatch:
             await self._report(taken, by, outcome)
 
     async def _after(self, tested: Tested, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
-        """What came of an order whose nodes were tested: it goes without those that were found faulty."""
+        """The outcome of an order whose nodes were tested. It goes on without the faulty ones."""
         if lost.is_set():
             return Outcome("failed", f"not begun, its lease lapsed meanwhile: {tested.said}")
         avoid = dict.fromkeys((*order.avoid, *(node for node in tested.faulty if node not in order.nodes)))
@@ -229,7 +229,7 @@ class Dispatch:
         return replace(outcome, what=f"{outcome.what}; {tested.said}")
 
     async def _tested(self, order: Order, by: Configured, taken: Taken) -> Tested | None:
-        """The nodes are tested first, if this executor knows how."""
+        """Test the nodes first, if this executor knows how."""
         if by.check is None:
             return None
         if by.dry_run:
@@ -239,7 +239,7 @@ class Dispatch:
         return tested
 
     async def _checked(self, verdict: Any, by: Configured, taken: Taken) -> None:
-        """The service hears of the check, unless it has no use for it."""
+        """Report the check to the service, unless the service has no use for it."""
         try:
             await self._orders.checked(verdict, self._who(by))
         except (Unavailable, Busy):
@@ -248,7 +248,7 @@ class Dispatch:
             log.warning("action %d: the node check was not taken: %s", taken.id, refused)
 
     async def _go_on(self, taken: Taken, by: Configured, begun: bool) -> None:
-        """What was cut off."""
+        """Continue an order that was interrupted."""
         if begun and not by.repeatable:
             what = f"{by.name} was cut off at it, and cannot tell what was done"
             await self._report(taken, by, Outcome("unknown", what))
@@ -257,17 +257,17 @@ class Dispatch:
         await self._carry_out(taken, by, first=not begun)
 
     async def _outcome(self, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
-        """What came of it, after as many tries as patience allows."""
+        """The outcome, after as many tries as patience allows."""
         until, failures = time.monotonic() + by.patience_s, 0
         out: dict[str, None] = {}
         while True:
             try:
                 outcome = await by.executor.carry_out(order, dry_run=by.dry_run)
-            except Exception as error:  # an executor promises not to: what it did before is not known
+            except Exception as error:  # an executor promises not to raise: what it did before is unknown
                 log.exception("executor %s", by.name)
                 outcome = Outcome("unknown", f"{by.name} failed at it: {type(error).__name__}", True)
             if outcome.isolated is not None or outcome.state != "succeeded":
-                out |= dict.fromkeys(outcome.isolated or ())  # a later try may not come so far as to see it
+                out |= dict.fromkeys(outcome.isolated or ())  # a later try may not get far enough to see it
                 outcome = replace(outcome, isolated=tuple(out))
             again = outcome.may_retry and (outcome.state == "failed" or (outcome.state == "unknown" and by.repeatable))
             failures += 1
@@ -284,7 +284,7 @@ class Dispatch:
     async def _report(self, taken: Taken, by: Configured, outcome: Outcome) -> None:
         said, result, isolated = outcome.what, str(outcome.state), outcome.isolated
         if by.dry_run:
-            # Never a success: what did not happen takes no node out of service.
+            # Never a success: an order that was not done takes no node out of service.
             said, result, isolated = f"dry run: {said}", "dry_run", ()
         elif outcome.state == "unknown":
             said = f"nobody knows whether it was done, look before you do it by hand: {said}"
@@ -315,7 +315,7 @@ class Dispatch:
 
     @contextlib.asynccontextmanager
     async def _kept(self, taken: Taken, by: Configured) -> AsyncIterator[asyncio.Event]:
-        """The lease is renewed meanwhile; the event tells that it is lost, so that nothing new is begun."""
+        """Renew the lease within this context. The event is set if the lease is lost: then nothing new may begin."""
         lost = asyncio.Event()
         task = asyncio.create_task(self._keep(taken, by, lost))
         try:
@@ -340,13 +340,13 @@ class Dispatch:
 
 
 def _asked(outcome: Outcome) -> float:
-    """How long the other side wants us to wait, within reason."""
+    """How long the other side wants us to wait, within limits."""
     wait = outcome.details.get("retry_after_s")
     return min(float(wait), 300.0) if isinstance(wait, int | float) else 0.0
 
 
 def name_in(folder: Path, prefix: str) -> str:
-    """A name that stays the same over restarts, and is that of one process: who holds the folder."""
+    """A name that stays the same over restarts. Only one process can hold the folder, so only one has the name."""
     path = folder / "executor-name"
     try:
         found = path.read_text("ascii").strip()

@@ -1,4 +1,4 @@
-"""What a node check found: the verdict of ``diagnose nodes check``, as what is stored and decided about."""
+"""The verdict of ``diagnose nodes check`` -> what is stored and decided about."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CheckVerdict(BaseModel):
 
 
 def check_of(verdict: CheckVerdict, now: float) -> Check:
-    """The verdict, node by node. A clock that goes ahead is not believed: what is to come clears nobody."""
+    """The verdict, node by node. A time in the future becomes now: else a fast clock would clear nodes of later failures."""
     links: dict[str, list[str]] = {}
     for link in verdict.links:
         for one in link:
@@ -67,7 +67,7 @@ def check_of(verdict: CheckVerdict, now: float) -> Check:
 
 
 def _storable_words(text: str | None) -> str | None:
-    """What a broken node said, as far as a database holds it: better with a mark than not at all."""
+    """What a broken node said, in a form that a database can hold, if necessary with marks for lost characters."""
     if text is None:
         return None
     return redact(text[:_LONGEST].replace("\0", "\ufffd")).text

@@ -1,7 +1,7 @@
-"""The orders of a runner, which takes them from a service over HTTP, and carries them out where the cluster is.
+"""The orders of a runner. It takes them from a service over HTTP, and carries them out where the cluster is.
 
-It needs a way out to the service and none in. Its name is kept in its state folder, which one process holds at a time: after a
-crash it goes on with what was in its hands, and nobody else does.
+The runner only needs a way out to the service, none in. Its name is stored in its state folder, which only one process can
+hold. After a crash it continues its own orders, and nobody else does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Remote:
     """Orders of a service that is reached over HTTP: an ``OrderSource``."""
 
     def __init__(self, server: Server, token: Callable[[], str | None], name: str) -> None:
-        """``token`` is asked for at each request: it may be renewed meanwhile."""
+        """``token`` is called for each request, because it may be renewed."""
         self._server, self._token, self._name = server, token, name
 
     async def orders(self) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ class Remote:
     def _refusal(self, answer: Answer, said: dict[str, Any]) -> Refused:
         what, remedy = str(said.get("what") or answer.text or "it says no more"), said.get("remedy")
         kind = _REFUSALS.get(answer.status, Conflict)
-        # A proxy's page is no word of the service's.
+        # A proxy's page is not an answer of the service.
         if answer.status in _AWAY or answer.status < 400 or (kind in (Conflict, Unknown) and "error" not in said):
             kind = Unavailable
         return kind(what, where=f"{self._server.shown} ({answer.status})", remedy=remedy if isinstance(remedy, str) else None)
@@ -102,7 +102,7 @@ def _taken(said: dict[str, Any]) -> Taken:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[str]:
-    """The runner's name; nobody else has the folder meanwhile."""
+    """The runner's name, while nobody else has the folder."""
     guard = Guard(folder, "another runner", "--state")
     try:
         yield name_in(folder, "runner")

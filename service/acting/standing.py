@@ -1,4 +1,4 @@
-"""Where an attempt stands by the scheduler's word: whose job it is, where it ran, and which nodes its log may speak against."""
+"""What the scheduler says of an attempt: whose job it is, where it ran, and which nodes its log may speak against."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from diagnose.decision.ending import Ending
 from diagnose.decision.history import History
 from diagnose.decision.result import Decision
 from diagnose.decision.signals import accuses
@@ -19,19 +20,20 @@ from service.store import confirmations
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of one attempt besides its log. What nobody was asked about is empty."""
+    """What is known of one attempt besides its log. A field is empty if nobody was asked."""
 
     names: tuple[str, ...] | None = None
-    """of all nodes"""
+    """names of all nodes"""
     unconfirmed: str | None = None
     owner: str | None = None
     subject: str | None = None
     nodes: tuple[str, ...] = ()
     believed: tuple[str, ...] | None = None
     """nodes that the log may speak against"""
+    ending: Ending | None = None
 
     def applied(self, past: History) -> History:
-        """What a decision looks back on, with what the scheduler says in the place of what the log does."""
+        """The history, with the scheduler's words in place of the log's."""
         return replace(
             past,
             nodes=self.nodes or past.nodes,
@@ -39,10 +41,12 @@ class Standing:
             believed=self.believed,
             owner=self.owner,
             subject=self.subject,
+            user=self.owner or past.user,
+            ending=self.ending or past.ending,
         )
 
     def keep(self, connection: Connection, attempt_id: int, now: float) -> None:
-        """For decisions to come: whom an unconfirmed log accuses, it accuses in vain."""
+        """Store it for later decisions: the accusations of an unconfirmed log do not count."""
         confirmations.keep(
             connection,
             attempt_id,
@@ -57,7 +61,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What there is to be confirmed of an attempt."""
+    """What is to be confirmed of an attempt."""
 
     job: str
     attempt: int
@@ -67,11 +71,11 @@ class Asked:
     suspects: tuple[str, ...]
     """nodes that its diagnosis speaks against"""
     source: str | None
-    """where its root cause stands"""
+    """the source of its root cause"""
     last_seen: float | None
 
     def order(self, decision: Decision) -> Order:
-        """As it would be given."""
+        """The order as it would be given."""
         kind = decision.action.kind if decision.acts else "restart"
         nodes = tuple(decision.action.nodes)
         return Order("", kind, self.job, self.attempt, self.labels, nodes, claim=self.claim, last_seen=self.last_seen)
@@ -81,15 +85,15 @@ class Asked:
         if isinstance(answer, Unconfirmed):
             return Standing(names, answer.why, believed=believed)
         owner = f"{self.project}/{answer.owner}" if answer.owner else self.project
-        # Of a job that went on since nobody knows where it ran: its log speaks against nobody.
-        return Standing(names, None, owner, answer.subject, answer.nodes, believed if answer.nodes else ())
+        # If a job went on since, nobody knows where it ran before: its log speaks against no node.
+        return Standing(names, None, owner, answer.subject, answer.nodes, believed if answer.nodes else (), answer.ending)
 
     def _may_accuse(self, node: str) -> bool:
         return self.claim.may_accuse(node) or (self.source is not None and kernel_of(self.source) == node)
 
 
 def asked_of(connection: Connection, attempt_id: int, report: Report, past: History) -> Asked:
-    """What there is to be asked of an attempt."""
+    """What is to be asked about an attempt."""
     diagnosis = report.diagnosis
     named: Sequence[str] = diagnosis.suspects.nodes if accuses(diagnosis.reason) else ()
     project, name = parted(report.job.id)

@@ -1,1 +1,1 @@
-"""Requests in; answers out: one router per noun. ``bodies`` says what they take and answer."""
+"""Requests in, answers out: one router per noun. ``bodies`` has what they take and answer."""

@@ -60,7 +60,7 @@ async def action(action: ActionId, service: Here, who: Reader) -> dict[str, Any]
 
 @router.get("/v1/jobs/{job}/decision", summary="What was decided about a job, why, and what would change it")
 async def decision(job: JobName, service: Here, who: Reader, attempt: Number = None) -> dict[str, Any]:
-    """The policy's questions in their order with their answers, the limits that held the action back, and the evidence."""
+    """The policy's questions in order with their answers, the limits that held the action back, and the evidence."""
 
     def work(connection: Any) -> dict[str, Any] | None:
         key = reading.attempt_id(connection, job, attempt)
@@ -116,7 +116,7 @@ async def start(action: ActionId, service: Here, who: Operator, fence: Annotated
     return await _shown(service, who, action)
 
 
-@router.post("/v1/actions/{action}/renew", response_model=bodies.Action, summary="Still at it: the lease begins anew")
+@router.post("/v1/actions/{action}/renew", response_model=bodies.Action, summary="Still working: the lease begins again")
 async def renew(action: ActionId, service: Here, who: Operator, fence: Annotated[bodies.Fence, Body()]) -> dict[str, Any]:
     await _shown(service, who, action)  # of a project that the sender has
     await service.actions.renew(action, _name(who.name, fence), fence.fence)

@@ -1,4 +1,4 @@
-"""What the routes share: the service behind the app, rights, and how a place in a list is written."""
+"""What the routes share: the service, rights, and the place in a list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def service_of(request: Request) -> Service:
 
 
 async def _here(request: Request) -> Service:
-    # Dependencies are coroutines, though they wait for nothing: FastAPI has threads run the others, each time three of them.
+    # Dependencies are coroutines, although they wait for nothing: FastAPI would run others in threads, three for each request.
     return service_of(request)
 
 
@@ -59,15 +59,16 @@ JobName = Annotated[str, Depends(job_name)]
 
 
 class Json(JSONResponse):
-    """In ASCII: log text may hold lone surrogates, which UTF-8 cannot say."""
+    """JSON in ASCII, because log text may hold lone surrogates, which UTF-8 cannot express."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
 
 
 class Straight(APIRoute):
-    """The route of ``endpoint(job, request, service, who)``, for senders. FastAPI documents it, but does not call it: to look
-    for what it depends on, each time, and to check what it answers takes longer than to take in a push.
+    """The route of ``endpoint(job, request, service, who)``, for senders. FastAPI documents it but does not call it.
+
+    To resolve its dependencies and to check its answer would take FastAPI longer than it takes to accept a push.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

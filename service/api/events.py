@@ -1,4 +1,4 @@
-"""Server-Sent Events: what happens, at the moment it happens."""
+"""Server-Sent Events: news at the moment it happens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST = 500
     "/v1/events",
     response_class=StreamingResponse,
     summary="What happens, as it happens (Server-Sent Events)",
-    description=f"{', '.join(f'`{kind}`' for kind in KINDS)}; the last says that events were missed: load anew what is shown.",
+    description=f"{', '.join(f'`{kind}`' for kind in KINDS)}; the last says that events were missed: load what is shown again.",
     responses={
         200: {
             "content": {
@@ -40,7 +40,7 @@ _MOST = 500
 async def events(
     service: Here,
     who: Reader,
-    last_event_id: Annotated[str | None, Header(description="Go on behind this one")] = None,
+    last_event_id: Annotated[str | None, Header(description="Go on after this one")] = None,
     after: Annotated[str | None, Query(max_length=20, description="The same, for who cannot set headers")] = None,
     job: Annotated[str | None, Query(max_length=200, description="Only of this job")] = None,
 ) -> StreamingResponse:
@@ -50,7 +50,7 @@ async def events(
 
 
 def stream(service: Service, who: Who, start: int | None, job: str | None) -> StreamingResponse:
-    """The events behind number ``start``, of one job or all; as long as the token of ``who`` is valid."""
+    """The events after number ``start``, of one job or all, for as long as the token of ``who`` is valid."""
     if service.events.listeners >= _MOST:
         raise Busy("too many clients listen for events already", remedy="try again later", retry_after_s=10)
     found = _stream(service, who, start, job)
@@ -74,6 +74,6 @@ def _seen_by(who: Who, event: Event) -> bool:
 
 
 def as_text(event: Event) -> bytes:
-    """One event on the wire. JSON has no line ends of its own, so data cannot break out."""
+    """One event as bytes. JSON has no line ends of its own, so data cannot break out."""
     data = json.dumps({"at": event.at, **event.data})
     return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n".encode()

@@ -23,9 +23,9 @@ async def healthz(request: Request) -> dict[str, Any]:
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
 async def readyz(service: Here, response: Response) -> dict[str, Any]:
-    """Whether logs can be taken in and asked for: a probe is written to the disk and to the database.
+    """Whether logs can be accepted and read: a probe is written to the disk and to the database.
 
-    While the database is away, known sources are still taken in.
+    While the database is away, known sources are still accepted.
     """
     found = await service.probes.found()
     database = found.database is None

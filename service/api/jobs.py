@@ -89,7 +89,7 @@ async def delete(
         Literal["keep", "delete"], Query(description="delete: also if a person corrected it, with what that taught as a label")
     ] = "keep",
 ) -> dict[str, Any]:
-    """Not while it runs, nor while an action about it is under way. The audit trail and the groups' counts stay."""
+    """Refused while it runs, or while an action about it is under way. The audit trail and the groups' counts stay."""
     return await service.retention.delete(job, who.name, labels=labels == "delete")
 
 
@@ -105,12 +105,12 @@ async def report(
         Literal["latest", "rules"], Query(description="rules: as it was before a model was asked, if one was")
     ] = "latest",
 ) -> dict[str, Any]:
-    """Of a running job: as far as is known by now."""
+    """For a running job: what is known so far."""
     await service.jobs.fresh(job, attempt, report=True)
     key = await _attempt(service, job, attempt)
     found = await service.read(who, lambda connection: reading.report(connection, key))
     if found is None:
-        live = await service.jobs.open(job, attempt)  # stored without one: read it again, and judge
+        live = await service.jobs.open(job, attempt)  # stored without a report: read it again, and diagnose
         await service.jobs.fresh(job, live.number, report=True)
         found = await service.read(who, lambda connection: reading.report(connection, key))
     if found is None:
@@ -159,8 +159,9 @@ async def series(job: JobName, service: Here, who: Reader, attempt: Number = Non
 
 @router.post("/v1/jobs/{job}/corrections", response_model=bodies.Correction, status_code=201, summary="Correct a diagnosis")
 async def correct(job: JobName, service: Here, who: Operator, correction: Annotated[bodies.Correct, Body()]) -> dict[str, Any]:
-    """Stored as a label beside the diagnosis, and learned from: a rule for its root line, or none where it is refused
-    (``lesson`` of GET /v1/corrections says what came of it)."""
+    """It is stored as a label, next to the diagnosis, and learned from. ``lesson`` in GET /v1/corrections says what was
+    learned: a rule for its root line, or why there is none.
+    """
     taxonomy = shipped_taxonomy()
     if taxonomy.category_of.get(correction.reason) != correction.category:
         raise Refused(
@@ -174,7 +175,7 @@ async def correct(job: JobName, service: Here, who: Operator, correction: Annota
 
 
 async def corrected(service: Service, job: str, attempt: int, values: dict[str, Any], who: str) -> dict[str, Any]:
-    """A person's word on an attempt, stored with what asks the agent to learn from it; the API's and the dashboard's."""
+    """Store a person's correction of an attempt, with the task to learn from it. The API and the dashboard use this."""
     now = time.time()
 
     def work(connection: Any) -> dict[str, Any]:
@@ -201,7 +202,7 @@ async def corrections(service: Here, who: Reader, limit: Limit = 100) -> dict[st
     responses={200: {"content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}}},
 )
 async def corrected_corpus(service: Here, who: Reader) -> Response:
-    """A tar file: labels.tsv and, of each job, the kept lines."""
+    """A tar file: labels.tsv, and the kept lines of each job."""
 
     def work(connection: Any) -> bytes:
         with tempfile.TemporaryFile() as out:

@@ -1,4 +1,4 @@
-"""Receives logs, as plain bytes or as one JSON record per line, whole or in pieces, and the end of a job."""
+"""Receives logs, as bytes or as one JSON record per line, whole or in pieces; and the end of a job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IN_FLIGHT = 16
 _WAIT_S = 30.0
 _QUIET_S = 0.05
 _PLAIN = ("", "text/plain", "application/octet-stream", "application/x-www-form-urlencoded")
-"""the last one is what curl --data-binary sends by default"""
+"""the last one is the default of curl --data-binary"""
 _RECORDS = ("application/x-ndjson", "application/jsonl", "application/json-lines", "application/jsonlines", "application/json")
 
 _parameters: list[dict[str, Any]] = [
@@ -206,13 +206,13 @@ class _Pushing:
         for batch in batches:
             self._service.tokens.spend(self._who, len(batch.data))
             self.source = batch.source
-            # The first piece of a body is refused at once where queues are full; later ones wait, which holds the sender back.
+            # The first piece of a body is refused at once if queues are full. Later ones wait, which slows the sender down.
             wait_s = _WAIT_S if self.any else 0.0
             self._begun.append((len(batch.data), await self._service.ingest.begin(batch, self._who.grant, wait_s=wait_s)))
             await self.settle(_IN_FLIGHT)
 
     async def settle(self, most: int) -> None:
-        """Until at most so many are on their way."""
+        """Wait until at most so many are on their way."""
         while len(self._begun) > most:
             size, one = self._begun.popleft()
             self.last = await one
@@ -230,10 +230,10 @@ class _Pushing:
 
 
 async def _chunks(request: Request) -> AsyncIterator[bytes | None]:
-    """The body as it comes; None where nothing came for a moment."""
+    """The body as it comes; None if nothing came for a moment."""
     stream = request.stream().__aiter__()
     length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdecimal() and len(length) < 8:  # short, and on its way: no need to look at the clock
+    if length.isascii() and length.isdecimal() and len(length) < 8:  # short, and almost here: no need to look at the clock
         async for chunk in stream:
             yield chunk
         return
@@ -273,7 +273,7 @@ async def finish(job: JobName, service: Here, who: Sender, end: Annotated[Finish
     """The diagnosis is made at once. Lines that come later are still read, and it is made again."""
     now = time.time()
     at = end.at if end.at is not None and end.at <= now + 60 else now
-    number = await service.ingest.finish(job, end.attempt, End("exit", at, end.exit_code, end.signal), who.grant)
+    number = await service.ingest.finish(job, end.attempt, End("exit", at, end.exit_code, end.signal, end.state), who.grant)
     return {"job": job, "attempt": number}
 
 

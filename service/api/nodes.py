@@ -1,4 +1,4 @@
-"""Nodes: what failed on them, what tests say of them, and whether they are trusted."""
+"""Nodes: what failed on them, the results of tests, and whether they are trusted."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def nodes(
 
 @router.post("/v1/nodes/checks", response_model=bodies.CheckTaken, status_code=201, summary="What a node check found")
 async def checks(service: Here, who: Operator, verdict: Annotated[CheckVerdict, Body()]) -> dict[str, Any]:
-    """Stored for each node, and decided about: a faulty node may be isolated, one that was isolated may come back, as the
-    policy says. Sent again with the same time it counts once.
+    """It is stored for each node and decided about by the policy: a faulty node may be isolated, an isolated one may come back.
+    If it is sent again with the same time, it counts once.
     """
     check_runs_the_cluster(who)
     now = time.time()

@@ -1,7 +1,7 @@
 """The routes of the NVIDIA resiliency extension's attribution service, for its launcher and its Slurm monitor.
 
-Mounted only where the operator names an allowed root. Its clients have no tokens: whoever asks from the networks that the
-operator names needs none, and others need one as everywhere.
+They exist only if the operator names an allowed root. The extension's clients have no tokens, so requests from the networks
+that the operator names need none. All others need one, as everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def router(attributions: Attributions, networks: str) -> APIRouter:
     made = APIRouter(tags=["nvrx"])
 
     def check(request: Request, right: str) -> None:
-        """Where it comes from, or else a token."""
+        """The request must come from an allowed network, or have a token."""
         try:
             address = ipaddress.ip_address(request.client.host if request.client else "")
         except ValueError:
@@ -131,7 +131,7 @@ def router(attributions: Attributions, networks: str) -> APIRouter:
 
 
 def health(attributions: Attributions) -> dict[str, Any]:
-    """What their ``/healthz`` says beside ours."""
+    """The fields of the extension's ``/healthz``, with ours."""
     return {"backend": "lib", "issues": [], "restart_agent": {**_config(), "attempts": attributions.counts}}
 
 
@@ -171,7 +171,7 @@ def _wrong(wrong: Wrong) -> Response:
 
 
 def _json(content: Any, pretty: bool = False, indent: int | None = None) -> Response:
-    """ASCII: log text may hold lone surrogates, and what a terminal acts upon."""
+    """In ASCII, because log text may hold lone surrogates and control characters."""
     spaces = indent if indent is not None else 2 if pretty else None
     separators = (",", ":") if spaces is None else (",", ": ")
     return Response(json.dumps(content, indent=spaces, separators=separators), media_type="application/json")

@@ -1,4 +1,4 @@
-"""Raw logs, where they are kept: lines of a source from a line or a byte on, what there is, and the whole as text."""
+"""Raw logs, if they are kept: lines from a line or a byte on, the list of sources, and a whole log as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Source = Annotated[str | None, Query(max_length=1000, description="Whose lines; 
 _MOST = 4 << 20
 """bytes of text in one answer"""
 _BEFORE = REACH + parts.LONGEST
-"""bytes before a line that say whether it is one of a private key, and where it begins"""
+"""bytes before a line that show whether it belongs to a private key, and where that begins"""
 
 
 @router.get("/v1/jobs/{job}/raw", response_model=bodies.RawPage, summary="Lines of the raw log, where it is kept")
@@ -42,7 +42,7 @@ async def raw(
     offset: Annotated[int | None, Query(ge=0, lt=1 << 62, description="Instead: from the line on that holds this byte")] = None,
     limit: Limit = 200,
 ) -> dict[str, Any]:
-    """The lines of a source from one number to another, as they came: also those that were not kept."""
+    """The lines of a source from one number to another, as they came, with those that were not kept."""
     if from_line is not None and offset is not None:
         raise Refused("from_line and offset were both given", remedy="give one of them")
     number, name = await place(service, job, attempt, source)
@@ -94,7 +94,7 @@ async def download(
 
 
 def text(folder: Path, name: str, redact: bool, offset: int = 0) -> StreamingResponse:
-    """The whole, streamed. ``name``: of characters that a job's name may have."""
+    """The whole log, streamed. ``name`` has only characters that the name of a job may have."""
     told = {"Content-Disposition": f'attachment; filename="{name}.raw.log"'}
     return StreamingResponse(_bytes(folder, offset, redact), media_type="text/plain; charset=utf-8", headers=told)
 
@@ -113,7 +113,7 @@ def _bytes(folder: Path, offset: int, redact: bool) -> Iterator[bytes]:
 
 
 async def place(service: Service, job: str, attempt: int | None, source: str | None) -> tuple[int, str]:
-    """(attempt, source) whose raw log is asked for; what was accepted of it is in it by now."""
+    """(attempt, source) of the wanted raw log. When this returns, what was accepted so far is in it."""
     storable(source, "source")
     _, number = await _fresh(service, job, attempt)
     names = await service.store.aread(
@@ -143,7 +143,7 @@ async def _fresh(service: Service, job: str, attempt: int | None) -> tuple[Archi
 def page(
     folder: Path, from_line: int | None, to_line: int | None, offset: int | None, limit: int, redact: bool
 ) -> dict[str, Any]:
-    """Lines of a raw log as the API tells them."""
+    """Lines of a raw log as the API gives them."""
     line: int | None = from_line if from_line is not None else 1
     if offset is not None:
         frame, line = parts.place(folder, offset)
@@ -188,7 +188,7 @@ def _read(folder: Path, line: int | None, offset: int) -> Iterator[parts.Line | 
 
 
 def _concealed(folder: Path, line: int | None, offset: int) -> Iterator[parts.Line | parts.Gap]:
-    """The same without secrets: what stands before is read too, since a private key may have begun there."""
+    """The same without secrets. Earlier bytes are read too, because a private key may begin there."""
 
     def before(one: parts.Line | parts.Gap) -> bool:
         if isinstance(one, parts.Gap):
@@ -198,7 +198,7 @@ def _concealed(folder: Path, line: int | None, offset: int) -> Iterator[parts.Li
         return one.offset is not None and one.offset + len(one.text) + one.cut < offset
 
     first = next(_read(folder, line, offset), None)
-    if not isinstance(first, parts.Line) or first.offset is None:  # nothing stands before, or it is redacted on disk
+    if not isinstance(first, parts.Line) or first.offset is None:  # nothing comes before it, or it is redacted on disk
         return _without_secrets(_read(folder, line, offset))
     start = max(0, first.offset - _BEFORE)
     begin = parts.place(folder, start)[1] or line if line is not None else None
@@ -240,7 +240,7 @@ def _redacted(folder: Path, remedy: str) -> Conflict:
 
 
 def _told(folder: Path) -> dict[str, Any] | None:
-    """What is there of one source."""
+    """What there is of one source."""
     first = next(parts.frames(folder), None)
     known = parts.parts(folder)
     if first is None or not known:

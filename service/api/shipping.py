@@ -1,7 +1,7 @@
 """The routes of shippers: OTLP/HTTP logs, Loki's push, JSON records. 2xx means that it is on disk.
 
-Each protocol has its own way to say what could not be stored, and its own ideas of when to come back: 429 and 5xx always mean
-that the sender has to send again, 4xx that it must not.
+Each protocol has its own way to say what could not be stored. 429 and 5xx always mean that the sender must send again, other
+4xx that it must not.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ router = APIRouter(tags=["shippers"])
 _IN_FLIGHT = 16
 _WAIT_S = 5.0
 _DECODERS = ThreadPoolExecutor(2, "decoder")
-"""bodies that are decoded at one time: it takes a processor, and memory"""
+"""bodies that are decoded at one time: this takes a processor, and memory"""
 _ROOM = 256 << 20
-"""bytes of all bodies that are read as a whole, at one time"""
+"""bytes of all bodies that are read as a whole at one time"""
 _RECORDS = ("", "application/json", "application/x-ndjson", "application/jsonl", "application/x-jsonlines", "text/plain")
 _LITTLE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One that comes in whole bodies."""
+    """A protocol with whole bodies."""
 
     name: str
     decode: Callable[[Head, bytes, Identities], Decoded]
     answer: Callable[[str, Decoded], Response]
     refuse: Callable[[str, Refused], Response | None]
-    """a refusal in the protocol's own words; None: ours will do"""
+    """a refusal in the protocol's own form; None: ours"""
 
 
 def _otlp_answer(media_type: str, decoded: Decoded) -> Response:
@@ -67,7 +67,7 @@ def _otlp_refuse(media_type: str, refused: Refused) -> Response | None:
 def _loki_answer(media_type: str, decoded: Decoded) -> Response:
     if not decoded.rejected:
         return Response(status_code=204)
-    # As Loki does: what is good was stored, and 400 tells that something was not. Its clients do not send that again.
+    # Like Loki: the good part was stored, and 400 says that a part was not. Its clients do not send that again.
     text = f"{decoded.rejected} of {decoded.lines} lines were not stored: {decoded.why}\n"
     return Response(text, 400, media_type="text/plain; charset=utf-8")
 
@@ -141,7 +141,7 @@ _LOKI_ANSWERS: dict[int | str, dict[str, Any]] = {
     },
 )
 async def otlp_logs(request: Request, service: Here, who: Sender) -> Response:
-    """For OpenTelemetry's SDKs and collector. Resource and record attributes tell the job: see docs/shipping.md."""
+    """For OpenTelemetry's SDKs and collector. Resource and record attributes name the job: see docs/shipping.md."""
     return await _whole(PROTOCOLS["/v1/logs"], request, service, who)
 
 
@@ -173,7 +173,7 @@ async def otlp_logs(request: Request, service: Here, who: Sender) -> Response:
     },
 )
 async def loki_push(request: Request, service: Here, who: Sender) -> Response:
-    """For promtail, Alloy, Fluent Bit's loki output and client libraries. The labels of a stream tell the job."""
+    """For promtail, Alloy, Fluent Bit's loki output and client libraries. The labels of a stream name the job."""
     return await _whole(PROTOCOLS["/loki/api/v1/push"], request, service, who)
 
 
@@ -200,7 +200,7 @@ async def loki_push(request: Request, service: Here, who: Sender) -> Response:
     },
 )
 async def records(request: Request, service: Here, who: Sender) -> Response:
-    """For the HTTP outputs of Fluent Bit, Vector, syslog-ng and rsyslog. Fields of a record tell its job, or `?job=`."""
+    """For the HTTP outputs of Fluent Bit, Vector, syslog-ng and rsyslog. Fields of a record name its job, or `?job=`."""
     head = _head(request)
     if head.media_type not in _RECORDS:
         raise Unsupported(
@@ -253,7 +253,7 @@ def _head(request: Request) -> Head:
 
 
 class _Room:
-    """What all bodies that are read as a whole may take up together."""
+    """How much memory all bodies that are read as a whole may take together."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -264,7 +264,7 @@ _room = _Room()
 
 @asynccontextmanager
 async def _body(request: Request, head: Head, service: Service) -> AsyncIterator[bytes]:
-    """The body, unpacked; its room is given back at the end."""
+    """The unpacked body. Its room is given back at the end."""
     unpacker = Bounded(head.headers.get("content-encoding", ""), service.settings.body_limit)
     body, taken = bytearray(), 0
     try:
@@ -282,7 +282,7 @@ async def _body(request: Request, head: Head, service: Service) -> AsyncIterator
 
 
 async def _aside(work: Callable[[], T], size: int) -> T:
-    """Decode; in a thread if it is much, so that the others are served meanwhile."""
+    """Decode, in a thread if it is much, so that other requests are served meanwhile."""
     if size <= _LITTLE:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_DECODERS, work)
@@ -338,6 +338,6 @@ class _Storing:
 
     def _reject(self, batch: Batch, refused: Refused) -> None:
         if isinstance(refused, Busy | Unavailable):
-            raise refused  # all of it is sent again, and what was stored is known by its key
+            raise refused  # all of it is sent again, and its key shows what was stored
         self.rejected += batch.data.count(b"\n") or 1
         self.why = self.why or str(refused)

@@ -68,7 +68,7 @@ async def test(webhook: WebhookId, service: Here, who: Admin) -> dict[str, Any]:
         answer = await courier.send(service.courier.outgoing, found, courier.notice_of_test(webhook, now), now)
     except Unreachable as error:
         return {"delivered": False, "status": None, "why": str(error)}
-    # What it answered is not shown: who may add a webhook could read inner pages by it.
+    # The answer is not shown: a person who may add a webhook could read internal pages with it.
     return {"delivered": 200 <= answer.status < 300, "status": answer.status, "why": None}
 
 

@@ -1,7 +1,7 @@
-"""The pages for people, beside the API: server-rendered, small scripts, nothing from elsewhere.
+"""The pages for people: rendered on the server, with small scripts, and nothing from other sites.
 
-words charts frame          numbers and times; pictures; the template engine
-session page                who looks; what all pages need
+words charts frame      numbers and times; pictures; the template engine
+session page            the viewer; what all pages need
 overview failures jobs nodes actions rules      one module per page and its details
 """
 
@@ -91,7 +91,7 @@ async def _leave(request: Request) -> Response:
 
 
 async def _events(request: Request) -> Response:
-    """What happens, for who is signed in by a cookie: the same stream as the API's."""
+    """The same event stream as the API's, for a viewer who is signed in by a cookie."""
     who = session.viewer(request)
     service: Service = request.app.state.service
     said = request.headers.get("last-event-id", "")
@@ -108,7 +108,7 @@ async def _asset(request: Request) -> Response:
 
 
 async def _plain(request: Request, template: str, status: int = 200, **values: object) -> Response:
-    """A page for somebody who is not known."""
+    """A page for a viewer who is not signed in."""
     prefix = str(request.scope.get("root_path", ""))
     text = await asyncio.to_thread(frame.rendered, template, prefix, {**common_values(request), **values})
     return HTMLResponse(text, status_code=status)

@@ -1,4 +1,4 @@
-"""Actions: the queue, and one of them with its record."""
+"""Actions: the queue, and one action with its record."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _action(connection: Any, action_id: int) -> dict[str, Any]:
 
 
 def _about_node(connection: Any, action: dict[str, Any]) -> dict[str, Any] | None:
-    """The decision behind an action on a node alone: it stands in the node's record. A person's wish has none."""
+    """The decision behind an action on a node, from the node's record. If a person asked for it, there is none."""
     for node in action["nodes"][:1]:
         for entry in overview.trail(connection, f"node/{node}"):
             if entry["what"] == f"decided.{action['kind']}" and entry["at"] == action["created"]:

@@ -1,4 +1,4 @@
-"""Values -> SVG: the pictures that need no script. Colours come from the style sheet, by class."""
+"""Values -> SVG: the pictures that need no script. The style sheet gives the colours, by class."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Bar:
     """class -> value"""
     href: str | None = None
     at: float | None = None
-    """when it begins; the page's script writes it in the viewer's zone"""
+    """when it begins; the page's script writes it in the viewer's time zone"""
     form: str = "day"
-    """day or hour: which part of the time tells the bars apart"""
+    """day or hour: the part of the time that distinguishes the bars"""
 
 
 def stacked(
     bars: Sequence[Bar], classes: Sequence[str], what: str, width: int = 960, height: int = 220, every: int = 0
 ) -> Markup:
-    """Stacked bars over time, with an axis; each segment says its value on hover and to a screen reader."""
+    """Stacked bars over time, with an axis. Each segment gives its value on hover and to a screen reader."""
     left, bottom, top = 44, 30, 8
     inner = height - bottom - top
     most = max((sum(bar.values.values()) for bar in bars), default=0)
@@ -61,7 +61,7 @@ def stacked(
                         name, x + step * 0.12, y, step * 0.76, high
                     )
                 )
-        # The whole column answers to the pointer, also where nothing failed.
+        # The whole column answers to the pointer, even if nothing failed there.
         column.append(Markup('<rect class="hit" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(x, top, step, inner))
         group = Markup("<g>{}</g>").format(Markup("").join(column))
         parts.append(Markup('<a href="{}">{}</a>').format(bar.href, group) if bar.href else group)
@@ -114,12 +114,12 @@ class Point:
 
 
 _PLACES = 150
-"""of marks side by side on a lane: on a narrow screen each is as wide as a mark"""
+"""so many marks fit side by side on a lane: on a narrow screen each is as wide as a mark"""
 T = TypeVar("T")
 
 
 def together(marks: Iterable[tuple[float, T]], least: float, most: float) -> list[list[T]]:
-    """What stands at (these places) from ``least`` to ``most``; what would fall on the same pixels is one entry."""
+    """Group what is at these places from ``least`` to ``most``: marks that would cover the same pixels become one entry."""
     reach = (most - least) or 1.0
     found: dict[int, list[T]] = {}
     for at, mark in marks:

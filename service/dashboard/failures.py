@@ -79,7 +79,7 @@ async def one(request: Request) -> Response:
             "occurrences": rows,
             "suspects": overview.suspects_of(connection, [row["attempt_id"] for row in rows]),
             "samples": overview.root_lines(connection, group_id, _SAMPLES),
-            # All of one category: so the counts come from an index alone.
+            # All of one category, so an index alone gives the counts.
             "counts": [{group["category"]: count} for count in overview.by_group(connection, asked, [group_id], 30)[group_id]],
             "asked": asked,
         }

@@ -1,4 +1,4 @@
-"""What every page stands in: the template engine, its filters, addresses under a prefix, and the headers of an answer."""
+"""What surrounds every page: the template engine, its filters, addresses under a prefix, and the headers of an answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def environment() -> jinja2.Environment:
 
 
 def marked(text: str, wanted: str | None, most: int = words.LONGEST) -> Markup:
-    """A log line with what was searched for marked."""
+    """A log line with the searched text marked."""
     shown = words.printable(text, most)
     if not wanted:
         return escape(shown)
@@ -59,18 +59,18 @@ def marked(text: str, wanted: str | None, most: int = words.LONGEST) -> Markup:
 
 @functools.cache
 def stamp(name: str) -> str:
-    """The content of an asset as a short word, so that browsers may keep it for ever."""
+    """A short hash of an asset's content, so that browsers may keep it for ever."""
     return hashlib.blake2b((ASSETS / name).read_bytes(), digest_size=5).hexdigest()
 
 
 @functools.cache
 def assets() -> frozenset[str]:
-    """What may be asked for: a name that is not among them never reaches the file system."""
+    """The names of all assets. Any other name never reaches the file system."""
     return frozenset(path.name for path in ASSETS.iterdir() if path.is_file())
 
 
 def rendered(template: str, prefix: str, values: Mapping[str, Any]) -> str:
-    """A page. ``prefix``: where the dashboard lies, such as ``/cluster1/ui``."""
+    """A page. ``prefix``: where the dashboard is, such as ``/cluster1/ui``."""
 
     def url(path: str = "") -> str:
         return f"{prefix}/{path}"

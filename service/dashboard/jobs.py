@@ -158,7 +158,7 @@ async def log(request: Request) -> Response:
 
 
 async def raw(request: Request) -> Response:
-    """Lines as they came: those that a fold of the kept lines leaves out, or all of them, page by page."""
+    """Lines as they came: those inside a fold of the kept lines, or all of them, page by page."""
     page = Page.of(request)
     name = _name(page)
     _, attempt = await _attempt(page, name)
@@ -205,7 +205,7 @@ async def raw_download(request: Request) -> Response:
 
 
 def _raw_below(page: Page, name: str, number: int) -> str | None:
-    """Where lines of the raw log are shown; None where it is not kept."""
+    """The address of the raw log's lines; None if it is not kept."""
     if page.service.archive is None:
         return None
     return session.inside(page.request, f"jobs/{name}/raw?attempt={number}")
@@ -232,7 +232,7 @@ async def _part(page: Page, attempt: int, after: int) -> list[dict[str, Any]]:
 
 
 async def correct(request: Request) -> Response:
-    """Store the right diagnosis that a person gave."""
+    """Store the right diagnosis from a person."""
     page = Page.of(request)
     name = _name(page)
     if "operate" not in page.who.may:
@@ -269,7 +269,7 @@ def _unknown(name: str) -> Unknown:
 
 
 async def _attempt(page: Page, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The job, and the attempt that is asked for (the latest, unless the address says another)."""
+    """(the job, the wanted attempt: the latest, unless the address names another)."""
     number = page.number("attempt", 1_000_000)
     await page.service.jobs.fresh(name, number, report=True)
     job = await page.read(lambda connection: reading.job(connection, name))
@@ -283,7 +283,7 @@ async def _attempt(page: Page, name: str) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _choice(sources: Sequence[dict[str, Any]], chosen: str | None) -> list[str]:
-    """Names to choose from: the first, and in any case the one that is chosen, or another would be taken for it."""
+    """Names to choose from: the first ones, and always the chosen one, because otherwise another would seem chosen."""
     names = [row["name"] for row in sources]
     first = names[:_SOURCES]
     if chosen is None or chosen in first or chosen not in names:
@@ -292,7 +292,7 @@ def _choice(sources: Sequence[dict[str, Any]], chosen: str | None) -> list[str]:
 
 
 def _fitting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first that fit a page, one at least: lines may be long."""
+    """The first ones that fit on a page, at least one: lines may be long."""
     sizes = accumulate(min(len(row["text"]), LONGEST) for row in rows)
     return rows[: max(1, sum(size <= _A_PAGE for size in sizes))]
 
@@ -300,8 +300,9 @@ def _fitting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _shown(
     rows: Sequence[dict[str, Any]], root: Any = None, *, folds: bool = True, below: str | None = None
 ) -> list[dict[str, Any]]:
-    """Kept lines as a page shows them; where lines of a source were dropped between two of them, a fold says how many, and
-    leads to them where the raw log is kept (``below``)."""
+    """Kept lines as a page shows them. If lines of a source were dropped between two of them, a fold says how many. It links to
+    them if the raw log is kept (``below``).
+    """
     shown: list[dict[str, Any]] = []
     before: dict[str, int] = {}
     for row in rows:
@@ -319,7 +320,7 @@ def _shown(
 
 
 def _timeline(attempts: Sequence[dict[str, Any]], lanes: Sequence[Lane]) -> dict[str, Any]:
-    """The attempts on one axis of steps, so that one sees what was lost and where the next went on."""
+    """The attempts on one axis of steps, which shows what was lost and where the next one went on."""
     ends = [
         value for lane in lanes for value in (lane.first, lane.last, *(mark.step for mark in lane.marks)) if value is not None
     ]
@@ -352,7 +353,7 @@ def _timeline(attempts: Sequence[dict[str, Any]], lanes: Sequence[Lane]) -> dict
 
 
 def _worst(marks: Sequence[Mark]) -> Mark:
-    """Which of marks on the same pixels is seen."""
+    """The mark that is shown if several cover the same pixels."""
     return min(marks, key=lambda mark: ("spoilt", "begun", "saved").index(mark.state))
 
 
@@ -364,19 +365,20 @@ def _told(marks: Sequence[Mark]) -> str:
 
 
 def _flags(marks: Sequence[Mark], least: float, most: float) -> list[list[Any]]:
-    """Those that stand above a plot from ``least`` to ``most``."""
+    """The marks above a plot from ``least`` to ``most``."""
     shown = charts.together(((mark.step, mark) for mark in marks if least <= mark.step <= most), least, most)
     return [[_worst(some).step, _worst(some).state] for some in shown]
 
 
 def _seen(value: float | None) -> float | None:
-    """As exact as a picture of it."""
+    """The value, only as exact as a picture shows it."""
     return float(f"{value:.5g}") if value is not None else None
 
 
 def _plots(series: Sequence[dict[str, Any]], lane: Lane | None) -> list[dict[str, Any]]:
-    """The job's numbers over its steps: mean, and the least and greatest where points stand for many values; with the
-    checkpoints, and where it went wrong."""
+    """The job's numbers over its steps: the mean, and the least and greatest if points stand for many values. Also the
+    checkpoints, and where it went wrong.
+    """
     known = {one["name"]: one for one in series if one["count"] > 1}
     chosen = [name for name in _SHOWN_FIRST if name in known][:_PLOTS]
     plots = []
@@ -395,7 +397,7 @@ def _plots(series: Sequence[dict[str, Any]], lane: Lane | None) -> list[dict[str
             "mark": lane.onset if lane is not None else None,
             "saved": _flags(lane.marks, points[0][0], points[-1][0]) if lane is not None else [],
         }
-        # Nothing in it can end the element: names are ours and values are numbers; the escape makes it certain.
+        # Names are ours and values are numbers, so nothing here can end the element. The escape makes it certain.
         text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
         still = charts.sparkline([point[1] for point in points], name, 560, 120)
         plots.append({"data": Markup(text), "still": still, "name": name})  # noqa: S704 - see above

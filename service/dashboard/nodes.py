@@ -1,4 +1,4 @@
-"""Nodes: the grid, and one of them."""
+"""Nodes: the grid, and one node."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from service.names import storable
 from service.store import nodechecks, overview, reading
 
 _MOST = 1500
-"""so that the grid of a great cluster stays a page"""
+"""so that the grid of a large cluster fits on a page"""
 
 
 async def show(request: Request) -> Response:
-    """The grid, those to look at first."""
+    """The grid, and the nodes to look at first."""
     page = Page.of(request)
     asked = {key: page.asked(key) for key in ("q", "state", "check")}
     rows, counts, checks = await page.read(
@@ -35,7 +35,7 @@ async def show(request: Request) -> Response:
 
 
 async def one(request: Request) -> Response:
-    """A node: what it is suspected of, what tests say of it, and what was done with it."""
+    """A node: what it is suspected of, its tests, and what was done with it."""
     page = Page.of(request)
     name = request.path_params["node"]
 
@@ -56,14 +56,14 @@ async def one(request: Request) -> Response:
 
 
 def _why(detail: dict[str, Any]) -> str | None:
-    """The sentence of an entry in the trail; a decision has it with its action."""
+    """The sentence of an entry in the trail. For a decision it is in its action."""
     action = detail.get("action")
     found = detail.get("why") or (action.get("why") if isinstance(action, dict) else None)
     return str(found) if found else None
 
 
 async def ask(request: Request) -> Response:
-    """A node is to be taken out, or given back."""
+    """A person asks to isolate a node, or to give it back."""
     page = Page.of(request)
     name = request.path_params["node"]
     if "operate" not in page.who.may:

@@ -39,7 +39,7 @@ async def show(request: Request) -> Response:
 
     found = await page.read(work)
     figures = found.pop("figures")
-    # A job that goes well has no report yet that would tell its loss: what is in memory does.
+    # A job that goes well has no report with its loss yet, so it comes from memory.
     courses = page.service.jobs.courses((job["name"], job["attempt"]) for job in found["running"])
     running = [
         {
@@ -86,7 +86,7 @@ def liveness(job: dict[str, Any], now: float, hang_s: float) -> str:
 def course(
     counts: Sequence[dict[str, int]], asked: Asked, width: float, what: str = "Failures over time", height: int = 220
 ) -> Any:
-    """The stacked bars; beneath each its time, in UTC until the page's script knows the viewer's zone."""
+    """The stacked bars, with the time under each: in UTC until the page's script knows the viewer's time zone."""
     form = "%H:%M" if width < 86400 / 3 else "%d %b"
     bars = []
     for index, values in enumerate(counts):
@@ -99,7 +99,7 @@ def course(
 
 
 def pareto(costs: Sequence[Cost]) -> list[dict[str, Any]]:
-    """The dearest reasons with the share that they and those above them make up; the rest as one."""
+    """The most expensive reasons, with the share that they and those above them make up. The rest is one entry."""
     by_time = any(cost.gpu_seconds for cost in costs)
     weights = [cost.gpu_seconds if by_time else float(cost.count) for cost in costs]
     whole, most = sum(weights) or 1.0, max(weights, default=1.0)

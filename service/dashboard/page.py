@@ -60,7 +60,9 @@ class Page:
         return await self.service.read(self.who, work)
 
     def given(self, name: str, longest: int = _LONGEST) -> str | None:
-        """A parameter of the address as it stands; an empty one is none. Cut short it would be another, so it is refused."""
+        """A parameter of the address, unchanged; an empty one is None. A long one is refused, because cut short it would be
+        another.
+        """
         value = self.request.query_params.get(name, "")
         if len(value) > longest:
             raise TooLarge(f"{len(value):,} characters were given", where=name, remedy=f"give at most {longest:,}")
@@ -78,13 +80,13 @@ class Page:
         return place(self.asked("before"))
 
     def range(self) -> tuple[str, float, int]:
-        """(name, seconds, bars) of the time that is looked at."""
+        """(name, seconds, bars) of the chosen time."""
         name = self.asked("range") or "7d"
         name = name if name in RANGES else "7d"
         return (name, *RANGES[name])
 
     def failures(self) -> Asked:
-        """Which failures are looked at."""
+        """Which failures to look at."""
         return Asked(
             self.now - self.range()[1],
             self.now + 1,
@@ -104,7 +106,7 @@ class Page:
         return {**found, "categories": categories}
 
     def pages(self, rows: list[dict[str, Any]], end: str | None) -> dict[str, str | None]:
-        """The links to other pages of a list; ``end``: where this one ends, None if it is the last."""
+        """The links to other pages of a list. ``end``: where this one ends; None if it is the last."""
         others = {name: value for name, value in self.request.query_params.items() if name != "before" and value}
         path = self.request.url.path
         later = f"{path}?{urlencode({**others, 'before': end})}" if end is not None else None
@@ -125,7 +127,7 @@ class Page:
             "rules_in_use": f"{len(self.service.jobs.rules):,}",
             "here": str(self.request.base_url).removesuffix("/").removesuffix("/ui"),
         }
-        # Rendering is work for a processor: not on the event loop.
+        # Rendering takes a processor, so it does not run on the event loop.
         text = await asyncio.to_thread(frame.rendered, template, self.prefix, {**common, **values})
         return HTMLResponse(text, status_code=status)
 
@@ -139,7 +141,7 @@ def taxonomy() -> list[tuple[str, list[str]]]:
 
 
 def common_values(request: Request) -> Mapping[str, Any]:
-    """What the frame needs, whoever looks."""
+    """What the frame needs for any viewer."""
     prefix = str(request.scope.get("root_path", ""))
     return {
         "root": prefix.removesuffix("/ui"),
@@ -157,7 +159,7 @@ def common_values(request: Request) -> Mapping[str, Any]:
 
 _SAID = {
     "saved": ("good", "Saved."),
-    "corrected": ("good", "Thank you: the correction is stored beside the diagnosis."),
+    "corrected": ("good", "Thank you: the correction is stored with the diagnosis."),
     "approved": ("good", "Approved: it will be carried out."),
     "rejected": ("good", "Rejected: nothing will be done."),
     "promoted": ("good", "The rule acts from now on."),
@@ -166,7 +168,7 @@ _SAID = {
     "return": ("good", "Asked for: the node will be returned to service."),
     "late": ("warn", "It had been decided already."),
 }
-"""result of a form; the address has only its name, so that nobody can put text into a page"""
+"""results of forms; the address has only the name, so that nobody can put text into a page"""
 
 
 def _said(request: Request) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""Rules, shipped and learned: what they know, what they met, and which of them match a line."""
+"""Rules, shipped and learned: what they know, what they matched, and which of them match a line."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _SHOWN = 10
 _LONGEST_LINE = 8000
 Explained = dict[str, tuple[int, int]]
-"""rule -> failures that it explained, and how many of them a person corrected"""
+"""rule -> (failures that it explained, how many of them a person corrected)"""
 Dropped = dict[str, int]
-"""filter -> lines that it dropped of the latest attempts"""
+"""filter -> lines that it dropped in the latest attempts"""
 
 
 async def show(request: Request) -> Response:
-    """The rules that are asked for, and what becomes of a line."""
+    """The chosen rules, and what happens to a line."""
     page = Page.of(request)
     asked = {name: page.asked(name) for name in ("q", "family", "state")} | {"line": page.given("line", _LONGEST_LINE)}
     known, explained, dropped = await page.read(
@@ -106,7 +106,7 @@ def _chosen(
 
 
 def _row(rule: Rule, known: LearnedRule | None, explained: Explained, dropped: Dropped) -> dict[str, Any]:
-    """A rule and how it does."""
+    """A rule with its figures."""
     failures, wrong = explained.get(rule.id, (0, 0))
     matched, dirty = (known.matched, known.dirty) if known is not None else (None, None)
     by_lines = 1 - dirty / matched if matched and dirty is not None else None
@@ -169,7 +169,7 @@ def _matches(expression: Any, body: bytes) -> bool:
 
 def _verdict(rule: Rule) -> str:
     if rule.facts:
-        return "dropped, and what it tells of the job set aside"
+        return "dropped, but its facts about the job are kept"
     if rule.family == "failures":
         return "kept, as evidence"
     return "dropped, its numbers read" if rule.metrics else "dropped"

@@ -25,7 +25,7 @@ class SignInFirst(Exception):
 
 
 def viewer(request: Request) -> Who:
-    """The viewer; SignInFirst if nobody is signed in."""
+    """The viewer. Raises SignInFirst if nobody is signed in."""
     service: Service = request.app.state.service
     try:
         who = service.tokens.who(_header(request))
@@ -48,7 +48,7 @@ def known_by_name(who: Who) -> bool:
 
 
 def signed_in(request: Request, secret: str, target: str) -> Response:
-    """To where the viewer wanted to go, with the cookie; Unauthorised for a token that is none."""
+    """Redirect to where the viewer wanted to go, with the cookie. Raises Unauthorised for a wrong token."""
     service: Service = request.app.state.service
     service.tokens.who(f"Bearer {secret.strip()}")
     answer = RedirectResponse(inside(request, target), status_code=303)
@@ -71,7 +71,7 @@ def signed_out(request: Request) -> Response:
 
 
 def inside(request: Request, target: str) -> str:
-    """``target`` as an address of the dashboard; whatever points elsewhere becomes the overview."""
+    """``target`` as an address of the dashboard. Any other address becomes the overview."""
     prefix = request.scope.get("root_path", "")
     parts = urlsplit(target)
     if parts.scheme or parts.netloc or target.startswith(("/", "\\")) or "\\" in target:
@@ -83,7 +83,7 @@ def inside(request: Request, target: str) -> str:
 
 
 def key_in(folder: Path) -> bytes:
-    """The key that forms are signed with; made once, so that a page that was open over a restart still works."""
+    """The key that signs forms. It is made once, so that a page that was open during a restart still works."""
     path = folder / "forms.key"
     try:
         return path.read_bytes()
@@ -95,7 +95,7 @@ def key_in(folder: Path) -> bytes:
 
 
 def form_word(request: Request) -> str:
-    """What a form must send back: only who can read our pages knows it."""
+    """The word that a form must send back. Only somebody who can read our pages knows it."""
     key: bytes = request.app.state.key
     return hmac.new(key, request.cookies.get(COOKIE, "").encode(), hashlib.sha256).hexdigest()[:40]
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 LONGEST = 4000
 """characters that are shown of a line"""
 _THIN = "\u00a0"
-"""a number and its unit stay on one line"""
+"""keeps a number and its unit on one line"""
 _PREFIXES = (("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
@@ -27,7 +27,7 @@ def number(value: float | None) -> str:
 
 
 def _three(value: float) -> str:
-    """Three digits, but for whole numbers: 999, 12.3, 0.00123."""
+    """Three digits, except for whole numbers: 999, 12.3, 0.00123."""
     return f"{value:.0f}" if value == int(value) and abs(value) < 1000 else f"{float(f'{value:.3g}'):g}"
 
 
@@ -64,7 +64,7 @@ def gpu_hours(hours: float | None) -> str:
 
 
 def moment(seconds: float | None) -> Markup:
-    """A point in time; the page's script puts it into the viewer's zone, and without it UTC stands there."""
+    """A point in time. The page's script puts it into the viewer's time zone; without the script it is in UTC."""
     if seconds is None:
         return Markup("<span class='none'>–</span>")
     when = datetime.fromtimestamp(seconds, UTC)
@@ -86,7 +86,7 @@ def ago(seconds: float | None, now: float) -> Markup:
 
 
 def detail(values: Mapping[str, Any]) -> str:
-    """An entry of the audit trail in words: ``from proposed, to approved, fence 2``; what is not known is left out."""
+    """An entry of the audit trail in words: ``from proposed, to approved, fence 2``. Unknown values are left out."""
     parts = []
     for name, value in values.items():
         if value is None or value == [] or value == {}:
@@ -96,7 +96,7 @@ def detail(values: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "–"
 
 
-# Written as escapes: what turns text around, hides in it, or moves a terminal's cursor must be seen and not obeyed.
+# Written as escapes: characters that reverse text, hide in it, or move a terminal's cursor must be visible and have no effect.
 _HIDDEN = {
     *range(0x09), *range(0x0A, 0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F),
     *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080), *range(0xD800, 0xE000),
@@ -104,7 +104,7 @@ _HIDDEN = {
 
 
 def printable(text: str, most: int = LONGEST) -> str:
-    r"""Text of a log with ``\x1b`` and the like shown as what they are; the middle of what is too long left out."""
+    r"""Text of a log with ``\x1b`` and the like as visible codes. The middle of a long text is left out."""
     if len(text) > most:
         left_out = len(text) - most
         text = f"{text[: most * 2 // 3]} … {left_out:,} characters … {text[len(text) - most // 3 :]}"

@@ -1,6 +1,6 @@
-"""What every protocol becomes: a piece of one source of one job, and what the service says to it.
+"""Batch: a piece of one source of one job. Every protocol makes batches, and this says what the service answers.
 
-A protocol turns a request's body into batches (pure functions, ``protocols/``); ``ingest.accept`` makes a batch durable.
+A protocol turns the body of a request into batches (pure functions, ``protocols/``). ``ingest.accept`` makes a batch durable.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ class Batch:
     attempt: int | None = None
     """None: the job's latest, or 1"""
     source: str
-    """names one stream of lines: a file, a pod, a rank's stdout"""
+    """name of one stream of lines: a file, a pod, a rank's stdout"""
     rank: int | None = None
     node: str | None = None
     offset: int | None = None
-    """where ``data`` begins in the source: exactly once. None: the protocol has no offsets, at least once"""
+    """where ``data`` begins in the source: stored exactly once. None: the protocol has no offsets, and it is stored at least
+    once
+    """
     data: bytes
     key: str | None = None
-    """without offset: two batches of one key within the window are one. None: the hash of the content is the key"""
+    """without offset: two batches with one key within the window are one. None: the hash of the content is the key"""
     labels: Mapping[str, str] = field(default_factory=dict)
     """of the job: user, cluster, framework, ..."""
 
@@ -45,14 +47,14 @@ class Accepted:
     """The answer when a batch is on disk."""
 
     next_offset: int
-    """how many bytes of this source were received; what to send next"""
+    """how many bytes of this source were received; send from here next"""
     duplicate: bool
     """all of it had been received before"""
     attempt: int = 1
 
 
 def checked(batch: Batch) -> Batch:
-    """``batch`` if its names and sizes are within bounds."""
+    """``batch`` if its names and sizes are within bounds. Else raises."""
     check_job(batch.job)
     check_source(batch.source)
     if batch.attempt is not None and not 0 <= batch.attempt <= 1_000_000:
@@ -82,7 +84,7 @@ def checked(batch: Batch) -> Batch:
 
 
 def allowed(batch: Batch, grant: Grant | None) -> Batch:
-    """``batch`` if its sender may name what it names. The name of a kernel's source also says its node."""
+    """``batch`` if its sender may name what it names. The name of a kernel's source also names its node."""
     if grant is None:
         return batch
     if grant.everything and not batch.source.startswith(NODE_SOURCE):
@@ -108,7 +110,7 @@ def allowed(batch: Batch, grant: Grant | None) -> Batch:
 
 
 def check_may_write(job: str, grant: Grant | None) -> None:
-    """Forbidden for a job of another name than those that the token is for."""
+    """Raise Forbidden for a job with a name that the token is not for."""
     if grant is not None and not grant.may_write(job):
         raise Forbidden(
             "the token is for jobs of other names",

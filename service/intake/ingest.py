@@ -1,8 +1,8 @@
-"""All logs come in here: a batch is checked, put in its place, made durable, and only then answered.
+"""Batches -> the journal: each is checked, put in its place and made durable. Only then is it answered.
 
-Per source the *received* offset only grows. A batch with an offset is taken exactly once: what overlaps is skipped, a gap is
-refused with the offset that is wanted. A batch without one is taken at least once, and once only within the window in which
-its key (or its content) is remembered.
+For each source the *received* offset only grows. A batch with an offset is stored exactly once: overlaps are skipped, and a gap
+is refused with the offset that is wanted. A batch without an offset is stored at least once; it is stored only once within the
+time in which its key (or its content) is remembered.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ class Ingest:
         self._closing = True
 
     async def accept(self, batch: Batch, grant: Grant | None = None, *, wait_s: float = 0.0) -> Accepted:
-        """Make ``batch`` durable. ``wait_s``: how long to wait where queues are full, for a body that is still streaming."""
+        """Make ``batch`` durable. ``wait_s``: how long to wait if queues are full, for a body that is still streaming."""
         return await (await self.begin(batch, grant, wait_s=wait_s))
 
     async def begin(self, batch: Batch, grant: Grant | None = None, *, wait_s: float = 0.0) -> Awaitable[Accepted]:
-        """Put ``batch`` on its way to disk, in the order of calls; to be awaited until it is there. ``grant``: on whose
-        behalf it is sent; None: nobody asks."""
+        """Put ``batch`` on its way to disk, in the order of calls. Await the result to know that it is there.
+
+        ``grant``: on whose behalf it is sent; None: nobody's.
+        """
         batch = allowed(checked(batch), grant)
         grant = grant.narrowed(batch.labels) if grant is not None else None
         if self._closing:
@@ -77,14 +79,14 @@ class Ingest:
         return Accepted(end, False, attempt.number)
 
     async def finish(self, job: str, number: int | None, end: End, grant: Grant | None = None) -> int:
-        """The attempt has ended: durable when this returns. The attempt's number."""
+        """Note that the attempt has ended, which is durable when this returns. Returns the number of the attempt."""
         check_may_write(check_job(job), grant)
         attempt = await self._jobs.open(job, number, grant=grant)
         await self._append_end(attempt, end)
         return attempt.number
 
     async def received(self, job: str, number: int | None) -> dict[str, Stream]:
-        """The sources of a live attempt: how far each was received."""
+        """The sources of a live attempt, with how far each was received."""
         attempt = self._jobs.live(job, number)
         return dict(attempt.received.by_name) if attempt is not None else {}
 
@@ -105,7 +107,7 @@ class Ingest:
         return None
 
     def _enter(self, attempt: LiveAttempt, batch: Batch) -> tuple[asyncio.Future[int] | None, Stream]:
-        """Put the batch on its way to disk; None where all of it is there already. Nothing here waits."""
+        """Put the batch on its way to disk; None if all of it is there already. This does not wait."""
         known = attempt.received.by_name.get(batch.source)
         if known is None and len(attempt.received.streams) >= self._settings.most_sources:
             raise TooLarge(
@@ -147,14 +149,13 @@ class Ingest:
         return future, stream
 
     def _news(self, attempt: LiveAttempt, batch: Batch, known: Stream | None) -> tuple[bytes, int, int]:
-        """(what of the batch is not there yet, the key by which the same batch is known again if it has no offset, where it
-        goes on)."""
+        """(the part of the batch that is not stored yet, the key to recognise it by if it has no offset, its offset)."""
         received = known.received if known is not None else 0
         if batch.offset is None:
             key = key_of(batch.key, batch.data)
             return b"" if known is not None and self._seen(known, key) else batch.data, key, received
         if batch.offset > received:
-            if self._jobs.may_lack(attempt, batch.offset - received):  # the sender was told that we have it, and has it no more
+            if self._jobs.may_lack(attempt, batch.offset - received):  # the sender was told that we have it, and has deleted it
                 return batch.data, 0, batch.offset
             if known is not None and self._follows_a_refusal(batch.offset, len(batch.data), known):
                 raise Unavailable(
@@ -175,7 +176,7 @@ class Ingest:
         return batch.data[received - batch.offset :], 0, received
 
     def _follows_a_refusal(self, offset: int, size: int, known: Stream) -> bool:
-        """Whether there is a gap only because we refused a moment ago what was to fill it: then the sender has not erred."""
+        """Whether the gap is our fault: a moment ago we refused the batch that would have filled it."""
         if offset > known.refused or self._clock.steady() - known.refused_at > _REFUSED_S:
             return False
         known.refused = max(known.refused, offset + size)
@@ -192,7 +193,7 @@ class Ingest:
         return at is not None and self._clock.now() - at < self._settings.duplicates_s
 
     async def _settled(self, stream: Stream) -> None:
-        """What a duplicate repeats may still be on its way to disk: the answer waits for it."""
+        """Wait until what a duplicate repeats is on disk: it may still be on its way."""
         wanted = stream.received
         while stream.durable < wanted:
             if stream.received < wanted:
@@ -227,7 +228,7 @@ class Ingest:
 
 
 def _back_to_disk(stream: Stream, key: int) -> None:
-    """A batch could not be written, and all that was on its way behind it fails too, in order."""
+    """A batch could not be written. Then all that was on its way after it fails too, in order."""
     stream.received = stream.durable
     stream.keys.pop(key, None)
     if not stream.durable:

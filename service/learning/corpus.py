@@ -1,7 +1,7 @@
-"""Corrections -> a labelled corpus that ``diagnose eval`` reads, as a tar file.
+"""Corrections -> a labelled corpus for ``diagnose eval``, as a tar file.
 
-The logs in it are the kept lines, which is what is stored: a case is a folder with one file per source, and the label's line
-counts in that file. Of several corrections of one attempt the last word counts.
+Its logs are the kept lines, because only those are stored. A case is a folder with one file per source, and the label counts
+the lines of that file. If an attempt was corrected several times, the last correction counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_CASES = 1000
 
 
 def write(connection: Connection, out: IO[bytes]) -> int:
-    """The corpus into ``out``; how many cases it has."""
+    """Write the corpus into ``out``. Returns the number of cases."""
     labels = ["\t".join(COLUMNS)]
     seen: set[tuple[str, int]] = set()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
@@ -46,7 +46,7 @@ def write(connection: Connection, out: IO[bytes]) -> int:
 
 
 def _logs(connection: Connection, tar: tarfile.TarFile, case: str, correction: dict[str, Any]) -> str | None:
-    """The sources of a case; where its root line stands in them, "-" where none was named. None: nothing was kept."""
+    """Write the sources of a case. Returns where its root line is in them, "-" if none was named; None if nothing was kept."""
     attempt_id = reading.attempt_id(connection, correction["job"], correction["attempt"])
     if attempt_id is None:
         return None

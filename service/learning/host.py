@@ -1,9 +1,9 @@
-"""The model's side of a running service: unknown lines and questions go to the worker process, rules and answers come back.
+"""The model's side of a running service: unknown lines and questions go to the worker process; rules and answers come back.
 
-What it promises: nothing here makes a log wait. ``feed`` puts what a scan kept on a bounded queue and drops it, counted, when
-that is full; a diagnosis is stored and published before anybody is asked about it. What must not be lost is a row in ``tasks``,
-written with what asks for it: whoever is killed, it is begun again. The worker process (``service.learning.worker``) is started
-when there is something for it to do, and again when it ends.
+No log ever waits for this. ``feed`` puts what a scan kept on a bounded queue; if that is full, it is dropped and counted. A
+diagnosis is stored and published before anybody is asked about it. What must not be lost is a row in ``tasks``, written in the
+transaction of its cause, so it is begun again after a crash. The worker process (``service.learning.worker``) is started when
+it has something to do, and again when it ends.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _ASKS, _OTHERS = 8, 8
 
 @dataclass(slots=True)
 class _InHand:
-    """A task that the worker process was given, until what came of it is stored."""
+    """A task that the worker process has, until its result is stored."""
 
     task: Task
     begun: bool = False
-    """only such a task may be what ended the process"""
+    """only a begun task may be the one that ended the process"""
     answered: bool = False
 
 
 class Learning:
-    """``feed`` and ``tasks_of`` are for scanners; everything else is for the event loop."""
+    """Scanners call ``feed`` and ``tasks_of``. All else is for the event loop."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Learning:
         model: Callable[[], ModelSettings | None],
         worker: Sequence[str] = (sys.executable, "-m", "service.learning.worker"),
     ) -> None:
-        """``model`` tells where the model is; it is asked at the start, when a vLLM of our own has its port.
+        """``model`` says where the model is. It is called at the start, when our own vLLM has its port.
 
         ``worker`` is the command of the worker process.
         """
@@ -107,7 +107,7 @@ class Learning:
         self._running = [asyncio.create_task(forever) for forever in working]
 
     async def close(self) -> None:
-        """At once: what is in hand is begun again at the next start."""
+        """Stop at once. Tasks in hand are begun again at the next start."""
         for task in (*self._running, *self._finishing):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -126,7 +126,7 @@ class Learning:
     # --- for scanners --------------------------------------------------------------------------------------------------------
 
     def feed(self, job: str, workload: str, scans: Sequence[Scan]) -> None:
-        """What was kept of a job. Returns at once."""
+        """Take what was kept of a job. Returns at once."""
         if self._process is None:
             return
         fed, missed = self._process.feed(job, workload, scans)
@@ -134,14 +134,16 @@ class Learning:
         self._telemetry.learning_lines.labels("missed").inc(missed)
 
     def tasks_of(self, flush: Flush, rules: Sequence[Rule]) -> tuple[Wanted, ...]:
-        """What the end of an attempt asks of the worker, to be stored with its diagnosis. ``rules``: those it was read with."""
+        """The tasks for the worker at the end of an attempt, to be stored with its diagnosis. ``rules``: those it was read
+        with.
+        """
         judged, figures = flush.judged, flush.figures
         if judged is None or not judged.final:
             return ()
         found = []
         report = judged.report
         if self.asks:
-            from diagnose.agent import gate  # may be removed, with the model
+            from diagnose.agent import gate  # it may be deleted, together with the model's package
 
             if gate.why_ask(report, rules) is not None:
                 found.append(Wanted("ask", {"made_at": judged.made_at}, worth=gate.worth(report, judged.gpu_seconds)))
@@ -154,7 +156,7 @@ class Learning:
     # --- tasks ---------------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """There may be tasks. From any thread."""
+        """There may be tasks. Any thread may call this."""
         if self._loop is not None and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._news.set)
@@ -190,7 +192,7 @@ class Learning:
                 process.order(order)
 
     async def _finish(self, task: Task, said: dict[str, Any]) -> None:
-        """An answer of the worker: stored, and told."""
+        """Store an answer of the worker, and publish it."""
         result, now = said["result"], time.time()
         report = Report.model_validate(said["report"]) if said.get("report") else None
 
@@ -245,7 +247,7 @@ class Learning:
             self._events.publish("failure.regressed", **facts)
 
     async def _sweep_for_ever(self) -> None:
-        """Actions that helped, whoever carried them out; what is old."""
+        """Regularly look for actions that helped, whoever carried them out, and delete what is old."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             try:
@@ -278,7 +280,7 @@ class Learning:
     # --- the worker process --------------------------------------------------------------------------------------------------
 
     def _about(self) -> dict[str, Any]:
-        """Its first frame."""
+        """The first frame for the worker."""
         return {
             "database": self._store.url,
             "model": asdict(self._model) if self._model is not None else None,
@@ -296,7 +298,7 @@ class Learning:
         self._on_loop(self._ended)
 
     def _receive(self, said: dict[str, Any]) -> None:
-        """On the event loop."""
+        """Handle a frame of the worker, on the event loop."""
         for problem in said.get("problems", []):
             log.warning("%s", problem)
         if "lesson" in said:
@@ -318,7 +320,7 @@ class Learning:
                 self._soon(after(held.task, said))
 
     def _ended(self) -> None:
-        """On the event loop: the worker process is gone, and with it what it had in hand."""
+        """The worker process is gone, with all that it had in hand. Runs on the event loop."""
         if self._closing or self._process is None:
             return
         self._process.forget_orders()
@@ -361,7 +363,7 @@ class Learning:
 
 
 def endpoint(settings: Settings, beside: VLLM | None) -> ModelSettings | None:
-    """The model that these settings name, with what it may cost; None where there is none."""
+    """The model in these settings, with what it may cost; None if there is none."""
     url = settings.llm or (beside.url if beside is not None else None)
     if url is None:
         return None

@@ -1,7 +1,7 @@
-"""vLLM beside the service: started, waited for, watched, started again when it fails, stopped with the service.
+"""vLLM next to the service: it is started, watched, started again when it fails, and stopped with the service.
 
-The service does not wait for it: a large model takes minutes to load, and until then the rules answer alone. Nothing that vLLM
-does ends the service. What it is doing stands in ``VLLM.state`` and ``VLLM.problem``; what it says, in its log.
+The service does not wait for it: a large model takes minutes to load, and until then only the rules answer. Nothing that vLLM
+does ends the service. ``VLLM.state`` and ``VLLM.problem`` say what it is doing, and its log has its output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("diagnose.vllm")
 State = Literal["stopped", "starting", "ready", "waiting"]
 
 FLAGS = (
-    # Reasons stand in docs/vllm.md. A flag that comes later wins, so each can be given anew.
+    # docs/vllm.md has the reasons. A later flag wins, so each can be given again.
     "--max-model-len=16384",
     "--enable-prefix-caching",
     '--structured-outputs-config={"backend": "xgrammar", "disable_any_whitespace": true}',
@@ -46,7 +46,7 @@ FLAGS = (
 _NO_REPORTS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 _BACKOFF = Backoff(2.0, 300.0)
 _OURS = "DIAGNOSE_"
-"""variables of ours hold tokens and the database's password: they are not vLLM's business"""
+"""our variables hold tokens and the database's password, so vLLM must not have them"""
 _SAID = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception)|error): ?\S.*")
 
 
@@ -57,24 +57,24 @@ class Pace:
     start_s: float = 7200
     """from its start until it answers: the weights may have to be fetched first"""
     look_s: float = 5
-    """between two looks at its health"""
+    """between two checks of its health"""
     look_timeout_s: float = 20
     looks: int = 4
-    """so many looks in a row that found it dead end it"""
+    """after so many failed checks in a row it is ended"""
     backoff: Backoff = _BACKOFF
     """before it is started again"""
     steady_s: float = 600
-    """ready for so long: the next pause is the first one again"""
+    """after so long in order, the next pause is the first one again"""
     stop_s: float = 20
     """to end by itself, before it is killed"""
     log_bytes: int = 32 << 20
-    """its log is set aside as ``….1`` when it is longer"""
+    """a longer log is set aside as ``….1``"""
 
 
 class VLLM:
-    """A vLLM server of our own. Use it with ``async with``; the block is entered at once, ``wait_ready`` waits.
+    """Our own vLLM server. Use it with ``async with``; the block is entered at once, ``wait_ready`` waits.
 
-    ``command`` starts vLLM (default: the one that is installed), ``flags`` come after ours and win.
+    ``command`` starts vLLM (default: the installed one). ``flags`` come after ours and win.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class VLLM:
         self.log_file = log_file
         self.state: State = "stopped"
         self.problem: str | None = None
-        """why it is not there, or was not a moment ago; None while all is well"""
+        """why it is not there, or was not a moment ago; None if all is well"""
         self.restarts = 0
         self.pid: int | None = None
-        """of the process that runs; it leads a group of all that it started"""
+        """of the running process, which leads a group of all that it started"""
         self._pace = pace or Pace()
         self._command = tuple(command) if command is not None else (installed(),)
         self._flags = flags
@@ -122,7 +122,7 @@ class VLLM:
 
     @property
     def url(self) -> str:
-        """The endpoint's address, as ``--llm`` takes it: the same over restarts."""
+        """The endpoint's address for ``--llm``: the same after restarts."""
         return f"http://127.0.0.1:{self._port}/v1"
 
     @property
@@ -133,7 +133,7 @@ class VLLM:
         return [*self._command, "serve", self.model, *here, *FLAGS, *parallel, *self._flags]
 
     async def wait_ready(self, timeout_s: float) -> bool:
-        """Whether it answers within so long."""
+        """Wait until it answers. Returns whether it did in time."""
         try:
             await asyncio.wait_for(self._ready.wait(), timeout_s)
         except TimeoutError:
@@ -180,7 +180,7 @@ class VLLM:
     async def _start(self) -> Process:
         words = self.arguments
         if shutil.which("setpriv"):
-            # A service that is killed cannot stop what it started: the kernel does.
+            # A killed service cannot stop what it started, so the kernel does.
             words = ["setpriv", "--pdeathsig", "TERM", "--", *words]
         environment = {name: value for name, value in self._environment.items() if not name.startswith(_OURS)} | _NO_REPORTS
         with await asyncio.to_thread(self._open_log) as out:
@@ -199,7 +199,7 @@ class VLLM:
         return False
 
     async def _goes_on(self, process: Process) -> None:
-        """Returns when it has ended, or answers no more."""
+        """Returns when it has ended, or no longer answers."""
         missed = 0
         while missed < self._pace.looks:
             if await self._ended(process, self._pace.look_s):
@@ -223,14 +223,14 @@ class VLLM:
             return False
 
     async def _end(self, process: Process) -> None:
-        """Ends it and all that it started: a worker that is left keeps the GPU's memory."""
+        """End it and all that it started: a worker that stays would keep the GPU's memory."""
         if process.returncode is None:
             _signal_group(process.pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), self._pace.stop_s)
         _signal_group(process.pid, signal.SIGKILL)
         await process.wait()
-        # Memory is free when they are gone, a moment later.
+        # The memory is free a moment after they are gone.
         until = time.monotonic() + 5
         while await asyncio.to_thread(members, process.pid) and time.monotonic() < until:
             await asyncio.sleep(0.02)
@@ -271,13 +271,13 @@ class VLLM:
     def _trim_log(self) -> None:
         with contextlib.suppress(OSError):
             if self.log_file.stat().st_size > self._pace.log_bytes:
-                # vLLM has the file open for appending: what it writes next stands at the new beginning.
+                # vLLM has the file open for appending: its next output stands at the new beginning.
                 shutil.copyfile(self.log_file, self.log_file.with_name(self.log_file.name + ".1"))
                 os.truncate(self.log_file, 0)
 
 
 def beside(settings: Settings) -> VLLM | None:
-    """The server that these settings ask for."""
+    """The server that these settings ask for, if any."""
     if not settings.with_vllm:
         return None
     try:
@@ -291,7 +291,7 @@ _MARK = "--- diagnose starts "
 
 
 def installed() -> str:
-    """vLLM's command: beside our own Python first, then on the PATH."""
+    """vLLM's command: next to our own Python, else on the PATH."""
     beside = Path(sys.executable).parent
     found = shutil.which("vllm", path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     if found is None:
@@ -310,7 +310,7 @@ def visible_gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -
         return sum(1 for file in devices.glob("nvidia[0-9]*") if file.name[6:].isdigit())
     count = 0
     for device in named.split(","):
-        if device.strip() in ("", "-1"):  # the driver stops at the first that is none
+        if device.strip() in ("", "-1"):  # the driver stops at the first one that is no device
             break
         count += 1
     return count
@@ -329,7 +329,7 @@ def _free_port() -> int:
 
 
 def members(group: int) -> list[int]:
-    """The processes of a group, without those that are dead and that nobody has asked about yet."""
+    """The processes of a group, without dead ones that nobody has waited for yet."""
     found = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""The worker process of a service: what a model or much thinking is needed for, away from the service, at low priority.
+"""The worker process of a service: it does at low priority what needs a model or much computing.
 
-To the worker that learns from kept lines (``diagnose.learning.worker``) it adds tasks, which need the service's database. It
-holds nothing that cannot be lost: rules and incidents are in the database, and tasks stay there until their answer is stored.
+To the worker that learns from kept lines (``diagnose.learning.worker``) it adds tasks, which need the service's database. All
+that it holds may be lost: rules and incidents are in the database, and tasks stay there until their answer is stored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _HEALTHY_RUNS, _HEALTHY_LINES = 20, 500
 
 
 class _Notes(RuleStore):
-    """What ``watch`` is given: rules that compile here, and counts that are only noted, for they are stored all at once."""
+    """What ``watch`` works with: rules that compile here, and counts that are noted first, because they are stored all at
+    once.
+    """
 
     def __init__(self, database: Store, workable: Workable) -> None:
         super().__init__(database)
@@ -54,7 +56,7 @@ class _Notes(RuleStore):
 
 
 class ServiceWorker(Worker):
-    """The worker of a service: it also does tasks."""
+    """The worker of a service. It also does tasks."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         self.database = Store(about["database"])
@@ -65,7 +67,7 @@ class ServiceWorker(Worker):
         self._records = self.database.read(witnesses.records)
 
     async def do(self, task: dict[str, Any]) -> None:
-        emit(begun=task["id"])  # so that it is known which tasks were in hand, should one of them end this process
+        emit(begun=task["id"])  # if one of them ends this process, the service knows which tasks were in hand
         try:
             answer = await {"ask": self._ask, "confirm": self._confirm, "watch": self._watch}[task["task"]](task)
             emit(done=task["id"], **answer)
@@ -105,7 +107,7 @@ class ServiceWorker(Worker):
         self.database.write(lambda connection: witnesses.keep(connection, self._records))
 
     def _was_right(self, report: Report, reason: str) -> None:
-        """Somebody knows the reason: that tells whether the model was right."""
+        """Somebody knows the reason, which shows whether the model was right."""
         asked = report.agent
         if asked is not None and asked.said is not None:
             self._records.setdefault(asked.model or "", Record()).note(asked.kind, right=asked.said == reason)
@@ -153,7 +155,7 @@ class ServiceWorker(Worker):
         return {"result": result, "changed": [(made.rule.id, "shadow")] if made.rule else []}
 
     async def _watch(self, task: dict[str, Any]) -> dict[str, Any]:
-        """A job has ended: what it says for or against failure rules, and which filters were of use."""
+        """A job has ended: count what it says for or against failure rules, and which filters were of use."""
         detail, now = task["detail"], time.time()
         workload = detail["workload"] or ""
 
@@ -172,8 +174,9 @@ class ServiceWorker(Worker):
     def _counted(
         self, task: int, notes: _Notes, bodies: Sequence[str], now: float, *, well: bool, workload: str = ""
     ) -> dict[str, Any]:
-        """A job's lines are held against the failure rules. What comes of it is stored with the end of the task, so that a task
-        that is begun again never counts a job twice."""
+        """Match a job's lines against the failure rules. The result is stored with the end of the task, so a task that is begun
+        again never counts a job twice.
+        """
         watch(notes, bodies, now, well=well, workload=workload)
 
         def work(connection: Connection) -> dict[str, Any]:

@@ -1,3 +1,3 @@
-"""The journal's batches in; the state and the diagnosis of each job that runs, in memory and in the database, out."""
+"""Batches from the journal in; state and diagnosis of each running job out, in memory and in the database."""
 
 __all__ = ["attempt", "jobs", "matchers", "stream", "verdict"]

@@ -1,11 +1,11 @@
-"""One attempt of a job while it is live: bytes in, kept lines and a diagnosis out, to be stored.
+"""One attempt of a job while it runs: bytes in; kept lines and a diagnosis out, to be stored.
 
-Each of its parts has one owner. ``Received`` belongs to the event loop: what came, and who waits. ``LiveAttempt`` itself, which
-is the analysis, belongs to the thread of its scanner. ``Turn`` is guarded by the scanner's lock. Messages go between them: the
-``Inbox`` leads to the scanner's thread, and the ``AttemptHost`` leads away from it. Others look at ``Seen`` only, which is what
-the scanner's thread shows of the analysis: it is replaced as a whole and never changed.
+Each part has one owner. ``Received`` (what came, and who waits) belongs to the event loop. ``LiveAttempt`` itself (the
+analysis) belongs to the thread of its scanner. ``Turn`` is guarded by the scanner's lock. The parts send messages: through the
+``Inbox`` to the scanner's thread, and through the ``AttemptHost`` away from it. Other threads only look at ``Seen``. The
+scanner's thread replaces it as a whole and never changes it.
 
-Whatever the scanner's thread did is a function of the records in the inbox. So after a crash the same records from the same
+The work of the scanner's thread depends only on the records in the inbox. So after a crash, the same records and the same
 snapshot give the same result.
 """
 
@@ -43,10 +43,10 @@ from service.store.flush import Flush, JudgedReport
 log = logging.getLogger("diagnose.attempts")
 
 _SLICE = 1 << 20
-"""bytes that one attempt may have read before another has its turn"""
+"""bytes that one attempt may read before it is another one's turn"""
 _BEHIND_S = 5.0
 _GRACE_S = 1.0
-"""who is loaded because bytes come for it is not silent"""
+"""an attempt that is loaded because bytes came is not silent yet"""
 _WELL = 12.0
 """times the settling time, after words that all went well"""
 _ITEM_WEIGHT = 256
@@ -55,7 +55,7 @@ _BLOCKED_S = 0.2
 _COURSE = 64
 """points of a sparkline"""
 _MOST_UNLEARNED = 500
-"""blocks that wait until it is known what kind of job it is"""
+"""blocks that wait until the kind of job is known"""
 
 
 class AttemptHost(Protocol):
@@ -63,7 +63,7 @@ class AttemptHost(Protocol):
 
     @property
     def began(self) -> float:
-        """Since when we listen, by the steady clock: before that nobody could tell us anything."""
+        """When the service began to listen, by the steady clock. Before that, nobody could send anything."""
 
     @property
     def unstored(self) -> int: ...
@@ -88,7 +88,7 @@ class Waiter(NamedTuple):
 
     lsn: int
     report: bool
-    """and judged"""
+    """wait for a diagnosis, too"""
     tell: Callable[[], None]
 
 
@@ -102,26 +102,26 @@ class Received:
         self.durable_lsn = opened.lsn
         self.stored_lsn = opened.lsn
         self.judged_lsn = -1
-        """up to where the stored diagnosis knows it"""
+        """the last record that the stored diagnosis takes into account"""
         self.bytes = 0
-        """that are on disk, since it is live"""
+        """bytes on disk since it is live"""
         self.unstored_since = 0.0
-        """since when something is on disk that the database has not; 0: it has all"""
+        """since when the disk has something that the database has not; 0: the database has all"""
         self.unanswered = 0
         """records on their way to disk"""
         self.touched = now
         self.waiters: list[Waiter] = []
         self.admitted: set[Grant] = set()
-        """on whose behalf something was sent, and is entered so"""
+        """those who have sent something of it and are stored as such"""
 
     def stored(self, flush: Flush, now: float) -> None:
-        """It is in the database."""
+        """Note that a flush is in the database."""
         self.stored_lsn = flush.lsn
         self.unstored_since = now if flush.lsn < self.durable_lsn else 0.0
         self.judged_lsn = max(self.judged_lsn, flush.judged_lsn)
 
     def answer(self) -> None:
-        """Notify those who wait for nothing more."""
+        """Notify those whose wait is over."""
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if self.stored_lsn >= waiter.lsn and (not waiter.report or self.judged_lsn >= waiter.lsn):
@@ -136,9 +136,9 @@ class Seen(NamedTuple):
     end: End | None
     last_seen: float
     busy: bool
-    """something of it is not stored yet"""
+    """something is not stored yet"""
     awaited: bool
-    """it is looked at again by itself, though nothing comes: its end or a hang is to be noticed"""
+    """its timers must go on although nothing comes, so that its end or a hang is noticed"""
     course: tuple[float | None, ...]
     """the loss so far, in few points"""
 
@@ -147,35 +147,35 @@ class LiveAttempt:
     """One attempt of one job, in memory."""
 
     def __init__(self, job: str, opened: Opened, host: AttemptHost, settings: Settings, scanner: Scanner, clock: Clock) -> None:
-        # What never changes.
+        # Never changes.
         self.job, self.number = job, opened.number
         self.job_id, self.id = opened.job_id, opened.attempt_id
         self.owner = (job, opened.number)
         self.started_at = opened.started_at
         self.scanner = scanner
         self._host, self._settings, self._clock = host, settings, clock
-        # The parts of others.
+        # Owned by others.
         self.received = Received(job, opened, clock.steady())
         self.turn = Turn()
         self.inbox = Inbox()
-        # The scanner's.
+        # Owned by the scanner.
         now = clock.steady()
         self.workload = opened.workload
-        """the kind of job that it is, once enough was read to tell"""
+        """the kind of job, once enough was read"""
         self.read_bytes = 0
-        """only ever grows: others may look at it"""
+        """it only grows, so other threads may read it"""
         self._analysis: Job | None = None
         self._readings = [Reading.of(state, job, opened.number) for state in opened.sources]
         self._labels = dict(opened.labels)
         self._labels_changed = False
         self._wanted = self._report_wanted = False
-        """somebody waits for it to be stored; and for a diagnosis"""
+        """somebody waits until it is stored; and for a diagnosis"""
         self._lsn = opened.lsn
         self._unlearned: list[Scan] = []
         """what was kept before the workload was known"""
         self._rows = Rows(redact=settings.redact)
         self._counted_lines = 0
-        """that our own numbers have"""
+        """lines that are in our own numbers"""
         self._flushing = self._dirty = self._anew = False
         self._judged: JudgedReport | None = None
         self._judged_lsn = -1
@@ -186,7 +186,7 @@ class LiveAttempt:
         self._end: End | None = None
         if opened.state == "ended":
             at = opened.ended_at or opened.last_seen
-            self._end = End(opened.ended_by or "exit", at, opened.exit_code, opened.signal)
+            self._end = End(opened.ended_by or "exit", at, opened.exit_code, opened.signal, opened.end_state)
         self._settling = 0.0
         self._ended_by = "scheduler"
         self._hung = opened.hangs
@@ -201,7 +201,7 @@ class LiveAttempt:
 
     @property
     def idle(self) -> bool:
-        """Nothing of it is only here: it may leave the memory."""
+        """Whether it may leave the memory: all of it is stored."""
         mine, turn = self.received, self.turn
         return not (self.inbox or mine.unanswered or mine.waiters or self.seen.busy or turn.scheduled or turn.working)
 
@@ -211,7 +211,7 @@ class LiveAttempt:
 
     @property
     def closed(self) -> bool:
-        """It has left the memory."""
+        """Whether it has left the memory."""
         return self.turn.closed
 
     @property
@@ -220,7 +220,7 @@ class LiveAttempt:
         return self.received.bytes - self.read_bytes
 
     def enter(self, definition: Definition) -> Stream:
-        """The source; entered if it is new."""
+        """The stream of a source, entered if it is new."""
         mine = self.received
         stream = mine.by_name.get(definition.source)
         if stream is None:
@@ -230,7 +230,7 @@ class LiveAttempt:
         return stream
 
     def push(self, item: Item) -> None:
-        """A record is on disk: read it."""
+        """A record is on disk: have it read."""
         self.received.durable_lsn = item.lsn
         self.received.unstored_since = self.received.unstored_since or self._clock.steady()
         self.received.bytes += len(item.data)
@@ -238,25 +238,25 @@ class LiveAttempt:
         self.scanner.schedule(self)
 
     def label(self, labels: dict[str, str]) -> None:
-        """These belong to the job, beside those that it has."""
+        """Add these labels to those of the job."""
         mine = self.received
         if any(mine.labels.get(name) != value for name, value in labels.items()):
             mine.labels = {**mine.labels, **labels}
             self.tell(Labelled(mine.labels))
 
     def wait(self, tell: Callable[[], None], *, report: bool) -> None:
-        """``tell`` once all that was received is stored. ``report``: and judged."""
+        """Call ``tell`` once all that was received is stored. ``report``: and diagnosed."""
         self.received.waiters.append(Waiter(self.received.durable_lsn, report, tell))
         self.tell(Awaited(report))
 
     def answer(self) -> None:
-        """Something was stored, or there was nothing to store: tell who waited for it."""
+        """Something was stored, or there was nothing to store: notify those who waited for it."""
         self.received.answer()
         if left := self.received.waiters:
             self.tell(Awaited(any(waiter.report for waiter in left)))
 
     def let_go(self) -> None:
-        """Out of memory. After the scanner has released it."""
+        """Free its memory, after the scanner has released it."""
         if self._analysis is not None:
             self._analysis.compression.kept.close()
             self._analysis = None
@@ -270,7 +270,7 @@ class LiveAttempt:
     # --- on the scanner's thread ---------------------------------------------------------------------------------------------
 
     def work(self, matcher: Matcher) -> bool:
-        """Read a slice of what waits, and do what is due. True: there is more to read."""
+        """Read a slice of the waiting records, and do what is due. True: there is more to read."""
         try:
             self._hear()
             return self._work(matcher)
@@ -282,7 +282,7 @@ class LiveAttempt:
 
     @property
     def waits(self) -> bool:
-        """There is something to read."""
+        """Whether there is something to read."""
         return bool(self.inbox.items)
 
     def _look(self) -> Seen:
@@ -318,7 +318,7 @@ class LiveAttempt:
             job = self._load(matcher, now)
             if job is None:
                 return False
-        job.compression.matcher = matcher  # the workload's own, or what it was: their numbers are the same
+        job.compression.matcher = matcher  # its workload's own matcher or the general one: both number the rules alike
         read = 0
         blocked = False
         while self.inbox.items and read < _SLICE:
@@ -338,7 +338,7 @@ class LiveAttempt:
         return bool(self.inbox.items) and not blocked
 
     def _next_item(self) -> tuple[Item, int]:
-        """What to read next: neighbouring pieces of one source as one, for the scan is quicker on large blocks."""
+        """What to read next. Neighbouring pieces of one source are joined, because the scan is faster on large blocks."""
         items = self.inbox.items
         item = items.popleft()
         if item.kind != DATA or not items:
@@ -379,7 +379,7 @@ class LiveAttempt:
     # --- reading -------------------------------------------------------------------------------------------------------------
 
     def _take(self, job: Job, item: Item) -> None:
-        """One record, in the order of the journal."""
+        """Read one record, in the order of the journal."""
         self._lsn = item.lsn
         self._dirty = True
         if item.kind != DATA:
@@ -400,7 +400,7 @@ class LiveAttempt:
             self._learn(scans)
 
     def _break_off(self, job: Job, reading: Reading) -> None:
-        """Bytes of a source are missing: what comes next does not belong to the line that was begun, and a report says so."""
+        """Bytes of a source are missing. End its half line, because what comes next does not belong to it, and note the gap."""
         for scan in job.close(reading.number):
             self._keep(job, reading, scan)
         self._times.diagnose = self._clock.steady()
@@ -408,7 +408,7 @@ class LiveAttempt:
 
     def _reading(self, job: Job, number: int) -> Reading:
         if number >= len(self._readings):
-            self._hear()  # its entry was told before the record, perhaps since we last listened
+            self._hear()  # its message came before the record, perhaps since we last looked
         while len(job.sources) <= number:
             job.sources.append(self._readings[len(job.sources)].source())
         return self._readings[number]
@@ -423,14 +423,14 @@ class LiveAttempt:
         self._last_data, self._wall_of_last_data = now, at
         if self._end is None:
             self._times.hang = now + self._patience()
-            if self._hung:  # not any more: say so
+            if self._hung:  # it no longer hangs: say so
                 self._hung = False
                 self._times.diagnose = now
         if self._times.end:
             self._times.end = now + self._settling
 
     def _learn(self, scans: list[Scan]) -> None:
-        """What was kept is worth a lesson, once it is known for whom."""
+        """Pass on what was kept for learning, once the workload is known."""
         if self.workload is None:
             if len(self._unlearned) < _MOST_UNLEARNED:
                 self._unlearned += scans
@@ -439,7 +439,7 @@ class LiveAttempt:
         self._unlearned = []
 
     def _keep(self, job: Job, reading: Reading, scan: Scan) -> None:
-        """Kept segments become rows; what is evidence of a failure makes a diagnosis due."""
+        """Make rows of the kept segments. A line that is evidence of a failure makes a diagnosis due."""
         signs, weight = self._rows.add(job, reading, scan)
         if weight:
             self._host.weigh(weight)
@@ -451,7 +451,7 @@ class LiveAttempt:
             self._times.hit(self._clock.steady())
 
     def _finish(self, job: Job, end: End) -> None:
-        """The end, as the journal has it."""
+        """Note the end, as the journal has it."""
         if self._end is None or self._end.by != "exit" or end.by == "exit":
             self._end = end
         last: list[Scan] = []
@@ -468,7 +468,7 @@ class LiveAttempt:
         self._judged_lsn = -1
 
     def _patience(self) -> float:
-        """How long silence is no hang: longer where steps take long."""
+        """How long a silence is no hang yet. It is longer if steps are slow."""
         found = self._analysis.compression.series("step_time_s") if self._analysis is not None else None
         rhythm = found[1].last if found is not None and found[1].last == found[1].last else 0.0
         return max(self._settings.hang_s, 20.0 * min(rhythm, 86_400.0))
@@ -487,7 +487,7 @@ class LiveAttempt:
             self._report_wanted = False
             if self._judged_lsn != self._lsn:
                 times.diagnose = now
-        # With more to read at once, the answer is not worth much yet; but who never stops sending gets one too.
+        # While more can be read at once, the answer is worth little; but an attempt that never stops sending gets one too.
         if times.diagnose and times.diagnose <= now and (not items or now - self._last_judged > _BEHIND_S):
             times.judging()
             cost_s = self._diagnose(job)
@@ -501,7 +501,7 @@ class LiveAttempt:
         if news and not times.flush:
             times.flush = now + self._host.flush_interval()
         if self._flushing:
-            times.flush = 0.0  # it is told when that is done
+            times.flush = 0.0  # they are notified when that is done
             return
         if self._wanted and not (items or news):
             self._wanted = False
@@ -518,7 +518,7 @@ class LiveAttempt:
         self._host.ended(self, End(by, self._wall_of_last_data))
 
     def _silent(self, job: Job, now: float) -> None:
-        """No byte for long: first it hangs, in the end it has ended."""
+        """No byte came for long: first it hangs, and in the end it has ended."""
         quiet = now - self._last_data
         if self._end is not None:
             self._times.hang = 0.0
@@ -534,7 +534,7 @@ class LiveAttempt:
             self._times.hang = self._last_data + self._settings.silence_s
 
     def _diagnose(self, job: Job) -> float:
-        """A judged report, to be stored. How many seconds it took."""
+        """Make a judged report, to be stored. Returns the seconds that it took."""
         began = self._clock.steady()
         self._judged_lsn = self._lsn
         report = judged(
@@ -554,7 +554,7 @@ class LiveAttempt:
         return done - began
 
     def _gpu_seconds(self) -> float:
-        """What the attempt has cost."""
+        """The GPU time of the attempt."""
         gpus = self._labels.get("gpus", "")
         until = self._end.at if self._end else self._last_seen
         lost = (until - self.started_at) * int(gpus) if gpus.isascii() and gpus.isdigit() and len(gpus) < 8 else 0.0
@@ -563,7 +563,7 @@ class LiveAttempt:
     # --- storing -------------------------------------------------------------------------------------------------------------
 
     def _flush(self, job: Job) -> None:
-        """Hand over to the flusher: from here on this attempt goes on, and the next flush waits for this one."""
+        """Hand over to the flusher. The next flush waits for this one; reading goes on."""
         if self._judged is None:  # else they were just asked
             self._look_for_anomalies(job)
         figures = self._figures(job)
@@ -614,6 +614,7 @@ class LiveAttempt:
             "ended_by": end.by if end else None,
             "exit_code": end.exit_code if end else None,
             "signal": end.signal if end else None,
+            "end_state": end.state if end else None,
             "lines_in": counts.lines_in,
             "bytes_in": counts.bytes_in,
             "lines_kept": counts.lines_kept,
@@ -632,7 +633,7 @@ class LiveAttempt:
         return figures
 
     def _look_for_anomalies(self, job: Job) -> None:
-        """Hang and loss are also looked for where no line is evidence: cheaply, each time that we store."""
+        """Look for a hang or a bad loss although no line is evidence: quickly, at each flush."""
         if self._end is not None:
             return
         compression = job.compression

@@ -1,7 +1,7 @@
-"""What was read goes into the database here: one thread, many jobs a transaction, again and again until it is in.
+"""Writes what was read into the database: one thread, many jobs per transaction, repeated until it succeeds.
 
-A database that is away holds back only the flushes; what is accepted meanwhile waits in the journal. A flush that the
-database refuses is set aside and tried again by itself, so that it does not hold up the others.
+While the database is away, only the flushes wait. What is accepted meanwhile waits in the journal. A flush that the database
+refuses is set aside and tried alone, so that it does not hold up the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Done = Callable[[Flush], None]
 
 
 class Flusher:
-    """``put`` from any thread; ``done`` is called on the flusher's."""
+    """Any thread may call ``put``. ``done`` is called on the flusher's thread."""
 
     def __init__(self, store: Store, telemetry: Telemetry, clock: Clock = SYSTEM) -> None:
         self._store, self._telemetry, self._clock = store, telemetry, clock

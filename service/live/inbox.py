@@ -1,6 +1,7 @@
-"""What other threads tell the thread that reads an attempt: messages, each of which is taken once.
+"""Messages of other threads to the thread that reads an attempt. Each is taken once.
 
-Nobody sets a flag that the reader resets: between its look at the flag and the reset, what was set anew would be lost.
+Messages are used because flags would lose news: a flag that is set between the reader's look and its reset would be reset
+unseen.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from service.segments import Definition
 
 
 class Entered(NamedTuple):
-    """There is a new source. Told before the first of its bytes."""
+    """There is a new source. This comes before its first bytes."""
 
     definition: Definition
 
 
 class Labelled(NamedTuple):
-    """The job's labels changed: these are all of them now."""
+    """The job's labels have changed. These are all of them."""
 
     labels: dict[str, str]
 
 
 class Awaited(NamedTuple):
-    """Somebody waits for what was read to be stored."""
+    """Somebody waits until what was read is stored."""
 
     report: bool
     """and for a diagnosis of it"""
@@ -40,18 +41,18 @@ Note = Entered | Labelled | Awaited | Stored
 
 
 class Inbox:
-    """Any thread puts (a deque's ends are safe to use from several), only the reader takes."""
+    """Any thread puts messages in, and only the reader takes them out. A deque allows this without a lock."""
 
     def __init__(self) -> None:
         self.items: deque[Item] = deque()
-        """in the order of the journal; they are read in turns, and what follows does not wait for them"""
+        """in the order of the journal; they are read in turns, and the messages do not wait for them"""
         self._notes: deque[Note] = deque()
 
     def put(self, note: Note) -> None:
         self._notes.append(note)
 
     def notes(self) -> Iterator[Note]:
-        """Take those that are there."""
+        """Take all messages."""
         while self._notes:
             yield self._notes.popleft()
 

@@ -1,6 +1,6 @@
-"""The live jobs: which attempts are in memory, who reads them, when they are stored, end, and leave.
+"""The live jobs: which attempts are in memory, who reads them, and when they are stored, end, and leave.
 
-The host that attempts turn to, and the one place that knows all of them.
+This is the host of the attempts, and the only module that knows all of them.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ log = logging.getLogger("diagnose.jobs")
 _SWEEP_S = 5.0
 _ENDED_STAYS_S = 30.0
 _FLUSHES_S = 40.0
-"""snapshots a second, about, that all jobs together may make"""
+"""about so many snapshots per second may all jobs make together"""
 _MOST_INTERVAL_S = 60.0
 _OPENED_AT_ONCE = 64
 _RELEASED_S = 3.0
 
 
 class Learner(Protocol):
-    """Who learns from what is read, and is asked about failures."""
+    """Learns from what is read, and is asked about failures."""
 
     @property
     def learns(self) -> bool: ...
     def feed(self, job: str, workload: str, scans: Sequence[Scan]) -> None:
-        """What was kept of a job. From a scanner's thread; it does not wait."""
+        """Take what was kept of a job. A scanner's thread calls this; it does not wait."""
 
     def tasks_of(self, flush: Flush, rules: Sequence[Rule]) -> tuple[Wanted, ...]:
-        """What the report of ``flush`` asks for, to be stored with it. From a scanner's thread."""
+        """The tasks that the report of ``flush`` makes, to be stored with it. A scanner's thread calls this."""
 
     def look(self) -> None:
         """Such tasks were stored."""
 
 
 class Jobs:
-    """All live attempts of one service. The event loop's, save what is called from below."""
+    """All live attempts of one service. Owned by the event loop, except for the methods that other threads call."""
 
     def __init__(
         self,
@@ -96,18 +96,18 @@ class Jobs:
         self._sweeper: asyncio.Task[None] | None = None
         self.accepted_bytes = 0
         self.lost_bytes = 0
-        """that were accepted, and could not be read any more"""
+        """bytes that were accepted and can no longer be read"""
         self._unattributed = 0
-        """of those, bytes of which nobody knows whose they were"""
+        """those of them whose owner nobody knows"""
         self._recovered_at = 0.0
         self.end_attempt: Callable[[LiveAttempt, End], None] = lambda attempt, end: None
-        """how an end gets into the journal: set by ``ingest``"""
+        """puts an end into the journal: set by ``ingest``"""
         self._weighing = threading.Lock()
-        """of the next two: what all scanners have read, and what of it waits for the database"""
+        """for the next two: what all scanners have read, and how much of it waits for the database"""
         self._unstored = 0
         self._read_bytes = 0
         self._telling = threading.Lock()
-        """of the next two: how other threads reach the event loop, and what they had to tell before there was one"""
+        """for the next two: how other threads reach the event loop, and their messages from before there was one"""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._untold: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._leaving: set[tuple[str, int | None]] = set()
@@ -116,25 +116,27 @@ class Jobs:
     # --- coming and going ----------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Have all scanners ready, one by one: the first compiles the rules for all, if that was not done before."""
+        """Make all scanners ready, one after the other: the first compiles the rules for all, if they are not compiled yet."""
         for scanner in self._scanners:
             if not scanner.prepared.is_set():
                 scanner.start()
                 scanner.prepared.wait()
 
     def recover(self) -> int:
-        """Before the first request: what the journal has and the database not yet is read again. The number of records."""
+        """Read again what the journal has and the database has not. Runs before the first request. Returns the number of
+        records.
+        """
         self.prepare()
         self.matchers.refresh()
         self._flusher.start()
         again = 0
         gone = self.store.read(deletions.deleted)
         skipped: dict[tuple[str, int], int] = {}
-        over: set[tuple[str, int]] = set()  # their kept lines are deleted: as in ``open``, nothing goes on from there
+        over: set[tuple[str, int]] = set()  # their kept lines are deleted: as in ``open``, they cannot go on
         for record in self.journal.recover():
             if isinstance(record, Damage):
                 self._unattributed += record.size
-                self._lose(record.size, f"{record.path.name} from byte {record.at} on; it cannot be told whose they were")
+                self._lose(record.size, f"{record.path.name} from byte {record.at} on; nobody knows whose they were")
                 continue
             definition = record.stream
             if record.lsn <= gone.get(definition.job, 0) or definition.owner in over:
@@ -162,7 +164,7 @@ class Jobs:
         return again
 
     def _read_again(self, attempt: LiveAttempt, record: Record) -> None:
-        """A record that the database does not know of yet."""
+        """Read a record that the database does not have yet."""
         source, at = -1, record.at_ms / 1000
         if record.kind == DATA:
             stream = attempt.enter(record.stream)
@@ -178,17 +180,17 @@ class Jobs:
         self.telemetry.lost_bytes.inc(size)
 
     def may_lack(self, attempt: LiveAttempt, size: int) -> bool:
-        """Whether ``size`` bytes of ``attempt`` may be among those of which nobody knows whose they were."""
+        """Whether ``size`` bytes of ``attempt`` may be among the lost bytes whose owner is unknown."""
         return size <= self._unattributed and attempt.started_at <= self._recovered_at
 
     def start(self) -> None:
-        """On the event loop, behind ``recover``."""
+        """Begin on the event loop, after ``recover``."""
         with self._telling:
             self._loop = asyncio.get_running_loop()
             untold, self._untold = self._untold, []
         for function, values in untold:
             function(*values)
-        for attempt in self._attempts.values():  # some was stored before the journal knew all of its segments
+        for attempt in self._attempts.values():  # some were stored before the journal knew all of its segments
             self.journal.stored(attempt.owner, attempt.received.stored_lsn)
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
@@ -215,8 +217,10 @@ class Jobs:
     async def open(
         self, job: str, number: int | None, labels: dict[str, str] | None = None, grant: Grant | None = None
     ) -> LiveAttempt:
-        """The live attempt; loaded or made where need be. ``number`` None: the latest. ``grant``: on whose behalf something
-        is sent of it; None: the service itself looks."""
+        """The live attempt, which is loaded or made if necessary.
+
+        ``number`` None: the latest. ``grant``: who sends something of it; None: the service itself.
+        """
         attempt = self._live(job, number)
         if attempt is None:
             lock = self._opening.get(job)
@@ -247,7 +251,7 @@ class Jobs:
         return attempt
 
     async def _admit(self, attempt: LiveAttempt, grant: Grant) -> None:
-        """Who speaks of an attempt is on disk before anything that they say is taken."""
+        """Write who speaks of an attempt to disk, before anything that they say is taken."""
         await self.store.awrite(lambda connection: confirmations.enter_speaker(connection, attempt.id, grant))
         attempt.received.admitted.add(grant)
 
@@ -257,8 +261,11 @@ class Jobs:
 
     @contextlib.asynccontextmanager
     async def withdrawn(self, job: str, number: int | None = None) -> AsyncIterator[bool]:
-        """An attempt that has ended, or all of a job, is out of memory and stays so meanwhile; False: it is busy, or runs, or
-        somebody else withdrew it: who came second would find, once they are done, what was made anew under its name."""
+        """Within this context an ended attempt, or all of a job, is out of memory and stays so.
+
+        Yields False if it is busy, still runs, or was withdrawn by somebody else. A second one could otherwise delete what was
+        made again under the same name.
+        """
         if any(name == job and (number is None or other in (None, number)) for name, other in self._leaving):
             yield False
             return
@@ -267,7 +274,7 @@ class Jobs:
             lock = self._opening[job] = asyncio.Lock()
         self._leaving.add((job, number))
         try:
-            async with lock:  # who is about to open it has done so
+            async with lock:  # those who were about to open it have done so
                 mine = [one for one in self._attempts.values() if one.job == job and number in (None, one.number)]
             out = True
             for attempt in mine:
@@ -292,7 +299,7 @@ class Jobs:
         return self._live(job, number)
 
     def courses(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[float | None, ...]]:
-        """The loss so far of those that are in memory: a job that goes well has no report that would tell it."""
+        """The loss so far of those in memory. A job that goes well has no report to show it."""
         found = {owner: self._attempts[owner].seen.course for owner in wanted if owner in self._attempts}
         return {owner: course for owner, course in found.items() if course}
 
@@ -301,14 +308,17 @@ class Jobs:
         return self._attempts.get((job, wanted)) if wanted is not None else None
 
     async def _opened(self, wanted: Asked) -> stored.Opened:
-        """The attempt as the database has it, made if it is new: with all that are wanted meanwhile in one transaction, for
-        a thousand jobs may begin in one second, and each commit waits for the disk."""
+        """The attempt from the database, made if it is new.
+
+        All attempts that are wanted at the same time share one transaction: a thousand jobs may begin in one second, and each
+        commit waits for the disk.
+        """
         found: asyncio.Future[stored.Opened | None] = asyncio.get_running_loop().create_future()
         self._wanted.append((wanted, found))
         if self._opener is None:
             self._opener = asyncio.create_task(self._open_wanted())
         opened = await found
-        if opened is None:  # one of them was refused, and only it may be: each by itself
+        if opened is None:  # one of them was refused, perhaps only that one: try each alone
             opened = await self.store.awrite(lambda connection: stored.open_attempt(connection, *wanted))
         return opened
 
@@ -316,7 +326,7 @@ class Jobs:
         while self._wanted:
             some, self._wanted = self._wanted[:_OPENED_AT_ONCE], self._wanted[_OPENED_AT_ONCE:]
             opened: list[stored.Opened] | list[None] = [None] * len(some)
-            with contextlib.suppress(Exception):  # then each meets it again, and tells
+            with contextlib.suppress(Exception):  # then each of them meets the error again, and raises it
                 opened = await self.store.awrite(
                     lambda connection, some=some: stored.open_attempts(connection, [one for one, _ in some])  # type: ignore[misc]
                 )
@@ -338,7 +348,7 @@ class Jobs:
         return attempt
 
     async def _supersede(self, job: str, number: int) -> None:
-        """A new attempt has begun: the earlier ones have ended, whatever they said."""
+        """A new attempt has begun, so the earlier ones have ended."""
         earlier = await self.store.aread(lambda connection: stored.running_before(connection, job, number))
         for before in earlier:
             attempt = self._attempts.get((job, before)) or await self._reopen(job, before)
@@ -349,7 +359,7 @@ class Jobs:
         return self._attempts.get((job, number)) or self._register(job, opened)
 
     def push(self, attempt: LiveAttempt, item: Item) -> None:
-        """A record is on disk: read it."""
+        """A record is on disk: have it read."""
         self.accepted_bytes += len(item.data)
         attempt.push(item)
 
@@ -367,7 +377,7 @@ class Jobs:
         now, steady = self._clock.now(), self._clock.steady()
         unread, unstored = 0.0, 0.0
         for attempt in self._attempts.values():
-            with contextlib.suppress(IndexError):  # read meanwhile
+            with contextlib.suppress(IndexError):  # it was read meanwhile
                 unread = max(unread, now - attempt.inbox.items[0].at)
             if attempt.received.unstored_since:
                 unstored = max(unstored, steady - attempt.received.unstored_since)
@@ -381,7 +391,9 @@ class Jobs:
         return len(self._attempts)
 
     async def fresh(self, job: str, number: int | None = None, *, report: bool = False, within_s: float = 5.0) -> None:
-        """Have what was accepted so far stored (and judged), so that reading the database tells it. Gives up in silence."""
+        """Have what was accepted so far stored (and diagnosed), so that the database has it. After ``within_s`` it returns
+        anyway.
+        """
         attempt = self._live(job, number)
         if attempt is None:
             return
@@ -427,7 +439,7 @@ class Jobs:
         return self.learning is not None and self.learning.learns
 
     def workload(self, job: Fingerprint) -> str | None:
-        return self.matchers.workload(job, enrol=self.learns)
+        return self.matchers.workload(job)
 
     def learn(self, job: str, workload: str, scans: Sequence[Scan]) -> None:
         if self.learning is not None:
@@ -439,16 +451,16 @@ class Jobs:
         self._flusher.put(flush, lambda flush: self._flushed(attempt, flush))
 
     def _flushed(self, attempt: LiveAttempt, flush: Flush) -> None:
-        """On the flusher's thread: it is stored."""
+        """A flush is stored. Runs on the flusher's thread."""
         self.weigh(-flush.weight)
         self.telemetry.kept_lines.inc(len(flush.rows))
         self.telemetry.read_lines.inc(flush.new_lines)
-        self._on_loop(self._tell, attempt, flush)  # before the scanner can tell of what follows
+        self._on_loop(self._tell, attempt, flush)  # before the scanner can report what follows
         self.journal.stored(attempt.owner, flush.lsn)
         attempt.tell(Stored())
 
     def _on_loop(self, function: Callable[..., None], *values: Any) -> None:
-        """Have the event loop call ``function``: as soon as there is one, and while it runs."""
+        """Have the event loop call ``function`` as soon as the loop runs."""
         with self._telling:
             if self._loop is None:
                 self._untold.append((function, values))
@@ -457,7 +469,7 @@ class Jobs:
                     self._loop.call_soon_threadsafe(function, *values)
 
     def _tell(self, attempt: LiveAttempt, flush: Flush) -> None:
-        """On the event loop: it is stored."""
+        """A flush is stored. Runs on the event loop."""
         attempt.received.stored(flush, self._clock.steady())
         attempt.answer()
         figures = flush.figures
@@ -496,7 +508,7 @@ class Jobs:
         self._on_loop(attempt.answer)
 
     def ended(self, attempt: LiveAttempt, end: End) -> None:
-        """An attempt has ended by what its log says or does not say: into the journal with it, as any other end."""
+        """The log of an attempt, or its silence, says that it has ended. This end goes into the journal like any other."""
         self._on_loop(self._end_if_still, attempt, end)
 
     def _end_if_still(self, attempt: LiveAttempt, end: End) -> None:
@@ -538,11 +550,11 @@ class Jobs:
                 self._end_if_still(attempt, End("silence", attempt.seen.last_seen))
         quiet = self._clock.now() - self.settings.hang_s
         for job, number in await self.store.aread(lambda connection: stored.quiet(connection, quiet)):
-            if self._live(job, number) is None:  # since a restart: in memory it notices by itself that it hangs
+            if self._live(job, number) is None:  # not since a restart: in memory it would itself notice that it hangs
                 await self._reopen(job, number)
 
     def evict(self) -> int:
-        """Let go of what has ended, and of the least used where there are too many; what is stored can be loaded again."""
+        """Drop what has ended, and the least used if there are too many. What is stored can be loaded again."""
         now = self._clock.steady()
         gone = 0
         excess = len(self._attempts) - self.settings.most_live
@@ -557,7 +569,7 @@ class Jobs:
         return gone
 
     def _drop(self, attempt: LiveAttempt) -> None:
-        """Out of memory, after its scanner has let go of it."""
+        """Remove it from memory, after its scanner has released it."""
         attempt.let_go()
         del self._attempts[attempt.owner]
         if self._latest.get(attempt.job) == attempt.number:

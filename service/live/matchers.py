@@ -1,10 +1,10 @@
-"""The matchers of all scanners, and which learned rules are at work in them.
+"""The matchers of all scanners, and which learned rules act in them.
 
-A learned rule acts for the jobs of the workloads that it was learned from, or for all. So a scanner has one matcher for any job
-and, where a workload has rules of its own, one for its jobs. All of them hold all learned rules under the same numbers, at rest
-where they do not act: a job goes from one matcher to the other between two blocks, with all its counts.
+A learned rule acts for the jobs of the workloads that it was learned from, or for all jobs. So a scanner has one general
+matcher, and one more for each workload that has rules of its own. All matchers hold all learned rules under the same numbers;
+rules that do not act rest. So a job can move from one matcher to another between two blocks and keep its counts.
 
-``refresh`` is the only way in and out: it reads the rule store and swaps what has changed, whoever changed it.
+Only ``refresh`` changes this: it reads the rule store and swaps what has changed, whoever changed it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("diagnose.matchers")
 
 _TOO_MANY = 200
-"""learned rules in a matcher's small second database before both are made one"""
+"""if a matcher has more learned rules than this in its small second database, both are compiled into one"""
 _UNUSED_S = 600.0
 
 
 @dataclass(slots=True)
 class _ScannerMatcher:
-    """A matcher of one scanner, for one workload or (None) for any."""
+    """A scanner's matcher for one workload, or (None) for any."""
 
     matcher: Matcher
     workload: str | None
     known: int = 0
-    """so many of the learned rules have their numbers in it"""
+    """how many of the learned rules have numbers in it"""
     used: float = field(default_factory=time.monotonic)
     acting: set[str] = field(default_factory=set)
     delta: int = 0
@@ -53,7 +53,7 @@ class Swap:
 
 
 class Matchers:
-    """``open`` and ``of`` are for scanners, everything else for other threads."""
+    """Scanners call ``open`` and ``of``. Other threads call the rest."""
 
     def __init__(self, rules: RuleSet, store: RuleStore | None, *, most_workloads: int) -> None:
         """``store`` has the learned rules; None: there are none."""
@@ -64,15 +64,15 @@ class Matchers:
         self._asked: set[tuple[int, str]] = set()
         self._workloads: dict[str, Fingerprint] = {}
         self._order: list[LearnedRule] = []
-        """all learned rules that were ever at work since the start, in the order of their numbers"""
+        """all learned rules that ever acted since the start, in the order of their numbers"""
         self._bad: set[str] = set()
         self._active: set[str] = set()
         self._lock = threading.RLock()
         self.watched = False
-        """failure rules wait in shadow, or are at work: ends of jobs are of interest to them"""
+        """failure rules act or wait in shadow, so they want to know of ends of jobs"""
 
     def open(self, scanner: int) -> Matcher:
-        """The matcher for any job of a scanner; compiled here."""
+        """Compile the general matcher of a scanner."""
         with self._lock:
             held = _ScannerMatcher(Matcher(self._rules, reserved=EARLY), None)
             self._catch_up(held)
@@ -80,7 +80,7 @@ class Matchers:
             return held.matcher
 
     def of(self, scanner: int, workload: str | None) -> Matcher:
-        """The matcher for a job of ``workload``: its own where there is one, else the one for any."""
+        """The matcher for a job of ``workload``: its own if there is one, else the general one."""
         if workload is not None:
             held = self._own.get((scanner, workload))
             if held is not None:
@@ -94,11 +94,11 @@ class Matchers:
 
     # --- workloads -----------------------------------------------------------------------------------------------------------
 
-    def workload(self, job: Fingerprint, *, enrol: bool) -> str | None:
-        """The workload that a job belongs to; ``enrol``: else it is the first of a new one. At once: it is stored later."""
+    def workload(self, job: Fingerprint) -> str | None:
+        """The workload that a job belongs to, or is the first of: decisions tell kinds of jobs apart. It is stored later."""
         with self._lock:
             name = nearest(job, self._workloads)
-            if name is None and enrol and job.sketch:
+            if name is None and job.sketch:
                 name = str(job)
                 self._workloads[name] = job
             return name
@@ -106,7 +106,7 @@ class Matchers:
     # --- hot swap ------------------------------------------------------------------------------------------------------------
 
     def refresh(self) -> Swap:
-        """Bring all matchers up to the rule store. Raises what the database raises."""
+        """Bring all matchers up to date with the rule store. Raises what the database raises."""
         if self._store is None:
             return Swap()
         known = self._store.workloads()
@@ -144,7 +144,7 @@ class Matchers:
         return [known for known in added if known.rule.id not in bad]
 
     def _catch_up(self, held: _ScannerMatcher) -> None:
-        """Every learned rule gets its number, and works or rests as the workload wants it."""
+        """Give every learned rule its number, and let it act or rest as the workload wants it."""
         missing = self._order[held.known :]
         wanted = {k.rule.id for k in self._order if k.rule.id in self._active and k.acts_for(held.workload)}
         if missing:
@@ -162,7 +162,7 @@ class Matchers:
             held.delta = 0
 
     def _make_own(self, active: Iterable[LearnedRule]) -> None:
-        """Matchers for the workloads that were asked for and have rules of their own; the unused ones go."""
+        """Make matchers for the workloads that were asked for and have their own rules. Unused ones go."""
         special = {name for known in active if known.scope != "global" for name in known.workloads}
         old = time.monotonic() - _UNUSED_S
         for key in [key for key, held in self._own.items() if held.used < old or key[1] not in special]:

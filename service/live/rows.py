@@ -13,23 +13,23 @@ from service.live.stream import Reading
 from service.store.flush import KeptRow
 
 _ROW_WEIGHT = 300
-"""bytes of memory that a row takes beside its text, about"""
+"""about so many bytes of memory per row, besides its text"""
 
 
 class Signs(NamedTuple):
-    """What was said in kept lines."""
+    """What kept lines say."""
 
     hit: bool = False
     """evidence of a failure"""
     ended: str | None = None
-    """whose words tell that the job has ended: ``log``, all went well; ``scheduler``, it was stopped"""
+    """what says that the job has ended: ``log`` (all went well) or ``scheduler`` (it was stopped)"""
 
 
 _NOTHING = Signs()
 
 
 class Rows:
-    """Those that are not stored yet. The scanner's."""
+    """Rows that are not stored yet. Owned by the scanner."""
 
     def __init__(self, *, redact: bool) -> None:
         self._redact = redact
@@ -39,13 +39,13 @@ class Rows:
         """about how many bytes of memory they take"""
 
     def take(self) -> tuple[list[KeptRow], int]:
-        """All of them, to be stored, and their weight."""
+        """All rows, to be stored, and their weight."""
         taken = self._rows, self.weight
         self._rows, self.weight = [], 0
         return taken
 
     def add(self, job: Job, reading: Reading, scan: Scan) -> tuple[Signs, int]:
-        """(what the lines say, what they weigh)."""
+        """(what the lines say, their weight)."""
         if not scan.kept:
             return _NOTHING, 0
         rules = job.compression.matcher.rules
@@ -53,7 +53,7 @@ class Rows:
         told = reading.definition.node or named.node
         redact, rows = self._redact, self._rows
         hit, ended, weight, order = False, None, 0, self.next_ord
-        ascii_ = scan.text.decode("ascii") if scan.text.isascii() else None  # nearly always, and at once
+        ascii_ = scan.text.decode("ascii") if scan.text.isascii() else None  # nearly always, and fast
         for line, at, length, number, cut, _, _ in KEPT.iter_unpack(scan.kept):
             raw = scan.text[at : at + length]
             text = ascii_[at : at + length] if ascii_ is not None else raw.decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Threads that read logs. Every attempt belongs to one of them, so it is read in order and by one matcher.
+"""Threads that read logs. Each attempt belongs to one of them, so it is read in order and by one matcher.
 
-The native core scans without the GIL, so threads do run beside each other and beside the event loop; the busy attempts of one
-thread take turns, a slice each, and one that is huge or slow delays the others by a slice.
+The native core scans without the GIL, so the threads run in parallel with each other and with the event loop. The busy attempts
+of one thread take turns. A huge or slow one delays the others by one slice.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ log = logging.getLogger("diagnose.scanners")
 
 @dataclass(slots=True)
 class Turn:
-    """Where an attempt stands with its scanner. Under the scanner's lock."""
+    """The state of an attempt with its scanner. Guarded by the scanner's lock."""
 
     scheduled: bool = False
-    """it waits to be worked on"""
+    """it waits for its turn"""
     working: bool = False
     closed: bool = False
     """it was released: nobody works on it any more"""
     due: float = 0.0
-    """when it is to be looked at though nothing comes; 0: never"""
+    """when to look at it even if nothing comes; 0: never"""
 
 
 class Readable(Protocol):
@@ -53,7 +53,7 @@ class Readable(Protocol):
 
 
 class Matching(Protocol):
-    """Where a scanner has its matchers from."""
+    """Gives a scanner its matchers."""
 
     def open(self, scanner: int) -> Matcher: ...
     def of(self, scanner: int, workload: str | None) -> Matcher: ...
@@ -66,7 +66,7 @@ class Scanner:
         self.number = number
         self._matchers, self._clock = matchers, clock
         self._wake = threading.Condition()
-        """of all that follows, and of the turns of its attempts"""
+        """for all that follows, and for the turns of its attempts"""
         self._ready: deque[Readable] = deque()
         self._timers: list[tuple[float, int, Readable]] = []
         self._numbers = itertools.count()
@@ -86,24 +86,24 @@ class Scanner:
         return self._attempts
 
     def stands(self, longest_s: float) -> bool:
-        """Whether it makes no progress: it has been at one attempt for so long, or has ended though nobody asked it to."""
+        """Whether it makes no progress: it has worked on one attempt for so long, or its thread has ended unasked."""
         since = self._busy_since
         busy = bool(since) and self._clock.steady() - since > longest_s
         return busy or (self.prepared.is_set() and not self._thread.is_alive() and not self._closing)
 
     def adopt(self, attempt: Readable) -> None:
-        """From now on ``attempt`` is read by this thread. Its timers run, and its state is loaded before it is needed."""
+        """From now on this thread reads ``attempt``. Its timers run, and its state is loaded before it is needed."""
         with self._wake:
             self._attempts += 1
         self.schedule(attempt)
 
     def schedule(self, attempt: Readable) -> None:
-        """There is something to do for ``attempt``. From any thread."""
+        """There is something to do for ``attempt``. Any thread may call this."""
         with self._wake:
             self._schedule(attempt)
 
     def release(self, attempt: Readable) -> bool:
-        """Take ``attempt`` off this thread for good; False if it has something to do."""
+        """Take ``attempt`` off this thread for good. False if it has something to do."""
         with self._wake:
             if not attempt.idle:
                 return False
@@ -138,7 +138,7 @@ class Scanner:
         try:
             return attempt.work(self._matchers.of(self.number, attempt.workload))
         except Exception:
-            # One record that cannot be read must not stop this job's others, nor other jobs.
+            # One record that cannot be read must stop neither the rest of this job nor other jobs.
             log.exception("reading job %s attempt %d", *attempt.owner)
             return attempt.waits
         finally:

@@ -1,7 +1,7 @@
 """The sources of a live attempt, and the records on disk that wait to be read.
 
-A source has two halves, one per thread: ``Stream`` is what was received of it, ``Reading`` is what was read of it. From one to
-the other goes an ``Item``.
+A source has two halves, one per thread: ``Stream`` is what was received of it, ``Reading`` is what was read. ``Item`` values go
+from one to the other.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import hashlib
 import json
 import struct
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from diagnose.decision.ending import Ending, ending_of_slurm
 from diagnose.reading.prefixes import Origin
 from diagnose.reading.sources import Source
 from diagnose.redaction.stream import LineConcealer
@@ -20,7 +21,7 @@ from service.segments import CONTROL, DATA, Definition
 from service.store.flush import SourceState
 
 HEAD = 256
-"""bytes that a source began with, to notice that it began with others"""
+"""so many bytes of the beginning of a source are remembered, to notice if it later begins with others"""
 _KEY = struct.Struct("<QQ")
 _MOST_GAPS = 1000
 
@@ -31,38 +32,38 @@ class Item(NamedTuple):
     lsn: int
     kind: int
     source: int
-    """the number of its source; -1: it is about the attempt itself"""
+    """number of its source; -1: it is about the attempt itself"""
     offset: int
     key: int
     at: float
     data: bytes
     lost: int = 0
-    """so many bytes of it are damaged on disk, and cannot be read"""
+    """so many of its bytes are damaged on disk and cannot be read"""
 
     @staticmethod
     def of_end(lsn: int, at: float, data: bytes) -> Item:
         return Item(lsn, CONTROL, -1, 0, 0, at, data)
 
     def continued(self, after: Item, end: int) -> bool:
-        """Whether ``after`` begins at ``end`` where this piece of a source stops, so that both may be read as one."""
+        """Whether ``after`` starts at ``end``, where this piece of a source stops. Then both can be read as one."""
         alike = after.kind == DATA and after.source == self.source and after.offset == end
         return alike and not (after.key or self.key or after.lost or self.lost)
 
 
 class Stream:
-    """What was received of one source. The event loop's."""
+    """What was received of one source. Owned by the event loop."""
 
     def __init__(self, number: int, definition: Definition) -> None:
         self.number = number
         self.definition = definition
         self.received = 0
-        """on its way to disk, or there"""
+        """bytes that are on disk or on their way there"""
         self.durable = 0
         self.refused = 0
-        """how far batches came that could not be written: what follows them has no place until they are sent again"""
+        """end of the batches that could not be written: what follows them is refused until they are sent again"""
         self.refused_at = 0.0
         self.keys: OrderedDict[int, float] = OrderedDict()
-        """of the batches without an offset: when each came"""
+        """batches without an offset: key -> when it came"""
         self.head = b""
         self.last_seen = 0.0
 
@@ -76,17 +77,17 @@ class Stream:
         return stream
 
     def recovered(self, offset: int, key: int, at: float, data: bytes, lost: int = 0) -> None:
-        """A record of it was found on disk; of ``lost`` bytes, where they are damaged: nobody sends them again."""
+        """A record of it was found on disk. If ``lost`` bytes of it are damaged, nobody sends them again."""
         self.received = self.durable = max(self.received, offset + len(data) + lost)
         if key and not lost:
             self.keys[key] = at
         if offset == 0 and not self.head:
-            self.head = data[:HEAD]  # of a damaged one nothing: then any beginning will do
+            self.head = data[:HEAD]  # nothing of a damaged record: then any beginning is accepted
         self.last_seen = max(self.last_seen, at)
 
 
 class Reading:
-    """What was read of one source. The scanner's."""
+    """What was read of one source. Owned by the scanner."""
 
     def __init__(self, number: int, definition: Definition) -> None:
         self.number = number
@@ -95,9 +96,9 @@ class Reading:
         self.last_seen = 0.0
         self.secrets = LineConcealer()
         self.missing: list[tuple[int, int]] = []
-        """bytes that were accepted and could not be read: where they begin, and where it goes on"""
+        """bytes that were accepted and could not be read: (first, first one after them)"""
         self.changed = True
-        """since it was last stored"""
+        """changed since it was last stored"""
         self._keys: deque[tuple[int, float]] = deque()
         self._head = b""
 
@@ -113,14 +114,14 @@ class Reading:
         return reading
 
     def take(self, item: Item, most_keys: int) -> bytes:
-        """Go on by ``item``: what of its bytes was not read before."""
+        """Move on to the end of ``item``. Returns those of its bytes that were not read before."""
         if item.offset > self.read:
             self._miss(self.read, item.offset)
         if item.lost:
             self._miss(max(self.read, item.offset), item.offset + item.lost)
             self.last_seen = max(self.last_seen, item.at)
             return b""
-        # A write that failed late was sent, and written, again.
+        # A write that failed late was sent and written again.
         data = item.data[self.read - item.offset :] if item.offset < self.read else item.data
         if item.key:
             self._keys.append((item.key, item.at))
@@ -147,7 +148,7 @@ class Reading:
         self.read, self.changed = end, True
 
     def state(self) -> SourceState:
-        """As the database is to have it."""
+        """What the database is to store."""
         keys = b"".join(_KEY.pack(key, int(at * 1000)) for key, at in self._keys)
         d = self.definition
         missing = tuple(self.missing)
@@ -174,9 +175,15 @@ class End:
     at: float
     exit_code: int | None = None
     signal: int | None = None
+    state: str | None = None
+    """Slurm's last state of the job"""
+
+    @property
+    def ending(self) -> Ending | None:
+        return ending_of_slurm(self.state) if self.state is not None else None
 
     def as_bytes(self) -> bytes:
-        return json.dumps({"by": self.by, "at": self.at, "exit_code": self.exit_code, "signal": self.signal}).encode()
+        return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def of(data: bytes) -> End:

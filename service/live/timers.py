@@ -1,16 +1,16 @@
-"""When something is to be done next for an attempt, by the clock that only grows; 0 means never."""
+"""When something is next to be done for an attempt, by the steady clock. 0 means never."""
 
 from __future__ import annotations
 
 _DEBOUNCE_S, _AT_LATEST_S = 0.2, 0.6
 _SHORTEST_GAP_S, _LONGEST_GAP_S = 0.3, 60.0
 _COSTS = 20.0
-"""a job that fails on and on may have this part of a thread for its diagnoses: one twentieth"""
+"""if a job keeps failing, its diagnoses may take this part of a thread: one twentieth"""
 _CALM_S = 20.0
 
 
 class Timers:
-    """The scanner's."""
+    """Owned by the scanner."""
 
     def __init__(self, hang: float = 0.0) -> None:
         self.flush = 0.0
@@ -29,8 +29,8 @@ class Timers:
     def hit(self, now: float) -> None:
         """A line that is evidence of a failure was kept.
 
-        A diagnosis is due soon after the last of a burst, and in any case soon after its first. Who goes on failing is looked
-        at ever more seldom.
+        A diagnosis is due soon after the last line of a burst, and at the latest soon after the first. A job that keeps failing
+        is diagnosed less and less often.
         """
         self._first_hit = self._first_hit or now
         if now - self._last_hit > _CALM_S:
@@ -47,5 +47,5 @@ class Timers:
         self._judged_at = at
 
     def slower(self, cost_s: float) -> None:
-        """The next diagnosis comes after a longer gap; ``cost_s`` is what the last one took."""
+        """Wait longer before the next diagnosis. ``cost_s`` is what the last one took."""
         self._gap = min(max(2 * self._gap, _COSTS * cost_s), _LONGEST_GAP_S)

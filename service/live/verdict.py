@@ -1,4 +1,4 @@
-"""A report of the log -> the verdict on the attempt: with how the process ended, and that it is silent, as no log can say."""
+"""Report of a log -> verdict on the attempt. It adds what no log can say: how the process ended, and that it is silent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from diagnose.decision.ending import joined
 from diagnose.diagnosis.detectors.course import duration
 from diagnose.redaction.text import redact
 from diagnose.report import Diagnosis, Problem, Report
@@ -26,7 +27,7 @@ def judged(
     silent_s: float | None = None,
     missing: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
 ) -> Report:
-    """``report`` with the attempt's number, the exit code and the silence taken into account.
+    """``report`` with the attempt's number, its exit code and its silence taken into account.
 
     ``missing``: bytes of sources that were accepted and cannot be read.
     """
@@ -61,19 +62,19 @@ def judged(
             phase=found.phase,
             step=found.step,
         )
-    return report.model_copy(update=changes)
+    return joined(report.model_copy(update=changes), end.ending if end is not None else None)
 
 
 def _lacking(report: Report, missing: Mapping[str, Sequence[tuple[int, int]]]) -> Report:
-    """``report``, which says that bytes are missing, and which."""
+    """``report`` with the note that bytes are missing, and which."""
     total = sum(end - begin for gaps in missing.values() for begin, end in gaps)
-    doubt = f"{total:,} bytes of the log are missing: the cause may stand in them."
+    doubt = f"{total:,} bytes of the log are missing: the cause may be in them."
     diagnosis = report.diagnosis.model_copy(update={"doubt": [*report.diagnosis.doubt, doubt]})
     return report.model_copy(update={"diagnosis": diagnosis, "problems": [*report.problems, *lacking(missing)]})
 
 
 def lacking(missing: Mapping[str, Sequence[tuple[int, int]]]) -> list[Problem]:
-    """Which bytes of which sources are missing; of very many sources the first."""
+    """Which bytes of which sources are missing; if there are very many sources, the first ones."""
     return [Problem(source=source, what=f"{_spans(gaps)} {_DAMAGED}") for source, gaps in missing.items()][:_MOST_TOLD]
 
 
@@ -85,7 +86,7 @@ def _spans(gaps: Sequence[tuple[int, int]]) -> str:
 
 
 def redacted(report: Report) -> Report:
-    """``report`` without the secrets that its lines hold."""
+    """``report`` without the secrets in its lines."""
 
     def cleaned(value: Any, name: str = "") -> Any:
         if isinstance(value, dict):

@@ -1,3 +1,3 @@
-"""A request to somebody else in; its answer, guarded against addresses that nobody allowed, out."""
+"""A request to another server in; its answer out. Addresses that nobody allowed are refused."""
 
 __all__ = ["client", "guarded", "signing"]

@@ -1,8 +1,8 @@
-"""The one way in which the service asks others over HTTP: bounded in time and size, and exact about whether anything was sent.
+"""How the service sends requests over HTTP: with limits for time and size, and certain of whether anything was sent.
 
-A name is looked up once; what it stands for is checked and then connected to, so it cannot mean another machine a moment later.
-Redirects are not followed, proxies of the environment not used. A request is a part of the event loop: given up before it was
-sent, it is not sent any more.
+A name is looked up once. The resulting address is checked and then connected to, so the name cannot mean another machine a
+moment later. Redirects are not followed, and proxies of the environment are not used. A request runs on the event loop: if it
+is given up before it is sent, it is never sent.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _BROKEN = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolEr
 
 
 class Unreachable(Exception):
-    """There was no whole answer; the sentence says why."""
+    """There was no whole answer. The sentence says why."""
 
     def __init__(self, what: str, *, sent: bool) -> None:
         super().__init__(what)
         self.sent = sent
-        """whether the other side may have had it: False where it never will"""
+        """the other side may have received the request; False if it certainly has not"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Answer:
     status: int
     body: bytes
     retry_after_s: float | None = None
-    """when it wants to be asked again"""
+    """when the server wants to be asked again"""
     cut: bool = False
-    """there was more of it than may be read"""
+    """the answer was longer than ``most``"""
 
     def json(self) -> Any:
-        """None if it is no JSON."""
+        """The body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body.decode("utf-8-sig", "replace"))
         except (ValueError, RecursionError):
@@ -70,22 +70,22 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """For people: one line."""
+        """The body as one line, for people."""
         return " ".join(self.body[:2000].decode("utf-8", "replace").split())[:200]
 
     @property
     def may_go_better(self) -> bool:
-        """Whether the same request may be answered otherwise later."""
+        """Whether the same request may succeed later."""
         return self.status in _LATER
 
 
 def anywhere(_: Address) -> bool:
-    """For addresses that the operator has configured."""
+    """Allows all addresses: for those that the operator has configured."""
     return True
 
 
 class Client:
-    """Asks servers. ``may_reach`` guards the addresses, ``closed`` says what to do about one that is not allowed."""
+    """Asks servers. ``may_reach`` allows addresses. ``closed`` says what to do about one that is not allowed."""
 
     def __init__(
         self,
@@ -95,8 +95,9 @@ class Client:
         closed: str = "",
         keeps: bool = False,
     ) -> None:
-        """``tls``: without it, nothing is sent to https. ``keeps``: connections stay open for the next request, which then
-        may meet one that the other side is about to close."""
+        """``tls``: needed for https. ``keeps``: keep connections open for the next request. The other side may close such a
+        connection just when it is used.
+        """
         self._tls = tls
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=tls,
@@ -108,7 +109,7 @@ class Client:
     async def ask(
         self, method: str, url: str, bounds: Bounds, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
-        """What was answered; ``Unreachable`` if nothing whole was, in time."""
+        """The answer. Raises ``Unreachable`` if no whole answer came in time."""
         sending = _Sending()
         try:
             async with asyncio.timeout(bounds.whole_s):
@@ -149,7 +150,7 @@ class Client:
             return Answer(answer.status, bytes(content[: bounds.most]), wait, len(content) > bounds.most)
 
     async def close(self) -> None:
-        """Ends the connections that were kept."""
+        """Close the connections that were kept open."""
         await self._pool.aclose()
 
 
@@ -171,7 +172,7 @@ class _Sending:
 
 
 class _Checked(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that were checked."""
+    """Connects only to addresses that were checked."""
 
     def __init__(self, may_reach: Callable[[Address], bool], closed: str) -> None:
         self._inner = httpcore.AnyIOBackend()
@@ -204,7 +205,7 @@ class _Checked(httpcore.AsyncNetworkBackend):
 
 
 def _why(error: BaseException, bounds: Bounds) -> str:
-    """What broke, in the words of the system where it has some."""
+    """What broke, in the system's own words if there are any."""
     if isinstance(error, httpcore.TimeoutException):
         return f"no answer within {bounds.silence_s or bounds.whole_s:g} s"
     cause: BaseException | None = error
@@ -216,5 +217,5 @@ def _why(error: BaseException, bounds: Bounds) -> str:
 
 
 def _seconds(text: bytes) -> float | None:
-    """A date instead of seconds is as good as none: whoever waits has a rhythm of their own."""
+    """The seconds in a header. A date is ignored: callers have their own rhythm."""
     return float(text) if text.isdigit() and len(text) < 7 else None

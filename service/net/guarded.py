@@ -1,4 +1,4 @@
-"""Requests to addresses that a person typed in. They go only to networks that the operator allows."""
+"""Requests to addresses that a person typed in. They only go to networks that the operator allows."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 class Outgoing:
-    """Sends all such requests. ``private``: networks that are not public and may be reached all the same."""
+    """Sends all such requests. ``private``: networks that are not public and are allowed."""
 
     def __init__(self, private: Iterable[Network] = ()) -> None:
         self._private = tuple(private)
         self._encrypted = Client(tls=ssl.create_default_context(), may_reach=self.may_reach, closed=_CLOSED, keeps=True)
-        # What is not encrypted stays in the operator's own networks.
+        # Unencrypted requests stay in the operator's own networks.
         self._plain = Client(may_reach=self._is_private, closed=_CLOSED, keeps=True)
 
     def may_reach(self, address: Address) -> bool:
-        """Whether a request may go there."""
+        """Whether a request may go to this address."""
         return self._is_private(address) or _public(address)
 
     def _is_private(self, address: Address) -> bool:
         return any(address in network for network in self._private if network.version == address.version)
 
     def check(self, url: str) -> None:
-        """Refuse what can never be sent to; names are looked up when something is sent."""
+        """Refuse a URL that can never be allowed. Its name is looked up later, when something is sent."""
         remedy = "give https://HOST/PATH; http and private addresses only where --webhooks-to allows their network"
         try:
             parts = urlsplit(url)
@@ -66,12 +66,12 @@ class Outgoing:
     async def post(
         self, url: str, headers: dict[str, str], body: bytes, timeout_s: float = _TIMEOUT_S, most: int = _ANSWER
     ) -> Answer:
-        """What was answered, the first ``most`` bytes of it; ``Unreachable`` if nothing was, in time."""
+        """The answer, with its first ``most`` bytes. Raises ``Unreachable`` if none came in time."""
         client = self._encrypted if url.startswith("https:") else self._plain
         return await client.ask("POST", url, Bounds(timeout_s, most), headers, body)
 
     async def close(self) -> None:
-        """Ends the connections that were kept."""
+        """Close the connections that were kept open."""
         await self._encrypted.close()
         await self._plain.close()
 
@@ -83,13 +83,13 @@ def _public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return _public(inner)
-        if address.is_site_local:  # given up long ago, and still in use behind some walls
+        if address.is_site_local:  # abolished long ago, and still used in some private networks
             return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 def _literal(host: str) -> Address | None:
-    """The address that ``host`` is, also in the odd ways in which C libraries read one (127.1, 0x7f000001)."""
+    """The address that ``host`` is, also in the odd forms that C libraries read (127.1, 0x7f000001)."""
     try:
         return ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -101,7 +101,7 @@ def _literal(host: str) -> Address | None:
 
 
 def shown(url: str) -> str:
-    """``url`` without what may be secret in it: the path of Slack's is a password."""
+    """``url`` without what may be secret: in Slack's, the path is a password."""
     try:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…" if parts.netloc else "…"

@@ -1,7 +1,7 @@
-"""Signs outgoing messages, so that the receiver knows who sent them: HMAC-SHA256, as https://www.standardwebhooks.com says.
+"""Signs outgoing messages, so that the receiver knows who sent them: HMAC-SHA256, by https://www.standardwebhooks.com.
 
-The signature covers id, time and body. Receivers check it with a library of their language, refuse what is older than a few
-minutes, and know a repeated delivery by its id.
+The signature covers id, time and body. Receivers check it with a library for their language, refuse messages that are older
+than a few minutes, and recognise a repeated delivery by its id.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def key_of(secret: str) -> bytes:
 
 
 def headers(secret: str, message: str, at: float, body: bytes) -> dict[str, str]:
-    """The three headers of one delivery; ``message`` is its id, the same for each try."""
+    """The three headers of one delivery. ``message`` is its id, the same for each try."""
     return {
         "webhook-id": message,
         "webhook-timestamp": str(int(at)),
@@ -49,7 +49,7 @@ def headers(secret: str, message: str, at: float, body: bytes) -> dict[str, str]
 
 
 def verified(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> bool:
-    """Whether one of the signatures in ``headers`` (names in lower case) is ours, and fresh."""
+    """Whether one of the signatures in ``headers`` (names in lower case) is ours and fresh."""
     message, stamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not (stamp.isascii() and stamp.isdecimal() and len(stamp) < 13) or abs(now - int(stamp)) > _TOLERANCE_S:
         return False

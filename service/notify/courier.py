@@ -1,8 +1,8 @@
 """Sends signed webhooks. A delivery is repeated until it arrives or one day has passed.
 
-Nothing waits for a delivery. What is to be told follows from the audit trail, and one task per receiver sends it. If a receiver
-does not answer, it is left alone for longer each time, and the others do not notice. A delivery that was under way when the
-service was killed is sent again, under the same id: at least once.
+Nothing waits for a delivery. The audit trail says what is to be sent, and one task per receiver sends it. A receiver that does
+not answer is left alone for longer each time, and the others do not notice. A delivery that was under way when the service was
+killed is sent again with the same id: at least once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WAKES = ("job.diagnosed", "job.ended", "job.alarm", "failure.", "action.")
 
 
 def settled_secret(secret: str | None) -> str:
-    """The secret that was given, checked; or a new one."""
+    """The given secret, checked; or a new one."""
     if secret is None:
         return signing.new_secret()
     signing.key_of(secret)
@@ -53,13 +53,13 @@ async def send(outgoing: Outgoing, webhook: Webhook, notice: Notice, now: float)
 
 
 def notice_of_test(webhook: int, now: float) -> Notice:
-    """What ``webhooks test`` sends."""
+    """The message of ``webhooks test``."""
     data = {"job": "a-test", "summary": "If you read this, the webhook works."}
     return Notice(f"test.{webhook}.{int(now * 1000)}", "test", now, f"webhook/{webhook}", data)
 
 
 class Courier:
-    """Delivers; on the event loop."""
+    """Delivers, on the event loop."""
 
     def __init__(
         self, store: Store, events: Events, telemetry: Telemetry, outgoing: Outgoing, retry_s: float,
@@ -79,7 +79,7 @@ class Courier:
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._run())]
 
     async def stop(self) -> None:
-        """What is not delivered stays in the database."""
+        """Stop. What is not delivered stays in the database."""
         for task in (*self._tasks, *self._turns.values()):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -105,7 +105,7 @@ class Courier:
             self._awake.clear()
 
     async def round(self) -> None:
-        """Queue what is new, and give each receiver that has something waiting its turn."""
+        """Queue what is new, and give each receiver with waiting deliveries its turn."""
         now = self._clock()
         if await self._store.aread(stored.news):
             await self._store.awrite(lambda connection: stored.queue(connection, now))
@@ -121,7 +121,7 @@ class Courier:
         del self._turns[webhook]
         if done.cancelled() or (error := done.exception()) is None:
             return
-        # What arrived may not have been noted: a receiver that is told again and again has done nothing to deserve it.
+        # The delivery may have arrived without being noted. A receiver must not get it again and again for that.
         self._rest(webhook, self._clock())
         if not isinstance(error, Refused):
             log.error("webhook %d: %s", webhook, error)
@@ -139,7 +139,7 @@ class Courier:
             self._awake.set()
 
     async def _deliver(self, webhook: Webhook, delivery: Delivery) -> bool:
-        """Whether to go on with the next one."""
+        """Deliver it. Returns whether to go on with the next one."""
         now = self._clock()
         wait: float | None = None
         try:

@@ -1,6 +1,7 @@
-"""A notice -> the body that a receiver reads: CloudEvents 1.0, or a message for Slack.
+"""Notice -> the body that a receiver reads: CloudEvents 1.0, or a message for Slack.
 
-Log text is data in both: JSON in the one; in the other its signs lose what they mean to Slack (mentions, links, marks).
+Log text is data in both: it is JSON in the one, and in the other the signs that Slack acts on are escaped (mentions, links,
+marks).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def cloudevent(notice: Notice) -> tuple[str, bytes]:
 
 
 def slack(notice: Notice) -> tuple[str, bytes]:
-    """(content type, body): for an incoming webhook of Slack, or of what speaks its tongue."""
+    """(content type, body) for an incoming webhook of Slack, or of a program with the same format."""
     data = notice.data
     title = _TITLES.get(notice.kind) or f":wrench: Action {escaped(data.get('state'))}"
     lines = [f"{title}: *{escaped(data.get('job') or notice.subject)}*" + _attempt(data.get("attempt"))]
@@ -52,7 +53,7 @@ def slack(notice: Notice) -> tuple[str, bytes]:
         if words:
             lines.append(escaped(words))
     if data.get("unconfirmed") and data.get("state") == "proposed":
-        lines.append(f"Waits for a person, as nobody but the log says so: {escaped(data['unconfirmed'])}")
+        lines.append(f"Waits for a person, because only the log says so: {escaped(data['unconfirmed'])}")
     if data.get("nodes"):
         lines.append("Nodes: " + ", ".join(escaped(node) for node in data["nodes"]))
     root = data.get("root_cause")
@@ -64,7 +65,7 @@ def slack(notice: Notice) -> tuple[str, bytes]:
 
 
 def escaped(text: object) -> str:
-    """``text`` with nothing in it that Slack would act upon: no mention, link, mark, end of a code block or line."""
+    """``text`` without anything that Slack acts on: mention, link, mark, end of a code block, line end."""
     plain = _UNSEEN.sub(" ", str(text))[:_LONGEST]
     plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for sign, alike in (("`", "\u02cb"), ("*", "\u2217"), ("~", "\u223c"), ("_", "\uff3f"), ("://", ":\u2215\u2215")):

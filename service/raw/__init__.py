@@ -1,3 +1,3 @@
-"""The journal's batches in; raw logs on disk, for as long as the settings say, out."""
+"""Batches from the journal in; raw logs on disk out, for as long as the settings say."""
 
 __all__ = ["archive", "parts"]

@@ -1,15 +1,17 @@
-"""Raw logs, if the operator wants them: what the journal has is written to disk for good, one log per source (``parts``).
+"""Raw logs, if the operator wants them: writes the bytes in the journal to disk, one log per source (``parts``).
 
-One thread reads the journal behind those who write it, so nothing waits for it; a segment of the journal stays until all that
-stands in it is archived. What it promises:
+One thread reads the journal after the bytes are written there, so nothing waits for it. A segment of the journal stays until
+all of it is archived. Guarantees:
 
-- Each accepted byte once, by its offset, also when the process is killed: what the logs have not got is in the journal still.
-- Bounded memory: small sources wait together until they fill a frame, for ``wait_s``, or until somebody asks.
-- A disk that is full (or has less than ``leave_free``) stops the archive, not the service: what is accepted waits in the
-  journal; once that is half full, or half of ``leave_free`` is gone too, it is given up, counted, and a gap in the log says so.
+- Each accepted byte is stored once, by its offset, even if the process is killed: what the logs lack is still in the journal.
+- Memory is bounded. Small sources wait together until they fill a frame, for ``wait_s``, or until somebody asks.
+- A full disk (or less free space than ``leave_free``) stops the archive, not the service: what is accepted waits in the
+  journal.
+  If the journal is then half full, or half of ``leave_free`` is used too, the bytes are given up and counted, and the log has a
+  gap with a note.
 
-A folder's name is a digest, so no byte of a request is part of a path. Only disks are spoken to; something else, such as an
-object store, would replace ``parts``' functions on files.
+The name of a folder is a digest, so no byte of a request is part of a path. Everything is written to local disks. Another
+place, such as an object store, would replace the functions on files in ``parts``.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _PAUSE_S = 5.0
 _DELETED_S = 60.0
 _SOURCES_A_SECOND = 50.0
 _PATIENCE = 10.0
-"""times the usual wait, for the end of a line"""
+"""the end of a line may take so many times the usual wait"""
 JOB = "job.json"
 _SOURCE = "source.json"
 
@@ -85,7 +87,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What of an attempt is not archived yet."""
+    """The part of an attempt that is not archived yet."""
 
     sources: dict[str, _Waiting] = field(default_factory=dict)
     lsn: int = 0
@@ -131,19 +133,19 @@ class Archive:
         self._asked: list[tuple[Owner, Callable[[], None]]] = []
         self._work: list[Callable[[], None]] = []
         self._gone: dict[str, int] = {}
-        """deleted jobs: what the journal has of them up to an LSN is not wanted"""
+        """deleted jobs -> an LSN: what the journal has of them up to it is not wanted"""
         self._emptied: dict[Owner, float] = {}
-        """attempts whose raw logs were deleted: what the journal has of them up to then is not wanted"""
+        """attempts whose raw logs were deleted -> when: what the journal has of them up to then is not wanted"""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
         self._guard = Guard(folder, "another service", "--raw-logs", parts.make_folder)
 
     def start(self) -> None:
-        """Behind the journal's."""
+        """Begin, after the journal."""
         self._thread.start()
 
     def close(self) -> None:
-        """Archive what the journal has, if the disk takes it, and end."""
+        """Archive what the journal has, if the disk takes it, and stop."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -154,7 +156,7 @@ class Archive:
     # --- asked from elsewhere ------------------------------------------------------------------------------------------------
 
     def source(self, job: str, attempt: int, source: str) -> Path:
-        """Where the raw log of a source is, if there is one."""
+        """The folder of a source's raw log, if there is one."""
         return self.attempt(job, attempt) / _digest(source)
 
     def attempt(self, job: str, attempt: int) -> Path:
@@ -165,7 +167,7 @@ class Archive:
         return self.folder / name[:2] / name
 
     async def fresh(self, job: str, attempt: int, within_s: float = 5.0) -> None:
-        """Have what was accepted so far archived. Gives up in silence."""
+        """Have what was accepted so far archived. After ``within_s`` it returns anyway."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -180,15 +182,16 @@ class Archive:
             await asyncio.wait_for(future, within_s)
 
     def forget(self, gone: Mapping[str, int], emptied: Mapping[Owner, float] = MappingProxyType({})) -> None:
-        """Jobs that were deleted, and up to which LSN; attempts, and up to when. Before ``delete``."""
+        """Forget deleted jobs up to an LSN, and emptied attempts up to a time. Call this before ``delete``."""
         with self._wake:
             self._gone = {**self._gone, **gone}
             self._emptied = {**self._emptied, **emptied}
 
     def delete(self, job: str, attempt: int | None = None) -> int:
-        """Delete an attempt's raw logs, or a job's: the bytes that were there. What writes them does it; from other threads.
+        """Delete the raw logs of an attempt, or of a job. Returns the number of bytes. Other threads call this; the writer does
+        it.
 
-        ``OSError`` where not all of it is gone: then it is to be asked for again.
+        Raises ``OSError`` if something is left. Then it must be called again.
         """
         deleted: Future[int] = Future()
 
@@ -245,7 +248,7 @@ class Archive:
     # --- reading the journal -------------------------------------------------------------------------------------------------
 
     def _read_on(self, asked: set[Owner]) -> bool:
-        """What the journal has got since; True if there is more than memory may hold."""
+        """Read what is new in the journal. True if there is more than memory may hold."""
         if self._size >= _MOST:
             return True
         gone, emptied = self._gone, self._emptied
@@ -265,13 +268,13 @@ class Archive:
                     self._journal.unreadable(path)
                 self._reader.close()
                 self._reader, self._read = None, path.name
-        with self._wake:  # all that is not wanted was in what has been read now
+        with self._wake:  # all that nobody wants any more has been read by now
             self._gone = {} if self._gone is gone else self._gone
             self._emptied = {} if self._emptied is emptied else self._emptied
         return False
 
     def _unread(self) -> list[tuple[Path, int, bool]]:
-        """The journal's segments that were not read to their end."""
+        """The segments of the journal that were not read to their end."""
         return [one for one in self._journal.durable() if one[0].name > self._read]
 
     def _behind(self) -> int:
@@ -290,7 +293,7 @@ class Archive:
         if record.kind != DATA:
             attempt.ended = True
             return
-        if record.lost:  # what follows begins behind it, and so there is a gap
+        if record.lost:  # what follows begins after the lost bytes, so there is a gap
             self._telemetry.raw_lost_bytes.inc(record.lost)
             return
         source = record.stream.source
@@ -301,7 +304,7 @@ class Archive:
         if offset < end:
             data = data[end - offset :]
         elif offset > end:
-            # Nobody saw what came before: the archive was switched on later, or gave it up before the process was killed.
+            # What came before is unknown: the archive was switched on later, or gave it up before the process was killed.
             if waiting is not None:
                 attempt.ended = True
                 self._write_out([(owner, source)])
@@ -322,7 +325,7 @@ class Archive:
             while len(self._logs) > _MOST_LOGS:
                 oldest = next(iter(self._logs))
                 if oldest[2] in getattr(self._attempts.get(oldest[:2]), "sources", ()):
-                    self._logs.move_to_end(oldest)  # what it was told of gaps is not on disk yet
+                    self._logs.move_to_end(oldest)  # its gaps are noted in memory and not on disk yet
                     break
                 del self._logs[oldest]
         else:
@@ -332,7 +335,7 @@ class Archive:
     # --- writing -------------------------------------------------------------------------------------------------------------
 
     def _write(self, closing: bool) -> None:
-        """What is due; and the journal learns what it may forget."""
+        """Write what is due, and tell the journal what it may forget."""
         now = time.monotonic()
         if self._paused_until > now and not closing:
             self._give_up_where_need_be()
@@ -375,7 +378,7 @@ class Archive:
                 waiting = attempt.sources[source]
                 known = self._log((*owner, source))
                 data = waiting.data
-                # Half a line waits for its other half, for a while: secrets are looked for in whole ones.
+                # Half a line waits a while for its other half, because secrets are searched for in whole lines.
                 torn = len(data) - (data.rfind(b"\n") + 1)
                 shown = attempt.asked and self._conceal is None
                 if torn < parts.FRAME and waiting.since > long_ago and not (attempt.ended or shown):
@@ -404,7 +407,7 @@ class Archive:
         self._weigh(owner[0], written.new)
 
     def _tell(self) -> None:
-        """The journal learns what it may forget."""
+        """Tell the journal what it may forget."""
         self._journal.archived({owner: attempt.archived() for owner, attempt in self._attempts.items()})
         for owner in [owner for owner, attempt in self._attempts.items() if not attempt.sources]:
             del self._attempts[owner]
@@ -412,7 +415,7 @@ class Archive:
             attempt.asked = attempt.ended = False
 
     def _describe(self, owner: Owner, source: str, known: RawLog) -> None:
-        """Say in words whose the folders are: for people, and for who looks what is there."""
+        """Write into the folders what they belong to, for people and for programs that list them."""
         if known.described:
             return
         job, _ = owner
@@ -435,7 +438,9 @@ class Archive:
         return f"{free:,} bytes are free, and {self._leave_free:,} are to stay free" if free < self._leave_free else None
 
     def _give_up_where_need_be(self) -> bool:
-        """No room for long, or too slow: better a gap in these logs than a journal that is full, and takes nothing any more."""
+        """Give up bytes if there was no room for long, or if this is too slow. A gap in the logs is better than a full journal,
+        which accepts nothing more.
+        """
         if self._behind() < self._journal_limit // 2 and _free(self.folder) > self._leave_free // 2:
             return False
         lost = self._size
@@ -452,7 +457,9 @@ class Archive:
         return True
 
     def _weigh(self, job: str, new: int) -> None:
-        """Beyond what a job's raw logs may take its oldest parts go, each source's first and last after the others."""
+        """If a job's raw logs are larger than allowed, delete the oldest parts; the first and the last part of each source
+        last.
+        """
         if self._job_limit is None:
             return
         size = self._job_sizes.get(job)

@@ -1,11 +1,9 @@
-"""The raw bytes of one source on disk: parts of small zstd frames that can be read from any byte or line on.
+"""The raw bytes of one source on disk: parts of small zstd frames, which can be read from any byte or line on.
 
-What it promises:
-
-- A part is a zstd file that ``zstdcat`` reads. Before each frame stands a skippable one that says where the frame's bytes begin
-  in the source, how many lines came before them and how many end in them, so a place is found by hopping from head to head.
-- What is appended counts once it is synced (``commit``); a torn tail is cut off when the log is opened for writing again.
-- Bytes that are missing (a full disk, a bound) leave a gap that readers are told of, never other bytes in their place.
+- A part is a zstd file that ``zstdcat`` reads. Before each frame stands a skippable frame, the head. It says where the frame's
+  bytes begin in the source, how many lines came before them, and how many end in them. To find a place, read head after head.
+- What is appended counts once it is synced (``commit``). A torn tail is cut off when the log is opened for writing again.
+- Missing bytes (a full disk, a limit) leave a gap, which readers are told of. No other bytes ever take their place.
 """
 
 from __future__ import annotations
@@ -24,15 +22,16 @@ import zstandard
 from diagnose.redaction.stream import begun_key
 
 FRAME = 1 << 20
-"""bytes of a source in one frame, at most"""
+"""most bytes of a source in one frame"""
 PART = 64 << 20
-"""a part's size on disk, about"""
+"""about the size of a part on disk"""
 LONGEST = 65_536
-"""bytes of a line that are read; of longer ones the rest is counted"""
+"""bytes of a line that are read; the rest of a longer line is counted"""
 REDACTED, UNCOUNTED = 1, 2
 _HEAD = struct.Struct("<II4sIQQIIII")
 """zstd's magic of a skippable frame, its length, our tag, CRC of what follows: offset, lines before, length, lines that end in
-it, packed length, flags"""
+it, packed length, flags
+"""
 _MAGIC, _TAG = 0x184D2A5D, b"dgRL"
 _REST = struct.Struct("<QQIIII")
 _ENDING = ".zst"
@@ -43,13 +42,13 @@ class Frame(NamedTuple):
 
     path: Path
     at: int
-    """of the packed bytes in the file"""
+    """where the packed bytes begin in the file"""
     offset: int
     before: int
     """lines that end before it"""
     length: int
     lines: int
-    """that end in it"""
+    """lines that end in it"""
     packed: int
     flags: int
 
@@ -59,12 +58,12 @@ class Frame(NamedTuple):
 
     @property
     def redacted(self) -> bool:
-        """Other bytes than the source's: of each line, but not of each byte, it is known where it was."""
+        """Whether its bytes were changed: the place of each line is known, but not of each byte."""
         return bool(self.flags & REDACTED)
 
     @property
     def counted(self) -> bool:
-        """Whether it is known how many lines came before: not where the bytes before it were never seen."""
+        """Whether the number of lines before it is known. It is not if the bytes before it were never seen."""
         return not self.flags & UNCOUNTED
 
     def data(self) -> bytes:
@@ -85,7 +84,7 @@ class Written:
 
     file: int
     size: int
-    """of the part before"""
+    """size of the part before the write"""
     end: int
     lines: int
     new: int
@@ -94,7 +93,7 @@ class Written:
 
 
 class RawLog:
-    """One source's log, open for writing by one thread."""
+    """The log of one source, opened for writing by one thread."""
 
     def __init__(self, folder: Path, part: int = PART) -> None:
         self.folder = folder
@@ -102,13 +101,13 @@ class RawLog:
         self.part: Path | None = None
         self._size = 0
         self.end = 0
-        """what comes next in the source"""
+        """the offset of what comes next"""
         self.lines = 0
         self.counted = True
         self.described = False
-        """whether the folder says whose it is: of the archive"""
+        """the folder says what it belongs to; used by the archive"""
         self._key = b""
-        """the end of what was appended, where it may be a private key that goes on"""
+        """the end of what was appended, if it may be the beginning of a private key"""
         self._recover()
 
     def _recover(self) -> None:
@@ -135,7 +134,7 @@ class RawLog:
             self.lines += lines
 
     def append(self, data: bytes, conceal: Callable[[bytes], bytes] | None = None) -> Written:
-        """Write ``data``, which begins at ``end``. It counts after ``commit``. ``conceal`` keeps the number of lines."""
+        """Write ``data``, which begins at ``end``. It counts after ``commit``. ``conceal`` must keep the number of lines."""
         offset, lines, key = self.end, self.lines, self._key
         packer = zstandard.ZstdCompressor(level=3, write_checksum=True)
         flags = (REDACTED if conceal is not None else 0) | (0 if self.counted else UNCOUNTED)
@@ -175,7 +174,7 @@ class RawLog:
         self.end, self.lines, self._key = written.end, written.lines, written.key
 
     def rollback(self, written: Written) -> None:
-        """It could not be written: as before."""
+        """Undo a write that failed."""
         with contextlib.suppress(OSError):
             os.ftruncate(written.file, written.size)
         os.close(written.file)
@@ -190,20 +189,20 @@ class RawLog:
 
 
 class Line(NamedTuple):
-    """A line of a source, without its end."""
+    """A line of a source, without its line end."""
 
     line: int | None
-    """None: it is not known how many came before"""
+    """None: it is not known how many lines came before"""
     offset: int | None
     text: bytes
     cut: int
-    """bytes beyond those"""
+    """bytes after ``LONGEST``"""
     torn: bool
-    """its beginning or end is not there"""
+    """its beginning or end is missing"""
 
 
 class Gap(NamedTuple):
-    """Bytes that are not kept."""
+    """Bytes that are not stored."""
 
     offset: int | None
     """None: somewhere before"""
@@ -211,7 +210,7 @@ class Gap(NamedTuple):
 
 
 def parts(folder: Path) -> list[Part]:
-    """What there is, in the order of the source."""
+    """The parts of a source, in order."""
     found = []
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -222,7 +221,7 @@ def parts(folder: Path) -> list[Part]:
 
 
 def frames_of(path: Path) -> Iterator[Frame]:
-    """The good frames of a part. It may grow, or be deleted, meanwhile."""
+    """The good frames of a part. The part may grow or be deleted meanwhile."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         number = file.fileno()
         size = os.fstat(number).st_size
@@ -238,7 +237,7 @@ def frames_of(path: Path) -> Iterator[Frame]:
 
 
 def frames(folder: Path, *, offset: int = 0, line: int | None = None) -> Iterator[Frame]:
-    """The frames of a source from the one on in which byte ``offset`` stands, or in which line ``line`` begins or was begun."""
+    """The frames of a source, from the one with byte ``offset``, or from the one in which line ``line`` begins or goes on."""
     known = parts(folder)
     if line is not None:
         first = max((number for number, part in enumerate(known) if part.before <= line - 2), default=0)
@@ -254,7 +253,7 @@ def frames(folder: Path, *, offset: int = 0, line: int | None = None) -> Iterato
 
 
 def place(folder: Path, offset: int) -> tuple[Frame | None, int | None]:
-    """(the frame in which byte ``offset`` stands, or the next one there is; the line that it belongs to, if that is known)."""
+    """(the frame with byte ``offset``, else the next one; the line of that byte, if known)."""
     frame = next(frames(folder, offset=offset), None)
     if frame is None or not frame.counted or frame.redacted or frame.offset > offset:
         return frame, None
@@ -262,13 +261,13 @@ def place(folder: Path, offset: int) -> tuple[Frame | None, int | None]:
 
 
 def read(folder: Path, *, line: int | None = None, offset: int | None = None) -> Iterator[Line | Gap]:
-    """Lines from a line on (counted from 1), or from a byte on; and where bytes are missing. One of the two is to be given.
+    """Lines from a line (counted from 1) or from a byte on, and where bytes are missing. One of the two must be given.
 
-    ``place`` turns a byte into its line where that is known: then the line that holds it is told from its beginning.
+    ``place`` turns a byte into its line, if that is known. Then the line is given from its beginning.
     """
     reading = _Reading(line, offset)
     for frame in frames(folder, offset=offset or 0, line=line):
-        if line is not None and not frame.counted:  # nobody knows which lines these are, but where they are
+        if line is not None and not frame.counted:  # nobody knows which lines these are, only where they are
             yield from reading.rest()
             yield from reading.missing_before(frame)
             return
@@ -310,7 +309,7 @@ class _Reading:
         return self._number is None or self._number >= self._first
 
     def come_to(self, frame: Frame) -> Iterator[Line | Gap]:
-        """Where bytes are missing before ``frame``: what was begun is torn, and what comes begins anew."""
+        """If bytes are missing before ``frame``: end the begun line as torn, and begin again."""
         if frame.offset != self._expected:
             if self._size:
                 yield self._told(self._start, torn=True)
@@ -318,24 +317,24 @@ class _Reading:
             if self._expected is not None or wanted:
                 yield Gap(self._expected if self._expected is not None else self._offset, frame.offset)
             self._number = frame.before + 1 if frame.counted else None
-            # The first line that is told may have begun before this frame: not where it is known which line is wanted.
+            # The first line may have begun before this frame, unless a certain line is wanted.
             self._begin(frame.offset, torn=frame.offset != 0)
         self._expected = frame.end
 
     def missing_before(self, frame: Frame) -> Iterator[Gap]:
-        """Where bytes are missing between the last frame and ``frame``."""
+        """The gap between the last frame and ``frame``, if any."""
         if self._expected is not None and frame.offset > self._expected:
             yield Gap(self._expected, frame.offset)
 
     def passes_over(self, frame: Frame) -> bool:
-        """Whether ``frame`` is the middle of a very long line, or of one before those that are wanted: it stays packed."""
+        """Whether ``frame`` need not be unpacked: it is inside a very long line, or of a line before those that are wanted."""
         if frame.lines or (self._size <= LONGEST and self._is_wanted()):
             return False
         self._size += frame.length
         return True
 
     def lines(self, frame: Frame, data: bytes) -> Iterator[Line]:
-        """Those that end in ``frame``."""
+        """The lines that end in ``frame``."""
         if self._start is None:
             self._start = frame.offset
         at = 0
@@ -356,7 +355,7 @@ class _Reading:
 
 
 def raw(folder: Path, offset: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:
-    """The bytes from ``offset`` on, frame by frame, and where some are missing."""
+    """The bytes from ``offset`` on, frame by frame, with the gaps."""
     expected = offset
     for frame in frames(folder, offset=offset):
         if frame.offset > expected:
@@ -373,7 +372,7 @@ def raw(folder: Path, offset: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:
 
 
 def make_folder(folder: Path) -> None:
-    """``folder`` and those above it, whose names are on disk too when this returns."""
+    """Make ``folder`` and those above it. When this returns, their names are on disk too."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -391,7 +390,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _cut(data: bytes) -> Iterator[bytes]:
-    """In pieces of a frame each, between lines where there are ends of lines."""
+    """Cut into pieces of a frame each, between lines if possible."""
     at = 0
     while at < len(data):
         end = at + FRAME

@@ -1,7 +1,7 @@
-"""Where the service keeps what it knows: SQLite with no configuration, PostgreSQL by URL. All SQL is in this package.
+"""What the service knows: in SQLite without configuration, or in PostgreSQL by URL. All SQL is in this package.
 
-``Store`` owns the engine. All writes go through one thread, one transaction after the other. So SQLite never says that it is
-locked, and the transactions of two services do not mix. Any thread may read.
+``Store`` owns the engine. One thread does all writes, one transaction after the other. So SQLite never says that it is locked,
+and the transactions of two services do not mix. Any thread may read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Store:
 
     @staticmethod
     def in_folder(folder: Path) -> Store:
-        """The store of a data folder: a SQLite file in it, which is the default."""
+        """The store in a data folder: a SQLite file, which is the default."""
         return Store(f"sqlite:///{folder / 'diagnose.db'}")
 
     def migrate(self) -> None:
@@ -78,7 +78,7 @@ class Store:
         self._prepare(None)
 
     def take(self, claim: Claim) -> str | None:
-        """Bring the tables up to date, and have the database for this service alone; a refusal if another one has it.
+        """Bring the tables up to date, and take the database for this service alone. Refuses if another service has it.
 
         Returns who had it before, if that was a service with another data folder.
         """
@@ -94,7 +94,7 @@ class Store:
             self.write(lambda connection: lease.beat(connection, claim))
 
     def give_back(self) -> None:
-        """Another service may have the database at once."""
+        """Let another service have the database at once."""
         claim, self._claim = self._claim, None
         if claim is not None:
             self.write(lambda connection: lease.give_back(connection, claim))
@@ -112,11 +112,11 @@ class Store:
             ) from None
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """``work`` in one transaction, after all that were asked for before. From threads; see ``awrite``."""
+        """Do ``work`` in one transaction, after all earlier ones. For threads; the event loop uses ``awrite``."""
         with self._writing, self.engine.begin() as connection:
-            if self.is_sqlite:  # from the first read on: another process shall not change what this is about to
+            if self.is_sqlite:  # locked from the first read on: no other process may change what this is about to change
                 connection.exec_driver_sql("begin immediate")
-            else:  # another service's too: the ids of the audit trail, which webhooks read on from, come in order
+            else:  # the ids of the audit trail must be in order, because webhooks read on from an id
                 connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
             if self._claim is not None:
                 lease.check_held(connection, self._claim.holder)
@@ -158,7 +158,7 @@ class Store:
 
 
 class Within:
-    """A transaction that is under way, as a store. What is done through it is committed with it, or not at all."""
+    """An open transaction, in the form of a store. What is done through it is committed with it, or not at all."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -170,7 +170,7 @@ class Within:
 
 
 def away(error: Exception) -> bool:
-    """Whether trying again later may help: no connection, locked, disk full, shut down."""
+    """Whether a later try may succeed: no connection, locked, disk full, shut down."""
     return bool(
         isinstance(error, OperationalError | InterfaceError)
         or (isinstance(error, DBAPIError) and error.connection_invalidated)
@@ -189,7 +189,7 @@ def _shown(url: str) -> str:
 def _for_sqlite(connection: Any, _: object) -> None:
     cursor = connection.cursor()
     cursor.execute("pragma journal_mode = wal")
-    cursor.execute("pragma synchronous = full")  # the journal is deleted once this has it: it must be on disk
+    cursor.execute("pragma synchronous = full")  # the journal deletes its copy once this has it, so it must be on disk
     cursor.execute("pragma foreign_keys = on")
     cursor.execute("pragma cache_size = -16000")
     cursor.execute("pragma journal_size_limit = 67108864")

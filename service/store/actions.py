@@ -1,4 +1,4 @@
-"""Actions and the decisions behind them, as rows. ``diagnose.decision.action`` says what may happen to an action."""
+"""Actions, and the decisions that led to them, as rows. ``diagnose.decision.action`` says what may happen to an action."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _A_ROUND = 200
 
 
 def undecided(connection: Connection, leaving: Collection[int] = ()) -> list[int]:
-    """Attempts whose diagnosis is newer than the decision about it, oldest first; ``leaving`` some aside for now."""
+    """Attempts whose diagnosis is newer than their decision, oldest first. Those in ``leaving`` are left out."""
     d, x = t.diagnoses.c, t.decisions.c
     waits = or_(d.final, d.reason.in_(("hang", "loss_anomaly")))
     return list(
@@ -45,7 +45,7 @@ def about(connection: Connection, attempt_id: int) -> tuple[float, str, int] | N
 
 
 def keep_decision(connection: Connection, attempt_id: int, decision: Decision, made_about: float) -> None:
-    """The latest decision about an attempt; all of them stand in the audit trail."""
+    """Store the latest decision about an attempt. The audit trail has all of them."""
     row = {"attempt_id": attempt_id, "about": made_about, "made_at": decision.made_at, "decision": decision.as_dict()}
     upsert(connection, t.decisions, [row])
 
@@ -65,7 +65,7 @@ def of_attempt(connection: Connection, attempt_id: int) -> list[Record]:
 
 
 def find(connection: Connection, action_id: int, *, locked: bool = False) -> Record | None:
-    """An action. With ``locked`` nobody else can change it before this transaction ends."""
+    """An action. With ``locked``, nobody else can change it before this transaction ends."""
     if locked and connection.dialect.name == "postgresql":
         connection.execute(select(t.actions.c.id).where(t.actions.c.id == action_id).with_for_update())
     row = connection.execute(_records().where(t.actions.c.id == action_id)).first()
@@ -79,12 +79,12 @@ def ids_of(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
 
 
 def order(connection: Connection, action_id: int, *, claims: bool = False) -> dict[str, Any]:
-    """An action as its executor is told of it. ``claims``: with what it rests on, for the scheduler to confirm."""
+    """An action as its executor gets it. ``claims``: with the facts that the scheduler must confirm."""
     return _order(connection, connection.execute(_orders().where(t.actions.c.id == action_id)).one(), claims)
 
 
 def orders(connection: Connection, now: float, *, claims: bool = False) -> list[dict[str, Any]]:
-    """What executors may take. ``claims``: as in ``order``."""
+    """The orders that executors may take. ``claims``: as in ``order``."""
     x = t.actions.c
     query = _orders().where(x.state == "approved", x.not_before <= now)
     rows = connection.execute(query.order_by(x.created, x.id).limit(_A_ROUND)).all()
@@ -92,7 +92,7 @@ def orders(connection: Connection, now: float, *, claims: bool = False) -> list[
 
 
 def in_hand(connection: Connection, whose: str) -> list[tuple[int, str, bool]]:
-    """(id, who has it, whether it was begun) of what executors whose names begin so have not finished."""
+    """(id, who has it, whether it was begun) of unfinished actions whose executor's name begins with ``whose``."""
     x = t.actions.c
     query = select(x.id, x.claimed_by, x.state).where(
         x.state.in_(("dispatched", "running")), x.claimed_by.startswith(whose, autoescape=True)
@@ -108,7 +108,7 @@ def _orders() -> Any:
 
 def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any]:
     decided = row.decision or {}
-    # Who was told that it is not confirmed, and said yes, has the last word; the policy never has.
+    # A person who approved it although it was not confirmed has the last word. A policy never has.
     word = row.decided_by if row.unconfirmed is not None and row.decided_by != "policy" else None
     return {
         "id": row.id,
@@ -123,7 +123,7 @@ def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any
         "restart_from": row.restart_from,
         "skip_batches": row.skip_batches,
         "why": row.why,
-        # Of a job submitted again under its name more may come in later, and is none of this decision's.
+        # If a job is submitted again under its name, more nodes may be added later. They are not part of this decision.
         "last_seen": min(row.last_seen, row.created) if row.last_seen is not None else None,
         "subject": row.subject,
         "claim": confirmations.claim_of(connection, row.attempt_id, word) if claims and row.attempt_id is not None else None,
@@ -139,7 +139,7 @@ def group_id(connection: Connection, attempt_id: int) -> int | None:
 
 
 def node_is_busy(connection: Connection, kind: str, node: str) -> bool:
-    """Whether such an action is under way for a node."""
+    """Whether an action of this kind is under way for a node."""
     x = t.actions.c
     rows = connection.execute(
         select(x.nodes).where(x.kind == kind, x.state.in_(("proposed", "approved", "dispatched", "running")))

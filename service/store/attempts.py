@@ -1,7 +1,6 @@
-"""What a running job needs of the database: open or create an attempt, its state back after a crash, and the one transaction
-that takes in what was read.
+"""Attempts in the database: open or create one, load its state after a crash, and store what was read in one transaction.
 
-Exactly once: kept lines, counts, snapshot and the journal's position are written together or not at all.
+Exactly once: kept lines, counts, snapshot and the position in the journal are written together or not at all.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Opened:
     attempt_id: int
     number: int
     latest: int
-    """the job's latest attempt"""
+    """the latest attempt of the job"""
     lsn: int
     state: str
     ended_at: float | None
@@ -41,15 +40,17 @@ class Opened:
     labels: dict[str, str]
     workload: str | None = None
     hangs: bool = False
-    """it was last said that it hangs"""
+    """the last diagnosis was that it hangs"""
     lines_deleted: float | None = None
-    """when, if its kept lines are gone: then it cannot go on"""
+    """when its kept lines were deleted: since then it cannot go on"""
     training_at: float | None = None
     """when its first step was seen"""
+    end_state: str | None = None
+    """Slurm's last state of the job"""
 
 
 def last_lsn(connection: Connection) -> int:
-    """The last record of the journal that the database knows of."""
+    """The last record of the journal that the database has."""
     attempts = connection.execute(select(func.max(t.attempts.c.lsn))).scalar() or 0
     return max(int(attempts), int(connection.execute(select(func.max(t.deletions.c.lsn))).scalar() or 0))
 
@@ -59,14 +60,17 @@ def latest_attempt(connection: Connection, job: str) -> int | None:
 
 
 def ended_badly(connection: Connection, attempt_id: int) -> bool:
-    """Whether more than its log says that an attempt failed: an exit status, a signal, or the scheduler."""
+    """Whether something other than its log says that an attempt failed: an exit status, a signal, or the scheduler."""
     a = t.attempts.c
-    row = connection.execute(select(a.exit_code, a.signal, a.ended_by).where(a.id == attempt_id)).first()
-    return row is not None and bool(row.exit_code or row.signal or row.ended_by == "scheduler")
+    row = connection.execute(select(a.exit_code, a.signal, a.ended_by, a.end_state).where(a.id == attempt_id)).first()
+    if row is None:
+        return False
+    by_state = row.end_state not in (None, "COMPLETED", "REQUEUED")
+    return bool(row.exit_code or row.signal or row.ended_by == "scheduler" or by_state)
 
 
 def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
-    """The attempt if it is known; ``number`` None means the latest."""
+    """The attempt if it is known. ``number`` None means the latest."""
     j = t.jobs.c
     found = connection.execute(select(j.id, j.attempt, j.labels, j.reason).where(j.name == job)).first()
     if found is None:
@@ -95,6 +99,7 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         row.state == "running" and wanted == found.attempt and found.reason == "hang",
         row.lines_deleted,
         row.training_at,
+        row.end_state,
     )
 
 
@@ -108,7 +113,7 @@ def _state(row: Any) -> SourceState:
 def open_attempt(
     connection: Connection, job: str, number: int | None, labels: dict[str, str], now: float, grant: Grant | None = None
 ) -> Opened:
-    """The attempt, which is made if it is new, for whom ``grant`` speaks."""
+    """The attempt, which is made if it is new. ``grant``: who speaks of it."""
     found = find_attempt(connection, job, number)
     if found is not None:
         return found
@@ -152,7 +157,7 @@ class Asked(NamedTuple):
 
 
 def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened]:
-    """``open_attempt`` for many. New jobs take three statements: each costs more in Python than in the database."""
+    """``open_attempt`` for many. All new jobs together take three statements: one costs more in Python than in the database."""
     j, a = t.jobs.c, t.attempts.c
     known = set(connection.execute(select(j.name).where(j.name.in_({one.job for one in asked}))).scalars())
     new: dict[str, Asked] = {}
@@ -209,7 +214,7 @@ def state_of(connection: Connection, attempt_id: int) -> tuple[bytes | None, lis
 
 
 def silent(connection: Connection, before: float) -> list[tuple[str, int]]:
-    """(job, attempt) of those that run and have said nothing since ``before``."""
+    """(job, attempt) of running ones that have said nothing since ``before``."""
     rows = connection.execute(
         select(t.jobs.c.name, t.attempts.c.number)
         .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
@@ -220,7 +225,7 @@ def silent(connection: Connection, before: float) -> list[tuple[str, int]]:
 
 
 def quiet(connection: Connection, before: float) -> list[tuple[str, int]]:
-    """(job, attempt) of those that made steps and have said nothing since ``before``, and of which nothing is known yet."""
+    """(job, attempt) of those that made steps, have said nothing since ``before``, and have no diagnosis yet."""
     j, a = t.jobs.c, t.attempts.c
     rows = connection.execute(
         select(j.name, a.number)
@@ -250,9 +255,9 @@ _JOB = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt <
 
 
 def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
-    """All of ``flushes``, of different attempts, for ``Store.write``.
+    """A function for ``Store.write`` that stores all ``flushes``, which are of different attempts.
 
-    With few statements for many attempts: each costs more in the interpreter than in the database.
+    It uses few statements for many attempts, because each costs more in the interpreter than in the database.
     """
 
     def work(connection: Connection) -> None:
@@ -260,7 +265,7 @@ def taking_in(flushes: Sequence[Flush]) -> Callable[[Connection], None]:
         lsns = connection.execute(select(a.id, a.lsn).where(a.id.in_([flush.attempt_id for flush in flushes])))
         known = {attempt_id: lsn for attempt_id, lsn in lsns}  # noqa: C416 - dict() of rows is not typed
         there = [flush for flush in flushes if flush.attempt_id in known]  # others were deleted meanwhile
-        # The answer to an earlier try may have been lost on the way: then all of it is here already.
+        # The answer to an earlier try may have been lost: then all of it is here already.
         news = [flush for flush in there if known[flush.attempt_id] < flush.lsn]
         for flush in news:
             if flush.anew:

@@ -1,4 +1,6 @@
-"""Who spoke of an attempt, and what the scheduler said of it when it was decided about: what may be done follows from both."""
+"""Who sent something of an attempt, and what the scheduler said of it when it was decided about. What may be done depends on
+both.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from service.store.upsert import upsert
 
 
 def enter_speaker(connection: Connection, attempt_id: int, grant: Grant) -> None:
-    """Somebody sent something of it; once is enough."""
+    """Note once that somebody sent something of it."""
     upsert(connection, t.speakers, [_speaker(attempt_id, grant)])
 
 
 def enter_first(connection: Connection, spoken: Sequence[tuple[int, Grant]]) -> None:
-    """Likewise, of attempts that nobody has sent anything of before."""
+    """The same for new attempts, of which nobody has sent anything before."""
     if spoken:
         connection.execute(insert(t.speakers), [_speaker(attempt_id, grant) for attempt_id, grant in spoken])
 
@@ -45,7 +47,7 @@ def keep(
     nodes: Sequence[str],
     accused: Sequence[str],
 ) -> None:
-    """The latest of an attempt. ``why`` None: it was confirmed."""
+    """Store the latest confirmation of an attempt. ``why``: the reason against it; None if it was confirmed."""
     row = {
         "attempt_id": attempt_id,
         "at": at,
@@ -60,7 +62,7 @@ def keep(
 
 
 def claim_of(connection: Connection, attempt_id: int, word: str | None = None) -> dict[str, Any]:
-    """What was sent of an attempt, by whom: for ``executors.claim``."""
+    """What was sent of an attempt, and by whom: for ``executors.claim``."""
     s, a = t.sources.c, t.attempts.c
     nodes = connection.execute(
         select(s.node).where(s.attempt_id == attempt_id, s.node.is_not(None)).distinct().order_by(s.node)

@@ -1,8 +1,8 @@
-"""What may be deleted, and how: in transactions so small that whatever else is written waits for none of them.
+"""What may be deleted, and how: in small transactions, so that no other write waits for long.
 
-What is never deleted by age: attempts that run; jobs that a person corrected, and their kept lines, for they are labels; jobs
-about which an action is under way or the agent is asked. What stays of a deleted job: its entries in the audit trail, what its
-failures counted for in their groups (count, dates, GPU time), the figures of nodes, learned rules and incidents.
+Never deleted by age are running attempts, jobs that a person corrected and their kept lines (they are labels), and jobs with an
+action or a question to the agent under way. A deleted job leaves behind its entries in the audit trail, what its failures added
+to their groups (count, dates, GPU time), the figures of nodes, learned rules and incidents.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from service.store import tables as t
 from service.store.upsert import upsert
 
 A_PART = 5_000
-"""rows of one transaction"""
+"""rows per transaction"""
 _UNDER_WAY = ("approved", "dispatched", "running")
 
 
 class StoredAttempt(NamedTuple):
-    """One whose log may go."""
+    """An attempt whose log may be deleted."""
 
     id: int
     job: str
@@ -40,14 +40,14 @@ class Doomed(NamedTuple):
 
 
 def old_lines(connection: Connection, before: float, limit: int, only: int | None = None) -> list[StoredAttempt]:
-    """Attempts that ended before then, whose kept lines are there and are no label. ``only``: of this one, whether it is."""
+    """Attempts that ended before that time, have kept lines, and are no label. ``only``: this one, if it is among them."""
     a = t.attempts.c
-    there = or_(a.lines_deleted.is_(None), a.snapshot.is_not(None))  # the snapshot goes with the last of them
+    there = or_(a.lines_deleted.is_(None), a.snapshot.is_not(None))  # the snapshot is deleted with the last of them
     return _attempts(connection, before, limit, only, there, ~_labelled(a.id), ~_asked(a.id))
 
 
 def old_raw(connection: Connection, before: float, limit: int, only: int | None = None) -> list[StoredAttempt]:
-    """Attempts that ended before then, whose raw logs may be there: also of what came after they were deleted."""
+    """Attempts that ended before that time and may have raw logs, also raw logs that came after a deletion."""
     a = t.attempts.c
     return _attempts(connection, before, limit, only, or_(a.raw_deleted.is_(None), a.raw_deleted < a.last_seen))
 
@@ -69,7 +69,7 @@ def _attempts(
 
 
 def old_jobs(connection: Connection, before: float, limit: int, only: str | None = None) -> list[str]:
-    """Jobs that nobody has heard of since then, and that nothing holds. ``only``: of this one, whether it is."""
+    """Jobs without news since that time that may be deleted. ``only``: this one, if it is among them."""
     j, a = t.jobs.c, t.attempts.c
     held = or_(a.state == "running", _labelled(a.id), _asked(a.id), _acted_on(a.id))
     query = select(j.name).where(j.state == "ended", j.last_seen < before, ~exists().where(a.job_id == j.id, held))
@@ -98,7 +98,7 @@ def ended(connection: Connection, job: str, number: int) -> int | None:
 
 
 def has_ended(connection: Connection, one: StoredAttempt) -> bool:
-    """Whether it is there still, and does not run."""
+    """Whether it still exists and does not run."""
     return ended(connection, one.job, one.number) == one.id
 
 
@@ -121,7 +121,7 @@ def doomed(connection: Connection, job: str) -> Doomed | None:
 
 
 def begin_lines(connection: Connection, one: StoredAttempt, before: float, now: float) -> bool:
-    """From here on an attempt's kept lines are gone, if they are old still: since it was found so they may be a label."""
+    """Begin to delete an attempt's kept lines, if they are still old: a person may have made them a label since."""
     if one not in old_lines(connection, before, 1, one.id):
         return False
     a = t.attempts.c
@@ -130,7 +130,7 @@ def begin_lines(connection: Connection, one: StoredAttempt, before: float, now: 
 
 
 def delete_lines(connection: Connection, attempt_id: int, now: float) -> int:
-    """A part of an attempt's kept lines; with the last of them what they would go on from. How many: 0 when none is left."""
+    """Delete a part of an attempt's kept lines, and with the last of them its snapshot. Returns how many; 0 if none is left."""
     k, a = t.kept_lines.c, t.attempts.c
     it = update(t.attempts).where(a.id == attempt_id)
     connection.execute(it.where(a.lines_deleted.is_(None)).values(lines_deleted=now))
@@ -147,7 +147,7 @@ def raw_is_deleted(connection: Connection, attempts: list[int], now: float) -> N
 
 
 def raw_deleted(connection: Connection, oldest: int) -> dict[tuple[str, int], float]:
-    """Attempt -> when its raw logs were deleted, where something of it has an LSN from ``oldest`` on."""
+    """Attempt -> when its raw logs were deleted, if it has an LSN from ``oldest`` on."""
     a = t.attempts.c
     query = select(t.jobs.c.name, a.number, a.raw_deleted).join(t.jobs, t.jobs.c.id == a.job_id)
     rows = connection.execute(query.where(a.lsn >= oldest, a.raw_deleted.is_not(None)))
@@ -155,35 +155,35 @@ def raw_deleted(connection: Connection, oldest: int) -> dict[tuple[str, int], fl
 
 
 def begin(connection: Connection, job: str, lsn: int, now: float) -> None:
-    """From here on the job is deleted: what the journal has of it up to ``lsn`` is not read again."""
+    """From now on the job is deleted: what the journal has of it up to ``lsn`` is not read again."""
     upsert(connection, t.deletions, [{"job": job, "lsn": lsn, "at": now, "done": False}])
 
 
 def delete_attempt(connection: Connection, attempt_id: int) -> None:
-    """What is left of an attempt without its lines."""
+    """Delete what is left of an attempt after its lines."""
     connection.execute(delete(t.attempts).where(t.attempts.c.id == attempt_id))
 
 
 def finish(connection: Connection, job: str, detail: dict[str, Any], who: str, now: float) -> None:
-    """The job itself, with an entry in the audit trail."""
+    """Delete the job itself, with an entry in the audit trail."""
     connection.execute(delete(t.jobs).where(t.jobs.c.name == job))
     connection.execute(update(t.deletions).where(t.deletions.c.job == job).values(done=True))
     connection.execute(insert(t.audit).values(at=now, who=who, what="job.deleted", subject=f"job/{job}", detail=detail))
 
 
 def deleted(connection: Connection) -> dict[str, int]:
-    """Job -> the last LSN that is gone with it."""
+    """Job -> the last LSN that is deleted with it."""
     d = t.deletions.c
     return {row.job: row.lsn for row in connection.execute(select(d.job, d.lsn))}
 
 
 def begun(connection: Connection) -> list[str]:
-    """Deletions that were cut off."""
+    """Deletions that were interrupted."""
     return list(connection.execute(select(t.deletions.c.job).where(t.deletions.c.done.is_(False))).scalars())
 
 
 def forget(connection: Connection, oldest: int) -> None:
-    """Deletions that no segment of the journal knows of any more; but not the latest: LSNs must not begin again before it."""
+    """Forget deletions that no segment of the journal has. The latest stays: LSNs must not begin again before it."""
     d = t.deletions.c
     latest = connection.execute(select(func.max(d.lsn))).scalar()
     connection.execute(delete(t.deletions).where(d.done, d.lsn < oldest, d.lsn < (latest or 0)))

@@ -1,4 +1,4 @@
-"""Reports of attempts: stored with all that follows from them, and the next version of one that was asked about."""
+"""Reports of attempts, stored with all that follows from them; and their improved versions by the agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JUDGED = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attemp
 
 
 def store(connection: Connection, flushes: Sequence[Flush]) -> None:
-    """The reports of these flushes: what each says, its numbers, its failure group, what is told of it and asked about it."""
+    """Store the reports of these flushes: the diagnosis, its numbers, its failure group, notices and questions."""
     judged = [(flush, flush.judged) for flush in flushes if flush.judged is not None and not _known_already(connection, flush)]
     if not judged:
         return
@@ -55,7 +55,7 @@ def store(connection: Connection, flushes: Sequence[Flush]) -> None:
 
 
 def _group(connection: Connection, flush: Flush, judged: JudgedReport, job: Row[*tuple[Any, ...]], *, known: bool) -> None:
-    """Enter a failure in its group; one that is ``known`` and was none is taken out."""
+    """Enter a failure in its group. If an attempt that was in a group is no failure any more, remove it."""
     diagnosis = judged.report.diagnosis
     if judged.report.outcome == "failed" and diagnosis.group is not None:
         flush.group_id, flush.regressed = occur(
@@ -75,7 +75,7 @@ def _group(connection: Connection, flush: Flush, judged: JudgedReport, job: Row[
 
 
 def _series(flush: Flush, judged: JudgedReport) -> Iterator[dict[str, Any]]:
-    """The job's numbers; of an improved report they are there already."""
+    """The job's numbers. For an improved report they are stored already."""
     for name, metric in sorted(judged.report.metrics.items()) if not judged.improves else ():
         yield {
             "attempt_id": flush.attempt_id,
@@ -90,7 +90,7 @@ def _series(flush: Flush, judged: JudgedReport) -> Iterator[dict[str, Any]]:
 
 
 def _outcome(flush: Flush, judged: JudgedReport) -> dict[str, Any]:
-    """What the job itself is said to be."""
+    """The outcome that the job gets."""
     report, diagnosis = judged.report, judged.report.diagnosis
     known = diagnosis.root_cause is not None or report.outcome == "failed" or notices.alarming(report)
     return {
@@ -104,7 +104,7 @@ def _outcome(flush: Flush, judged: JudgedReport) -> dict[str, Any]:
 
 
 def _known_already(connection: Connection, flush: Flush) -> bool:
-    """Whether the rules say what they said before, and what came of asking about that is stored: then that stays."""
+    """Whether the rules say what they said before, and the agent's answer to that is stored. Then that answer stays."""
     judged = flush.judged
     if judged is None or not any(wanted.kind == "ask" for wanted in judged.tasks):
         return False
@@ -113,16 +113,16 @@ def _known_already(connection: Connection, flush: Flush) -> bool:
 
 
 def gist(report: Report) -> list[Any]:
-    """What a report says, short: two that agree on it tell the same."""
+    """What a report says, in short. If two reports agree on it, they say the same."""
     root = report.diagnosis.root_cause
     place = [root.source, root.line] if root is not None else None
     return [report.outcome, report.diagnosis.by, report.diagnosis.reason, place]
 
 
 def improve(connection: Connection, attempt_id: int, report: Report, made_at: float, now: float) -> tuple[Flush, bytes] | None:
-    """Store ``report`` as the next version of the diagnosis that was made at ``made_at``: (it, the version before).
+    """Store ``report`` as the next version of the diagnosis of ``made_at``. Returns (it, the version before).
 
-    None where there is another one by now.
+    None if there is already another one.
     """
     d, o, a = t.diagnoses.c, t.occurrences.c, t.attempts.c
     before = connection.execute(select(d.report, d.made_at).where(d.attempt_id == attempt_id)).first()
@@ -139,7 +139,7 @@ def improve(connection: Connection, attempt_id: int, report: Report, made_at: fl
 
 def _row(flush: Flush, judged: JudgedReport) -> dict[str, Any]:
     report, diagnosis = judged.report, judged.report.diagnosis
-    # The points of the job's numbers are in a table of their own.
+    # The points of the job's numbers have their own table.
     metrics = {name: metric.model_copy(update={"points": []}) for name, metric in report.metrics.items()}
     return {
         "attempt_id": flush.attempt_id,

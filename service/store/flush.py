@@ -1,4 +1,4 @@
-"""What a running job has for the database: the values that one transaction takes in of one attempt."""
+"""What one transaction stores of one attempt of a running job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.store.tasks import Wanted
 
 
 class SourceState(NamedTuple):
-    """How far a source was taken in."""
+    """How far a source is stored."""
 
     number: int
     name: str
@@ -22,7 +22,7 @@ class SourceState(NamedTuple):
     keys: bytes
     last_seen: float
     missing: Sequence[tuple[int, int]] = ()
-    """bytes that were accepted, and then damaged on disk: from, to"""
+    """bytes that were accepted and then damaged on disk: (from, to)"""
 
 
 class KeptRow(NamedTuple):
@@ -41,21 +41,21 @@ class KeptRow(NamedTuple):
 
 @dataclass(slots=True)
 class JudgedReport:
-    """A report of the log with what only the service knows of the attempt, to be stored."""
+    """A report, with what only the service knows of the attempt, to be stored."""
 
     report: Report
     final: bool
     made_at: float
     gpu_seconds: float = 0.0
     tasks: tuple[Wanted, ...] = ()
-    """what it asks of the agent"""
+    """questions for the agent"""
     improves: bool = False
-    """it is the agent's version of what is stored"""
+    """it is the agent's version of the stored one"""
 
 
 @dataclass(slots=True)
 class Flush:
-    """What one transaction takes in of one attempt."""
+    """What one transaction stores of one attempt."""
 
     job_id: int
     attempt_id: int
@@ -71,13 +71,13 @@ class Flush:
     anew: bool = False
     """what was stored of this attempt could not be used"""
     judged_lsn: int = -1
-    """what ``judged`` took into account"""
+    """the last record that ``judged`` takes into account"""
     weight: int = 0
     """about how many bytes of memory it takes"""
     new_lines: int = 0
-    """that were read since the flush before"""
+    """lines that were read since the flush before"""
     group_id: int | None = None
-    """set where it is stored; likewise the two below"""
+    """set when it is stored, like the two below"""
     regressed: bool = False
     alarm: str | None = None
     """raised, over"""

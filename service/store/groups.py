@@ -1,11 +1,11 @@
-"""The same failure over jobs, nodes and days: one group, its occurrences, its counters.
+"""Failure groups: the same failure over jobs, nodes and days is one group with occurrences and counters.
 
-Counters are kept with the occurrences in one transaction, so a group of 100,000 occurrences is read at once.
+Counters and occurrences change in the same transaction, so a group of 100,000 occurrences is read at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, case, delete, insert, select, update
@@ -31,7 +31,7 @@ def occur(
     at: float,
     gpu_seconds: float,
 ) -> tuple[int, bool]:
-    """Enter an attempt's failure into its group. Returns the group, and whether it had been resolved and is back."""
+    """Enter an attempt's failure into its group. Returns (the group, whether it had been resolved and is back)."""
     assert diagnosis.group is not None
     g, o = t.groups.c, t.occurrences.c
     group = connection.execute(select(g.id, g.state).where(g.project == project, g.fingerprint == diagnosis.group)).first()
@@ -84,12 +84,12 @@ def occur(
     if regressed:
         changes |= {"state": OPEN, "regressed": True, "state_changed": at}
     connection.execute(update(t.groups).where(g.id == group_id).values(**changes))
-    _blame(connection, attempt_id, group_id, nodes, at)
+    _blame(connection, attempt_id, group_id, nodes, at, set(diagnosis.culprits))
     return int(group_id), regressed
 
 
 def forget_occurrence(connection: Connection, attempt_id: int, at: float) -> None:
-    """Take an attempt out of its group: it did not fail after all, or of something else."""
+    """Take an attempt out of its group: it did not fail, or failed for another reason."""
     o, g = t.occurrences.c, t.groups.c
     before = connection.execute(select(o.group_id, o.gpu_seconds).where(o.attempt_id == attempt_id)).first()
     if before is None:
@@ -103,9 +103,13 @@ def forget_occurrence(connection: Connection, attempt_id: int, at: float) -> Non
     _blame(connection, attempt_id, before.group_id, (), at)
 
 
-def _blame(connection: Connection, attempt_id: int, group_id: int, nodes: Sequence[str], at: float) -> None:
-    """Store which nodes are under suspicion for this attempt, in place of those before."""
+def _blame(
+    connection: Connection, attempt_id: int, group_id: int, nodes: Sequence[str], at: float, culprits: Collection[str] = ()
+) -> None:
+    """Store which nodes are under suspicion for this attempt. They replace those before."""
     n, c = t.nodes.c, t.occurrence_nodes.c
+    named = sorted(set(culprits) & set(nodes))
+    connection.execute(update(t.occurrence_nodes).where(c.attempt_id == attempt_id).values(culprit=c.node.in_(named)))
     before = set(connection.execute(select(c.node).where(c.attempt_id == attempt_id)).scalars())
     gone, come = before - set(nodes), [node for node in dict.fromkeys(nodes) if node not in before]
     for node in sorted(gone):
@@ -126,12 +130,15 @@ def _blame(connection: Connection, attempt_id: int, group_id: int, nodes: Sequen
     connection.execute(update(t.nodes).where(n.name.in_(come), n.state == "ok").values(state="suspect", changed=at))
     connection.execute(
         insert(t.occurrence_nodes),
-        [{"attempt_id": attempt_id, "node": node, "group_id": group_id, "at": at} for node in come],
+        [
+            {"attempt_id": attempt_id, "node": node, "group_id": group_id, "at": at, "culprit": node in culprits}
+            for node in come
+        ],
     )
 
 
 def roots(connection: Connection, limit: int) -> list[str]:
-    """The lines that failures began with, the latest failures first. What a detector points at is regular output."""
+    """The root-cause lines of failures, the latest first. Lines that only a detector points at are regular, and left out."""
     g, d = t.groups.c, t.diagnoses.c
     by_detector = select(d.group_id).where(d.group_id == g.id, d.by == "detector").exists()
     query = select(g.root_text).where(g.root_text.is_not(None), ~by_detector).order_by(g.last_seen.desc()).limit(limit)

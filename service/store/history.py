@@ -1,4 +1,4 @@
-"""What a decision looks back on: the job's attempts, what failed and was done elsewhere, and how the nodes are."""
+"""The past that a decision looks at: the job's attempts, failures and actions elsewhere, and the state of the nodes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from diagnose.decision.ending import ending_of_slurm
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
 from diagnose.report import Report
 from service.projects import DEFAULT, parted
@@ -16,7 +17,7 @@ from service.store.diagnoses import unpacked
 
 _ATTEMPTS, _FAILURES, _ACTIONS, _CHECKPOINTS = 50, 2000, 2000, 1000
 _BACK_S = 31 * 86400.0
-"""the policy looks back 30 days at most"""
+"""the policy looks back at most 30 days"""
 
 
 def report_of(connection: Connection, attempt_id: int) -> Report | None:
@@ -26,11 +27,27 @@ def report_of(connection: Connection, attempt_id: int) -> Report | None:
 
 
 def history(connection: Connection, attempt_id: int, now: float, *, confirmed: bool = False) -> History:
-    """The history of the job that ``attempt_id`` belongs to. ``confirmed``: earlier failures speak against those nodes only
-    that the scheduler said they had run on."""
+    """The history of the job of ``attempt_id``.
+
+    ``confirmed``: an earlier failure only speaks against a node if the scheduler said that the job had run there.
+    """
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
-        select(j.name, j.project, a.number, a.job_id, a.started_at, a.ended_at, a.progress_at, a.step, j.labels, j.gpus)
+        select(
+            j.name,
+            j.project,
+            a.number,
+            a.job_id,
+            a.started_at,
+            a.ended_at,
+            a.progress_at,
+            a.step,
+            a.workload,
+            a.end_state,
+            j.labels,
+            j.gpus,
+            j.user,
+        )
         .join(t.jobs, j.id == a.job_id)
         .where(a.id == attempt_id)
     ).one()
@@ -46,6 +63,9 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
         failures=_failures(connection, now - _BACK_S, confirmed, own.project),
         actions=_actions(connection, now - _BACK_S),
         checkpoints=_checkpoints(connection, own.job_id),
+        user=None if confirmed else own.user,
+        workload=own.workload,
+        ending=ending_of_slurm(own.end_state) if own.end_state is not None else None,
     )
 
 
@@ -57,10 +77,10 @@ def lately(connection: Connection, now: float, *, confirmed: bool = False) -> Hi
 
 
 def cluster(connection: Connection, now: float, names: Sequence[str] | None = None, size: int | None = None) -> Cluster:
-    """The nodes, who was taken out and given back, and what node checks said.
+    """The nodes: which were taken out and given back, and what node checks said.
 
-    ``names``: all nodes, by the scheduler's word; None: those that were heard of. ``size``: how many there are, where that is
-    known otherwise, or 0 where nobody knows.
+    ``names``: all nodes, as the scheduler lists them; None: those that were mentioned. ``size``: how many there are, if that is
+    known from elsewhere; 0 if nobody knows.
     """
     n, x = t.nodes.c, t.isolations.c
     heard = {row.name: row.state for row in connection.execute(select(n.name, n.state))}
@@ -86,7 +106,7 @@ def _nodes(connection: Connection, attempt_id: int) -> tuple[str, ...]:
 
 
 def _moved_s(row: Any) -> float | None:
-    """For how long the steps of an attempt moved."""
+    """How long the attempt made steps."""
     return max(0.0, row.progress_at - row.started_at) if row.step is not None and row.progress_at is not None else None
 
 
@@ -131,17 +151,8 @@ def _failures(connection: Connection, since: float, confirmed: bool, project: st
     """``project``: jobs of others have no name, for what is decided is told."""
     o, n, x = t.occurrences.c, t.occurrence_nodes.c, t.confirmations.c
     rows = connection.execute(
-        select(
-            o.attempt_id,
-            o.job_id,
-            t.jobs.c.name,
-            t.jobs.c.project,
-            t.attempts.c.number,
-            o.at,
-            o.reason,
-            t.groups.c.fingerprint,
-            t.diagnoses.c.by,
-        )
+        select(o.attempt_id, o.job_id, t.jobs.c.name, t.jobs.c.project, t.attempts.c.number, t.attempts.c.workload, o.at,
+               o.reason, o.user, t.groups.c.fingerprint, t.diagnoses.c.by)
         .join(t.jobs, t.jobs.c.id == o.job_id)
         .join(t.attempts, t.attempts.c.id == o.attempt_id)
         .join(t.groups, t.groups.c.id == o.group_id)
@@ -149,20 +160,34 @@ def _failures(connection: Connection, since: float, confirmed: bool, project: st
         .where(o.at > since)
         .order_by(o.at.desc())
         .limit(_FAILURES)
-    ).all()
-    suspects: dict[int, list[str]] = {}
+    ).all()  # fmt: skip
+    suspects: dict[int, dict[str, bool]] = {}
     oldest = rows[-1].at if rows else since
-    for attempt, node in connection.execute(select(n.attempt_id, n.node).where(n.at >= oldest)):
-        suspects.setdefault(attempt, []).append(node)
-    spoken = select(x.attempt_id, x.accused, x.subject).where(x.at >= oldest, x.confirmed)
+    for attempt, node, culprit in connection.execute(select(n.attempt_id, n.node, n.culprit).where(n.at >= oldest)):
+        suspects.setdefault(attempt, {})[node] = culprit
+    spoken = select(x.attempt_id, x.accused, x.subject, x.owner).where(x.at >= oldest, x.confirmed)
     known = connection.execute(spoken) if confirmed else ()
-    of_whom = {attempt: (set(accused), subject) for attempt, accused, subject in known}
+    of_whom = {attempt: (set(accused), subject, owner) for attempt, accused, subject, owner in known}
     found = []
     for row in reversed(rows):
-        accused, subject = of_whom.get(row.attempt_id, (set(), None))
-        named = sorted(node for node in suspects.get(row.attempt_id, ()) if not confirmed or node in accused)
-        name = row.name if project in (None, row.project) else f"job {row.job_id} of another project"
-        found.append(Failure(name, row.number, row.at, row.reason, row.fingerprint, row.by, tuple(named), subject))
+        accused, subject, owner = of_whom.get(row.attempt_id, (set(), None, None))
+        pointed = suspects.get(row.attempt_id, {})
+        named = sorted(node for node in pointed if not confirmed or node in accused)
+        found.append(
+            Failure(
+                row.name if project in (None, row.project) else f"job {row.job_id} of another project",
+                row.number,
+                row.at,
+                row.reason,
+                row.fingerprint,
+                row.by,
+                tuple(named),
+                subject,
+                tuple(node for node in named if pointed[node]),
+                owner if confirmed else row.user,
+                row.workload,
+            )
+        )
     return tuple(found)
 
 
@@ -171,7 +196,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
     rows = connection.execute(
         select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
                x.restart_from, x.skip_batches, x.fence, x.owner, x.subject)
-        .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # what is done about a node alone has no job
+        .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # an action that is only about a node has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since)
         .order_by(x.created.desc())

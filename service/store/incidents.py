@@ -1,8 +1,8 @@
-"""Past incidents in the service's database: an ``agent.incidents.Incidents``, by one way on both databases.
+"""Past incidents in the service's database: an ``agent.incidents.Incidents``.
 
-Words are looked up in a table of our own, one row per word and incident: plain SQL, where SQLite and PostgreSQL have full-text
-indexes that rank in ways of their own. What is found is scored here anyway. Vectors are compared in NumPy, as in a file's
-store and for the same reason: a cluster has thousands of incidents, which takes milliseconds, and pgvector is not everywhere.
+Words are looked up in our own table, one row per word and incident. The full-text indexes of SQLite and PostgreSQL rank
+differently, and we score the results anyway. Vectors are compared in NumPy, as in the store of the command line: a cluster has
+some thousand incidents, which takes milliseconds, and pgvector is not everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_ROOTS = 5_000
 
 
 class StoreIncidents:
-    """May be called from any thread; every call is a transaction of its own."""
+    """Any thread may call this. Each call is one transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

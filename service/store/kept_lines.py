@@ -1,4 +1,4 @@
-"""Kept lines as the agent reads them: the evidence of an attempt, and bodies of lines, in bounded number."""
+"""Kept lines for the agent: the evidence of an attempt, and bodies of lines, both in bounded number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST = 4_000
 
 
 def evidence(connection: Connection, attempt_id: int, rules: Sequence[Rule]) -> Evidence:
-    """What diagnosis knows of the lines of an attempt: all, or the first, the last, and what rules know between them."""
+    """The evidence of an attempt: all its kept lines, or the first, the last, and those between that rules know."""
     k = t.kept_lines.c
     last = connection.execute(select(k.ord).where(k.attempt_id == attempt_id).order_by(k.ord.desc()).limit(1)).scalar()
     count = int(last) + 1 if last is not None else 0
@@ -64,7 +64,7 @@ def line(connection: Connection, attempt_id: int, source: str | None, number: in
 
 
 def bodies(connection: Connection, attempt_id: int, limit: int) -> list[str]:
-    """The bodies of an attempt's kept lines: the first ones."""
+    """The bodies of an attempt's first kept lines."""
     k = t.kept_lines.c
     rows = connection.execute(select(k.text).where(k.attempt_id == attempt_id, k.cut == 0).order_by(k.ord).limit(limit))
     return [_body(text) for (text,) in rows]

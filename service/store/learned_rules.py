@@ -1,4 +1,4 @@
-"""The learned rules in the service's database. Where ``diagnose.learning`` is not installed there are none."""
+"""The learned rules in the service's database. Without ``diagnose.learning`` there are none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def learned_rules(store: Store | Within) -> RuleStore | None:
-    """The rule store; None where nothing can read it."""
+    """The rule store; None if nothing here can read it."""
     if not installed("diagnose.learning"):
         return None
     from diagnose.learning.rule_store import RuleStore

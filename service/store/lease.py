@@ -1,8 +1,9 @@
-"""Which service has the database: one at a time, known by its data folder, and heard of by a heartbeat.
+"""Which service has the database. Only one may have it: it is known by its data folder, and shows by a heartbeat that it lives.
 
-Positions in the journal are those of one journal. Two services that store into one database would each take what the other has
-stored for its own, and leave out what they acknowledged. So a service that hears another one's heartbeat does not start. One
-that was taken for dead while it stood still cannot write any more: each of its transactions looks whether the lease is its own.
+Positions in the database belong to one journal. If two services stored into one database, each would take the other's positions
+for its own, and would skip records that it has acknowledged. So a service does not start while it sees the heartbeat of another
+one. A service that stood still and was taken for dead can no longer write: each of its transactions checks that it has the
+lease.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from service.store.upsert import upsert
 
 BEAT_S = 5.0
 STALE_S = 60.0
-"""silence after which a service counts as dead: longer than its longest wait for the database"""
+"""after so many seconds of silence a service counts as dead; it must be longer than its longest wait for the database"""
 
 
 class LeaseLost(Unavailable):
@@ -37,20 +38,22 @@ class Claim:
     holder: str
     """this process"""
     home: str
-    """its data folder: who holds the folder's lock is alone with it, so it need not wait for itself after a crash"""
+    """its data folder: the holder of the folder's lock is alone with it, and need not wait for itself after a crash"""
     told: str
     """for people"""
 
     @staticmethod
     def of(folder: Path, name: str) -> Claim:
-        """``name`` is the folder's own; a copy of the folder has it too, but not the number of the folder's lock."""
+        """The claim of this process. ``name`` is in the folder, and so also in a copy of it; the number of the lock file is
+        not.
+        """
         home = f"{name}/{(folder / 'journal' / 'lock').stat().st_ino}"
         told = f"process {os.getpid()} on {socket.gethostname()} with --data {folder.absolute()}"
         return Claim(secrets.token_hex(12), home, told)
 
 
 def check(connection: Connection, claim: Claim) -> None:
-    """Refuse if another service has the database. Also where the tables are those of an earlier version."""
+    """Refuse if another service has the database. This also works with the tables of an earlier version."""
     if not inspect(connection).has_table("lease"):
         return
     lease = t.lease.c
@@ -67,7 +70,7 @@ def check(connection: Connection, claim: Claim) -> None:
 
 
 def take(connection: Connection, claim: Claim) -> str | None:
-    """The database is ``claim``'s from now on. Who had it before, if that was a service with another data folder."""
+    """Give the database to ``claim``. Returns who had it before, if that was a service with another data folder."""
     check(connection, claim)
     lease = t.lease.c
     before = connection.execute(select(lease.home, lease.told).where(lease.id == 1)).first()
@@ -77,7 +80,7 @@ def take(connection: Connection, claim: Claim) -> str | None:
 
 
 def beat(connection: Connection, claim: Claim) -> None:
-    """Write that the service is alive, which shows that the database can be written, too."""
+    """Write that the service is alive. This also shows that the database can be written."""
     mine = t.lease.c.holder == claim.holder
     if not connection.execute(update(t.lease).where(mine).values(beat=_now(connection))).rowcount:
         raise lost()
@@ -89,7 +92,7 @@ def give_back(connection: Connection, claim: Claim) -> None:
 
 
 def check_held(connection: Connection, holder: str) -> None:
-    """Refuse if another one has taken the lease since. With plain words: it is asked in each transaction."""
+    """Refuse if another service has taken the lease since. The SQL is plain text, because every transaction runs it."""
     found = connection.exec_driver_sql("select holder from lease where id = 1").scalar()
     if found != holder:
         raise lost()
@@ -104,7 +107,7 @@ def lost() -> LeaseLost:
 
 
 def _now(connection: Connection) -> float:
-    """By the database's clock, which is the same for all; SQLite is on this machine."""
+    """The time by the database's clock, which is the same for all. SQLite is on this machine."""
     if connection.dialect.name == "sqlite":
         return time.time()
     return float(connection.execute(text("select extract(epoch from clock_timestamp())")).scalar_one())

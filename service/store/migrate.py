@@ -1,4 +1,4 @@
-"""Migrations at start: the scripts lie in the package, so they run from a wheel too."""
+"""Migrations at start. The scripts are in the package, so they also run from a wheel."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LOCK = 7_304_118_225
 
 
 def upgrade(engine: Engine, claim: Claim | None = None) -> None:
-    """Run what is missing, all in one transaction; not under a service that runs, if it is another than ``claim``."""
+    """Run the missing migrations in one transaction. Refuses while a service other than ``claim`` runs."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
         else:
-            # A table that is made anew must not take with it what refers to it.
+            # When a table is made again, the rows that refer to it must stay.
             connection.exec_driver_sql("pragma foreign_keys = off")
             connection.exec_driver_sql("begin immediate")
         config = Config()
@@ -35,11 +35,11 @@ def upgrade(engine: Engine, claim: Claim | None = None) -> None:
             check(connection, claim)
         command.upgrade(config, "head")
     if engine.dialect.name == "sqlite":
-        engine.dispose()  # connections that are made from now on look after foreign keys
+        engine.dispose()  # connections that are made from now on check foreign keys
 
 
 def _check_known(connection: Connection, scripts: ScriptDirectory) -> None:
-    """A database that another version made is left as it is: its tables may mean something else."""
+    """Refuse a database of another version: its tables may mean something else."""
     known = {script.revision for script in scripts.walk_revisions()}
     unknown = set(MigrationContext.configure(connection).get_current_heads()) - known
     if unknown:

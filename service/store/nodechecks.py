@@ -1,4 +1,4 @@
-"""What node checks said: of each node, when, why, and who had it tested."""
+"""Results of node checks: which node, when, why, and who had it tested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _A_QUERY = 500
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One node's part in a check."""
+    """The part of one node in a check."""
 
     node: str
     result: CheckResult
@@ -28,7 +28,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check, of all nodes that were tested with each other."""
+    """One check of nodes that were tested together."""
 
     at: float
     nodes: tuple[Checked, ...]
@@ -39,7 +39,7 @@ class Check:
 
 
 def enter(connection: Connection, check: Check, who: str, now: float) -> None:
-    """Enter a check. If the same check is told again, the last result counts."""
+    """Enter a check. If the same check is reported again, the last result counts."""
     n = t.nodes.c
     if not check.nodes:
         return
@@ -67,7 +67,7 @@ def enter(connection: Connection, check: Check, who: str, now: float) -> None:
             connection.execute(update(t.nodes).where(n.name == one.node, n.state.in_(("ok", "suspect"))).values(**values))
     good = check.named("good")
     for start in range(0, len(good), _A_QUERY):
-        # What was suspected before it passed is answered; who is isolated comes back by a decision.
+        # A node that passes is no longer suspect. A node that is isolated only comes back by a decision.
         cleared = and_(n.name.in_(good[start : start + _A_QUERY]), n.state == "suspect")
         before = or_(n.last_failure.is_(None), n.last_failure < check.at)
         values = {"state": "ok", "why": "it passed a node check", "changed": now}
@@ -88,7 +88,7 @@ def isolated(connection: Connection, names: Collection[str]) -> list[str]:
 
 
 def passed_while_isolated(connection: Connection, at: float) -> list[str]:
-    """Nodes that are out of service and passed a check after ``at``, and after they were taken out."""
+    """Nodes that are out of service and have passed a check after ``at``, and after they were taken out."""
     n, c = t.nodes.c, t.node_checks.c
     rows = connection.execute(
         select(n.name)
@@ -117,7 +117,9 @@ def of_node(connection: Connection, node: str, most: int = 50) -> list[dict[str,
 
 
 def last_of(name: ColumnElement[str]) -> ColumnElement[bool]:
-    """Join a node with its last check. That takes two look-ups in an index per node, however many checks there were."""
+    """The condition that joins a node with its last check: two look-ups in an index per node, however many checks there
+    were.
+    """
     earlier = t.node_checks.alias()
     last = select(func.max(earlier.c.at)).where(earlier.c.node == name).scalar_subquery()
     return and_(t.node_checks.c.node == name, t.node_checks.c.at == last)

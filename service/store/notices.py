@@ -1,6 +1,6 @@
-"""What people are told about attempts: an entry in the audit trail, in the transaction that stores the verdict.
+"""News about attempts, for people. Each is an entry in the audit trail, in the transaction that stores the verdict.
 
-The trail is what webhooks are fed from, so nothing is told that is not stored, and nothing stored is forgotten to be told.
+Webhooks read the trail. So nothing is announced that is not stored, and nothing that is stored is forgotten.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from diagnose.report import Report
 from service.store import tables as t
 
 ALARMS = ("hang", "loss_anomaly")
-"""reasons for which a job that still runs needs somebody"""
+"""reasons for which somebody must look at a job that still runs"""
 _LONGEST = 1_000
 
 
@@ -31,7 +31,7 @@ class About(NamedTuple):
 
 
 def standing(connection: Connection, attempts: Sequence[int]) -> dict[int, Row[*tuple[Any, ...]]]:
-    """The diagnoses that stand so far, of each attempt that has one."""
+    """The current diagnosis of each attempt that has one."""
     d = t.diagnoses.c
     rows = connection.execute(select(d.attempt_id, d.final, d.outcome, d.reason).where(d.attempt_id.in_(attempts)))
     return {row.attempt_id: row for row in rows}
@@ -43,7 +43,7 @@ def alarming(report: Report) -> bool:
 
 
 def news(was: Row[*tuple[Any, ...]] | None, report: Report, about: About) -> tuple[list[dict[str, Any]], str | None]:
-    """(entries of the trail: what is new against the diagnosis ``was``, whether an alarm is ``raised`` or ``over``)."""
+    """(entries for the trail: what is new since the diagnosis ``was``; whether an alarm is ``raised`` or ``over``)."""
     diagnosis = report.diagnosis
     failed = about.final and report.outcome == "failed"
     told = was is not None and was.final and was.outcome == "failed" and was.reason == diagnosis.reason

@@ -1,4 +1,4 @@
-"""What fails, where and at what price, over a stretch of time: the totals that an overview shows."""
+"""What fails, where, and at what price, over a stretch of time: the totals of the overview page."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ ACTS = ("restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "i
 _WAITS = (
     actions.c.state == "proposed",
     actions.c.kind.in_(ACTS),
-    func.coalesce(actions.c.mode, "approve") != "observe",  # what a policy only observes nobody can approve
+    func.coalesce(actions.c.mode, "approve") != "observe",  # nobody can approve what a policy only observes
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which failures are looked at. None: all."""
+    """Which failures to look at. None: all."""
 
     since: float
     until: float
@@ -98,7 +98,7 @@ def over_time(connection: Connection, asked: Asked, buckets: int) -> list[dict[s
 
 
 def _whole(connection: Connection, value: ColumnElement[Any]) -> ColumnElement[int]:
-    """``value`` rounded down: a cast rounds to the nearest in PostgreSQL and down in SQLite."""
+    """``value`` rounded down. A cast rounds to the nearest in PostgreSQL and down in SQLite."""
     return cast(func.floor(value) if connection.dialect.name == "postgresql" else value, Integer)
 
 
@@ -128,7 +128,7 @@ class Cost:
 
 
 def by_reason(connection: Connection, asked: Asked) -> list[Cost]:
-    """Reasons, the dearest first; where no job says how many GPUs it has, the most frequent first."""
+    """Reasons, the most expensive first. If no job says how many GPUs it has, the most frequent first."""
     lost = func.coalesce(func.sum(occurrences.c.gpu_seconds), 0.0)
     query: Select[Any] = (
         select(occurrences.c.category, occurrences.c.reason, func.count(), lost)
@@ -141,7 +141,7 @@ def by_reason(connection: Connection, asked: Asked) -> list[Cost]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The numbers at the top."""
+    """The numbers at the top of the page."""
 
     failures: int
     before: int
@@ -156,7 +156,7 @@ class Figures:
 
 
 def figures(connection: Connection, asked: Asked, silent_before: float) -> Figures:
-    """``silent_before``: running jobs whose last line is older are silent."""
+    """``silent_before``: a running job is silent if its last line is older."""
     count, lost = connection.execute(
         select(func.count(), func.coalesce(func.sum(occurrences.c.gpu_seconds), 0.0)).where(*asked.clauses())
     ).one()
@@ -185,7 +185,7 @@ def figures(connection: Connection, asked: Asked, silent_before: float) -> Figur
 
 
 def _of_jobs(asked: Asked) -> list[ColumnElement[bool]]:
-    """Jobs that ``asked`` speaks of; what failed is not known of those that run."""
+    """The condition on jobs. The failure of a running job is not known."""
     found: list[ColumnElement[bool]] = []
     if asked.cluster is not None:
         found.append(jobs.c.cluster == asked.cluster)
@@ -198,7 +198,7 @@ def _of_jobs(asked: Asked) -> list[ColumnElement[bool]]:
 
 
 def _of_groups(asked: Asked) -> list[ColumnElement[bool]]:
-    """Groups that ``asked`` speaks of, whenever they occurred."""
+    """The condition on groups, whenever they occurred."""
     found: list[ColumnElement[bool]] = []
     for column, wanted in ((groups.c.category, asked.category), (groups.c.reason, asked.reason)):
         if wanted is not None:
@@ -219,13 +219,13 @@ def incidents(connection: Connection, asked: Asked, most: int) -> list[dict[str,
 
 
 def waiting(connection: Connection, asked: Asked | None = None) -> int:
-    """Actions that a person must decide about."""
+    """Number of actions that wait for a person's approval."""
     query = select(func.count()).select_from(actions).where(*_WAITS)
     return int(connection.execute(_of_actions(query, asked) if asked is not None else query).scalar_one())
 
 
 def to_approve(connection: Connection, asked: Asked, most: int) -> list[dict[str, Any]]:
-    """The actions that a person must decide about, the oldest first, because it has waited longest."""
+    """The actions that wait for a person's approval, the oldest first."""
     query = _actions().where(*_WAITS).order_by(actions.c.created, actions.c.id).limit(most)
     return [dict(row._mapping) for row in connection.execute(_of_actions(query, asked))]
 
@@ -248,7 +248,7 @@ def _of_actions(query: Select[Any], asked: Asked) -> Select[Any]:
 
 
 def options(connection: Connection, since: float) -> dict[str, list[str]]:
-    """What filters can be set to."""
+    """The values that filters can have."""
     clusters = select(jobs.c.cluster).distinct().where(jobs.c.cluster.is_not(None)).order_by(jobs.c.cluster)
     reasons = select(occurrences.c.reason).distinct().where(occurrences.c.at >= since).order_by(occurrences.c.reason)
     return {
@@ -257,7 +257,7 @@ def options(connection: Connection, since: float) -> dict[str, list[str]]:
     }
 
 
-# --- what single pages ask beyond lists ---------------------------------------------------------------------------------------
+# --- what single pages need besides lists -------------------------------------------------------------------------------------
 
 
 def losses(connection: Connection, attempt_ids: Sequence[int]) -> dict[int, list[float | None]]:
@@ -277,7 +277,7 @@ def nodes_of(connection: Connection, group_ids: Sequence[int]) -> dict[int, int]
 
 
 def jobs_of(connection: Connection, group_ids: Sequence[int]) -> dict[int, int]:
-    """How many jobs each group touched: a job that fails again is one."""
+    """How many jobs each group touched. A job that fails again counts once."""
     o = occurrences.c
     rows = connection.execute(
         select(o.group_id, func.count(distinct(o.job_id))).where(o.group_id.in_(group_ids)).group_by(o.group_id)
@@ -286,7 +286,7 @@ def jobs_of(connection: Connection, group_ids: Sequence[int]) -> dict[int, int]:
 
 
 def reach(connection: Connection, group_id: int) -> dict[str, int]:
-    """How many jobs and users a group touched. (Its nodes are listed beside.)"""
+    """How many jobs and users a group touched. (Its nodes are listed elsewhere.)"""
     o = occurrences.c
     users = select(func.count(distinct(o.user))).where(o.group_id == group_id)  # each count has an index of its own
     return {
@@ -308,7 +308,7 @@ def suspects_of(connection: Connection, attempt_ids: Sequence[int]) -> dict[int,
 
 
 def root_lines(connection: Connection, group_id: int, most: int) -> list[dict[str, Any]]:
-    """Root-cause lines of a group's latest jobs, each text once."""
+    """Root-cause lines of the latest jobs of a group, each text once."""
     rows = connection.execute(
         select(diagnoses.c.report)
         .join(occurrences, occurrences.c.attempt_id == diagnoses.c.attempt_id)
@@ -334,7 +334,7 @@ def _lines(attempt_id: int) -> Select[Any]:
 
 
 def around(connection: Connection, attempt_id: int, source: str, line: int, most: int) -> list[dict[str, Any]]:
-    """The kept lines around one of them, in the order they came."""
+    """The kept lines around a line, in the order in which they came."""
     k = kept_lines.c
     here = connection.execute(_lines(attempt_id).where(sources.c.name == source, k.line == line).limit(1)).first()
     if here is None:
@@ -346,7 +346,7 @@ def around(connection: Connection, attempt_id: int, source: str, line: int, most
 
 
 def last_lines(connection: Connection, attempt_id: int, most: int) -> list[dict[str, Any]]:
-    """The kept lines that came last, oldest first."""
+    """The last kept lines, oldest first."""
     rows = connection.execute(_lines(attempt_id).order_by(kept_lines.c.ord.desc()).limit(most)).all()
     return [dict(row._mapping) for row in reversed(rows)]
 
@@ -377,7 +377,7 @@ def kept(
 
 
 def explained(connection: Connection) -> dict[str, tuple[int, int]]:
-    """Rule -> how many failures it explained, and how many of those a person said were something else."""
+    """Rule -> (how many failures it explained, how many of those a person corrected to something else)."""
     d, c = diagnoses.c, corrections.c
     counts = connection.execute(select(d.rule, func.count()).where(d.rule.is_not(None)).group_by(d.rule))
     wrong = connection.execute(
@@ -391,11 +391,11 @@ def explained(connection: Connection) -> dict[str, tuple[int, int]]:
 
 
 LATEST = 200
-"""attempts that tell how much filters drop"""
+"""so many attempts show how much filters drop"""
 
 
 def dropped(connection: Connection) -> dict[str, int]:
-    """Filter -> lines that it dropped of the latest attempts."""
+    """Filter -> lines that it dropped in the latest attempts."""
     a = attempts.c
     total: Counter[str] = Counter()
     for hits in connection.scalars(select(a.hits).order_by(a.id.desc()).limit(LATEST)):
@@ -422,7 +422,7 @@ def node_states(connection: Connection) -> dict[str, int]:
 def some_nodes(
     connection: Connection, *, limit: int, name: str | None, state: str | None, check: str | None = None
 ) -> list[dict[str, Any]]:
-    """Nodes, those that failed most first. ``check``: the result of the last node check, or none."""
+    """Nodes, those with most failures first. ``check``: the result of the last node check, or "none"."""
     n = nodes.c
     order = case((n.state == "isolated", 0), (n.state == "suspect", 1), else_=2)
     query = select(nodes).order_by(order, n.failures.desc(), n.name).limit(limit)

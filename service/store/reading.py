@@ -1,4 +1,6 @@
-"""What pages and scripts ask: jobs, their lines, failure groups, nodes. Pages go by key (``before``), never by counting off."""
+"""Queries of pages and scripts: jobs, their lines, failure groups, nodes. A page begins after a key (``before``), not at a
+count.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from service.store.diagnoses import unpacked
 
 Rows = list[dict[str, Any]]
 Place = tuple[float, int]
-"""when and which: where a page ended"""
+"""time and id: where a page ended"""
 
 
 def _dict(row: Row[*tuple[Any, ...]]) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def jobs(
     name: str | None = None,
     node: str | None = None,
 ) -> Rows:
-    """Jobs, newest first. ``equal``: column -> value; ``name``: a part of the job's name; ``node``: one it ran on."""
+    """Jobs, newest first. ``equal``: column -> value; ``name``: a part of the job's name; ``node``: one that it ran on."""
     j, a, p = t.jobs.c, t.attempts.c, t.progress.c
     query = (
         select(t.jobs, a.id.label("attempt_id"), func.coalesce(a.step, p.step).label("step"),
@@ -61,7 +63,7 @@ def job(connection: Connection, name: str) -> dict[str, Any] | None:
     a, p = t.attempts.c, t.progress.c
     attempts = connection.execute(
         select(*[column for column in a if column.name not in ("snapshot", "hits", "job_id", "lsn", "step", "loss")],
-               # what the log does not say, the training may have told
+               # if the log does not say it, the training may have reported it
                func.coalesce(a.step, p.step).label("step"), func.coalesce(a.loss, p.loss).label("loss"),
                t.diagnoses.c.category, t.diagnoses.c.reason, t.diagnoses.c.confidence, t.diagnoses.c.summary,
                t.diagnoses.c.final)
@@ -83,14 +85,14 @@ def attempt_id(connection: Connection, name: str, number: int | None) -> int | N
 
 
 def attempt_number(connection: Connection, name: str, number: int | None) -> int | None:
-    """The number of an attempt that is there; None for ``number`` means the latest."""
+    """The number of an existing attempt; None for ``number`` means the latest."""
     a, j = t.attempts.c, t.jobs.c
     query = select(a.number).join(t.jobs, j.id == a.job_id).where(j.name == name)
     return connection.execute(query.where(a.number == (j.attempt if number is None else number))).scalar()
 
 
 def report(connection: Connection, attempt: int) -> dict[str, Any] | None:
-    """The stored report, with whether it is final and when it was made."""
+    """The stored report, whether it is final, and when it was made."""
     d = t.diagnoses.c
     row = connection.execute(select(d.report, d.final, d.made_at).where(d.attempt_id == attempt)).first()
     if row is None:
@@ -114,7 +116,7 @@ def lines(
     source: str | None = None,
     rule: str | None = None,
 ) -> Rows:
-    """Kept lines in the order they came."""
+    """Kept lines in the order in which they came."""
     k, s = t.kept_lines.c, t.sources.c
     query = (
         select(k.ord, s.name.label("source"), k.line, k.text, k.rule, k.cut, k.rank, k.node)
@@ -124,7 +126,7 @@ def lines(
         .limit(limit)
     )
     if search:
-        # SQLite's LIKE ignores the case of ASCII, PostgreSQL's does not: both are asked to.
+        # SQLite's LIKE ignores the case of ASCII and PostgreSQL's does not. So both must be told to.
         query = query.where(k.text.icontains(search, autoescape=True))
     if rank is not None:
         query = query.where(k.rank == rank)
@@ -147,7 +149,7 @@ def sources(connection: Connection, attempt: int) -> Rows:
 
 
 def series(connection: Connection, attempt: int) -> Rows:
-    """The job's numbers, down-sampled."""
+    """The job's numbers, in buckets."""
     s = t.series.c
     rows = connection.execute(
         select(s.name, s.count, s.last, s.at_step, s.least, s.most, s.points).where(s.attempt_id == attempt).order_by(s.name)
@@ -170,7 +172,7 @@ def groups(
     since: float | None = None,
     search: str | None = None,
 ) -> Rows:
-    """Failure groups, the latest first. ``search``: text in the title or the root line."""
+    """Failure groups, the latest first. ``search``: text in the title or the root-cause line."""
     g = t.groups.c
     query = select(t.groups).where(g.count > 0).order_by(g.last_seen.desc(), g.id.desc()).limit(limit)
     if before is not None:
@@ -191,7 +193,7 @@ def groups(
 
 
 def group(connection: Connection, group_id: int) -> dict[str, Any] | None:
-    """A group with the nodes, users and latest occurrences it touched."""
+    """A group with the nodes, users and latest occurrences that it touched."""
     found = connection.execute(select(t.groups).where(t.groups.c.id == group_id)).first()
     if found is None:
         return None
@@ -219,7 +221,7 @@ def group(connection: Connection, group_id: int) -> dict[str, Any] | None:
 
 
 def occurrences(connection: Connection, group_id: int, *, limit: int, before: float | None = None) -> Rows:
-    """The jobs that failed so, the latest first."""
+    """The jobs that failed like this, the latest first."""
     o = t.occurrences.c
     query = (
         select(t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), o.attempt_id, o.at, o.user, o.cluster,
@@ -250,7 +252,7 @@ def change_group(connection: Connection, group_id: int, changes: dict[str, Any],
 
 
 def correct(connection: Connection, attempt: int, values: dict[str, Any], who: str, now: float) -> int:
-    """Store what a person says about the failure. The diagnosis before stays readable beside it."""
+    """Store a person's correction of a diagnosis. The diagnosis before it stays readable."""
     found = report(connection, attempt)
     diagnosis = found["report"]["diagnosis"] if found else {}
     root = diagnosis.get("root_cause") or {}
@@ -263,7 +265,7 @@ def correct(connection: Connection, attempt: int, values: dict[str, Any], who: s
 
 
 def corrections(connection: Connection, *, limit: int, attempt: int | None = None) -> Rows:
-    """What persons corrected, the latest first."""
+    """Corrections by people, the latest first."""
     c = t.corrections.c
     query = (
         select(c.id, t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), c.at, c.who, c.category, c.reason,
@@ -280,7 +282,7 @@ def corrections(connection: Connection, *, limit: int, attempt: int | None = Non
 
 
 def record(connection: Connection, who: str, what: str, subject: str, detail: dict[str, Any], now: float) -> None:
-    """An entry in the audit trail."""
+    """Write an entry into the audit trail."""
     connection.execute(insert(t.audit).values(at=now, who=who, what=what, subject=subject, detail=detail))
 
 
@@ -297,7 +299,7 @@ def nodes(connection: Connection, *, limit: int, state: str | None = None, after
 
 
 def node(connection: Connection, name: str) -> dict[str, Any] | None:
-    """A node with the failures it is suspected of."""
+    """A node with the failures that it is suspected of."""
     found = connection.execute(select(t.nodes).where(t.nodes.c.name == name)).first()
     if found is None:
         return None
@@ -337,7 +339,7 @@ def actions(
 
 
 def overview(connection: Connection, since: float) -> dict[str, Any]:
-    """Figures for a first look: what runs, what failed since."""
+    """Figures for a first look: what runs, what has failed since."""
     j, o = t.jobs.c, t.occurrences.c
     states = connection.execute(
         select(j.state, func.count().label("count")).where(or_(j.state == "running", j.last_seen >= since)).group_by(j.state)

@@ -1,7 +1,7 @@
-"""The tables. Times are seconds since 1970 (UTC) as doubles; names of people, jobs and nodes are data, never keys of a path.
+"""The tables. Times are seconds since 1970 (UTC) as doubles. Names of people, jobs and nodes are data and never part of a path.
 
-Indexes answer what pages ask: newest first, by state, by category and reason, by group, by node, by user. The tables of learned
-rules stand in ``diagnose.learning.rule_store``.
+Indexes are for the queries of pages: newest first, by state, by category and reason, by group, by node, by user. The tables of
+learned rules are in ``diagnose.learning.rule_store``.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ metadata = MetaData(
     }
 )
 Big = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite counts up by itself only where a key is called INTEGER (which has 64 bits there).
+"""an INTEGER key in SQLite, which counts up by itself and has 64 bits there
 
-Where people or programs hold on to a key (an action to approve, an attempt to read) a table says ``sqlite_autoincrement``: else
-SQLite gives the key of what was deleted to what comes next.
+If people or programs remember a key (an action to approve, an attempt to read), the table has ``sqlite_autoincrement``. Without
+it, SQLite gives the key of a deleted row to the next one.
 """
 
 jobs = Table(
@@ -82,7 +82,8 @@ attempts = Table(
     Column("ended_by", Text),  # exit, scheduler, silence, superseded
     Column("exit_code", Integer),
     Column("signal", Integer),
-    # how far the journal was taken in, and what it had become by then
+    Column("end_state", Text),  # Slurm's last state of the job
+    # how far the journal was stored, and the state at that point
     Column("lsn", BigInteger, nullable=False),
     Column("snapshot", LargeBinary),
     Column("lines_in", BigInteger, nullable=False, default=0),
@@ -97,7 +98,7 @@ attempts = Table(
     Column("training_at", Double),  # when its first step was seen
     Column("progress_at", Double),  # when the step last moved
     Column("workload", Text),  # the kind of job, as learned rules see it
-    Column("lines_deleted", Double),  # when the kept lines went, their time being over
+    Column("lines_deleted", Double),  # when the kept lines were deleted because of their age
     Column("raw_deleted", Double),  # likewise the raw logs
     UniqueConstraint("job_id", "number"),
     Index(None, "state", "last_seen"),
@@ -115,15 +116,15 @@ sources = Table(
     Column("rank", Integer),
     Column("node", Text),
     Column("received", BigInteger, nullable=False),
-    Column("head", LargeBinary),  # length and CRC of the first bytes: another file under the same name is noticed
-    Column("keys", LargeBinary),  # the window of duplicates
+    Column("head", LargeBinary),  # length and CRC of the first bytes, to notice another file under the same name
+    Column("keys", LargeBinary),  # recent keys, to recognise duplicates
     Column("last_seen", Double, nullable=False),
-    Column("missing", JSON),  # [from, to] of bytes that were accepted, and then damaged on disk
+    Column("missing", JSON),  # [from, to] of bytes that were accepted and then damaged on disk
     UniqueConstraint("attempt_id", "name"),
     Index(None, "node"),
 )
 
-speakers = Table(  # on whose behalf somebody sent something of an attempt: what may be done because of it
+speakers = Table(  # on whose behalf somebody sent something of an attempt; this limits what may be done because of it
     "speakers",
     metadata,
     Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
@@ -138,11 +139,11 @@ confirmations = Table(  # what the scheduler said of an attempt when it was last
     Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
     Column("at", Double, nullable=False),
     Column("confirmed", Boolean, nullable=False),
-    Column("why", Text, nullable=False),  # it was not
+    Column("why", Text, nullable=False),  # why it was not confirmed
     Column("owner", Text),
-    Column("subject", Text),  # the job, as the scheduler calls it
-    Column("nodes", JSON, nullable=False),  # that it ran on
-    Column("accused", JSON, nullable=False),  # nodes that its diagnosis speaks against, and may
+    Column("subject", Text),  # the job, in the scheduler's words
+    Column("nodes", JSON, nullable=False),  # nodes that it ran on
+    Column("accused", JSON, nullable=False),  # nodes that its diagnosis accuses and may accuse
 )
 
 kept_lines = Table(
@@ -153,7 +154,7 @@ kept_lines = Table(
     Column("source", Integer, nullable=False),
     Column("line", BigInteger, nullable=False),
     Column("text", Text, nullable=False),
-    Column("raw", LargeBinary),  # where the text is not UTF-8
+    Column("raw", LargeBinary),  # if the text is not UTF-8
     Column("rule", Text),  # null: no rule knows it; "notable": a number that stands out
     Column("cut", BigInteger, nullable=False, default=0),
     Column("rank", Integer),
@@ -171,7 +172,7 @@ series = Table(
     Column("at_step", Double),
     Column("least", Double),
     Column("most", Double),
-    Column("points", LargeBinary, nullable=False),  # zstd of JSON: [step, mean, least, most] each
+    Column("points", LargeBinary, nullable=False),  # zstd of JSON: [step, mean, least, most] per point
     sqlite_with_rowid=False,
 )
 
@@ -249,6 +250,7 @@ occurrence_nodes = Table(
     Column("node", Text, primary_key=True),
     Column("group_id", ForeignKey("groups.id", ondelete="CASCADE"), nullable=False),
     Column("at", Double, nullable=False),
+    Column("culprit", Boolean, nullable=False, server_default=false()),  # a machine's fault names it itself
     Index(None, "node", "at"),
     Index("ix_occurrence_nodes_group_id_node", "group_id", "node", "at"),
     sqlite_with_rowid=False,
@@ -269,7 +271,7 @@ nodes = Table(
     Index(None, "last_failure"),
 )
 
-node_checks = Table(  # what tests of nodes against each other said of each
+node_checks = Table(  # what node checks said of each node
     "node_checks",
     metadata,
     Column("node", Text, primary_key=True),
@@ -313,16 +315,16 @@ actions = Table(
     Column("reason", Text),
     Column("incident", Text),
     Column("avoid", JSON),  # nodes that the restart leaves out
-    Column("owner", Text),  # project and owner, as the scheduler says: whose budget it is
-    Column("subject", Text),  # the job, as the scheduler calls it
-    Column("unconfirmed", Text),  # why a person must say yes: the scheduler did not confirm it
+    Column("owner", Text),  # project and owner, by the scheduler: whose budget it is
+    Column("subject", Text),  # the job, in the scheduler's words
+    Column("unconfirmed", Text),  # why a person must approve it: the scheduler did not confirm it
     Index(None, "state", "created"),
     Index(None, "attempt_id"),
     Index(None, "created"),
     sqlite_autoincrement=True,
 )
 
-decisions = Table(  # the latest about each attempt; those before it stand in the audit trail
+decisions = Table(  # the latest about each attempt; the audit trail has the earlier ones
     "decisions",
     metadata,
     Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
@@ -344,7 +346,7 @@ isolations = Table(
     Index(None, "released"),
 )
 
-checkpoints = Table(  # told by training scripts
+checkpoints = Table(  # reported by training scripts
     "checkpoints",
     metadata,
     Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
@@ -355,7 +357,7 @@ checkpoints = Table(  # told by training scripts
     sqlite_with_rowid=False,
 )
 
-progress = Table(  # likewise: the latest
+progress = Table(  # also reported by training scripts: the latest
     "progress",
     metadata,
     Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
@@ -365,15 +367,15 @@ progress = Table(  # likewise: the latest
     Column("at", Double, nullable=False),
 )
 
-tasks = Table(  # what the agent is to do: written with what asks for it, so that no crash forgets it
+tasks = Table(  # what the agent is to do; written in the transaction of its cause, so that no crash forgets it
     "tasks",
     metadata,
     Column("id", Big, primary_key=True),
     Column("kind", Text, nullable=False),  # ask, watch, confirm
     Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), nullable=False),
-    Column("ref", Text, nullable=False, default=""),  # what asked for it: correction/7, action/9
+    Column("ref", Text, nullable=False, default=""),  # its cause: correction/7, action/9
     Column("detail", JSON, nullable=False),
-    Column("worth", Double, nullable=False, default=0.0),  # ask: the chance to be wrong times what the job cost
+    Column("worth", Double, nullable=False, default=0.0),  # ask: the chance that the answer is wrong times what the job cost
     Column("state", Text, nullable=False),  # waiting, running, done, failed
     Column("tries", Integer, nullable=False, default=0),
     Column("created", Double, nullable=False),
@@ -386,7 +388,7 @@ tasks = Table(  # what the agent is to do: written with what asks for it, so tha
     Index(None, "ref"),
 )
 
-witnesses = Table(  # how often a model was right, by what the rules' answer rested on
+witnesses = Table(  # how often a model was right, by the kind of the rules' answer
     "witnesses",
     metadata,
     Column("model", Text, primary_key=True),
@@ -395,7 +397,7 @@ witnesses = Table(  # how often a model was right, by what the rules' answer res
     Column("wrong", Double, nullable=False),
 )
 
-incidents = Table(  # failures whose cause is known: what diagnose.agent.incidents asks of a store
+incidents = Table(  # failures whose cause is known: the store of diagnose.agent.incidents
     "incidents",
     metadata,
     Column("number", Big, primary_key=True),
@@ -407,7 +409,7 @@ incidents = Table(  # failures whose cause is known: what diagnose.agent.inciden
     Index(None, "embedder"),
 )
 
-incident_words = Table(  # by which they are found again
+incident_words = Table(  # words by which incidents are found
     "incident_words",
     metadata,
     Column("word", Text, primary_key=True),
@@ -416,7 +418,7 @@ incident_words = Table(  # by which they are found again
     sqlite_with_rowid=False,
 )
 
-deletions = Table(  # of jobs, as long as the journal may still have something of them
+deletions = Table(  # deleted jobs, for as long as the journal may still have something of them
     "deletions",
     metadata,
     Column("job", Text, primary_key=True),
@@ -463,7 +465,7 @@ tokens = Table(
     Column("hash", Text, nullable=False, unique=True),
     Column("role", Text, nullable=False),  # ingest, read, operate, admin
     Column("quota", BigInteger),  # bytes per second; null: the service's own
-    Column("binding", JSON),  # projects, and what it may name; null: the default project, and nothing
+    Column("binding", JSON),  # projects, and what it may name; null: the default project, and no names
     Column("created", Double, nullable=False),
     Column("expires", Double),
     Column("revoked", Double),
@@ -489,7 +491,7 @@ lease = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),  # 1: there is one service
     Column("holder", Text, nullable=False),  # one process of it
-    Column("home", Text, nullable=False),  # its data folder, by which it is known again after a crash
+    Column("home", Text, nullable=False),  # its data folder, by which it is recognised after a crash
     Column("told", Text, nullable=False),  # where it runs, for people
     Column("beat", Double, nullable=False),  # by the database's clock; 0: given back
 )

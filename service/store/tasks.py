@@ -1,8 +1,8 @@
-"""What the agent is to do. A task is written in the transaction of what asks for it, and leaves only when it is done.
+"""What the agent is to do. A task is written in the transaction of its cause, and leaves only when it is done.
 
 =======  =================================================================================================
 ask      a final diagnosis that may be wrong: what does a model say?
-watch    a job has ended: what it says for or against the learned rules
+watch    a job has ended: what does it say for or against the learned rules?
 confirm  a person corrected a diagnosis, or what it led to helped: learn from it
 =======  =================================================================================================
 """
@@ -20,7 +20,7 @@ from service.store import tables as t
 
 Kind = Literal["ask", "watch", "confirm"]
 TRIES = 3
-"""a task that was cut off is begun again: once it may have been another's fault, then it is the only such task in hand"""
+"""an interrupted task is tried so often; it may have been the fault of another one, so in the end it runs alone"""
 _KEPT_S = 30 * 86_400.0
 
 
@@ -32,12 +32,12 @@ class Wanted:
     detail: dict[str, Any] = field(default_factory=dict)
     ref: str = ""
     worth: float = 0.0
-    """what is worth most is begun first"""
+    """tasks of more worth begin first"""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task that is begun."""
+    """A task that has begun."""
 
     id: int
     kind: Kind
@@ -49,7 +49,7 @@ class Task:
 
 
 def enter(connection: Connection, attempt_id: int, wanted: Wanted, now: float) -> None:
-    """Enter a task; one that is known waits again where it is an ``ask``, for there is another diagnosis."""
+    """Enter a task. If it is known and an ``ask``, it waits again, because there is a new diagnosis."""
     c = t.tasks.c
     same = and_(c.kind == wanted.kind, c.attempt_id == attempt_id, c.ref == wanted.ref)
     if connection.execute(select(c.id).where(same)).first() is None:
@@ -75,10 +75,10 @@ def enter(connection: Connection, attempt_id: int, wanted: Wanted, now: float) -
 
 
 def begin(connection: Connection, kinds: Sequence[Kind], limit: int) -> list[Task]:
-    """The tasks that wait, what is worth most and then the oldest first, begun from here on.
+    """Begin tasks that wait: those of most worth first, then the oldest.
 
-    Of those that were cut off before, of all kinds, one at a time: what ends the agent's process shall not take others along
-    again and again until they are given up with it.
+    Of those that were interrupted before, of all kinds, only one begins at a time. If it ends the agent's process again, it
+    does not take others with it.
     """
     now = time.time()
     c = t.tasks.c
@@ -101,7 +101,7 @@ def begin(connection: Connection, kinds: Sequence[Kind], limit: int) -> list[Tas
 
 
 def put_back(connection: Connection, ids: Collection[int]) -> None:
-    """Nobody does these, and that is not their fault: they wait as if they had not been begun."""
+    """Nobody does these, for no fault of their own: they wait as if they had not begun."""
     c = t.tasks.c
     connection.execute(
         update(t.tasks)
@@ -111,7 +111,9 @@ def put_back(connection: Connection, ids: Collection[int]) -> None:
 
 
 def cut_off(connection: Connection, ids: Collection[int] | None = None) -> int:
-    """Who did these (by default all that were begun) is gone: they wait again, or are given up after so many tries."""
+    """The process that did these (by default all that had begun) is gone. They wait again, or are given up after so many
+    tries.
+    """
     now = time.time()
     c = t.tasks.c
     lost = and_(c.state == "running", c.id.in_(ids) if ids is not None else true())
@@ -125,7 +127,7 @@ def cut_off(connection: Connection, ids: Collection[int] | None = None) -> int:
 
 
 def under_way(connection: Connection, task: int) -> bool:
-    """Whether it is begun and not done."""
+    """Whether it has begun and is not done."""
     c = t.tasks.c
     return connection.execute(select(c.id).where(c.id == task, c.state == "running")).first() is not None
 
@@ -140,7 +142,7 @@ def end(
 
 
 def answered(connection: Connection, attempt_id: int) -> Any:
-    """The question about an attempt that was answered: (result, before), or None."""
+    """(result, before) of the answered question about an attempt, or None."""
     c = t.tasks.c
     return connection.execute(
         select(c.result, c.before).where(c.attempt_id == attempt_id, c.kind == "ask", c.state == "done")
@@ -148,9 +150,9 @@ def answered(connection: Connection, attempt_id: int) -> Any:
 
 
 def confirmed_by_actions(connection: Connection) -> int:
-    """Actions that helped confirm their diagnosis: carried out, and a later attempt of the job went well.
+    """Make ``confirm`` tasks for diagnoses whose action helped: it succeeded, and a later attempt of the job went well.
 
-    Not one that has come since: that what the rules said helped says nothing for the other reason that a model found.
+    If a model has found another reason since, that is not confirmed: the action was for the reason of the rules.
     """
     a, c, d = t.actions.c, t.tasks.c, t.diagnoses.c
     later = t.attempts.alias()
@@ -179,7 +181,7 @@ def confirmed_by_actions(connection: Connection) -> int:
 
 
 def prune(connection: Connection) -> None:
-    """What was done long ago and nobody reads again."""
+    """Delete what was done long ago and nobody reads any more."""
     now = time.time()
     c = t.tasks.c
     connection.execute(delete(t.tasks).where(c.kind == "watch", c.state.in_(("done", "failed")), c.changed < now - _KEPT_S))

@@ -1,4 +1,4 @@
-"""How the attempts of a job went, step by step: from where to where, what was saved on the way, and where it failed."""
+"""The course of a job's attempts, step by step: from where to where, what was saved, and where it failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.store import tables as t
 from service.store.diagnoses import unpacked
 
 MOST = 12
-"""attempts that are drawn: the latest"""
+"""the latest attempts, which are drawn"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Mark:
 
     @property
     def state(self) -> str:
-        """spoilt, begun (whether it was finished nobody said), saved"""
+        """spoilt; begun (nobody said whether it was finished); or saved."""
         return "spoilt" if self.healthy is False else "saved" if self.complete else "begun"
 
 
@@ -38,7 +38,7 @@ class Lane:
 
     number: int
     first: float | None
-    """the first step that it told of"""
+    """its first known step"""
     last: float | None
     onset: float | None
     """the step at which it went wrong"""
@@ -47,7 +47,7 @@ class Lane:
 
 
 def lanes(connection: Connection, attempts: Sequence[dict[str, Any]]) -> list[Lane]:
-    """Of these rows of ``reading.job``, the latest first; all of one job."""
+    """For these rows of ``reading.job``, all of one job, the latest first."""
     shown = list(attempts[:MOST])
     ids = [row["id"] for row in shown]
     reports = _reports(connection, ids)
@@ -63,7 +63,7 @@ def _lane(row: dict[str, Any], report: dict[str, Any] | None, first: float | Non
         Mark(one["step"], one["path"], complete=one["complete"])
         for one in (report.get("checkpoints") or [] if report is not None else [])
     ]
-    # The training side's word counts more than what was read in a log.
+    # What the training reported counts more than what the log says.
     marks = {mark.step: mark for mark in [*seen, *told]}
     ordered = sorted(marks.values(), key=lambda mark: mark.step)
     affected = diagnosis.get("affected") or {}
@@ -78,7 +78,7 @@ def _reports(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, 
 
 
 def _firsts(connection: Connection, ids: Sequence[int]) -> dict[int, float]:
-    """The first step of each that a number was told for."""
+    """The first step of each that has a number for it."""
     s = t.series.c
     rows = connection.execute(select(s.attempt_id, s.points).where(s.attempt_id.in_(ids), s.name == "loss"))
     found = {attempt: next((point[0] for point in unpacked(points) if point[0] is not None), None) for attempt, points in rows}

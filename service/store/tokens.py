@@ -1,4 +1,4 @@
-"""Tokens: only their hashes are kept."""
+"""Tokens. Only their hashes are stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROLES = {
     "operate": frozenset({"read", "operate"}),
     "admin": frozenset({"ingest", "read", "operate", "admin"}),
 }
-"""role -> what it may do; ``node`` is that of a node's own runner, which may write in the name of its kernel"""
+"""role -> what it may do; ``node`` is the role of a node's own log sender, which may write in the name of its kernel"""
 _MOST_PATTERNS, _LONGEST_PATTERN = 100, 200
 _LONGEST_PROJECT = 60
 _PREFIX = "dgn_"
@@ -43,7 +43,7 @@ class Token:
 
     @property
     def grant(self) -> Grant:
-        """What it may name. An administrator's word is enough for everything."""
+        """What it may name. An administrator may name everything."""
         said = Grant.of(self.binding or {})
         return replace(said, everything=self.role == "admin", kernel=self.role == "node")
 
@@ -65,7 +65,7 @@ def create(
     quota: int | None = None,
     grant: Grant | None = None,
 ) -> str:
-    """A new token; its secret is returned here and never again."""
+    """Make a new token. Its secret is returned here and never again."""
     if not name or len(name) > 100 or not name.isprintable():
         raise BadName("this cannot be the name of a token", where=name[:80], remedy="use up to 100 printable characters")
     if role not in ROLES:
@@ -89,7 +89,7 @@ def create(
 
 
 def _binding(grant: Grant, role: str) -> dict[str, Any] | None:
-    """As it is stored, if it makes sense."""
+    """The binding as it is stored. Refuses one that makes no sense."""
     said = grant.as_dict()
     for name, patterns in said.items():
         for pattern in patterns:
@@ -128,7 +128,7 @@ def listed(connection: Connection) -> list[Token]:
 
 
 def revoke(connection: Connection, name: str) -> None:
-    """It is not valid any more."""
+    """Make it invalid."""
     done = connection.execute(
         update(t.tokens).where(t.tokens.c.name == name, t.tokens.c.revoked.is_(None)).values(revoked=time.time())
     )

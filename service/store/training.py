@@ -1,4 +1,4 @@
-"""What training scripts report: checkpoints and progress; and the roll-backs that were decided for a job."""
+"""What training scripts report (checkpoints and progress), and the roll-backs that were decided for a job."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from service.store import tables as t
 from service.store.upsert import upsert
 
 _MOST = 1000
-"""checkpoints of an attempt that are remembered: the latest steps"""
+"""checkpoints that are stored per attempt: the latest steps"""
 
 
 def checkpoint(connection: Connection, attempt: int, *, step: int, path: str, healthy: bool | None, at: float) -> None:
-    """One a step and attempt: told again, the last word counts."""
+    """Store a checkpoint. There is one per step and attempt; the last report of it counts."""
     c = t.checkpoints.c
     upsert(connection, t.checkpoints, [{"attempt_id": attempt, "step": step, "path": path, "healthy": healthy, "at": at}])
     many = connection.execute(select(func.count()).where(c.attempt_id == attempt)).scalar_one()
@@ -28,7 +28,7 @@ def checkpoint(connection: Connection, attempt: int, *, step: int, path: str, he
 
 
 def progress(connection: Connection, attempt: int, *, step: int, loss: float | None, loss_is: str | None, at: float) -> None:
-    """The latest of an attempt; what is late does not go back."""
+    """Store the latest progress of an attempt. A late report does not set it back."""
     p = t.progress.c
     known = connection.execute(select(p.at).where(p.attempt_id == attempt)).scalar()
     if known is None or at >= known:
@@ -48,7 +48,7 @@ def checkpoints(connection: Connection, job: str) -> list[Saved]:
 
 
 def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list[tuple[int, PastRollback]]:
-    """Roll-backs of a job with the ids of their actions, in these states."""
+    """(action id, roll-back) of a job, for actions in these states."""
     a, x = t.attempts.c, t.actions.c
     rows = connection.execute(
         select(x.id, a.number, x.skip_batches)
@@ -61,7 +61,7 @@ def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list
 
 
 def latest_progress(connection: Connection, job: str) -> dict[str, Any] | None:
-    """Of the job's latest attempt that reported any."""
+    """Of the latest attempt of the job that reported any."""
     p, a = t.progress.c, t.attempts.c
     row = connection.execute(
         select(a.number.label("attempt"), p.step, p.loss, p.loss_is, p.at)

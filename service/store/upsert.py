@@ -1,4 +1,4 @@
-"""Insert or update, and insert very many, in the words of both databases."""
+"""Insert or update rows, and insert very many, in the SQL of both databases."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 def upsert(
     connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], changes: Sequence[str] | None = None
 ) -> None:
-    """Insert ``rows``; where the primary key is there already, set ``changes`` (all columns given, unless named)."""
+    """Insert ``rows``. If a primary key exists, set ``changes`` (by default all given columns)."""
     columns = tuple(changes) if changes is not None else None
     connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0]), columns), list(rows))
 
 
 @cache
 def _upsert(dialect: str, table: Table, given: tuple[str, ...], changes: tuple[str, ...] | None) -> Any:
-    """The statement: to build it takes longer than to run it."""
+    """The statement, cached: to build it takes longer than to run it."""
     keys = [column.name for column in table.primary_key]
     module: Any = sqlite if dialect == "sqlite" else postgresql
     statement = module.insert(table)
@@ -29,7 +29,7 @@ def _upsert(dialect: str, table: Table, given: tuple[str, ...], changes: tuple[s
 
 
 def update_many(connection: Connection, statement: Update, rows: Iterable[Mapping[str, Any]]) -> None:
-    """``statement`` for each of ``rows``: what its ``bindparam``s ask for, and the columns to set."""
+    """Run ``statement`` for each of ``rows``, which give its ``bindparam`` values and the columns to set."""
     alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         alike.setdefault(tuple(row), []).append(row)
@@ -38,7 +38,7 @@ def update_many(connection: Connection, statement: Update, rows: Iterable[Mappin
 
 
 def insert_many(connection: Connection, table: Table, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """The quickest way in that each driver has; names are our own, values go as parameters."""
+    """The fastest way of each driver to insert. Names are our own; values are parameters."""
     names = ", ".join(columns)
     if connection.dialect.name == "sqlite":
         marks = ", ".join("?" * len(columns))

@@ -1,7 +1,8 @@
 """Webhooks, and what is still to be delivered to them.
 
-The audit trail is the outbox: each webhook has read it up to ``cursor``. Deliveries and cursor move in one transaction, so
-every entry becomes one delivery, whoever is killed. All writers of the trail go through ``Store.write``: its ids come in order.
+The audit trail is the outbox. Each webhook has read it up to its ``cursor``. Deliveries and cursor change in one transaction,
+so every entry becomes one delivery, even if a process is killed. All writers of the trail use ``Store.write``, so its ids are
+in order.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FORMATS = ("cloudevents", "slack")
 _MOST = 50
 _A_ROUND = 500
 _WAITING = 10_000
-"""deliveries that may wait for one receiver; the oldest are given up"""
+"""deliveries that may wait for one receiver; then the oldest are given up"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that happened, to be told."""
+    """One thing that happened, to be sent."""
 
     id: str
     kind: str
@@ -79,7 +80,7 @@ def find(connection: Connection, webhook: int) -> Webhook | None:
 
 
 def standing(connection: Connection) -> dict[int, dict[str, Any]]:
-    """How each webhook is doing: what waits, what was the last answer."""
+    """The state of each webhook: what waits, and the last answer."""
     d = t.deliveries.c
     waiting = connection.execute(select(d.webhook_id, func.count()).where(d.state == "waiting").group_by(d.webhook_id))
     found: dict[int, dict[str, Any]] = {which: {"waiting": count} for which, count in waiting}
@@ -92,7 +93,7 @@ def standing(connection: Connection) -> dict[int, dict[str, Any]]:
 def add(
     connection: Connection, url: str, form: str, secret: str, events: tuple[str, ...], who: str, now: float
 ) -> int:  # fmt: skip
-    """A new webhook, told of what happens from now on."""
+    """Make a new webhook. It is told of what happens from now on."""
     if (connection.execute(select(func.count()).select_from(t.webhooks)).scalar() or 0) >= _MOST:
         raise Conflict(f"there are {_MOST} webhooks already", remedy="remove one first: diagnose webhooks remove ID")
     values = {"url": url, "format": form, "secret": secret, "events": list(events), "active": True, "created": now}
@@ -111,7 +112,7 @@ def remove(connection: Connection, webhook: int, who: str, now: float) -> bool:
 
 
 def switch_off(connection: Connection, webhook: int, why: str, now: float) -> None:
-    """The receiver said that it is gone for good."""
+    """Switch a webhook off because its receiver said that it is gone for good."""
     connection.execute(update(t.webhooks).where(t.webhooks.c.id == webhook).values(active=False, off_because=why))
     w = t.deliveries.c
     connection.execute(
@@ -124,13 +125,13 @@ def switch_off(connection: Connection, webhook: int, why: str, now: float) -> No
 
 
 def news(connection: Connection) -> bool:
-    """Whether the trail has what some webhook has not read yet."""
+    """Whether the trail has entries that some webhook has not read yet."""
     w, a = t.webhooks.c, t.audit.c
     return bool(connection.execute(select(exists().where(w.active, a.id > w.cursor, a.what.in_(_all())))).scalar())
 
 
 def queue(connection: Connection, now: float) -> int:
-    """New entries of the trail become deliveries. How many."""
+    """Make deliveries of new entries of the trail. Returns how many."""
     made = 0
     a, w = t.audit.c, t.webhooks.c
     end = _end(connection)
@@ -182,19 +183,19 @@ def delivered(connection: Connection, delivery: Delivery, status: str) -> None:
 
 
 def put_off(connection: Connection, delivery: Delivery, status: str, next_at: float) -> None:
-    """It did not arrive: later again."""
+    """It did not arrive: try again later."""
     _settle(connection, delivery, state="waiting", last_status=status, next_at=next_at)
 
 
 def give_up(connection: Connection, delivery: Delivery, status: str, now: float) -> None:
-    """It never arrived, and is not tried again; with an entry in the audit trail."""
+    """It never arrived and is not tried again. The audit trail gets an entry."""
     _settle(connection, delivery, state="given_up", last_status=status)
     detail = {"notice": delivery.notice.id, "tries": delivery.tries + 1, "last": status}
     record(connection, "courier", "webhook.given_up", f"webhook/{delivery.webhook}", detail, now)
 
 
 def forget(connection: Connection, before: float) -> int:
-    """Deliveries that are over since long."""
+    """Delete deliveries that were done long ago."""
     d = t.deliveries.c
     return int(connection.execute(delete(t.deliveries).where(d.state != "waiting", d.created < before)).rowcount)
 
@@ -245,7 +246,7 @@ def _notice(connection: Connection, entry: Any) -> Notice:
         data = {"action": int(entry.subject.removeprefix("action/")), "state": state, "who": entry.who}
         if action is not None:
             data |= dict(action._mapping)
-    # A database that was made anew counts from 1 again: the time tells its entries from the old ones.
+    # A database that was made again counts from 1 again, so the time tells its entries from the old ones.
     return Notice(f"{entry.id}.{int(entry.at * 1000)}", entry.what, entry.at, entry.subject, data)
 
 

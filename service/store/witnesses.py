@@ -1,4 +1,4 @@
-"""How often a model was right: kept over restarts, so that trust is earned once."""
+"""How often each model was right. It is stored, so that a model earns trust once and not after each restart."""
 
 from __future__ import annotations
 

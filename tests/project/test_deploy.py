@@ -69,6 +69,9 @@ def test_the_controllers_epilog_says_how_the_job_ended(status: str, end: dict[st
         env={"PATH": os.environ["PATH"], "DIAGNOSE_URL": box.url, "DIAGNOSE_TOKEN_FILE": "/none", **environment},
         timeout=60,
     )
+    until = time.monotonic() + 30  # it asks Slurm first, which is not here
+    while not box.ends and time.monotonic() < until:
+        time.sleep(0.1)
     box.stop()
     assert (done.returncode, box.ends) == (0, [("4711_2", {**end, "attempt": 1})])
 

@@ -64,6 +64,7 @@ def report(
             by=by,
             root_cause=root,
             suspects=Suspects(nodes=list(nodes)),
+            culprits=list(nodes) if remedy.kind == "isolate_and_restart" else [],
             group=group,
             phase=phase,
             step=step,
@@ -118,4 +119,4 @@ def policy(folder: Path, text: str = "") -> Policy:
 
 def ran_on(*nodes: str, **more: Any) -> History:
     """A job that ran on these nodes."""
-    return History(nodes=nodes, ended=NOW, **more)
+    return History(nodes=nodes, ended=NOW, **({"workload": "pretraining"} | more))

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
@@ -33,7 +34,8 @@ _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 class Slurm:
     """One cluster."""
 
-    def __init__(self, nodes: tuple[str, ...] = NODES) -> None:
+    def __init__(self, nodes: tuple[str, ...] = NODES, more: Callable[[Path], Sequence[str]] | None = None) -> None:
+        """``more``: lines of slurm.conf, made when the folder is known."""
         self.folder = Path(tempfile.mkdtemp(prefix="diagnose-slurm-", dir="/tmp"))
         self.folder.chmod(0o755)  # slurmrestd runs as nobody
         self.nodes = nodes
@@ -49,9 +51,9 @@ class Slurm:
         (self.folder / "munge.key").chmod(0o400)
         (self.folder / "jwt.key").write_bytes(secrets.token_bytes(32))
         (self.folder / "jwt.key").chmod(0o600)
-        self._configure()
+        self._configure(more(self.folder) if more is not None else ())
 
-    def _configure(self) -> None:
+    def _configure(self, more: Sequence[str]) -> None:
         here, folder = socket.gethostname().partition(".")[0], self.folder
         lines = [
             "ClusterName=test",
@@ -85,7 +87,7 @@ class Slurm:
         ]
         lines += [f"NodeName={name} NodeAddr=127.0.0.1 NodeHostname={here} Port={_free_port()} CPUs=1" for name in self.nodes]
         lines.append(f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP")
-        self.configuration.write_text("\n".join(lines) + "\n")
+        self.configuration.write_text("\n".join([*lines, *more]) + "\n")
 
     # --- daemons
 

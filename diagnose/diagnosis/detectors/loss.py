@@ -1,4 +1,4 @@
-"""Loss: not a number, or far above its level for good; a loss scale that fell to its floor.
+"""Loss: not a number, or far above its level for good; a loss scale that fell to its floor; only skipped steps.
 
 A spike that comes down again is mentioned, but is not a failure. These look alike and are no failures either:
 
@@ -25,6 +25,8 @@ _JUMP, _STAYS = 0.3, 0.15
 """so much above the level, as a share of it, begins an anomaly; so much continues it"""
 _SPREADS = 8.0
 _NANS = 3
+_SKIPPED_FROM, _ALL = 100, 0.98
+"""steps, and the share of them: at the start some are skipped until the loss scale fits"""
 _REWARDS = frozenset({"reward", "kl"})
 _PATIENCE = _BASE
 """a running job gets so many values to come down again: most spikes do, and a roll-back costs more than the wait"""
@@ -60,6 +62,10 @@ def find(course: Course) -> Iterator[Anomaly]:
         source, series = course.series["loss_scale"]
         if (found := _floor(source, series)) is not None:
             yield found
+            return
+    found = _all_skipped(course.series.get("skipped_steps"), course.series.get("step"))
+    if found is not None:
+        yield found
 
 
 def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | None:
@@ -128,4 +134,17 @@ def _floor(source: int, series: Series) -> Anomaly | None:
         return None
     first = finite[onset]
     sentence = f"The loss scale fell from {series.most:g} to {finite[-1].least:g}: every step overflows."
+    return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)
+
+
+def _all_skipped(skipped: tuple[int, Series] | None, steps: tuple[int, Series] | None) -> Anomaly | None:
+    """The count of the steps that were skipped is the count of all steps: nothing was ever trained."""
+    if skipped is None or steps is None:
+        return None
+    source, series = skipped
+    last = steps[1].last
+    if source != steps[0] or last < _SKIPPED_FROM or not _ALL * last <= series.last <= last:
+        return None
+    sentence = f"Of {last:,.0f} steps {series.last:,.0f} were skipped: nothing is trained."
+    first = series.buckets[0]
     return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)

@@ -70,7 +70,7 @@ class StackReader:
         self._process: tuple[int, int, str] | None = None
         """line, pid and command that py-spy printed"""
         self._why: tuple[int, str, bool] | None = None
-        """line of what faulthandler, or gdb, says before the stacks; that; whether the process died"""
+        """(line of what faulthandler or gdb says before the stacks, its text, whether the process died)"""
 
     def feed(self, line: int, text: str) -> bool:
         """Whether the line belongs to a dump."""

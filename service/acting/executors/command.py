@@ -1,12 +1,12 @@
-"""A program of the site's own that acts: the order is on its standard input as JSON, its exit status is the outcome.
+"""A site's own program that acts: it gets the order as JSON on its standard input, and its exit status is the outcome.
 
     0    done
-    75   not done, may go better later (EX_TEMPFAIL of sysexits.h)
+    75   not done, may succeed later (EX_TEMPFAIL of sysexits.h)
     else not done
-    cut off by a signal, or because it took too long: nobody knows
+    ended by a signal, or for taking too long: nobody knows
 
-The last line that it prints is what people are told. It is started directly, no shell reads anything. Unless it is said to be
-``repeatable``, it is never given the same order again: it is not known to look before it acts.
+The last line of its output is shown to people. It is started directly, without a shell. It is never given the same order again
+unless the site says that it is ``repeatable``, because it may not look before it acts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Command:
         if dry_run:
             return Outcome("succeeded", f"would have: run {name} for {order.kind}")
         told = json.dumps({"schema": SCHEMA, "order": order.as_dict()}, ensure_ascii=True).encode() + b"\n"
-        # What is ours is not its own: tokens of the service, keys of the model.
+        # Our own variables are not for it: tokens of the service, keys of the model.
         environment = {known: value for known, value in os.environ.items() if not known.startswith("DIAGNOSE_")}
         try:
             ended = await processes.run(
@@ -65,7 +65,7 @@ class Command:
 
 
 def _last_line(out: bytes) -> str:
-    """For people: printable, bounded."""
+    """The last line for people: printable, bounded."""
     lines = out.decode("utf-8", "replace").split("\n")
     for line in reversed(lines):
         if clean := " ".join("".join(c if c.isprintable() else " " for c in line).split()):

@@ -1,7 +1,7 @@
-"""The executors of a site: one YAML file, read into what acts. docs/executors.md explains it.
+"""The executors of a site: one YAML file -> executors. docs/executors.md explains it.
 
-Which executor an order is for is a question of labels, nodes and kinds; the first that fits has it. No order that an executor
-is not plainly for goes to it: one that is told which jobs are its own is not asked about nodes unless it is told those too.
+Labels, nodes and kinds decide which executor gets an order: the first that fits. An executor never gets an order that it is not
+clearly for: if its conditions only name jobs, it gets no orders about nodes alone.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Configured:
     which: Which = field(default_factory=Which)
     dry_run: bool = False
     repeatable: bool = True
-    """an order that may have been done is given to it again: it looks first"""
+    """an order that may have been done may be given to it again, because it looks first"""
     patience_s: float = _PATIENCE_S
     """how long a failed order is tried again"""
     at_once: int = _AT_ONCE
     check: NodeCheck | None = None
-    """how nodes are tested before a restart, where the policy wants it"""
+    """how nodes are tested before a restart, if the policy wants it"""
 
     def is_for(self, order: Order) -> bool:
         """Whether this executor is for the order."""
@@ -80,12 +80,12 @@ def choose(executors: Iterable[Configured], order: Order) -> Configured | None:
 
 
 def of_command(words: Sequence[str], repeatable: bool) -> Configured:
-    """An executor for every order: a program."""
+    """A program as the executor for every order."""
     return Configured("command", "command", Command(words), Command.kinds, repeatable=repeatable)
 
 
 def load(path: Path, private: Iterable[Network] = ()) -> tuple[Configured, ...]:
-    """The executors of a file; the first mistake in it is raised."""
+    """The executors of a file. Raises the first mistake in it."""
     clauses, found = _read(path, tuple(private))
     if clauses.errors:
         raise clauses.errors[0]
@@ -218,7 +218,7 @@ def _kubernetes(options: Options) -> Executor:
     )
 
 
-TYPES: Final[Mapping[str, Type]] = {  # one a line: a new type is one more
+TYPES: Final[Mapping[str, Type]] = {  # one per line, so that a new type is one more line
     "slurm": Type(("slurmrestd", "commands"), _slurm),
     "webhook": Type(("url", "secret_file", "secret_env", "networks", "timeout"), _webhook),
     "command": Type(("command", "timeout", "repeatable"), _command, repeatable=False),

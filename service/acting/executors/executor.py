@@ -1,13 +1,14 @@
-"""What all ways to act have in common: an order in, an outcome out.
+"""What all ways to act share: an order in, an outcome out.
 
-The promises of an executor:
+Every executor promises:
 
-- **The deed is done once.** An order carries a key. Whoever gets the same order again looks at the cluster first, and does only
-  what is not done yet: a crash between two steps, or a lost answer, costs nothing but a look.
-- **Nothing that came out of a log is trusted.** Names of nodes and jobs must have the shape of a name, and the cluster itself
+- **An order is carried out once.** It has a key. An executor that gets the same order again looks at the cluster first, and
+  only
+  does what is not done yet. So a crash between two steps, or a lost answer, costs only a look.
+- **Nothing that comes from a log is trusted.** Names of nodes and jobs must have the form of a name, and the cluster itself
   must know them. Reasons are text for people. Nothing passes through a shell.
 - **It says what it does not know.** ``failed`` means that it was not done, ``unknown`` that it may have been.
-- **It says which nodes it has taken out**, also where the rest failed: they count against the blast radius.
+- **It says which nodes it has taken out**, even if the rest failed: they count towards the limit of isolated nodes.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ State = Literal["succeeded", "failed", "unknown"]
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _MOST_NODES = 64
 MOST_AVOIDED: Final = 4096
-"""nodes that a restart goes without: as many as a node check may find faulty"""
+"""nodes that a restart leaves out: as many as a node check may find faulty"""
 _REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order: what is to be done. The training side asks for ``restart_from`` and ``skip_batches`` itself when it starts."""
+    """What is to be done. The training side itself asks for ``restart_from`` and ``skip_batches`` when it starts."""
 
     key: str
     kind: str
@@ -41,22 +42,22 @@ class Order:
     labels: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
-    """nodes that the restart goes without; they stay in service"""
+    """nodes that the restart leaves out; they stay in service"""
     check: tuple[str, ...] = ()
-    """nodes that are to be tested against each other before the restart; who dispatches the order sees to it"""
+    """nodes that are to be tested together before the restart; the dispatcher does that"""
     restart_from: Mapping[str, Any] | None = None
     skip_batches: tuple[int, int] | None = None
     why: str = ""
     last_seen: float | None = None
-    """when the attempt was last heard of before it was decided: what was begun after that is not what failed"""
+    """when the attempt was last heard of before the decision; what began after that is not what failed"""
     subject: str | None = None
-    """the job, as the scheduler called it when it was decided: no label says otherwise any more"""
+    """the job in the scheduler's words when it was decided; labels no longer count"""
     claim: Claim | None = None
-    """what the order rests on, for the scheduler to confirm; None: nobody asks"""
+    """what the order rests on, for the scheduler to confirm; None: no confirmation is asked for"""
 
     @classmethod
     def of(cls, order: Mapping[str, Any]) -> Order:
-        """From what the service tells executors."""
+        """From what the service sends to executors."""
         skip = order.get("skip_batches")
         return cls(
             key=order["key"],
@@ -96,7 +97,7 @@ class Order:
 
     @property
     def reason(self) -> str:
-        """What the cluster shows its people: begins with the key, which is how a deed is known again. Plain ASCII."""
+        """What the cluster shows its people, in plain ASCII. It begins with the key, by which the order is recognised."""
         why = "".join(letter if " " <= letter <= "~" else " " for letter in self.why)
         return f"{mark(self.key)}: {' '.join(why.split())}"[:_REASON]
 
@@ -109,22 +110,23 @@ class Outcome:
     what: str
     """a sentence for people"""
     may_retry: bool = False
-    """whether the same order may be tried again later, with a chance of success and none of doing it twice"""
+    """the same order may be tried later: it may succeed then, and is not done twice"""
     details: Mapping[str, Any] = field(default_factory=dict)
     isolated: tuple[str, ...] | None = None
-    """the order's nodes that it has taken out of service, also where the rest failed; None: all if it succeeded, else none that
-    it could tell"""
+    """nodes of the order that it has taken out of service, even if the rest failed; None: all if it succeeded, else none that
+    it knows of
+    """
 
 
 @runtime_checkable
 class Scheduler(Protocol):
-    """An executor that can say whether an order is called for: it asks who knows the jobs and the nodes."""
+    """An executor that can say whether an order is called for: it can ask about jobs and nodes."""
 
     async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
-        """The job that the order is about, if it is what the order's claim says. Raises nothing."""
+        """The job of the order, if it is what the order's claim says. Never raises."""
 
     async def inventory(self) -> tuple[str, ...]:
-        """The names of all nodes. Problem if they cannot be had."""
+        """The names of all nodes. Raises Problem if it cannot get them."""
 
 
 class Executor(Protocol):
@@ -132,7 +134,7 @@ class Executor(Protocol):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The orders that it takes."""
+        """The kinds of orders that it takes."""
 
     async def carry_out(self, order: Order, *, dry_run: bool = False) -> Outcome:
         """Carry the order out, or in a dry run say what would be done. Nothing that a cluster does raises an exception."""
@@ -142,29 +144,29 @@ class Executor(Protocol):
 
 
 class Problem(Exception):
-    """An order cannot be carried out, or nobody knows whether it was. Becomes an Outcome."""
+    """An order cannot be carried out, or nobody knows whether it was. It becomes an Outcome."""
 
     def __init__(self, what: str, *, state: State = "failed", may_retry: bool = False) -> None:
         super().__init__(what)
         self.what, self.state, self.may_retry = what, state, may_retry
 
     def outcome(self, done: list[str], isolated: Sequence[str] | None = None) -> Outcome:
-        """The outcome, which also names the nodes that were already taken out."""
+        """The outcome, with the nodes that were already taken out."""
         before = f"; done before that: {', '.join(done)}" if done else ""
         out = None if isolated is None else tuple(isolated)
         return Outcome(self.state, self.what + before, self.may_retry, {"done": done} if done else {}, out)
 
 
 def mark(key: str) -> str:
-    """How a deed of ours is known again: in a node's reason, a job's comment, an annotation."""
+    """The mark by which we recognise our own change: in a node's reason, a job's comment, an annotation."""
     return f"diagnose {key[:32]}"
 
 
 def node_names(names: tuple[str, ...], most: int = _MOST_NODES) -> tuple[str, ...]:
-    """``names`` if each has the shape of one: no list expression, no option, no path. The cluster says whether they exist."""
+    """``names`` if each has the form of one: no list expression, no option, no path. The cluster says whether they exist."""
     if len(names) > most:
         raise Problem(f"{len(names)} nodes in one order: more than {most} are never one decision")
     for name in names:
-        if not _NODE.fullmatch(name) or name.upper() == "ALL":  # to Slurm ALL is every node there is
+        if not _NODE.fullmatch(name) or name.upper() == "ALL":  # in Slurm, ALL means every node
             raise Problem(f"{name[:80]!r} is not the name of a node")
     return tuple(dict.fromkeys(names))

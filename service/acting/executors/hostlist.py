@@ -14,7 +14,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The names, in order. Problem for what is no such list: half of one would be worse than none."""
+    """The names, in order. Problem if it is not such a list: half of one would be worse than none."""
     if not text or text == "(null)":
         return ()
     found: dict[str, None] = {}
@@ -39,7 +39,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def _numbers(inside: str, text: str) -> list[str]:
-    """What stands in brackets; leading zeros are part of a name."""
+    """The numbers in brackets. Leading zeros are part of a name."""
     found: list[str] = []
     for one in inside.split(","):
         numbers = _RANGE.fullmatch(one)

@@ -1,6 +1,7 @@
-"""JSON over HTTP to what carries out our orders: bounded, no redirects, and honest about what may have been done.
+"""JSON over HTTP to the programs that carry out our orders: bounded, without redirects, and exact about what may have been
+done.
 
-A request that was never sent was not done. One that was sent and not answered may have been: ``unknown``.
+A request that was never sent was not carried out. One that was sent and not answered may have been: ``unknown``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Server:
             raise DiagnoseError("not a port", where=shown(url), remedy="give it as https://host:port") from None
         self.shown = f"{parts.scheme}://{parts.netloc}"
         self._url = self.shown + parts.path.rstrip("/")
-        # A server that drips bytes is never silent for long: the whole has a bound too.
+        # A server that sends single bytes is never silent for long, so the whole answer has a limit too.
         self._bounds = Bounds(timeout_s * 2, largest, timeout_s)
         tls = None
         if parts.scheme == "https":
@@ -52,13 +53,13 @@ class Server:
                 raise DiagnoseError(
                     f"the certificates cannot be read: {error}", where=self.shown, remedy="see ca, certificate and key"
                 ) from None
-        # A kept connection that the other side closes meanwhile would make "failed" an "unknown": each request has its own.
+        # If the other side closed a kept connection just then, "failed" would become "unknown". So each request has its own.
         self._client = Client(tls=tls)
 
     async def ask(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
-        """Raises Problem if there is no whole answer in time."""
+        """The answer. Raises Problem if there is no whole one in time."""
         try:
             answer = await self._client.ask(method, self._url + path, self._bounds, headers, body)
         except Unreachable as error:
@@ -75,7 +76,7 @@ class Server:
 
 
 def secret(path: Path | None, environment: str | None, what: str, read: Mapping[str, str]) -> str:
-    """A credential from a file or from the environment. It is read again at each use, because it may be renewed."""
+    """A credential from a file or from the environment. It is read at each use, because it may be renewed."""
     if path is not None:
         try:
             text = path.read_text("ascii").strip()

@@ -1,12 +1,12 @@
-"""Kubernetes: nodes out of service and back, jobs begun anew elsewhere.
+"""Kubernetes: isolates nodes and gives them back, and starts jobs again on other nodes.
 
-A node is cordoned, tainted with ``diagnose/isolated`` and annotated with the key and the reason of the order; only what is ours
+A node is cordoned, tainted with ``diagnose/isolated`` and annotated with the key and the reason of the order. Only what is ours
 is taken away again.
 
-A live job that can be suspended is suspended and let go. Any other (ended, of Volcano, to avoid nodes) is made anew under its
-name: first the server says in a dry run that it would take the manifest and let go of the job, then the manifest is kept in a
-ConfigMap of our own namespace, and only then the job is deleted, awaited, and created with the key in an annotation. Whoever
-gets the order again finds the annotation, or the ConfigMap, and goes on from there.
+A live job that can be suspended is suspended and resumed. Any other (it has ended, is of Volcano, or must avoid nodes) is made
+again under its name. First the server says in a dry run that it would take the manifest and delete the job. Then the manifest
+is stored in a ConfigMap in our own namespace. Only then the job is deleted, awaited, and created with the key in an annotation.
+If the order comes again, the annotation or the ConfigMap shows where to go on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
 _ANEW: Final = "and made it anew"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _UIDS: Final = {("Job", "batch"): "job_uid", ("JobSet", "jobset.x-k8s.io"): "jobset_uid"}
-"""kinds whose pods have their uid, and the label that keeps it"""
+"""kinds whose pods have their uid, and the label with it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Job:
     children: tuple[str, ...] = ()
     """the parts that a TrainJob runs in"""
     anew: bool = False
-    """it is another than the one that failed"""
+    """it is not the one that failed"""
 
     @property
     def shown(self) -> str:
@@ -65,7 +65,7 @@ class _Job:
 
     @property
     def subject(self) -> str:
-        """By which it is found again: jobs.batch/ml/llama."""
+        """The name by which it is found again: jobs.batch/ml/llama."""
         return f"{self.kind.plural}.{self.kind.group}/{self.place.namespace}/{self.place.name}"
 
 
@@ -134,7 +134,9 @@ class Kubernetes:
         return Confirmed(job.subject, str(job.place.namespace), tuple(dict.fromkeys(places.values())))
 
     async def _check(self, order: Order, job: _Job, isolate: Sequence[str]) -> None:
-        """Problem if the server does not confirm what the order rests on. What was begun was confirmed before it was."""
+        """Raise Problem if the server does not confirm what the order rests on. An order that was begun was confirmed
+        before.
+        """
         if order.claim is None or _begun(order, job):
             return
         places = await self._places(order, job)
@@ -142,19 +144,19 @@ class Kubernetes:
             raise Problem(f"not confirmed by Kubernetes: {why}")
         others = [name for name in isolate if name not in places.values()]
         if others:
-            raise Problem(f"not confirmed by Kubernetes: {', '.join(others[:3])} is none of the nodes of {job.shown}")
+            raise Problem(f"not confirmed by Kubernetes: {', '.join(others[:3])} is not one of the nodes of {job.shown}")
 
     async def _places(self, order: Order, job: _Job) -> dict[str, str]:
-        """Pods of a job that has not gone on since, and the nodes that the scheduler has bound them to."""
+        """Pods of a job that has not gone on since, with the nodes that they are bound to."""
         if job.seen is None or _went_on(order, job):
             return {}
         since, pods = jobs.made(job.seen) or 0.0, Place("", "v1", "pods", job.place.namespace)
         found = [pod async for pod in self._api.listed(pods, f"{job.kind.pods}={job.place.name}")]
-        own = [pod for pod in found if (jobs.made(pod) or 0.0) >= since]  # others were those of a job that had its name
+        own = [pod for pod in found if (jobs.made(pod) or 0.0) >= since]  # others belonged to an earlier job of the same name
         return {str(at(pod, "metadata", "name")): str(node) for pod in own if (node := at(pod, "spec", "nodeName"))}
 
     async def _change(self, place: Place, shown: str, change: Callable[[Object], Object | None], dry_run: bool) -> Object:
-        """Change what is there, as it is now: when it changed meanwhile, look again."""
+        """Change an object as it is now. If it changes meanwhile, look again."""
         for _ in range(_TRIES):
             seen = await self._api.get(place)
             if seen is None:
@@ -179,11 +181,11 @@ class Kubernetes:
         return node
 
     async def _host(self, name: str) -> str:
-        """As the scheduler's labels call it."""
+        """The name of the node in the scheduler's labels."""
         return str(mapping(await self._known_node(name), "metadata", "labels").get(_HOSTNAME) or name)
 
     async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
-        """A node out of service, or into it again. Whether this order has taken it out."""
+        """Isolate a node, or give it back. Returns whether this order has isolated it."""
         said: list[str] = []
 
         def change(node: Object) -> Object | None:
@@ -267,7 +269,7 @@ class Kubernetes:
         return namespace, name
 
     async def _topmost(self, job: _Job, served: dict[str, list[str]]) -> _Job:
-        """A TrainJob has a JobSet, which has Jobs: whoever made it would make it again."""
+        """The job that made this one, if any: a TrainJob makes a JobSet, which makes Jobs, and would make them again."""
         for _ in range(len(jobs.KINDS)):
             owner = jobs.controller(job.seen or {})
             if owner is None or at(owner, "kind") == "CronJob":
@@ -290,7 +292,7 @@ class Kubernetes:
         seen = job.seen
         if job.noted is not None:
             if dry_run:
-                done.append(f"gone on with the restart of {job.shown}")
+                done.append(f"continued the restart of {job.shown}")
                 return
             seen = await self._finish(order, job, done)
             if seen is None:
@@ -301,13 +303,13 @@ class Kubernetes:
             done.append(f"{job.shown} was restarted by this order")
             return
         if job.anew:
-            done.append(f"{job.shown} was made anew since: it is another than the one that failed")
+            done.append(f"{job.shown} was made anew since: it is not the one that failed")
             return
         suspended, off = annotation(seen, jobs.SUSPENDED_BY), jobs.off(job.kind, seen)
         if suspended == order.key and not off:
             done.append(f"{job.shown} was restarted since: this order had suspended it, and somebody let it go")
             return
-        begun = suspended is not None and off  # by this order, or by one that was cut off; what was let go is nobody's
+        begun = suspended is not None and off  # by this order, or by an interrupted one; somebody else may have resumed it
         if at(seen, "metadata", "deletionTimestamp") is not None:
             raise Problem(f"{job.shown} is being deleted by somebody else, and was not started again")
         since = None if begun or order.attempt is None else _since(seen, order.attempt)
@@ -323,7 +325,7 @@ class Kubernetes:
         await self._remake(order, job, hosts, done, dry_run)
 
     async def _resume(self, order: Order, job: _Job, done: list[str], dry_run: bool) -> bool:
-        """Suspend it and let it go. False if the server does not know how."""
+        """Suspend the job and resume it. False if the server does not know how."""
         way = job.kind.suspend
         assert way is not None
         mine = uid(job.seen or {})
@@ -347,7 +349,7 @@ class Kubernetes:
         if not dry_run:
             until = self._clock() + self._settings.patience_s
             seen = await self._change(job.place, job.shown, off, dry_run=False)
-            while not jobs.quiet(seen) and at(seen, *way) is True:  # a queue may let it go itself
+            while not jobs.quiet(seen) and at(seen, *way) is True:  # a queue may resume it
                 if jobs.ended(seen):
                     return False
                 if self._clock() > until:
@@ -368,8 +370,8 @@ class Kubernetes:
         return True
 
     async def _remake(self, order: Order, job: _Job, hosts: Sequence[str], done: list[str], dry_run: bool) -> None:
-        """Delete it and make it again."""
-        noted, sent = job.noted, job.noted is not None  # once a deletion of ours may have come through, its end is ours too
+        """Delete the job and make it again."""
+        noted, sent = job.noted, job.noted is not None  # if our deletion may have succeeded before, its end is ours too
         for tries in itertools.count():
             if sent:
                 seen = await self._finish(order, replace(job, noted=noted), done)
@@ -398,7 +400,7 @@ class Kubernetes:
             done.append(f"it goes without {', '.join(hosts)}")
 
     async def _standing(self, order: Order, job: _Job, noted: Object | None) -> Object:
-        """As it is now, if nobody has deleted it."""
+        """The job as it is now, if nobody has deleted it."""
         seen = await self._api.get(job.place)
         if seen is None or uid(seen) != uid(job.seen or {}) or at(seen, "metadata", "deletionTimestamp") is not None:
             if noted is not None:  # ours, not that of another executor
@@ -407,7 +409,7 @@ class Kubernetes:
         return seen
 
     async def _accepted(self, order: Order, job: _Job, seen: Object, hosts: Sequence[str]) -> Object:
-        """What it is made from, which the server would take."""
+        """The manifest to make it from, which the server would take."""
         fresh = jobs.renewed(job.kind, seen, order.key, order.reason, _next(order))
         ways = jobs.ways(job.kind, fresh, hosts, job.children)
         if not ways:
@@ -423,7 +425,7 @@ class Kubernetes:
         raise AssertionError
 
     async def _finish(self, order: Order, job: _Job, done: list[str]) -> Object | None:
-        """Wait until the old one is gone, and make the new one. The old one if it was never deleted."""
+        """Wait until the old job is gone, and make the new one. If the old one was never deleted, it is returned."""
         try:
             said = await self._remade(order, job)
         except Problem as problem:
@@ -463,7 +465,7 @@ class Kubernetes:
                 await self._sleep(_POLL_S)
 
     async def _drop_note(self, order: Order) -> None:
-        with contextlib.suppress(Problem):  # one that stays says that the deed was done
+        with contextlib.suppress(Problem):  # a note that stays says that this was done
             await self._api.delete(self._note(order))
 
     def _same(self, job: _Job, seen: Object, mine: str) -> None:
@@ -534,13 +536,13 @@ class Kubernetes:
 
 
 def _objection(order: Order, job: _Job, places: Mapping[str, str]) -> str | None:
-    """Why the order is not called for, by the server's word. ``places``: the job's pods, and their nodes."""
+    """Why the server does not confirm the order, if so. ``places``: the job's pods, and their nodes."""
     claim, seen = order.claim, job.seen
     if claim is None or seen is None:
         return None
     if (why := claim.against_namespace(str(job.place.namespace), str(job.place.name))) is not None:
         return why
-    if claim.word is not None or _went_on(order, job):  # in the latter case nothing will be done
+    if claim.word is not None or _went_on(order, job):  # in the second case nothing will be done
         return None
     if at(seen, "metadata", "deletionTimestamp") is not None:
         return f"{job.shown} is being deleted by somebody"
@@ -553,14 +555,14 @@ def _objection(order: Order, job: _Job, places: Mapping[str, str]) -> str | None
 
 
 def _begun(order: Order, job: _Job) -> bool:
-    """This order is under way, or done."""
+    """Whether this order is under way, or done."""
     if job.noted is not None or job.seen is None:
         return True
     return order.key in (annotation(job.seen, jobs.RESTARTED_BY), annotation(job.seen, jobs.SUSPENDED_BY))
 
 
 def _went_on(order: Order, job: _Job) -> bool:
-    """Somebody, or a controller, was quicker, or it waits to begin: nothing is done about it."""
+    """Whether somebody, or a controller, already restarted it, or it waits to begin. Then nothing is done about it."""
     assert job.seen is not None
     since = None if order.attempt is None else _since(job.seen, order.attempt)
     return job.anew or since is not None or (jobs.waits(job.kind, job.seen) and annotation(job.seen, jobs.SUSPENDED_BY) is None)
@@ -571,7 +573,7 @@ def _next(order: Order) -> int | None:
 
 
 def _since(seen: Object, attempt: int) -> str | None:
-    """What tells that this attempt is over. Where we have given its pods a number, its controller's own count says nothing."""
+    """What shows that this attempt is over. If we have given its pods a number, its controller's own count does not matter."""
     number, count = jobs.attempt(seen), jobs.restarts(seen)
     if number is not None:
         return f"it is at attempt {number}" if number > attempt else None
@@ -611,7 +613,7 @@ def _noting(patch: Object, notes: dict[str, Any]) -> Object:
 
 
 def _kinds(order: Order) -> list[Kind]:
-    """As the label says: a kind, or the name of its controller. An operator's own name (mpi-operator) says nothing."""
+    """The kinds in the label: a kind, or the name of its controller. The name of an operator (mpi-operator) says nothing."""
     said = order.labels.get("kind", "").lower().removesuffix("-controller")
     if order.subject is not None or not said or said.endswith("-operator"):
         return list(jobs.KINDS)
@@ -619,14 +621,16 @@ def _kinds(order: Order) -> list[Kind]:
 
 
 def _version(kind: Kind, served: dict[str, list[str]]) -> list[str]:
-    """The newest that we know; else the one that the server prefers."""
+    """The newest version that we know, else the one that the server prefers."""
     versions = served.get(kind.group, [])
     return [version for version in kind.versions if version in versions][:1] or versions[:1]
 
 
 def _made_anew(order: Order, job: _Job) -> bool:
-    """The one that failed need not be the one that has its name now. Pods tell the uid of their Job and JobSet, and whatever
-    was made after the last that was heard of the attempt is another."""
+    """Whether the job that failed is another one than the job that now has its name.
+
+    Pods have the uid of their Job and JobSet. A job that was made after the attempt was last heard of is another one, too.
+    """
     assert job.seen is not None
     told = order.labels.get(_UIDS.get((job.kind.name, job.kind.group), ""))
     if told and uid(job.seen) != told:

@@ -1,7 +1,7 @@
-"""Kubernetes' API, as far as the executor speaks it: objects as JSON, errors that name their remedy.
+"""The part of Kubernetes' API that the executor needs: objects as JSON, and errors that name their remedy.
 
-Each change names what it was decided on (a version, a uid, or a name that must be free), so that none is done twice and the
-same request may be sent again when the server was busy or broke off. A token is read anew for each request, for it rotates.
+Each change names what it was decided on (a version, a uid, or a name that must be free). So nothing is done twice, and a
+request can be sent again if the server was busy or broke off. The token is read for each request, because it changes.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _BACKOFF: Final = Backoff(0.5, 60.0)
 _VERBS: Final = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 _JSON: Final = "application/json"
 _NAMED: Final = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
-"""a node's status is long, and holds nothing that is needed"""
+"""a node's status is long, and not needed"""
 _PAGE: Final = 500
 _MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Which cluster, as whom, and how far."""
+    """Which cluster, as whom, and with which limits."""
 
     url: str
     ca: Path | None = None
     token_file: Path | None = None
     certificate: Path | None = None
-    """of a client, where there is no token"""
+    """of a client, if there is no token"""
     key: Path | None = None
     namespace: str = "diagnose"
-    """where notes about restarts under way are kept"""
+    """where notes about restarts under way are stored"""
     namespaces: tuple[str, ...] = ()
     """whose jobs may be restarted; none: all that the API server allows"""
     timeout_s: float = 30.0
@@ -77,7 +77,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an object is, or objects of a kind are."""
+    """Where an object is, or the objects of a kind."""
 
     group: str
     version: str
@@ -104,7 +104,7 @@ class Place:
 
 
 class Refusal(Problem):
-    """The API server said no."""
+    """The API server refused."""
 
     def __init__(self, what: str, status: int, reason: str, *, may_retry: bool = False, unknown: bool = False) -> None:
         super().__init__(what, state="unknown" if unknown else "failed", may_retry=may_retry)
@@ -114,7 +114,7 @@ class Refusal(Problem):
 
     @property
     def conflict(self) -> bool:
-        """It changed since it was looked at."""
+        """The object changed after it was read."""
         return self.status == 409 and self.reason != "AlreadyExists"
 
 
@@ -136,7 +136,7 @@ class Api:
         self._token_file, self._patience_s, self._sleep = settings.token_file, settings.timeout_s, sleep
 
     async def get(self, place: Place) -> Object | None:
-        """None if there is no such thing."""
+        """The object; None if it does not exist."""
         try:
             return await self._ask("GET", place)
         except Refusal as refusal:
@@ -145,7 +145,7 @@ class Api:
             raise
 
     async def listed(self, place: Place, selector: str = "", *, named: bool = False) -> AsyncIterator[Object]:
-        """Those there are, page by page; ``named``: their metadata is enough."""
+        """The objects of a kind, page by page. ``named``: only their metadata."""
         query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
         while True:
             said = await self._ask("GET", place.all, query=query, accept=_NAMED if named else _JSON)
@@ -158,7 +158,7 @@ class Api:
             query["continue"] = str(following)
 
     async def read(self, path: str) -> Object:
-        """What is no object: versions and groups."""
+        """What is not an object: versions and groups."""
         answer, _ = await self._answered("GET", path, None, False)
         return self._understood(answer, "GET", path)
 
@@ -166,11 +166,11 @@ class Api:
         return await self._ask("POST", place.all, body, dry_run=dry_run)
 
     async def patch(self, place: Place, body: Object, *, dry_run: bool = False) -> Object:
-        """A merge patch (RFC 7386): what is null goes. With a resourceVersion in it, only of that version."""
+        """A merge patch (RFC 7386): null removes a field. With a resourceVersion in it, only that version is changed."""
         return await self._ask("PATCH", place, body, dry_run=dry_run)
 
     async def delete(self, place: Place, seen: Object | None = None, *, last: bool = False, dry_run: bool = False) -> None:
-        """Only what was ``seen``; ``last``: only after all that it made, so that whoever waits for its end waits for theirs."""
+        """Delete only what was ``seen``. ``last``: after all its dependents, so that its end is also theirs."""
         policy = "Foreground" if last else "Background"
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
         if seen is not None:
@@ -195,7 +195,7 @@ class Api:
         if dry_run and method == "DELETE":
             body = {**(body or {}), "dryRun": ["All"]}
         if method in ("POST", "PATCH"):
-            query["fieldValidation"] = "Strict"  # a field that is dropped in silence would be a job unlike the one deleted
+            query["fieldValidation"] = "Strict"  # a silently dropped field would change the job
             query["fieldManager"] = "diagnose"
         path = place.path + (f"?{urlencode(query)}" if query else "")
         content = json.dumps(body).encode() if body is not None else None
@@ -205,10 +205,10 @@ class Api:
     async def _answered(
         self, method: str, path: str, content: bytes | None, changes: bool, accept: str = _JSON
     ) -> tuple[Answer, bool]:
-        """Asked again when the token was renewed, or the server was busy: within bounds.
+        """The answer. It is asked again, within limits, if the token was renewed or the server was busy.
 
-        And whether a try broke off that may have been carried out: what the last one says, gone or another version, may be our
-        own doing.
+        Also says whether a try broke off that may have been carried out. Then "gone" or "another version" in the last answer
+        may be our own doing.
         """
         waited, renewed, tries, unknown = 0.0, False, 0, False
         while True:
@@ -251,7 +251,7 @@ class Api:
         code = answer.status
         if code == 401:
             raise Refusal(f"{what}the token is refused: see token_file", code, reason, may_retry=True, unknown=unknown)
-        if code == 403 and place is not None and (" cannot " in why or not why):  # else a quota, or an admission's no
+        if code == 403 and place is not None and (" cannot " in why or not why):  # else a quota or an admission controller
             rule = place.rule("list" if method == "GET" and place.name is None else _VERBS[method])
             raise Refusal(
                 f"{what}not allowed: it needs the rule {rule} (deploy/kubernetes/executor.yaml); {why}",

@@ -1,6 +1,6 @@
-"""Jobs of Kubernetes as values: which kinds there are, how one stands, and what it is made anew from.
+"""Jobs of Kubernetes as values: which kinds there are, what state a job is in, and the manifest to make it again.
 
-Nothing here speaks to a cluster.
+Nothing here talks to a cluster.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ RESTARTED_BY: Final = "diagnose/restarted-by"
 RESTARTED_WHY: Final = "diagnose/restarted-why"
 SUSPENDED_BY: Final = "diagnose/suspended-by"
 ATTEMPT: Final = "diagnose/attempt"
-"""on the job, and a label of its pods, by which what they print is known for the next attempt's (rules/identity.yaml)"""
+"""set on the job and as a label of its pods, so that their output is known to belong to the next attempt
+(rules/identity.yaml)
+"""
 _OURS: Final = (RESTARTED_BY, RESTARTED_WHY, SUSPENDED_BY)
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
-"""which has the name of its TrainJob"""
+"""this label has the name of a pod's TrainJob"""
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _WELL: Final = frozenset({"Complete", "Completed", "Succeeded"})
 _ENDS: Final = _WELL | {"Failed"}
@@ -32,7 +34,7 @@ _OF_THE_SERVER: Final = (
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
-    "finalizers",  # whoever needs one of these adds it again
+    "finalizers",  # what needs one of these adds it again
     "generateName",
     "generation",
     "managedFields",
@@ -56,15 +58,15 @@ class Kind:
     group: str
     plural: str
     versions: tuple[str, ...]
-    """that we know, newest first"""
+    """those that we know, newest first"""
     templates: tuple[str, ...] = ()
-    """the way to its pods' templates; * is every one"""
+    """path to the templates of its pods; * stands for every one"""
     suspend: tuple[str, ...] | None = None
-    """the way to the switch that ends its pods and keeps it"""
+    """path to the switch that ends its pods but keeps the job"""
     pods: str = "job-name"
     """the label by which its pods name it"""
     relabels: bool = False
-    """while it is suspended its templates may be changed, so that the pods after it can tell their attempt"""
+    """its templates may be changed while it is suspended, so that later pods carry the number of their attempt"""
 
     def place(self, version: str, namespace: str, name: str) -> Place:
         return Place(self.group, version, self.plural, namespace, name)
@@ -104,13 +106,13 @@ KINDS: Final = (
     Kind("Job", "batch.volcano.sh", "jobs", ("v1alpha1",), ("spec", "tasks", "*", "template"), pods="volcano.sh/job-name"),
     Kind("Job", "batch", "jobs", ("v1",), ("spec", "template"), ("spec", "suspend")),
 )
-"""whatever makes another of these stands before it"""
+"""a kind comes after the kinds that create it"""
 
-# --- how a job stands
+# --- the state of a job
 
 
 def at(thing: Any, *way: str) -> Any:
-    """What is there; None if there is nothing."""
+    """The value at this path; None if there is nothing."""
     for step in way:
         thing = thing.get(step) if isinstance(thing, dict) else None
     return thing
@@ -126,7 +128,7 @@ def uid(thing: Object) -> str:
 
 
 def made(thing: Object) -> float | None:
-    """When, by the cluster's clock, in whole seconds."""
+    """When it was made, by the cluster's clock, in whole seconds."""
     told = at(thing, "metadata", "creationTimestamp")
     with contextlib.suppress(TypeError, ValueError):
         return datetime.fromisoformat(told).timestamp()
@@ -152,17 +154,17 @@ def went_well(thing: Object) -> bool:
 
 
 def off(kind: Kind, thing: Object) -> bool:
-    """It is switched off, by us, its user or a queue."""
+    """Whether it is switched off, by us, its user or a queue."""
     return kind.suspend is not None and at(thing, *kind.suspend) is True
 
 
 def waits(kind: Kind, thing: Object) -> bool:
-    """It is suspended, by its user or by a queue: none of its pods runs."""
+    """Whether it is suspended by its user or by a queue: none of its pods runs."""
     return off(kind, thing) and not ended(thing)
 
 
 def quiet(thing: Object) -> bool:
-    """Its suspension has come through: no pod of it is active."""
+    """Whether its suspension has taken effect: no pod of it is active."""
     return condition(thing, "Suspended") and _active(thing) == 0
 
 
@@ -177,28 +179,28 @@ def _active(thing: Object) -> int:
 
 
 def restarts(thing: Object) -> int | None:
-    """How often its controller has begun it anew, where that is told."""
+    """How often its controller has restarted it, if known."""
     found = at(thing, "status", "restarts")
     return found if isinstance(found, int) else None
 
 
 def attempt(thing: Object) -> int | None:
-    """Which one it is, where we have begun it."""
+    """The number of the attempt, if we restarted it."""
     told = annotation(thing, ATTEMPT) or ""
     return int(told) if told.isascii() and told.isdecimal() and len(told) < 7 else None
 
 
 def controller(thing: Object) -> Object | None:
-    """Whoever made it and answers for it."""
+    """The object that made it and controls it."""
     owners = at(thing, "metadata", "ownerReferences")
     return next((one for one in (owners if isinstance(owners, list) else []) if at(one, "controller") is True), None)
 
 
-# --- what it is made from
+# --- how it is made again
 
 
 def renewed(kind: Kind, seen: Object, key: str, why: str, number: int | None) -> Object:
-    """The manifest of the same job, to be made once more: what the server and controllers wrote into it is left out."""
+    """The manifest to make the same job again, without what the server and controllers wrote into it."""
     fresh: Object = copy.deepcopy({name: seen[name] for name in ("apiVersion", "kind", "metadata", "spec") if name in seen})
     metadata = fresh["metadata"]
     for name in _OF_THE_SERVER:
@@ -251,7 +253,9 @@ def _number(kind: Kind, thing: Object, number: int) -> None:
 
 
 def ways(kind: Kind, fresh: Object, hosts: Sequence[str], children: Sequence[str] = ()) -> list[Object]:
-    """The same job, kept off ``hosts``; several where versions of a kind say it in several ways. None: it cannot be said."""
+    """The same job, kept off ``hosts``. Several manifests if versions of a kind write this differently; none if it is not
+    possible.
+    """
     if not kind.templates:
         return _trainjobs(fresh, hosts, children)
     if not hosts:
@@ -284,7 +288,9 @@ def _trainjobs(fresh: Object, hosts: Sequence[str], parts: Sequence[str]) -> lis
 
 
 def avoid(spec: Object, hosts: Sequence[str]) -> None:
-    """Terms are alternatives, so each of them must exclude; one without a word in it matches nothing, and stays so."""
+    """Terms are alternatives, so each of them must exclude the hosts. A term without conditions matches nothing, and stays
+    so.
+    """
     node = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = node.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     terms = required.setdefault("nodeSelectorTerms", [])
@@ -313,7 +319,7 @@ def _each(thing: Any, way: Sequence[str]) -> Iterator[Object]:
 
 
 def rehearsed(fresh: Object, key: str) -> Object:
-    """The same under a name that is free, of the same length, to be tried while the old one is still there."""
+    """The same job under a free name of the same length, to try it while the old one still exists."""
     name = str(fresh["metadata"]["name"])
     tail = hashlib.sha256(f"{key} {name}".encode()).hexdigest()[: max(1, min(6, len(name) - 1))]
     return {**fresh, "metadata": {**fresh["metadata"], "name": name[: len(name) - len(tail)] + tail}}

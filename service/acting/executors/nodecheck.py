@@ -1,7 +1,7 @@
-"""Nodes are tested against each other before a restart: by a program of the site's own, which runs ``diagnose nodes check``.
+"""Tests nodes against each other before a restart, by a site's own program that runs ``diagnose nodes check``.
 
-How a program comes onto nodes that nobody else uses meanwhile is the site's to say: an allocation, a Job, ssh. No test is no
-reason to hold a restart up, and what was not tested is accused of nothing.
+The site says how a program gets onto nodes that nobody else uses meanwhile: an allocation, a Job, ssh. A restart never waits
+because a test was not possible, and a node that was not tested is not accused.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PLACE = "{nodes}"
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What came of a test."""
+    """The result of a test."""
 
     said: str
     faulty: tuple[str, ...] = ()
     verdict: dict[str, Any] | None = None
-    """as ``diagnose nodes check --json`` says it; None if there is none"""
+    """as in ``diagnose nodes check --json``; None if there is none"""
 
 
 class NodeCheck:
@@ -38,7 +38,7 @@ class NodeCheck:
         self._words, self._timeout_s = tuple(words), timeout_s
 
     async def test(self, nodes: Sequence[str]) -> Tested:
-        """Never raises for what a program or a node may do."""
+        """Test the nodes. Never raises for what a program or a node may do."""
         try:
             named = node_names(tuple(nodes), MOST_AVOIDED)
         except Problem as problem:
@@ -58,7 +58,7 @@ class NodeCheck:
             return Tested(f"not tested: {words[0]} {why}{f': {last}' if last else ''}")
         faulty = tuple(one for one in _names(verdict, "faulty") if one in named)
         if not set(_names(verdict, "good")) & set(named):
-            faulty = ()  # nobody passed: it may as well be the test
+            faulty = ()  # nobody passed, so the test itself may be wrong
         others = [f"{kind} {', '.join(found)}" for kind in ("slow", "suspects") if (found := _names(verdict, kind)[:8])]
         said = "; ".join([f"faulty: {', '.join(faulty)}" if faulty else "none is faulty", *others])
         return Tested(f"{len(named)} nodes were tested: {said}", faulty, verdict)
@@ -69,7 +69,7 @@ def _verdict(out: bytes) -> dict[str, Any] | None:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
-            continue  # what srun says stands between
+            continue  # srun may print lines between
         if isinstance(found, dict) and found.get("schema") == _SCHEMA and found.get("kind") == "verdict":
             return found
     return None

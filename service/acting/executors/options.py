@@ -1,4 +1,4 @@
-"""The options of one executor, read into types; each mistake is collected with its file and line."""
+"""The options of one executor -> typed values. Each mistake is collected with its file and line."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _YES, _NO = ("true", "yes"), ("false", "no", "")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What stands under one executor of the file."""
+    """The part of the file about one executor."""
 
     clauses: Clauses
     at: str
-    """as ``executors.0``"""
+    """such as ``executors.0``"""
     networks: tuple[Network, ...] = ()
     """private networks that the whole service may reach"""
 
     def only(self, names: tuple[str, ...]) -> None:
-        """Nothing else may stand there; a secret least of all."""
+        """Nothing else may be in the file, above all no secret."""
         for name in self.clauses.names(self.at):
             if name in _SECRETS and name not in names:
-                self.wrong(name, "secrets do not stand in this file", f"give {name}_file: PATH or {name}_env: NAME")
+                self.wrong(name, "secrets do not belong in this file", f"give {name}_file: PATH or {name}_env: NAME")
             elif name not in names:
                 self.wrong(name, "there is no such option", f"those here are {', '.join(names)}")
 
@@ -43,7 +43,7 @@ class Options:
         return self.clauses.has(self._place(name))
 
     def text(self, name: str) -> str | None:
-        """None if it does not stand there, or nothing behind it."""
+        """The value; None if the option is missing or empty."""
         return self.clauses.text(self._place(name)) or None
 
     def needed(self, name: str, example: str) -> str:
@@ -53,7 +53,7 @@ class Options:
         return found or ""
 
     def path(self, name: str) -> Path | None:
-        """Relative to the file."""
+        """A path, relative to the file."""
         found = self.text(name)
         return Path(self.clauses.path).parent / os.path.expanduser(found) if found else None
 
@@ -78,7 +78,7 @@ class Options:
         return self.clauses.words(self._place(name))
 
     def labels(self, name: str) -> dict[str, str]:
-        """A table of patterns. Names of labels have dots in them, so they are no clauses."""
+        """A table of patterns. The names of labels may have dots, so they are not read as clauses."""
         self.clauses.names(self._place(name))
         found = self.clauses.get(self._place(name))
         table = found if isinstance(found, dict) else {}
@@ -99,12 +99,12 @@ class Options:
         """Where a secret is: in a file, or in the environment."""
         path, variable = self.path(f"{name}_file"), self.text(f"{name}_env")
         if (path is None) == (variable is None):
-            what = "is missing" if path is None else "stands there twice"
+            what = "is missing" if path is None else "is given twice"
             self.wrong(f"{name}_file", what, f"write   {name}_file: PATH   or   {name}_env: NAME")
         return path, variable
 
     def server(self, url: str) -> Server | None:
-        """What speaks JSON at ``url``; its other options are those of ``SERVER``."""
+        """A server with JSON at ``url``. Its other options are those in ``SERVER``."""
         timeout_s, ca = self.seconds("timeout", 30.0), self.path("ca")
         try:
             return Server(url, timeout_s=timeout_s, ca=ca, certificate=self.path("certificate"), key=self.path("key"))
@@ -118,10 +118,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A kind of executor: what may stand in the file, and who reads it."""
+    """A kind of executor: which options it has, and how it is built."""
 
     options: tuple[str, ...]
     build: Callable[[Options], Executor]
-    """raises DiagnoseError where an option cannot be used"""
+    """raises DiagnoseError if an option cannot be used"""
     repeatable: bool = True
-    """the same order again looks first, and does only what is not done"""
+    """given the same order again, it looks first and only does what is not done"""

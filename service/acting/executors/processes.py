@@ -1,7 +1,8 @@
-"""Programs that act for us: started without a shell, bounded in time and output, ended with us.
+"""Programs that act for us: started without a shell, with limits for time and output, and ended when we end.
 
-If we are killed they end, with what they have started, unless that left their group: it shall not act after somebody else has
-looked. A program that is cut off may have done its work: the caller is told that nobody knows.
+If we are killed, they are killed with all that they started, except for what left their process group. They must not act after
+somebody else has looked at the cluster. A program that is interrupted may have done its work, so the caller is told that nobody
+knows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Ended:
     """What became of a program."""
 
     code: int | None
-    """None: it did not end in time; less than 0: ended by that signal"""
+    """None: it did not end in time; negative: a signal ended it"""
     out: bytes
     problems: bytes
 
@@ -34,9 +35,9 @@ class Ended:
 async def run(
     words: Sequence[str], *, environment: Mapping[str, str], timeout_s: float, largest: int, stdin: bytes | None = None
 ) -> Ended:
-    """The first ``largest`` bytes of what it prints. Raises OSError if it cannot be started."""
+    """The result, with the first ``largest`` bytes of the output. Raises OSError if it cannot be started."""
     keeper = shutil.which("setpriv")
-    before = [keeper, "--pdeathsig", "KILL", "--"] if keeper else []  # by the kernel, until it is watched
+    before = [keeper, "--pdeathsig", "KILL", "--"] if keeper else []  # the kernel kills it with us, until it is watched
     process = await asyncio.create_subprocess_exec(
         *before, *words, stdin=PIPE if stdin is not None else DEVNULL, stdout=PIPE, stderr=PIPE, env=dict(environment),
         start_new_session=True,
@@ -50,7 +51,7 @@ async def run(
     try:
         with _watched(process.pid):
             async with asyncio.timeout(timeout_s):
-                while process.returncode is None:  # wait() waits for the pipes too, and what it started may hold them for ever
+                while process.returncode is None:  # wait() also waits for the pipes, which its own children may hold for ever
                     await asyncio.sleep(_LOOK_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LINGER_S):
@@ -72,7 +73,7 @@ async def run(
 
 @contextlib.contextmanager
 def _watched(group: int) -> Iterator[None]:
-    """A shell ends the group when its input ends, as it does if we are killed."""
+    """A shell kills the group when the shell's input ends. That also happens if we are killed."""
     words = ["/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$0"', str(group)]
     with subprocess.Popen(  # noqa: S603 - nothing in it is from outside
         words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, start_new_session=True
@@ -80,19 +81,19 @@ def _watched(group: int) -> Iterator[None]:
         try:
             yield
         finally:
-            watch.kill()  # before its input ends: what a program leaves behind is its own affair
+            watch.kill()  # before its input ends: what a program leaves behind on purpose may stay
 
 
 async def _tell(pipe: asyncio.StreamWriter | None, text: bytes | None) -> None:
     if pipe is None or text is None:
         return
-    with contextlib.suppress(ConnectionError):  # it need not read
+    with contextlib.suppress(ConnectionError):  # it need not read its input
         pipe.write(text)
         await pipe.drain()
     pipe.close()
 
 
 async def _read(pipe: asyncio.StreamReader, into: bytearray, largest: int) -> None:
-    """To the end, so that it is not held up; what is too much is let go."""
+    """Read to the end, so that the program is not held up. What is too much is dropped."""
     while block := await pipe.read(_BLOCK):
         into += block[: max(0, largest - len(into))]

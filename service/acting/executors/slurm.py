@@ -1,10 +1,11 @@
-"""Slurm: drain nodes with a reason, give them back, requeue jobs elsewhere.
+"""Slurm: drain nodes with a reason, give them back, requeue jobs on other nodes.
 
-What is done, in this order: nodes out of service first, so that the job cannot come back to them; then the job is marked with
-the key of the order and its count of restarts, and requeued. A second look finds the mark and a higher count, and leaves it
-alone. What is to go without nodes is requeued held: the mark names them, so that it is not let go without them by whoever goes
-on after a crash. Any other hold is a person's, and stays.
-The orders go through a door: ``slurm_rest`` (slurmrestd), ``slurm_commands`` (scontrol), or one before the other.
+The order of steps: nodes go out of service first, so that the job cannot come back to them. Then the job is marked with the key
+of the order and its count of restarts, and requeued. If the order comes again, it finds the mark and a higher count, and leaves
+the job alone. A job that must avoid nodes is requeued held, and the mark names the nodes. So after a crash nobody releases it
+with those nodes. Any other hold was made by a person, and stays.
+
+The orders go through a door: ``slurm_rest`` (slurmrestd), ``slurm_commands`` (scontrol), or the one and then the other.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+from diagnose.decision.ending import Ending, ending_of_slurm
 from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import (
     KINDS,
@@ -64,17 +66,26 @@ class Job:
     states: frozenset[str]
     restarts: int
     excluded: str
-    """as Slurm writes it: a list expression"""
+    """in Slurm's form: a list expression"""
     comment: str
-    """the administrators'"""
+    """the administrators' comment"""
     owner: str = ""
     nodes: str = ""
-    """where it runs, or ran last: likewise a list expression"""
+    """where it runs, or ran last; also a list expression"""
     began: float | None = None
+    reason: str = ""
+    """why it is in that state"""
+
+    @property
+    def ending(self) -> Ending | None:
+        """How it ended; None if it is not over, or waits or runs again."""
+        if self.states & (_QUEUED | _ON | {"COMPLETING"}):
+            return None
+        return next((found for state in sorted(self.states) if (found := ending_of_slurm(state, self.reason))), None)
 
     @property
     def requeued_held(self) -> bool:
-        """Held since it was requeued so, as we do it; a hold that came later is somebody's."""
+        """Whether our requeue holds it. A hold that came later was made by somebody else."""
         return "REQUEUE_HOLD" in self.states
 
     @property
@@ -87,23 +98,23 @@ class Job:
 
 
 class Unsupported(Exception):
-    """This door cannot do that; another may."""
+    """This door cannot do that. Another one may."""
 
 
 class Moved(Problem):
-    """The job is not any more as it was when it was looked at: nothing was done, another look tells what to do."""
+    """The job changed after it was read. Nothing was done; the next look decides."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, may_retry=True)
 
 
 class Door(Protocol):
-    """Slurm, as it can be reached. Each method raises Problem, or Unsupported before anything was done."""
+    """A way to reach Slurm. Each method raises Problem, or Unsupported before anything was done."""
 
     async def node(self, name: str) -> Node | None: ...
 
     async def nodes(self) -> tuple[str, ...]:
-        """The names of all there are."""
+        """The names of all nodes."""
 
     async def job(self, job_id: str) -> Job | None: ...
 
@@ -115,7 +126,7 @@ class Door(Protocol):
         """Set the administrators' comment of a job."""
 
     async def exclude(self, job_id: str, nodes: str) -> None:
-        """The nodes that a waiting job may not run on."""
+        """Set the nodes that a waiting job may not run on."""
 
     async def requeue(self, job_id: str, *, hold: bool) -> None: ...
 
@@ -135,10 +146,10 @@ class Slurm:
     def __init__(self, doors: Sequence[Door]) -> None:
         self._doors = tuple(doors)
         self._unmarked: dict[str, str] = {}
-        """by key, the marks of jobs that we have requeued, and that Slurm did not let us mark yet"""
+        """key -> mark of a job that we have requeued, and that Slurm did not let us mark yet"""
 
     async def check(self) -> list[str]:
-        """All is well if one door can do everything; else what each lacks."""
+        """Nothing, if one door can do everything; else what each lacks."""
         found = [await door.check() for door in self._doors]
         return [] if any(not problems for problems in found) else [problem for problems in found for problem in problems]
 
@@ -147,7 +158,7 @@ class Slurm:
         await self._ask("cancel jobs", lambda door: door.cancel(job_id))
 
     async def _ask(self, what: str, ask: Callable[[Door], Awaitable[T]]) -> T:
-        """The first door that can do it does it. One that is shut, and did nothing, leaves it to the next."""
+        """Ask the first door that can do it. If one is closed and did nothing, ask the next."""
         shut: Problem | None = None
         for door in self._doors:
             try:
@@ -173,6 +184,9 @@ class Slurm:
                 out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
             job = await self._known_job(order) if order.kind in RESTARTS else None
             if job is not None:
+                waits = "COMPLETING" in job.states and not self._went_on(order, job)
+                if waits and not self._begun(order, job):  # it may just have been cancelled
+                    raise Problem(f"job {job.id} is just ending", may_retry=True)
                 self._check(order, job, [node.name for node in nodes if node.name not in out])
             avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
             if order.kind in TAKES_OUT or order.kind == "release":
@@ -199,35 +213,38 @@ class Slurm:
 
     async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
         try:
-            job = await self._known_job(order)
+            job = await self._job_of(order)
+            if (ended := job.ending) is not None and ended.kind == "cancelled":
+                return Confirmed(job.id, job.owner, (), ended)
             if job.held:
                 return Unconfirmed(f"job {job.id} is held by somebody")
             if (why := self._objection(order, job)) is not None:
                 return why
-            nodes = () if self._went_on(order, job) else expand(job.nodes)
+            if self._went_on(order, job):
+                return Confirmed(job.id, job.owner, ())
+            return Confirmed(job.id, job.owner, expand(job.nodes), ended)
         except Problem as problem:
             return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
-        return Confirmed(job.id, job.owner, nodes)
 
     def _check(self, order: Order, job: Job, isolate: Sequence[str]) -> None:
-        """Problem if Slurm does not confirm what the order rests on. What was begun was confirmed before it was."""
+        """Raise Problem if Slurm does not confirm what the order rests on. An order that was begun was confirmed before."""
         if order.claim is None or self._begun(order, job):
             return
         if (why := self._objection(order, job)) is not None:
             raise Problem(f"not confirmed by Slurm: {why.why}", may_retry=why.for_now)
         others = [name for name in isolate if name not in expand(job.nodes)]
         if others:
-            raise Problem(f"not confirmed by Slurm: {', '.join(others[:3])} is none of the nodes of job {job.id}")
+            raise Problem(f"not confirmed by Slurm: {', '.join(others[:3])} is not one of the nodes of job {job.id}")
 
     def _objection(self, order: Order, job: Job) -> Unconfirmed | None:
-        """Why the order is not called for, by Slurm's word."""
+        """Why Slurm does not confirm the order, if so."""
         claim = order.claim
         if claim is None:
             return None
         if not job.owner:
             return Unconfirmed(f"job {job.id}: Slurm does not tell whose it is")
-        if "COMPLETING" in job.states:  # whether it failed or was cancelled is told when it has ended
-            return Unconfirmed(f"job {job.id} is just ending", for_now=True)
+        if "COMPLETING" in job.states:  # whether it failed or was cancelled is only known when it has ended
+            return Unconfirmed(f"job {job.id} is just ending", for_now=True, ending_now=True)
         said = claim.against_user(job.owner)
         if said is None and not self._went_on(order, job):  # else nothing will be done about it
             said = claim.not_the_same(job.began, expand(job.nodes))
@@ -242,7 +259,7 @@ class Slurm:
         return node
 
     async def _turn(self, order: Order, node: Node, done: list[str], dry_run: bool) -> None:
-        """A node out of service, or into it again."""
+        """Take a node out of service, or give it back."""
         if order.kind == "release":
             if not node.drained:
                 done.append(f"{node.name} is in service already")
@@ -263,14 +280,18 @@ class Slurm:
     # --- jobs
 
     async def _known_job(self, order: Order) -> Job:
+        job = await self._job_of(order)
+        if "CANCELLED" in job.states:
+            raise Problem(f"job {job.id} was cancelled by somebody else, and was not started again")
+        return job
+
+    async def _job_of(self, order: Order) -> Job:
         name = order.subject or next((order.labels[label] for label in _LABELS if label in order.labels), order.job or "")
         if not _JOB.fullmatch(name):
             raise Problem(f"{name[:80]!r} is not the id of a Slurm job")
         job = await self._ask("show jobs", lambda door: door.job(name))
         if job is None:
             raise Problem(f"Slurm knows no job {name} any more: submit it again, and see MinJobAge in slurm.conf")
-        if "CANCELLED" in job.states:
-            raise Problem(f"job {name} was cancelled by somebody else, and was not started again")
         return job
 
     def _begun(self, order: Order, job: Job) -> str | None:
@@ -279,7 +300,7 @@ class Slurm:
         return next(marks, None) or self._unmarked.get(order.key)
 
     async def _restart_as_it_is(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:
-        """A job whose log says that it failed is often just about to end."""
+        """Often a job whose log says that it failed is just about to end."""
         for _ in range(_LOOKS - 1):
             try:
                 await self._restart(order, job, avoid, done, dry_run)
@@ -304,7 +325,7 @@ class Slurm:
             return
         ours = begun or _mark(order, job.restarts, avoid)
         before, without = _read(ours)
-        without = list(dict.fromkeys([*without, *avoid]))  # of avoid, a cut-off forgets what a node check found
+        without = list(dict.fromkeys([*without, *avoid]))  # after a crash, the order lacks what a node check found
         requeued = job.restarts > before
         if requeued and not (without and job.requeued_held and job.restarts == before + 1):
             done.append(f"job {job.id} was requeued by this order{', and is held by somebody' if job.held else ''}")
@@ -321,7 +342,7 @@ class Slurm:
                 await self._ask("mark jobs", lambda door: door.note(job.id, comment))
         done.append(f"requeued job {job.id}")
         if without and not dry_run:
-            # It is held: it cannot start before its new exclusions stand.
+            # It is held: it cannot start before its new exclusions are set.
             excluded = ",".join(filter(None, [job.excluded, *without]))
             await self._ask("exclude nodes", lambda door: door.exclude(job.id, excluded))
             await self._ask("release jobs", lambda door: door.release(job.id))
@@ -329,29 +350,29 @@ class Slurm:
             done.append(f"it goes without {', '.join(without)}")
 
     async def _requeue(self, order: Order, job: Job, ours: str, *, hold: bool) -> None:
-        # Slurm changes nothing about a job that is over, so that one is marked as soon as it waits again.
+        # Slurm changes nothing in a job that is over, so it is marked as soon as it waits again.
         if job.over:
             self._unmarked[order.key] = ours
         try:
             await self._ask("requeue jobs", lambda door: door.requeue(job.id, hold=hold))
         except Problem as problem:
-            if problem.state == "failed":  # not done: if it waits at the next look, that is another's doing
+            if problem.state == "failed":  # it was not done: if it waits at the next look, somebody else did that
                 self._unmarked.pop(order.key, None)
             raise
 
     @staticmethod
     def _went_on(order: Order, job: Job) -> bool:
-        """Somebody, or Slurm itself, was quicker, whatever became of that attempt: it is answered by a decision of its own."""
+        """Whether somebody, or Slurm itself, already restarted it. Whatever came of that attempt has its own decision."""
         return bool(job.states & _QUEUED) or (order.attempt is not None and job.restarts >= order.attempt)
 
 
 def _mark(order: Order, restarts: int, avoid: list[str]) -> str:
-    """What stands in the administrators' comment: whose deed it is, how often the job was restarted before, without whom."""
+    """The text in the administrators' comment: which order, how many restarts before, without which nodes."""
     return f"{mark(order.key)} @{restarts}{_WITHOUT + ','.join(avoid) if avoid else ''}"
 
 
 def _read(ours: str) -> tuple[int, list[str]]:
-    """The count of restarts in a mark, and the nodes. A count that others spoilt is none."""
+    """(count of restarts, nodes) in a mark. If others damaged the count, there is none."""
     text, _, nodes = ours.rpartition("@")[2].partition(_WITHOUT)
     count = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     return count, list(node_names(tuple(nodes.split(",")), MOST_AVOIDED)) if nodes else []

@@ -1,7 +1,7 @@
-"""Slurm by its command line: ``scontrol`` and ``scancel``, started directly, bounded in time and output.
+"""Slurm by its command line: ``scontrol`` and ``scancel``, started directly, with limits for time and output.
 
-Each argument is a value of ours or a name that was checked; there is no shell. A job's fields are read one per line, because a
-job's name may hold anything that looks like a field.
+There is no shell. Each argument is one of our own values or a name that was checked. Fields of a job are read one per line,
+because the name of a job may contain what looks like a field.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Commands:
             excluded[1] if excluded and excluded[1] != "(null)" else "",
             comment[1] if comment else "",
             *_whose(said),
+            state[2] if state[2] != "(null)" else "",
         )
 
     async def drain(self, name: str, reason: str) -> None:
@@ -123,7 +124,7 @@ class Commands:
         return shutil.which(name, path=str(self._folder) if self._folder else None)
 
     async def _run(self, name: str, *words: str) -> str:
-        """What it prints. A command that fails has not done it; of one that is cut off nobody knows."""
+        """The output. A command that fails has not done it. If it is interrupted, nobody knows."""
         program = self._program(name)
         if program is None:
             raise Problem(f"{name} is not installed here")
@@ -152,10 +153,10 @@ class Commands:
 
 
 def _whose(said: str) -> tuple[str, str, float | None]:
-    """(owner, nodes, begin). Each has one line; a name or a comment with a line's end in it could forge another."""
+    """(owner, nodes, begin). Each must have one line: a name or comment with a line end in it could forge another."""
     found = [one.findall(said) for one in (_OWNER, _NODES, _BEGAN)]
     if any(len(one) != 1 for one in found):
-        return "", "", None  # whose it is cannot be told
+        return "", "", None  # the owner is uncertain
     (owner,), (nodes,), (began,) = found
     try:
         since = datetime.fromisoformat(began).replace(tzinfo=UTC).timestamp()
@@ -165,7 +166,7 @@ def _whose(said: str) -> tuple[str, str, float | None]:
 
 
 def _passes(said: str) -> bool:
-    """Whether it may go better later."""
+    """Whether it may succeed later."""
     return any(
         part in said for part in ("Unable to contact", "timed out", "Connection refused", "try again", "is busy", "backup")
     )

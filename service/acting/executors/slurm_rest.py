@@ -1,8 +1,8 @@
-"""Slurm by slurmrestd, with a JSON web token.
+"""Slurm through slurmrestd, with a JSON web token.
 
-Which version of the API is spoken is found out: slurmrestd says in ``/openapi/v3`` what it has, and the newest that we know is
-taken. None that we know can requeue a job, and before 0.0.39 none can drain a node: what a slurmrestd does not offer is
-``Unsupported``, so that ``slurm_commands`` behind it does that.
+The version of the API is found out: slurmrestd lists its versions in ``/openapi/v3``, and the newest that we know is used. No
+known version can requeue a job, and none before 0.0.39 can drain a node. What a slurmrestd cannot do raises ``Unsupported``, so
+that the next door (``slurm_commands``) does it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REQUEUED_HELD = "job requeued in held state"
 _UNKNOWN = ("Invalid job id specified", "Invalid node name specified")
 _UNKNOWN_NUMBERS = (2017, 2018)
 _REFUSALS = (*range(2000, 3000), 1001, 1800)
-"""slurmctld's own errors, and that it was not reached (slurm_errno.h): what was asked was not done"""
+"""slurmctld's own errors, and that it could not be reached (slurm_errno.h): then nothing was done"""
 _DENIED = (
     "Authentication failure",
     "Invalid authentication credential",
@@ -82,7 +82,7 @@ class Rest:
     async def job(self, job_id: str) -> Job | None:
         await self._negotiate()
         if "_" in job_id:
-            raise Unsupported  # it takes numbers only
+            raise Unsupported  # it only takes numbers
         found = self._first(await self._ask("GET", f"/job/{job_id}"), "jobs", f"job {job_id}")
         if found is None:
             return None
@@ -98,6 +98,7 @@ class Rest:
             str(found.get("user_name") or ""),
             str(found.get("nodes") or ""),
             float(_count(found.get("start_time"))) or None,
+            str(found.get("state_reason") or ""),
         )
 
     async def drain(self, name: str, reason: str) -> None:
@@ -107,7 +108,7 @@ class Rest:
         await self._update_node(name, {"state": ["RESUME"]})
 
     async def note(self, job_id: str, comment: str) -> None:
-        # Up to 0.0.38 an update must name an environment, and knows no administrators' comment.
+        # Up to 0.0.38 an update must name an environment, and cannot set the administrators' comment.
         raise Unsupported
 
     async def exclude(self, job_id: str, nodes: str) -> None:
@@ -159,7 +160,7 @@ class Rest:
             headers["Content-Type"] = "application/json"
         content = json.dumps(body).encode() if body is not None else None
         answer = await self._server.ask(method, f"/slurm/{self._version}{path}", headers=headers, body=content)
-        if answer.status == 404 and answer.json() is None:  # it was upgraded beside us: ask anew next time
+        if answer.status == 404 and answer.json() is None:  # it was upgraded meanwhile: find the version again next time
             self._version = None
             raise Problem(f"{self._server.shown} has no {path} any more", may_retry=True)
         return answer
@@ -176,7 +177,7 @@ class Rest:
             )
 
     def _understood(self, answer: Answer, what: str, *, changes: bool = False) -> dict[str, Any]:
-        """The answer's document, if it says that all went well."""
+        """The document in the answer, if it says that all went well."""
         self._refused(answer)
         said = answer.json()
         errors = said.get("errors") if isinstance(said, dict) else None
@@ -184,12 +185,12 @@ class Rest:
             return said
         first = next((one for one in errors or [] if isinstance(one, dict)), {})
         why = f"{first.get('error', '')} {first.get('description', '')} {first.get('source', '')}".strip() or answer.text
-        if any(denied in why for denied in _DENIED):  # old versions say it so, with status 500
+        if any(denied in why for denied in _DENIED):  # old versions say so with status 500
             raise Problem(
                 f"{self._server.shown} refuses the token of {self._user}, or slurmctld is away: {why[:200]}", may_retry=True
             )
         refused = 400 <= answer.status < 500 or first.get("error_number", first.get("errno")) in _REFUSALS
-        maybe = changes and not refused  # as of a proxy that has lost the answer
+        maybe = changes and not refused  # a proxy, for example, may have lost the answer
         raise Problem(
             f"{self._server.shown}: {what}: {why[:200]} ({answer.status})",
             state="unknown" if maybe else "failed",
@@ -197,7 +198,7 @@ class Rest:
         )
 
     def _first(self, answer: Answer, key: str, what: str) -> dict[str, Any] | None:
-        """The one thing that was asked for; None if there is no such thing."""
+        """The thing that was asked for; None if it does not exist."""
         said = answer.json()
         errors = said.get("errors") if isinstance(said, dict) else None
         for error in errors if isinstance(errors, list) else []:
@@ -214,7 +215,7 @@ class Rest:
 
 
 def _words(value: Any) -> Iterable[str]:
-    """States are a word, or a list of words, as the version has it."""
+    """A state is a word or a list of words, depending on the version."""
     return [str(one).upper() for one in (value if isinstance(value, list) else [value] if value else [])]
 
 

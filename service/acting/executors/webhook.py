@@ -1,12 +1,12 @@
-"""A webhook that acts: the order is posted to somebody else's program, signed as our notices are; its answer is the outcome.
+"""A webhook that acts: it posts the order to another program, signed like our notices. The answer is the outcome.
 
-The other side is asked for three things. It checks the signature (https://www.standardwebhooks.com). It knows an order again
-by its ``Idempotency-Key``, and does it once however often it is asked. And it says what came of it:
+The other program must do three things. It checks the signature (https://www.standardwebhooks.com). It recognises a repeated
+order by its ``Idempotency-Key``, and carries it out only once. And it reports the outcome:
 
     200 {"state": "succeeded" | "failed" | "running", "what": "a sentence", "may_retry": false, "isolated": ["gpu-17"]}
     204                                               succeeded
 
-An answer that says neither is no yes: a proxy's page with status 200 takes no node out of service.
+Any other answer is not a success: a proxy's page with status 200 must not take a node out of service.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SCHEMA = "diagnose.order/1"
 _LARGEST = 64 << 10
 _SENTENCE = 500
 _NOT_NOW = frozenset({408, 425, 429, 503})
-"""was not done, and may be later"""
+"""it was not done, and may be done later"""
 _REFUSED = frozenset({401, 403})
 _UNDER_WAY = frozenset({202, 409})
-"""it has the order, and no outcome yet"""
+"""the other side has the order, and no outcome yet"""
 
 
 class Webhook:
@@ -56,7 +56,7 @@ class Webhook:
         self._outgoing().check(url)
 
     async def check(self) -> list[str]:
-        """That it can be signed; whether somebody answers is seen by an order only."""
+        """Check that it can be signed. Whether somebody answers is only seen with an order."""
         try:
             self._secret()
         except Problem as problem:
@@ -67,7 +67,7 @@ class Webhook:
         try:
             if order.kind not in KINDS:
                 raise Problem(f"a webhook cannot carry out {order.kind[:40]!r}")
-            if dry_run:  # nobody knows whether the other side would look at a word that says so
+            if dry_run:  # nobody knows whether the other side would obey a dry run
                 return Outcome("succeeded", f"would have: posted {order.kind} to {shown(self._url)}")
             return self._outcome(await self._post(order))
         except Problem as problem:
@@ -91,7 +91,7 @@ class Webhook:
             await outgoing.close()
 
     def _outcome(self, answer: Answer) -> Outcome:
-        """What its answer means."""
+        """The outcome that its answer means."""
         said = _said(answer)
         here = f"{shown(self._url)} ({answer.status})"
         text = _line(said.get("what")) or f"{here} said no more"
@@ -137,12 +137,12 @@ def _said(answer: Answer) -> dict[str, Any]:
 
 
 def _names(told: Any) -> tuple[str, ...] | None:
-    """Of nodes; None if it does not say."""
+    """Names of nodes; None if it does not say."""
     return tuple(one for one in told if isinstance(one, str)) if isinstance(told, list) else None
 
 
 def _line(text: Any) -> str:
-    """A stranger's sentence: one line, bounded, without what a terminal acts upon."""
+    """A stranger's sentence: one line, bounded, without control characters."""
     if not isinstance(text, str):
         return ""
     return " ".join("".join(c if c.isprintable() else " " for c in text[: _SENTENCE * 4]).split())[:_SENTENCE]

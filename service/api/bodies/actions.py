@@ -47,11 +47,11 @@ class Action(BaseModel):
     avoid: list[str] | None
     """nodes that the restart leaves out, without isolating them"""
     owner: str | None
-    """the project, and whose the job is by the scheduler's word"""
+    """the project and the job's owner, as the scheduler says"""
     subject: str | None
-    """the job, as the scheduler calls it"""
+    """the job, in the scheduler's words"""
     unconfirmed: str | None
-    """why nobody but the log says that it is called for: a person decides"""
+    """why a person must decide: nobody except the log says that it is called for"""
 
 
 class Reject(BaseModel):
@@ -80,7 +80,7 @@ class Result(Fence):
     succeeded: bool
     said: str = Field("", max_length=2000, examples=["drained gpu-17, requeued 8812"])
     isolated: list[str] | None = Field(None, max_length=4096, examples=[["gpu-17"]])
-    """the order's nodes that were taken out of service, also where the rest failed; null: all if it succeeded, else none"""
+    """nodes of the order that were taken out of service, even if the rest failed; null: all if it succeeded, else none"""
 
 
 class Order(BaseModel):
@@ -88,7 +88,7 @@ class Order(BaseModel):
 
     id: int
     key: str
-    """do nothing that was already done under this key"""
+    """do not repeat what was already done under this key"""
     kind: str
     job: str | None
     attempt: int | None
@@ -96,26 +96,26 @@ class Order(BaseModel):
     nodes: list[str]
     avoid: list[str]
     check: list[str]
-    """nodes to be tested against each other before the restart"""
+    """nodes that are to be tested together before the restart"""
     restart_from: dict[str, Any] | None
     skip_batches: list[int] | None
     why: str
     last_seen: float | None
-    """when the attempt was last heard of before it was decided: a job begun after that is not the one that failed"""
+    """when the attempt was last heard of before the decision; a job that began later is not the one that failed"""
     subject: str | None = None
-    """the job, as the scheduler called it when it was decided; null: the labels say"""
+    """the job in the scheduler's words when it was decided; null: use the labels"""
     claim: dict[str, Any] | None = None
     """what the scheduler must confirm before anything is done; null: nothing"""
 
 
 class InHand(BaseModel):
-    """An action in an executor's hands."""
+    """An action that an executor has."""
 
     id: int
     fence: int
     lease_until: float
     lease_s: float
-    """seconds that the executor may go without renewing its lease"""
+    """the executor must renew its lease within so many seconds"""
     order: Order
 
 
@@ -131,7 +131,7 @@ class Orders(BaseModel):
     waiting: list[Order]
     """oldest first"""
     in_hand: list[HeldAction]
-    """of the executor that asks"""
+    """orders of the executor that asks"""
 
 
 class ActionPage(BaseModel):

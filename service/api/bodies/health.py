@@ -18,10 +18,10 @@ class Readiness(BaseModel):
     scanners: bool
     """whether all of them make progress"""
     raw_logs: bool | None
-    """whether they can be written, where they are kept; readiness does not depend on it"""
+    """whether they can be written, if they are kept; readiness does not depend on it"""
     raw_logs_problem: str | None
     lost_bytes: int
-    """accepted, and damaged by the disk before they were read; since the start"""
+    """bytes since the start that were accepted, and that the disk damaged before they were read"""
     damaged_segments: int
     """files of the journal that are damaged, in use or set aside; readiness does not depend on it"""
     rules: bool

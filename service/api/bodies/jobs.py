@@ -115,7 +115,7 @@ class Deleted(BaseModel):
     job: str
     attempts: int
     lines: int
-    """kept ones"""
+    """kept lines"""
     raw_bytes: int
     """on disk"""
 

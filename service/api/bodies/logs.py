@@ -12,7 +12,7 @@ class Taken(BaseModel):
     attempt: int
     source: str
     next_offset: int
-    """what to send next: bytes of this source that were received"""
+    """how many bytes of this source were received; send from here next"""
     received: int
     """bytes of this body, unpacked"""
     duplicate: bool
@@ -20,7 +20,7 @@ class Taken(BaseModel):
     rejected: int = 0
     """JSON records that could not be read"""
     why: str | None = None
-    """why the first of them could not"""
+    """why the first of them could not be read"""
 
 
 class Finish(BaseModel):
@@ -29,6 +29,9 @@ class Finish(BaseModel):
     model_config = ConfigDict(extra="forbid")
     exit_code: int | None = Field(None, ge=-(1 << 31), lt=1 << 32, examples=[1])
     signal: int | None = Field(None, ge=0, le=128, examples=[9])
+    state: str | None = Field(
+        None, pattern="^[A-Z_]{1,32}$", examples=["TIMEOUT"], description="Slurm's last state of the job (JobState)"
+    )
     attempt: int | None = Field(None, ge=0, le=1_000_000)
     at: float | None = Field(None, ge=0, le=4e9, description="when it ended; now if it is not given")
 
@@ -43,10 +46,10 @@ class Source(BaseModel):
     rank: int | None
     node: str | None
     received: int
-    """send on from here"""
+    """send from here next"""
     last_seen: float
     missing: list[tuple[int, int]] = Field(default_factory=list)
-    """bytes that were accepted, and then damaged on the service's disk: from, to"""
+    """bytes that were accepted and then damaged on the service's disk: (from, to)"""
 
 
 class Sources(BaseModel):

@@ -1,4 +1,4 @@
-"""Nodes, what failed on them and what was checked."""
+"""Nodes: their failures and their checks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NodeFailure(BaseModel):
 
 
 class NodeCheck(BaseModel):
-    """What a node check said of a node."""
+    """The result of a node check for one node."""
 
     at: float
     result: Literal["good", "slow", "suspect", "faulty"]

@@ -7,21 +7,21 @@ from pydantic import BaseModel
 
 class RawLine(BaseModel):
     line: int | None
-    """null: it is not known how many lines came before it"""
+    """null: the number of lines before it is unknown"""
     offset: int | None
-    """null: secrets were taken out, so that bytes are not where they were"""
+    """null: secrets were removed, so bytes are no longer at their place"""
     text: str
     cut: int
-    """bytes of it beyond those"""
+    """bytes of the line that are not shown"""
     torn: bool
-    """a part of the line is not kept"""
+    """a part of the line is missing"""
 
 
 class RawGap(BaseModel):
     """Bytes of the source that are not kept."""
 
     offset: int | None
-    """null: somewhere before the lines that were asked for"""
+    """null: somewhere before the first wanted line"""
     end: int
 
 
@@ -35,7 +35,7 @@ class RawPage(BaseModel):
     next_line: int | None
     """give it as ``from_line`` for the next page"""
     next_offset: int | None
-    """where lines cannot be counted: give it as ``offset``"""
+    """if lines cannot be counted: give it as ``offset``"""
 
 
 class RawSource(BaseModel):
@@ -47,7 +47,7 @@ class RawSource(BaseModel):
     """the first byte that is kept"""
     kept_to: int
     lines: int | None
-    """that end in what was seen; null: it is not known"""
+    """lines that end in the known bytes; null: unknown"""
     stored_bytes: int
     """on disk, compressed"""
     redacted: bool

@@ -48,15 +48,15 @@ class Resume(BaseModel):
 
     job: str
     attempt: int
-    """the latest so far"""
+    """the latest attempt"""
     step: int | None
-    """steps done in the checkpoint; null: no checkpoint is known that can be used"""
+    """steps done in the checkpoint; null: there is none that can be used"""
     path: str | None
     skip_batches: list[tuple[int, int]]
     """first and last number of batches to leave out; batch n is the one that step n trains on, from 0"""
     why: str
     actions: list[int]
-    """the roll-backs that this follows"""
+    """the roll-backs that this answer follows"""
     proposed: list[int]
     """roll-backs that wait for approval and are not followed here"""
     progress: LatestProgress | None

@@ -10,7 +10,7 @@ Told = Literal["failures", "alarms", "regressions", "actions"]
 
 
 class WebhookWanted(BaseModel):
-    """A new webhook: the address, and what it is told."""
+    """A new webhook: its address, and what it is told of."""
 
     model_config = ConfigDict(extra="forbid")
     url: str = Field(max_length=2000, examples=["https://hooks.slack.com/services/T0/B0/secret"])
@@ -28,7 +28,7 @@ class WebhookMade(BaseModel):
     active: bool
     created: float
     secret: str
-    """what deliveries are signed with; not shown again"""
+    """deliveries are signed with it; it is not shown again"""
 
 
 class WebhookRow(BaseModel):
@@ -65,5 +65,5 @@ class DeliveryList(BaseModel):
 class WebhookTested(BaseModel):
     delivered: bool
     status: int | None
-    """of its answer; null: it did not answer"""
+    """status of the answer; null: there was none"""
     why: str | None

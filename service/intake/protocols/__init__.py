@@ -1,10 +1,10 @@
-"""The ways logs arrive: one module per protocol, pure functions from a request to batches.
+"""The ways in which logs arrive: one module per protocol, pure functions from a request to batches.
 
     requests encodings          what a request says of itself; bodies unpacked, within bounds
     identity gathering          whose line is it (rules/identity.yaml); lines of one owner become one batch
     protobuf                    the wire format, read lazily
     plain records otlp loki     the protocols
 
-A protocol knows nothing of the application: bytes in, batches out. The routes (``service/api/shipping.py``) read bodies,
-hand the batches to ``ingest`` and write the answers that each protocol wants.
+A protocol knows nothing of the application. The routes (``service/api/shipping.py``) read bodies, hand the batches to
+``ingest`` and write the answers that each protocol wants.
 """

@@ -1,6 +1,6 @@
-"""Bodies unpacked as they come: gzip, deflate, zstd; never more in memory than a piece, never more in all than a bound.
+"""Packed bodies -> content, as they come: gzip, deflate, zstd. Memory holds one piece at a time, and the content is bounded.
 
-A small body that unpacks to very much is met by that bound (413), one that is cut off or garbage by 400.
+A small body that unpacks to very much meets that bound (413). One that is cut off or damaged gets 400.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from service.errors import BadBody, TooLarge, Unsupported
 
 PIECE = 256 << 10
 _ZSTD_WINDOW = 8 << 20
-"""RFC 8878 asks decoders for 8 MiB; more is memory that a stranger orders"""
+"""RFC 8878 asks decoders for 8 MiB; more would let a stranger order memory"""
 _STEP = 64 << 10
 _MOST_MEMBERS = 20_000
 
 
 class Unpacker(Protocol):
-    """Fed with what came, gives what it says; ``end`` objects if something is missing."""
+    """Takes packed bytes and gives their content. ``end`` raises if something is missing."""
 
     def feed(self, data: bytes) -> Iterator[bytes]: ...
 
@@ -107,7 +107,7 @@ class _Zstd:
 
 
 def _counted(so_far: int, name: str) -> int:
-    """Every member costs a decoder: millions of empty ones are an attack on the processor."""
+    """Limits the members: each costs a decoder, and millions of empty ones are an attack on the processor."""
     if so_far >= _MOST_MEMBERS:
         raise BadBody(f"more than {_MOST_MEMBERS:,} {name} members in one body", remedy="compress more lines at once")
     return so_far + 1
@@ -122,7 +122,7 @@ def _cut_off(name: str) -> BadBody:
 
 
 def unpacker(content_encoding: str) -> Unpacker:
-    """For a Content-Encoding header."""
+    """The unpacker for a Content-Encoding header."""
     match content_encoding.strip().lower():
         case "" | "identity":
             return _Plain()

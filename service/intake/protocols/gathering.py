@@ -1,7 +1,7 @@
-"""Lines of one owner become one batch, in the order in which they came.
+"""Lines of one owner -> one batch, in the order in which they came.
 
-These protocols have no offsets, so a batch has a key: a hash over the request's body. A shipper that sends again what it
-has sent makes the same key; a line that is logged twice comes with two times, so in two bodies.
+These protocols have no offsets, so a batch has a key: a hash of the request's body. A shipper that repeats a request makes the
+same key. A line that is logged twice has two times, so its two bodies differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 class Gathering:
-    """Add records, take batches."""
+    """Add records, then take batches."""
 
     def __init__(self, head: Head, identities: Identities, job: str | None = None) -> None:
         self._identities = identities
@@ -47,7 +47,7 @@ class Gathering:
         self.decoded = Decoded([])
 
     def add(self, identity: Identity, text: bytes, *, partial: bool = False) -> None:
-        """One line; a partial one gets no newline."""
+        """Add one line. A partial one gets no newline."""
         self.decoded.lines += 1
         place = self._place_of.get(identity)
         if place is None:
@@ -66,21 +66,23 @@ class Gathering:
             pile += b"\n"
 
     def _placed(self, identity: Identity) -> Place | str:
-        """Where lines of this identity belong, or why nowhere. Records of one source may know more or fewer labels: their lines
-        stay together, in order, and what each knows is put together."""
+        """The place for lines of this identity, or why there is none.
+
+        Records of one source may have different labels. Their lines stay together, in order, and their labels are merged.
+        """
         owner = self._owner(identity)
         if isinstance(owner, str):
             return owner
         place = Place(owner.job, owner.attempt, owner.source, owner.rank, owner.node)
         known = self._owners.setdefault(place, owner)
         if owner.labels.items() - known.labels.items():
-            with contextlib.suppress(Refused):  # too many together: those of the first will do
+            with contextlib.suppress(Refused):  # too many together: the first ones are enough
                 self._owners[place] = checked(dataclasses.replace(known, labels={**owner.labels, **known.labels}))
         return place
 
     def _owner(self, identity: Identity) -> Batch | str:
         """What all batches of an owner have in common, or why there can be none."""
-        # What the request says holds for all of its records; they may only be more precise.
+        # What the request says holds for all of its records. They may only be more exact.
         job = self._job or identity.job
         if job is None:
             return f"no attribute names the job; send ?job=NAME, or one of {self._identities.jobs}"
@@ -101,11 +103,11 @@ class Gathering:
             return str(refused)
 
     def end(self, stamp: bytes) -> Decoded:
-        """All that was added since the last time. ``stamp`` is a digest of the bytes that said so."""
+        """All that was added since the last time. ``stamp`` is a digest of the bytes that it came from."""
         batches = self.decoded.batches
         for place, pile in self._piles.items():
             owner = self._owners[place]
-            # A key for each pile: two of one body with the same would count as one sent twice.
+            # Each pile needs its own key: two of one body with the same key would count as one that was sent twice.
             said = "\0".join(map(str, (*place, self._ended)))
             key = hashlib.blake2b(said.encode("utf-8", "surrogateescape"), key=stamp, digest_size=16).hexdigest()
             for number, start in enumerate(range(0, len(pile), LARGEST)):

@@ -1,6 +1,6 @@
-"""Whose line is it: attributes of a record -> job, attempt, source, rank, node, as ``rules/identity.yaml`` says.
+"""Attributes of a record -> whose line it is: job, attempt, source, rank, node, by ``rules/identity.yaml``.
 
-An operator who labels things otherwise gives a file of the same shape: the fields it has replace ours, the others stay.
+If an operator labels things differently, they give a file of the same form: its fields replace ours, and the others stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The owner of a line, as far as its record tells."""
+    """The owner of a line, as far as its record says."""
 
     job: str | None = None
     attempt: int | None = None
@@ -69,13 +69,13 @@ class Identities:
     def __init__(self, knowledge: _Knowledge, text: tuple[str, ...], partial: tuple[tuple[str, str], ...]) -> None:
         self._knowledge = knowledge
         self.text = text
-        """fields of a record that may be its line; the first that is there is it"""
+        """fields of a record that may be its line; the first one that exists is taken"""
         self.partial = partial
         self._canonical = functools.lru_cache(_REMEMBERED)(self._canonical_name)
         self._identity = functools.lru_cache(_REMEMBERED)(self._identify)
 
     def known(self, attributes: Mapping[str, Any]) -> dict[str, str]:
-        """Of what was said, what matters here: by the names of the mapping. Nested maps are read as dotted names."""
+        """The attributes that matter, by the mapping's names. Nested maps are read as dotted names."""
         found: dict[str, str] = {}
         below: dict[str, str] = {}
         for key, value in _flat(attributes):
@@ -91,9 +91,9 @@ class Identities:
         return self._identity(frozenset(known.items()))
 
     def _canonical_name(self, key: str) -> tuple[str | None, bool]:
-        """The mapping's name of an attribute, or None if it knows none; and whether it is the shipper's own, no pod's label."""
+        """(the mapping's name of an attribute or None, whether it is the shipper's own attribute and not a label of a pod)."""
         names, plain = self._knowledge.names, normal(key)
-        # The whole name before its tail: kubernetes.labels.x may be named as such.
+        # The whole name is tried before its last part: kubernetes.labels.x may be in the mapping as such.
         for candidate in (plain, *(plain.removeprefix(f"{b}_") for b in self._knowledge.below if plain.startswith(f"{b}_"))):
             candidate = self._knowledge.aliases.get(candidate, candidate)
             if candidate in names:
@@ -106,7 +106,7 @@ class Identities:
         node = _first(fields["node"], known)
         labels = ((name, _first(templates, known)) for name, templates in self._knowledge.labels.items())
         return Identity(
-            job=job.replace("/", ".") if job else None,  # Prometheus' habit: namespace/name
+            job=job.replace("/", ".") if job else None,  # Prometheus writes namespace/name
             attempt=_number(fields["attempt"], known),
             source=_first(fields["source"], known),
             rank=_number(fields["rank"], known),
@@ -123,7 +123,7 @@ class Identities:
 
 
 def normal(name: str) -> str:
-    """A name without regard to case and punctuation."""
+    """A name in one form, whatever its case and punctuation."""
     return _PUNCTUATION.sub("_", name.lower()).strip("_")
 
 
@@ -136,7 +136,7 @@ def _first(templates: tuple[_Template, ...], known: Mapping[str, str]) -> str | 
 
 
 def _number(templates: tuple[_Template, ...], known: Mapping[str, str]) -> int | None:
-    """The first that is a number: text where a rank should be says nothing."""
+    """The first that is a number. Text in place of a rank says nothing."""
     for template in templates:
         value = template.fill(known)
         if value is not None and value.isascii() and value.isdecimal() and len(value) < 7:
@@ -160,14 +160,14 @@ def _flat(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _text(value: Any) -> str | None:
     if isinstance(value, str):
-        return value if len(value) <= 1200 else value[:1201]  # too long for any name: refused where names are checked
+        return value if len(value) <= 1200 else value[:1201]  # too long for any name: refused when names are checked
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
         return str(value)
     return None
 
 
 def load(own: Path | None = None) -> Identities:
-    """The shipped mapping, with the fields of an operator's own file in the place of ours."""
+    """The shipped mapping; the fields of an operator's own file replace ours."""
     path = folder("rules") / "identity.yaml"
     merged = _document(path).value
     if own is not None:

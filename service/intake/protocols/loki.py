@@ -2,7 +2,7 @@
 
 https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
 
-A stream's labels tell whose its lines are; the structured metadata of an entry may tell it more precisely.
+The labels of a stream say whose its lines are. The structured metadata of an entry may say it more exactly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def decode(head: Head, body: bytes, identities: Identities) -> Decoded:
 
 
 def _unsnapped(body: bytes) -> bytes:
-    """The block says at its head how long its content is, so a bomb is refused before it is unpacked."""
+    """The content of a block. The block states its length first, so a bomb is refused before it is unpacked."""
     try:
         size = cramjam.snappy.decompress_raw_len(body)
         if size > LARGEST:
@@ -83,7 +83,7 @@ def _entry(wire: Wire, entry: memoryview, owner: dict[str, str], gathering: Gath
 
 
 def selector(text: str) -> dict[str, str]:
-    """``{job="train", pod="a-0"}``: labels as Prometheus writes them, with Go's escapes in the values."""
+    """The labels in ``{job="train", pod="a-0"}``: as Prometheus writes them, with Go's escapes in the values."""
     if len(text) > _LONGEST_SELECTOR:
         raise TooLarge("the labels of a stream are too long", remedy=f"use at most {_LONGEST_SELECTOR:,} bytes")
     labels: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """OTLP/HTTP logs, protobuf and JSON (https://opentelemetry.io/docs/specs/otlp/): ExportLogsServiceRequest -> batches.
 
-What cannot be stored is counted in the answer's partial success; a collector is not to send it again.
+What cannot be stored is counted in the answer's partial success, so that a collector does not send it again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def refusal(media_type: str, code: int, message: str) -> bytes:
 
 
 def _add(gathering: Gathering, identities: Identities, owner: dict[str, str], attributes: Mapping[str, Any], body: Any) -> None:
-    # A record knows better than its resource.
+    # A record knows more than its resource.
     known = {**owner, **identities.known(attributes)} if attributes else owner
     if isinstance(body, dict):
         text, partial = line_of(body, identities)

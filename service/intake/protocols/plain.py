@@ -1,7 +1,8 @@
 """``text/plain``: the bytes of one source, as they are. The request says whose they are, and where they begin.
 
-With an offset, a piece is stored exactly once however often it is sent. Without, a piece has a key: what the client gave as
-``key``, or a hash of the content; with the piece's place in the body, so that a log that repeats itself is no retry.
+A piece with an offset is stored exactly once, however often it is sent. A piece without one has a key: the ``key`` of the
+client, or a hash of the content. The key includes the piece's place in the body, so a log that repeats itself is not taken for
+a retry.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ PIECE = 256 << 10
 
 
 class Plain:
-    """Feed it the unpacked body; take batches. Pieces have one size, whatever the chunks were, unless ``flush`` is called."""
+    """Feed it the unpacked body and take batches. All pieces have one size, whatever the chunks were, unless ``flush`` is
+    called.
+    """
 
     def __init__(self, job: str, head: Head) -> None:
         self._owner = checked(
@@ -41,12 +44,12 @@ class Plain:
             yield self._take(PIECE)
 
     def flush(self) -> Iterator[Batch]:
-        """What is held: nothing came for a while, or the body is at its end."""
+        """What is held: nothing came for a while, or the body has ended."""
         if self._held:
             yield self._take(len(self._held))
 
     def empty(self) -> Batch:
-        """No bytes at all: asks how far the source has been received."""
+        """A batch without bytes, which asks how far the source was received."""
         return self._batch(b"", self.offset, None)
 
     def _take(self, size: int) -> Batch:
@@ -77,7 +80,7 @@ class Plain:
 
 
 def labels(head: Head) -> dict[str, str]:
-    """``?label.user=kim`` or ``X-Diagnose-Label-User: kim``."""
+    """The labels in ``?label.user=kim`` or ``X-Diagnose-Label-User: kim``."""
     found = {name.removeprefix("label."): value for name, value in head.query.items() if name.startswith("label.") and value}
     for name, value in head.headers.items():
         if name.startswith("x-diagnose-label-") and value:

@@ -1,7 +1,7 @@
-"""The wire format of Protocol Buffers, read lazily: one field at a time, nothing is built that nobody asked for.
+"""The wire format of Protocol Buffers, read lazily: one field at a time, and nothing is built that nobody asked for.
 
-A body of many empty messages costs no memory, which is why no message classes are used: theirs take a hundred bytes and more
-for two bytes of body. ``tests/service/intake/test_protobuf.py`` holds it to Google's own reader.
+A body of many empty messages must not cost memory. So no message classes are used: theirs take a hundred bytes and more for two
+bytes of body. ``tests/service/intake/test_protobuf.py`` compares this with Google's own reader.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 Value = int | memoryview
 Field = tuple[int, int, Value]
-"""number, wire type, value: integers are unsigned, as they stand on the wire"""
+"""number, wire type, value; integers are unsigned, as on the wire"""
 
 
 class Wire:
-    """Reads the messages of one body. ``most`` bounds their fields: one may be two bytes, and takes a microsecond."""
+    """Reads the messages of one body. ``most`` limits their fields, because one may have two bytes and takes a microsecond."""
 
     def __init__(self, most: int = 2_000_000) -> None:
         self._left = most
 
     def fields(self, data: memoryview) -> Iterator[Field]:
-        """The fields of one message, in their order; a nested message is a view on its bytes."""
+        """The fields of one message, in order. A nested message is a view on its bytes."""
         at, end = 0, len(data)
         while at < end:
             self._left -= 1
@@ -73,19 +73,19 @@ def _garbage(what: str) -> BadBody:
 
 
 def text(value: Value) -> str:
-    """A string field. What is not UTF-8 is replaced: a bad byte in one line is no reason to lose the others."""
+    """A string field. What is not UTF-8 is replaced, so that a bad byte in one line does not lose the others."""
     return str(view(value), "utf-8", "replace")
 
 
 def view(value: Value) -> memoryview:
     if isinstance(value, int):
-        raise _garbage("a number stands where a message or a string should be")
+        raise _garbage("there is a number in place of a message or a string")
     return value
 
 
 def number(value: Value) -> int:
     if not isinstance(value, int):
-        raise _garbage("a message or a string stands where a number should be")
+        raise _garbage("there is a message or a string in place of a number")
     return value
 
 

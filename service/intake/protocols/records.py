@@ -1,7 +1,7 @@
-"""JSON records: what the HTTP outputs of Fluent Bit, Vector, syslog-ng and rsyslog send. One object per line, or an array.
+"""JSON records, one object per line or an array: from the HTTP outputs of Fluent Bit, Vector, syslog-ng and rsyslog.
 
-The line is one of the fields that ``rules/identity.yaml`` lists under ``text``; a record without any is kept as JSON. The
-other fields tell whose it is.
+The line is one of the fields that ``rules/identity.yaml`` lists under ``text``. A record without any of them is kept as JSON.
+The other fields say whose it is.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from service.intake.protocols.requests import Decoded, Head
 LARGEST_ARRAY = 8 << 20
 LONGEST_LINE = 2 << 20
 MOST_PARTS = 400_000
-"""objects and arrays in one JSON text: two bytes of body are a hundred of memory"""
+"""objects and arrays in one JSON text; two bytes of a body can take a hundred of memory"""
 
 
 class Records:
-    """Feed it the unpacked body; take batches, then ``end`` for what is left and what could not be read."""
+    """Feed it the unpacked body and take batches. ``end`` gives what is left, and what could not be read."""
 
     def __init__(self, head: Head, identities: Identities, job: str | None = None) -> None:
         self._identities = identities
@@ -91,7 +91,7 @@ class Records:
         self._gathering.add(self._identities.identity(self._identities.known(record)), text, partial=partial)
 
     def flush(self) -> Iterator[Batch]:
-        """The whole lines so far: nothing came for a while, or the body is at its end."""
+        """The whole lines so far: nothing came for a while, or the body has ended."""
         decoded = self._gathering.end(self._digest.digest())
         self._since_cut = 0
         self.total.lines += decoded.lines
@@ -100,7 +100,7 @@ class Records:
         yield from decoded.batches
 
     def end(self) -> Iterator[Batch]:
-        """The body is at its end."""
+        """The body has ended."""
         if self._array:
             self._digest.update(self._held)
             records = parsed(bytes(self._held))
@@ -113,11 +113,11 @@ class Records:
 
 
 def parsed(body: bytes) -> Any:
-    """JSON from a stranger: bounded in depth, in parts, in digits."""
+    """JSON from a stranger, with limits for its depth, its parts and its digits."""
     if body.count(b"{") + body.count(b"[") > MOST_PARTS:
         raise TooLarge(f"more than {MOST_PARTS:,} objects and arrays", remedy="send fewer records at once")
     try:
-        # A program may print any bytes, and shippers put them into JSON as they are: they go through here unchanged.
+        # A program may print any bytes, and shippers put them into JSON unchanged. They go through here unchanged.
         return json.loads(body.decode("utf-8", "surrogateescape"))
     except RecursionError:
         raise BadBody("the JSON is nested too deeply", remedy="send flat records") from None
@@ -126,7 +126,7 @@ def parsed(body: bytes) -> Any:
 
 
 def line_of(record: Mapping[str, Any], identities: Identities) -> tuple[bytes, bool]:
-    """The line of a record, and whether more of it is to come."""
+    """(the line of a record, whether more of that line is to come)."""
     partial = any(record.get(name) == value for name, value in identities.partial)
     for name in identities.text:
         value = record.get(name)

@@ -9,18 +9,18 @@ from service.errors import BadName
 from service.intake.batch import Batch
 
 HEADER = "x-diagnose-"
-"""``X-Diagnose-Rank: 3`` says what ``?rank=3`` says, for shippers that cannot change their URL"""
+"""``X-Diagnose-Rank: 3`` means the same as ``?rank=3``, for shippers that cannot change their URL"""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first lines of a request: header names are in small letters."""
+    """The head of a request. Names of headers are in lower case."""
 
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def said(self, name: str) -> str | None:
-        """What the query, or else a header, says of ``name``; empty is nothing said."""
+        """The value of ``name`` in the query, else in a header. An empty value counts as none."""
         return self.query.get(name) or self.headers.get(HEADER + name.replace("_", "-")) or None
 
     def number(self, name: str) -> int | None:
@@ -38,7 +38,7 @@ class Head:
 
 @dataclass(slots=True)
 class Decoded:
-    """A body, read: what can be stored, and what cannot and why."""
+    """A body after reading: what can be stored, and what cannot and why."""
 
     batches: list[Batch]
     lines: int = 0

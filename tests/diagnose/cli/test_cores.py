@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 from pathlib import Path
 
@@ -54,3 +56,19 @@ def test_an_error_keeps_its_place_and_remedy() -> None:
 def test_a_process_that_is_killed_is_said() -> None:
     with pytest.raises(Exception, match="ended from outside; if memory was short, use fewer with --cores 1"):
         list(each(lambda _: os._exit(9), 4, 2))
+
+
+def test_the_files_of_one_job_are_read_on_all_cores_too(diagnose: Run, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    for rank in range(4):
+        steps = "".join(
+            f"[rank{rank}]: step {n} loss {9 / n:.6f} text of some length that fills the file\n" for n in range(1, 40_000)
+        )
+        (tmp_path / "job" / f"rank{rank}.log").write_text(f"{steps}[rank{rank}]: KeyError: 'k{rank}'\n")
+    (tmp_path / "job" / "rank9.log.gz").write_bytes(gzip.compress(b"the start of it\n" * 1000)[:60])
+    one, many = (diagnose("replay", "job", "--json", "--cores", cores) for cores in ("1", "3"))
+    assert (one.stdout, one.stderr, one.returncode) == (many.stdout, many.stderr, many.returncode)
+    report = json.loads(many.stdout)
+    assert report["compression"]["bytes_in"] > 8 << 20
+    assert report["problems"][0]["source"].endswith("rank9.log.gz")
+    assert report["job"]["fingerprint"] is not None

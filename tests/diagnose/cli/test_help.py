@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Iterator
 
 import pytest
@@ -23,14 +22,8 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 def every_command() -> list[argparse.ArgumentParser]:
-    top = cli._Parser(prog="diagnose")
-    listed = top.add_subparsers(parser_class=cli._Parser)
-    found = []
-    for name, text in cli.COMMANDS.items():
-        parser = cli.action(listed, name, text)
-        importlib.import_module(f"diagnose.cli.{name}").configure(parser)
-        found += list(commands(parser))
-    return found
+    """All but the one at the top."""
+    return list(commands(cli.parser_of(cli.COMMANDS)))[1:]
 
 
 EVERY = every_command()

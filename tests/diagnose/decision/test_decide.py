@@ -11,6 +11,7 @@ import pytest
 
 from diagnose.decision.clauses import MODES
 from diagnose.decision.decide import LOOKS, decide
+from diagnose.decision.ending import Ending
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, PastAction, PastAttempt
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy_file import shipped_policy
@@ -87,11 +88,76 @@ def test_whose_action_counts(tmp_path: Path, text: str, advised: str, kind: str)
     assert decide(report("cuda_error", advised=advised), ran_on(A), cluster(), policy(tmp_path, text), NOW).action.kind == kind
 
 
+# --- the scheduler's word ----------------------------------------------------------------------------------------------------
+
+
+def ended(kind: Any, said: str = "Slurm says so") -> Ending:
+    return Ending(kind, said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "reason", "said", "action"),
+    [
+        pytest.param("cancelled", "failed", "nccl_timeout", "preempted", "none", id="who-cancels-does-not-want-it-back"),
+        pytest.param("cancelled", "healthy", "healthy", "preempted", "none", id="also-if-the-log-tells-nothing"),
+        pytest.param("cancelled", "failed", "ecc_error", "ecc_error", "none", id="even-of-a-machines-fault"),
+        pytest.param("time_limit", "healthy", "healthy", "preempted", "none", id="a-time-limit-is-not-healthy"),
+        pytest.param("time_limit", "failed", "hang", "hang", "restart", id="it-stood-still-until-the-time-limit"),
+        pytest.param("preempted", "failed", "unknown", "preempted", "restart", id="preempted"),
+        pytest.param("node_failure", "failed", "nccl_remote_error", "node_failure", "restart", id="the-node-explains-the-echo"),
+        pytest.param("node_failure", "healthy", "healthy", "node_failure", "restart", id="the-log-stops-with-its-node"),
+        pytest.param("node_failure", "failed", "key_error", "key_error", "fix_code", id="a-bug-stays-a-bug"),
+        pytest.param("out_of_memory", "failed", "native_crash", "host_out_of_memory", "fix_config", id="killed-for-memory"),
+        pytest.param("failed", "failed", "hang", "hang", "restart", id="the-log-knows-why"),
+        pytest.param("failed", "healthy", "healthy", "healthy", "none", id="nobody-knows-why"),
+        pytest.param("completed", "healthy", "healthy", "healthy", "none", id="well"),
+    ],
+)
+def test_the_scheduler_says_how_it_ended_and_the_log_why(
+    tmp_path: Path, kind: Any, outcome: str, reason: str, said: str, action: str
+) -> None:
+    history = ran_on(A, B, ending=ended(kind))
+    decision = decide(report(reason, outcome=outcome), history, cluster(), policy(tmp_path), NOW)
+    assert (decision.reason, decision.action.kind) == (said, action)
+    if action == "restart":
+        assert decision.mode == "auto"
+    if (kind, outcome) == ("failed", "healthy"):
+        assert decision.tell == "operator"
+
+
+@pytest.mark.parametrize(
+    ("text", "checkpoints", "past", "kind"),
+    [
+        pytest.param("", (Checkpoint(100),), (), "none", id="the-policy-does-not-say-so"),
+        pytest.param("limits: {after_time_limit: 2}", (Checkpoint(100),), (), "restart", id="the-policy-and-a-checkpoint"),
+        pytest.param("limits: {after_time_limit: 2}", (), (), "none", id="it-would-begin-anew"),
+        pytest.param(
+            "limits: {after_time_limit: 1}",
+            (Checkpoint(100),),
+            (done("restart", 1, reason="preempted", hours_ago=4),),
+            "none",
+            id="often-enough-today",
+        ),
+    ],
+)
+def test_after_a_time_limit(tmp_path: Path, text: str, checkpoints: Any, past: Any, kind: str) -> None:
+    history = ran_on(A, B, ending=ended("time_limit"), checkpoints=checkpoints, actions=past)
+    decision = decide(report("preempted", attempt=2), history, cluster(), policy(tmp_path, text), NOW)
+    assert decision.action.kind == kind
+    assert decision.tell == ("owner" if kind == "none" else "nobody")
+    assert ("time-limit" in names(decision)) == (kind == "none")
+
+
 # --- a node is isolated only if enough speaks against it ---------------------------------------------------------------------
 
 
-def before(node: str, *, job: str = "other", days_ago: float = 1, by: str = "rule", reason: str = "cuda_error") -> Failure:
-    return Failure(job, 1, NOW - days_ago * 86400, reason, suspects=(node,), by=by)
+def before(
+    node: str, *, job: str = "other", days_ago: float = 1, by: str = "rule", reason: str = "cuda_error", **more: Any
+) -> Failure:
+    """Another kind of job failed there, unless ``more`` says otherwise."""
+    hard = shipped_taxonomy().has(reason, "machine")
+    fields: dict[str, Any] = {"culprits": (node,) if hard else (), "workload": "finetuning", **more}
+    return Failure(job, 1, NOW - days_ago * 86400, reason, suspects=(node,), by=by, **fields)
 
 
 WEAK: dict[str, Any] = {"reason": "cuda_error", "nodes": (A,)}
@@ -176,6 +242,46 @@ def test_what_it_takes_to_isolate(
         assert "weak-signal" in names(decision)
 
 
+NVLINK: dict[str, Any] = {"reason": "nvlink_error", "nodes": (A,)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "failure", "user", "isolated"),
+    [
+        pytest.param(NVLINK, before(A, reason="nvlink_error"), None, [A], id="another-kind-of-job"),
+        pytest.param(NVLINK, before(A, reason="ecc_error", workload=None, user="bob"), "ann", [A], id="another-users"),
+        pytest.param(NVLINK, before(A, reason="nvlink_error", user="ann"), "ann", [], id="the-same-users-other-job"),
+        pytest.param(NVLINK, before(A, reason="nvlink_error", workload="pretraining"), None, [], id="the-same-job-again"),
+        pytest.param(NVLINK, before(A, reason="nvlink_error", workload=None), None, [], id="nobody-knows-of-what-kind"),
+        pytest.param(NVLINK, before(A, reason="nvlink_error", job="job"), None, [], id="an-attempt-of-its-own"),
+        pytest.param(NVLINK, before(A, reason="nvlink_error", culprits=()), None, [], id="only-a-suspect-then"),
+        pytest.param(NVLINK, before(A, reason="native_crash", user="bob"), "ann", [], id="a-crash-then"),
+        pytest.param(WEAK, before(A, workload="pretraining", user="bob"), "ann", [], id="one-program-of-two-users"),
+        pytest.param(WEAK, before(A, user="bob"), "ann", [A], id="two-programs-of-two-users"),
+    ],
+)
+def test_a_fault_that_comes_back_counts_if_it_is_anothers_word(
+    tmp_path: Path, asked: dict[str, Any], failure: Failure, user: str | None, isolated: list[str]
+) -> None:
+    decision = decide(report(**asked), ran_on(A, B, failures=(failure,), user=user), cluster(), policy(tmp_path), NOW)
+    assert decision.action.nodes == isolated
+    assert decision.avoid == (() if isolated else (A,))
+
+
+def test_a_job_under_another_name_does_not_confirm_itself(tmp_path: Path) -> None:
+    failure = before(A, reason="nvlink_error", subject="1234", user="a/ann")
+    history = ran_on(A, B, failures=(failure,), subject="1234", user="b/bob")
+    assert decide(report(**NVLINK), history, cluster(), policy(tmp_path), NOW).action.nodes == []
+
+
+def test_who_is_named_beside_a_machines_fault_is_a_suspect_and_no_culprit(tmp_path: Path) -> None:
+    beside = report(**NVLINK)
+    beside = beside.model_copy(update={"diagnosis": beside.diagnosis.model_copy(update={"culprits": []})})
+    history = ran_on(A, B, failures=(before(A, reason="nvlink_error"),))
+    decision = decide(beside, history, cluster(), policy(tmp_path), NOW)
+    assert (decision.action.nodes, decision.avoid) == ([], (A,))
+
+
 def test_what_a_node_was_isolated_for_is_over_when_it_comes_back(tmp_path: Path) -> None:
     failures = (before(A), before(A, job="third"))
     where = cluster(isolations=(Isolation(A, NOW - 20 * HOUR, released=NOW - HOUR),))
@@ -191,47 +297,52 @@ def test_xids_of_logs_that_jobs_can_write_are_not_believed_where_the_site_says_s
     assert doubted.action.nodes == []
 
 
-@pytest.mark.parametrize(
-    ("attempts", "failures", "isolated"),
-    [
-        pytest.param((), (before(A, reason="hang"),), [A], id="another-job-hung-there-too"),
-        pytest.param(
-            (failed(1, nodes=(A, B), suspects=(A,)),),
-            (Failure("job", 1, NOW - HOUR, "hang", suspects=(A,)),),
-            [],
-            id="it-may-be-the-rank",
-        ),
-        pytest.param(
-            (failed(1, nodes=(A, B), suspects=(A,)), failed(2, "preempted", nodes=(B, C), progress_s=9000.0, group="g2")),
-            (Failure("job", 1, NOW - 2 * HOUR, "hang", suspects=(A,)),),
-            [A],
-            id="the-job-ran-well-without-it",
-        ),
-        pytest.param(
-            (
-                failed(1, nodes=(A, B), suspects=(A,)),
-                failed(2, "preempted", nodes=(B, C), progress_s=9000.0, group="g2"),
-                failed(3, nodes=(B, C), suspects=(B,)),
-            ),
-            (Failure("job", 1, NOW - 2 * HOUR, "hang", suspects=(A,)),),
-            [],
-            id="elsewhere-it-hung-as-well",
-        ),
-    ],
-)
-def test_a_soft_failure_that_follows_the_node_is_the_nodes(
-    tmp_path: Path, attempts: tuple[PastAttempt, ...], failures: Any, isolated: list[str]
-) -> None:
-    history = ran_on(A, B, attempts=attempts, failures=failures)
-    decision = decide(report("hang", attempt=9, nodes=(A,)), history, cluster(), policy(tmp_path), NOW)
-    assert decision.action.nodes == isolated
-    assert decision.action.kind == ("isolate_and_restart" if isolated else "restart")
+SOFT = sorted(shipped_taxonomy().properties["soft"])
+
+
+@pytest.mark.parametrize("reason", SOFT)
+@pytest.mark.parametrize("earlier", [*SOFT, "ecc_error"])
+def test_soft_evidence_isolates_nobody_however_often_it_comes(tmp_path: Path, reason: str, earlier: str) -> None:
+    failures = tuple(before(A, job=f"other-{n}", days_ago=n, reason=earlier, user=f"user-{n}") for n in range(1, 5))
+    history = ran_on(A, B, failures=failures, user="ann", attempts=(failed(1, reason, nodes=(A, B), suspects=(A,)),))
+    decision = decide(report(reason, attempt=9, nodes=(A,)), history, cluster(), policy(tmp_path), NOW)
+    assert decision.action.nodes == []
+    if decision.action.kind == "restart":
+        assert (decision.avoid, decision.check) == ((A,), (A,))
+        assert "soft-evidence" in names(decision)
+
+
+def test_the_first_time_out_is_answered_by_a_restart_alone(tmp_path: Path) -> None:
+    decision = decide(report("nccl_timeout", nodes=(A,)), ran_on(A, B), cluster(), policy(tmp_path), NOW)
+    assert (decision.action.kind, decision.avoid, decision.check) == ("restart", (), ())
+
+
+def test_two_crashes_of_one_script_on_one_node_do_not_drain_it(tmp_path: Path) -> None:
+    earlier = Failure("monday", 1, NOW - 30 * HOUR, "native_crash", suspects=(A,), user="ann", workload="pretraining")
+    history = ran_on(A, B, failures=(earlier,), user="ann")
+    decision = decide(report("native_crash", nodes=(A,)), history, cluster(), policy(tmp_path), NOW)
+    assert (decision.action.kind, decision.action.nodes, decision.avoid) == ("restart", [], (A,))
+    assert "isolate nobody" in decision.limits[0].said
+
+
+def test_a_node_that_was_met_before_and_passed_its_check_since_is_not_avoided(tmp_path: Path) -> None:
+    where = cluster(checks=(NodeCheck(A, NOW, "good"),))
+    history = ran_on(A, B, failures=(before(A, reason="hang"),))
+    assert decide(report("hang", nodes=(A,)), history, where, policy(tmp_path), NOW).avoid == ()
+
+
+def test_a_crash_on_a_node_that_failed_its_check_takes_it_out(tmp_path: Path) -> None:
+    where = cluster(checks=(NodeCheck(A, NOW - HOUR, "faulty"),))
+    decision = decide(report("native_crash", nodes=(A,)), ran_on(A, B), where, policy(tmp_path), NOW)
+    assert (decision.action.kind, decision.action.nodes) == ("isolate_and_restart", [A])
 
 
 def test_what_failed_in_a_burst_is_no_recurrence(tmp_path: Path) -> None:
-    burst = tuple(Failure(f"other-{n}", 1, NOW - 5 * HOUR, "nccl_timeout", suspects=(A,)) for n in range(6))
-    asked = report("nccl_timeout", nodes=(A,))
-    assert decide(asked, ran_on(A, failures=burst), cluster(), policy(tmp_path), NOW).action.kind == "restart"
+    burst = tuple(
+        Failure(f"other-{n}", 1, NOW - 5 * HOUR, "network_error", suspects=(A,), culprits=(A,), workload="w") for n in range(6)
+    )
+    asked = report("network_error", nodes=(A,))
+    assert decide(asked, ran_on(A, failures=burst), cluster(), policy(tmp_path), NOW).action.nodes == []
     assert decide(asked, ran_on(A, failures=burst[:3]), cluster(), policy(tmp_path), NOW).action.nodes == [A]
 
 
@@ -698,6 +809,8 @@ def test_when_a_node_comes_back(
     [
         pytest.param((before(A),), (NodeCheck(A, NOW, "faulty"),), (), "isolate", id="the-check-found-it-faulty"),
         pytest.param((before(A),), (NodeCheck(A, NOW, "suspect"),), (), "isolate", id="named-and-not-cleared"),
+        pytest.param((before(A, reason="nccl_timeout"),), (NodeCheck(A, NOW, "slow"),), (), "none", id="slow-after-a-time-out"),
+        pytest.param((before(A, culprits=()),), (NodeCheck(A, NOW, "suspect"),), (), "none", id="named-beside-the-fault"),
         pytest.param((), (NodeCheck(A, NOW, "slow"),), (), "none", id="slow-and-nothing-else"),
         pytest.param((before(A),), (NodeCheck(A, NOW, "good"),), (), "none", id="cleared"),
         pytest.param((before(A, by="agent"),), (NodeCheck(A, NOW, "suspect"),), (), "none", id="an-agents-word-does-not-count"),

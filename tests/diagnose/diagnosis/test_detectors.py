@@ -64,6 +64,14 @@ def test_a_gradient_that_is_not_a_number_with_a_loss_of_zero() -> None:
     assert anomaly.step == 5
 
 
+def test_steps_that_are_all_skipped() -> None:
+    steps = [float(step) for step in range(50, 1050, 50)]
+    (anomaly,) = alarms(step=steps, skipped_steps=steps)
+    assert anomaly.sentence == "Of 1,000 steps 1,000 were skipped: nothing is trained."
+    assert not alarms(step=steps, skipped_steps=[min(step, 60.0) for step in steps])
+    assert not alarms(step=steps[:1], skipped_steps=steps[:1])  # the loss scale is still looked for
+
+
 def test_a_loss_scale_at_its_floor() -> None:
     (anomaly,) = alarms(loss=falling(20), loss_scale=[65536, 32768, 4096, 512, 8, 1, 1, 1, 1, 1])
     assert anomaly.step == 6

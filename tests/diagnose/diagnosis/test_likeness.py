@@ -27,6 +27,12 @@ AT = "2026-01-01 10:00:00"
         ("Segmentation fault (core dumped)", {"grave"}, True),
         ("step 1 loss 2.0", set(), False),
         ("val: 0 errors, 0 failed", set(), False),
+        (f"{AT}.123456: E tensorflow/core/a.cc:55] the disk is full", {"error"}, True),
+        (f"{AT}.123456: W tensorflow/core/a.cc:55] failed to open x", {"soft"}, False),
+        ("[2026-01-01 10:00:00,123 W 411 412] exporter.cc:207: Export failed", {"soft"}, False),
+        ("[2026-01-01 10:00:00,123 E 411 412] exporter.cc:207: Export failed", {"error"}, True),
+        ("pi is approximately 3.1415926, Error is 0.0000000000000347", set(), False),
+        ("done: sent=12 txFailed=0 dropped=0", set(), False),
     ],
 )
 def test_a_line_has_one_level_and_is_loud_if_it_sounds_like_an_end(text: str, sounds: set[str], loud: bool) -> None:
@@ -38,3 +44,11 @@ def test_a_line_has_one_level_and_is_loud_if_it_sounds_like_an_end(text: str, so
     of_a_logger = sounds & {*LEVELS}
     if of_a_logger:
         assert level(text) in of_a_logger
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("3 failed, 0 errors", True), ("failed=2 skipped=0", True), ("failed=0 skipped=0", False), ("0 failed, 0 errors", False)],
+)
+def test_a_count_of_none_speaks_for_itself_and_not_for_the_rest_of_its_line(line: str, words: bool) -> None:
+    assert bool(likeness(line, line).words) is words

@@ -59,6 +59,36 @@ def test_time_outs_alone_are_the_answer_and_the_silent_rank_is_suspect() -> None
     assert report.diagnosis.suspects.ranks == [6]
 
 
+def test_who_times_out_is_a_witness_and_no_suspect() -> None:
+    texts = [
+        f"gpu-{n} python[71]: [{n}] NCCL INFO comm 0x1 rank {n} nranks 4 - Init COMPLETE\n" + timed_out(n) for n in range(4)
+    ]
+    diagnosis = report_of(*texts, names=tuple(f"gpu-{n}_rank_{n}.log" for n in range(4))).diagnosis
+    assert (diagnosis.reason, diagnosis.suspects.nodes, diagnosis.suspects.ranks) == ("nccl_timeout", [], [])
+    assert (diagnosis.witnesses.nodes, diagnosis.witnesses.ranks) == ([f"gpu-{n}" for n in range(4)], [0, 1, 2, 3])
+    assert diagnosis.culprits == []
+
+
+def test_the_rank_that_a_barrier_misses_is_the_suspect_and_who_says_so_its_witness() -> None:
+    said = "[rank0]: RuntimeError: [Rank 0]: Ranks 2, 5 failed to pass monitoredBarrier in 300000 ms\n"
+    diagnosis = report_of(steps(1, 30) + said).diagnosis
+    assert (diagnosis.suspects.ranks, diagnosis.witnesses.ranks) == ([2, 5], [0])
+
+
+def test_of_a_closed_connection_the_survivor_is_no_suspect() -> None:
+    said = "gpu014:3101:3360 [3] NCCL WARN socketProgress: Connection closed by remote peer gpu015<41212>\n"
+    diagnosis = report_of(steps(1, 30) + said, names=("gpu014.log",)).diagnosis
+    assert diagnosis.reason == "nccl_remote_error"
+    assert diagnosis.suspects.nodes == ["gpu015"]
+    assert "gpu014" not in diagnosis.suspects.nodes
+
+
+def test_a_machines_fault_that_names_its_node_makes_it_the_culprit() -> None:
+    line = "Mar  4 07:09:47 gpu-13 kernel: [81.2] NVRM: Xid (PCI:0000:8a:00): 79, pid=4105, GPU has fallen off the bus.\n"
+    diagnosis = report_of(steps(1, 30), line).diagnosis
+    assert (diagnosis.reason, diagnosis.culprits) == ("gpu_fell_off_bus", ["gpu-13"])
+
+
 def test_a_launcher_that_only_says_exit_1_explains_nothing() -> None:
     report = report_of(steps(1, 30) + SUMMARY)
     assert (report.diagnosis.reason, report.action.kind, report.diagnosis.by) == ("unknown", "none", "none")

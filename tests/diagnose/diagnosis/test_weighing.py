@@ -15,9 +15,11 @@ from diagnose.decision.signals import accuses
 from diagnose.diagnosis.calibration import Calibration
 from diagnose.diagnosis.candidates import transport_level
 from diagnose.diagnosis.doubt import NO_END
+from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import likeness
 from diagnose.diagnosis.signals import BY_NAME, SIGNALS
+from diagnose.diagnosis.weighing import by_kernel
 from diagnose.diagnosis.weights import read, shipped_weights, spread
 from diagnose.errors import RuleError
 from diagnose.knowledge import shipped
@@ -431,3 +433,101 @@ def test_a_job_whose_regular_lines_counted_up_did_not_fail_before_the_first_step
     assert report_of(work + _DEAD).diagnosis.phase == "training"
     assert "before the first step" not in report_of(work + _DEAD).diagnosis.summary
     assert report_of("loading\n" * 100 + _DEAD).diagnosis.phase == "start-up"
+
+
+RUN = "\n".join(f"Architecture of the network, part {name}" for name in "ABCDEFGHIJ") + "\n"
+AGAIN = "\n".join(f"what is evaluated, {name}" for name in "ABCDEFGH") + "\n"
+ENDED = RAISED.format(what="AssertionError: Given dir x/best.pdparams not exist.")
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"),
+    [
+        (RUN + ENDED + RUN + AGAIN, "healthy"),
+        (RUN + ENDED + AGAIN, "failed"),
+        (RUN + RUN + ENDED + RUN + AGAIN, "failed"),
+        ("[rank0]: " + RUN + ENDED + RUN + AGAIN, "failed"),
+    ],
+    ids=["called again", "went on elsewhere", "two ranks in one file", "ranks are named"],
+)
+def test_a_run_whose_own_lines_stand_again_behind_its_failure_was_started_anew(log: str, outcome: str) -> None:
+    assert report_of(log).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("behind", "outcome"),
+    [
+        ("".join(f"reading part {n} of the table {n * 7 % 13}\n" for n in range(120)), "healthy"),
+        ("reading the table\n" * 5, "failed"),
+        ("".join(f"reading part {n} of the table {n * 7 % 13}\n" for n in range(120)) + ENDED, "failed"),
+    ],
+    ids=["much", "little", "a failure"],
+)
+def test_a_helper_of_a_script_that_fails_is_overcome_by_what_follows(behind: str, outcome: str) -> None:
+    report = report_of("mkdir: cannot create directory '/data/out': Permission denied\n" + behind)
+    assert report.outcome == outcome
+    if "Assertion" in behind:
+        assert report.diagnosis.reason == "assertion_error"
+
+
+@pytest.mark.parametrize(("code", "outcome"), [("0", "healthy"), ("3", "failed")])
+def test_who_leaves_with_0_has_not_failed(code: str, outcome: str) -> None:
+    assert report_of("serving\n" * 3 + RAISED.format(what=f"SystemExit: {code}")).outcome == outcome
+
+
+def test_what_an_interpreters_warning_says_in_more_lines_is_the_warning() -> None:
+    told = "In addition, using fork() is a recipe for\ndeadlocks and crashes.\n"
+    warning = "/usr/lib/python3.10/popen_fork.py:66: RuntimeWarning: Using fork() can cause a deadlock.\n" + told
+    assert report_of("serving\n" * 3 + warning + "  self.pid = os.fork()\n").outcome == "healthy"
+    assert report_of("serving\n" * 3 + told).outcome == "failed"
+
+
+def test_a_clock_of_a_library_is_not_the_kernels() -> None:
+    def kernels(line: str) -> bool:
+        return by_kernel(Hypothesis(Event(0, 0, 1, line, -1, 0), None, "unknown", 0, False, False))
+
+    assert not kernels("[1620306933.125286] [b-an01:921717:0]  ib_md.c:1140 UCX  ERROR the device failed")
+    assert kernels("[ 6933.125286] mlx5_core 0000:01:00.0: the device failed")
+
+
+def test_a_task_that_crashed_explains_who_tells_that_it_is_gone() -> None:
+    crashed = "srun: error: gpu003: task 15: Segmentation fault"
+    told = (
+        "2023-03-07 16:06:30.684022: E external/tsl/coordination_service.cc:956] /job:jax_worker/replica:0/task:15 "
+        "has been set to ERROR in coordination service: UNAVAILABLE: Task /job:jax_worker/replica:0/task:15 heartbeat timeout."
+    )
+    assert report_of(f"loading\n{crashed}\n{told}\n").diagnosis.reason == "native_crash"
+    assert report_of(f"loading\n{told}\n{crashed}\n").diagnosis.reason == "nccl_remote_error"
+
+
+def test_a_record_of_many_lines_that_its_logger_calls_a_warning_is_no_wrapper() -> None:
+    lead = "[2026-01-02 03:04:05,925] torch._dynamo.convert_frame: [WARNING]"
+    handled = [
+        "WON'T CONVERT forward model.py line 126",
+        "due to:",
+        "Traceback (most recent call last):",
+        '  File "/opt/torch/_dynamo/utils.py", line 1397, in run_node',
+        "    return node.target(*args, **kwargs)",
+        "torch._dynamo.exc.TorchRuntimeError: Failed running call_function ones",
+        "",
+    ]
+    log = "".join(f"{lead} {line}\n" for line in handled) + "TERM_RUNLIMIT: job killed after reaching LSF run time limit.\n"
+    report = report_of(log)
+    assert (report.diagnosis.reason, report.diagnosis.root_cause and report.diagnosis.root_cause.line) == ("preempted", 8)
+
+
+def test_a_script_goes_on_behind_what_conda_could_not_activate() -> None:
+    report = report_of(
+        "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n"
+        "  0%|          | 0/1 [00:00<?, ?it/s]/var/spool/job: line 2: 4711 Bus error    (core dumped) python train.py\n"
+    )
+    assert report.diagnosis.reason == "native_crash"
+
+
+def test_a_cause_that_is_only_listed_is_not_the_reason() -> None:
+    report = report_of(
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type: SYSTEM_ERROR"
+        " Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include:"
+        " (1) the process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called.\n"
+    )
+    assert report.diagnosis.reason == "native_crash"

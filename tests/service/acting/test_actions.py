@@ -26,6 +26,7 @@ from service.store import actions as stored
 from service.store.history import cluster, lately
 from service.store.nodechecks import Check, Checked
 from tests.service.store.test_store import begin, judge, report
+from tests.support.logs import report_of, steps
 from tests.support.servers import Server
 
 T = TypeVar("T")
@@ -115,6 +116,36 @@ def test_a_diagnosis_becomes_one_action(desk: Desk) -> None:
     trail = desk.store.read(lambda connection: overview.trail(connection, "job/a"))
     assert [entry["what"] for entry in trail] == ["decided.restart", "job.failed"]
     assert trail[0]["detail"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
+
+
+WATCHDOG = (
+    "[rank{0}]:[E304 05:16:07.890123456 ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=4011, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 milliseconds before "
+    "timing out.\n"
+)
+CRASH = "[gpu-3:4105 :0:4105] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x18)\n"
+
+
+@pytest.mark.parametrize(
+    ("logs", "most"),
+    [
+        pytest.param([steps(1, 9) + WATCHDOG.format(rank) for rank in range(4)], "restart", id="time-outs-on-every-node"),
+        pytest.param([steps(1, 9) + CRASH], "restart", id="crashes-of-one-script"),
+    ],
+)
+def test_soft_failures_of_a_week_isolate_nobody(store: Store, tmp_path: Path, logs: list[str], most: str) -> None:
+    """As they are read, diagnosed, stored and decided: the second of its kind within a week must not drain a node."""
+    desk = Desk(store, policy(tmp_path, "mode: auto\nlimits: {isolated_share: 100%, nodes_at_once: 8}"))
+    for number, job in enumerate(("monday", "tuesday", "friday")):
+        desk.clock.now = MONDAY + number * 86400.0
+        made = report_of(*logs, names=tuple(f"gpu-{n + 3}_rank_{n}.log" for n in range(len(logs))))
+        seen = {*made.diagnosis.suspects.nodes, *made.diagnosis.witnesses.nodes}
+        assert (made.outcome, "gpu-3" in seen) == ("failed", True)
+        failed(desk, job, lsn=number + 1, made=made)
+        desk.store.write(lambda connection: connection.execute(update(tables.sources).values(node=None)))
+        desk.decide()
+    assert [row["kind"] for row in desk.rows()] == [most] * 3
+    assert all(not row["nodes"] for row in desk.rows())
 
 
 def test_what_was_cut_off_is_decided_by_the_next_service(desk: Desk) -> None:

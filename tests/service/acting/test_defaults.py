@@ -55,7 +55,7 @@ def test_a_policy_that_acts_asks_and_says_why_where_nobody_speaks_for_a_job(serv
         page = server.client.get(f"/ui/actions/{action['id']}").text
         log = server.log
     assert (action["state"], action["mode"]) == ("proposed", "approve")
-    assert "not all of the tokens that sent of it are bound to the name 'run' (tokens create --job)" in action["unconfirmed"]
+    assert "not all of the tokens that sent its data are bound to the name 'run' (tokens create --job)" in action["unconfirmed"]
     assert "Not confirmed" in page
     assert "diagnose tokens create" in page
     assert "no token speaks for anybody's jobs" in log

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, delete, func, select, text, update
 from diagnose.compression.workload import Fingerprint
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.learning.learned_rule import Counts, LearnedRule
 from diagnose.learning.rule_store import RuleStore
 from diagnose.learning.rule_store import metadata as rule_metadata
@@ -89,7 +90,12 @@ def report(
         job=JobIdentity(id="j", sources=["s"]),
         outcome=outcome,
         diagnosis=Diagnosis(
-            category="infrastructure", reason=reason, root_cause=root, group=group, suspects=Suspects(nodes=list(nodes))
+            category="infrastructure",
+            reason=reason,
+            root_cause=root,
+            group=group,
+            suspects=Suspects(nodes=list(nodes)),
+            culprits=list(nodes) if shipped_taxonomy().has(reason, "machine") else [],
         ),
         action=Action(kind="restart", why="because"),
         compression=CompressionFigures(lines_in=1, bytes_in=5, lines_kept=1, bytes_kept=5, ratio=1.0, dropped_by_kind={}),

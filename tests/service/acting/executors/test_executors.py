@@ -116,7 +116,7 @@ NAMED = "executors:\n  - name: a\n    "
         pytest.param(NAMED + "type: slurm\n    slurmrestd: {url: 'https://x', user: y}\n", 4, "token_file", id="no-token"),
         pytest.param(
             NAMED + "type: slurm\n    slurmrestd:\n      url: https://x\n      user: y\n      token: eyJ\n",
-            7, "secrets do not stand in this file; give token_file", id="token-in-it",
+            7, "secrets do not belong in this file; give token_file", id="token-in-it",
         ),
         pytest.param(
             NAMED + "type: slurm\n    slurmrestd: {url: 'https://u:hunter2@x', user: y, token_env: T}\n",

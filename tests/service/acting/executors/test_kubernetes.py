@@ -1025,7 +1025,7 @@ def test_an_order_is_confirmed_again_before_it_is_carried_out(cluster: Cluster) 
     elsewhere = cluster.carry_out(replace(order, nodes=("gpu-2",)))
     theirs = cluster.carry_out(replace(order, nodes=("gpu-1",), claim=Claim((NOBODY,), ("gpu-1",), time.time())))
 
-    assert elsewhere.what == "not confirmed by Kubernetes: gpu-2 is none of the nodes of Job ml/llama"
+    assert elsewhere.what == "not confirmed by Kubernetes: gpu-2 is not one of the nodes of Job ml/llama"
     assert theirs.what.startswith("not confirmed by Kubernetes: the job is in the namespace ml")
     assert not tainted(cluster, "gpu-1")
     assert not tainted(cluster, "gpu-2")
@@ -1431,7 +1431,7 @@ def test_the_file_of_executors_names_a_cluster(fake: tuple[Cluster, Fake], tmp_p
     [
         (", url: 'https://kubernetes.example'", "token_file"),
         (", url: 'http://kubernetes.example', token_file: t", "plain HTTP"),
-        (", url: 'https://kubernetes.example', token: abc", "secrets do not stand in this file"),
+        (", url: 'https://kubernetes.example', token: abc", "secrets do not belong in this file"),
         (", namespaces: [ml]", "does not run in a pod"),
     ],
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from service.acting.executors.claim import Confirmed
 from service.acting.executors.executor import Order, Outcome
 from service.acting.executors.http import Server
 from service.acting.executors.slurm import Slurm
@@ -428,8 +429,23 @@ echo "training finished"
 """
 
 
+STOPPED = """\
+i=0
+while [ $i -lt 20 ]; do i=$((i+1)); echo "step $i/1000 | loss 2.$i | grad_norm 0.5"; done
+trap 'echo "RuntimeError: NCCL communicator was aborted on rank 0." >&2; exit 1' TERM
+sleep 60 & wait
+"""
+
+
+def decided(service: Service, job: str) -> dict[str, Any] | None:
+    answer = service.client.get(f"/v1/jobs/{job}/decision")
+    return dict(answer.json()) if answer.status_code == 200 else None
+
+
 @contextlib.contextmanager
-def recovering(cluster: real.Slurm, folder: Path, policy: str = POLICY, **executor: str) -> Iterator[Service]:
+def recovering(
+    cluster: real.Slurm, folder: Path, policy: str = POLICY, authority: str = "labels", **executor: str
+) -> Iterator[Service]:
     """A service that acts on ``cluster``."""
     (folder / "policy.yaml").write_text(policy)
     (folder / "slurm.jwt").write_text(cluster.token())
@@ -442,7 +458,7 @@ def recovering(cluster: real.Slurm, folder: Path, policy: str = POLICY, **execut
         f"    slurmrestd: {{url: '{cluster.url}', user: {cluster.user}, token_file: slurm.jwt}}\n"
         f"    commands: {{configuration: {cluster.configuration}}}\n{more}"
     )
-    words = "--authority", "labels", "--policy", str(folder / "policy.yaml"), "--executors", str(folder / "executors.yaml")
+    words = "--authority", authority, "--policy", str(folder / "policy.yaml"), "--executors", str(folder / "executors.yaml")
     with Service(folder / "data", *words, SLURM_CONF=str(cluster.configuration)) as service:
         for node in cluster.nodes:  # it has heard of them: shares are of what is known
             service.push("earlier", b"hello\n", source=node, node=node)
@@ -450,9 +466,9 @@ def recovering(cluster: real.Slurm, folder: Path, policy: str = POLICY, **execut
         yield service
 
 
-def train(cluster: real.Slurm, service: Service) -> str:
+def train(cluster: real.Slurm, service: Service, script: str = TRAIN) -> str:
     """A batch job whose log a runner ships from the node that it runs on."""
-    (cluster.folder / "train.sh").write_text(TRAIN)
+    (cluster.folder / "train.sh").write_text(script)
     runner = f"PYTHONPATH={ROOT} {sys.executable} -m diagnose runner --to {service.url}"
     return cluster.submit(f'{runner} --state "{cluster.folder}/$SLURM_JOB_ID.$$" -- sh {cluster.folder}/train.sh')
 
@@ -509,6 +525,53 @@ def test_a_dry_run_of_the_whole_path_changes_nothing(cluster: real.Slurm, tmp_pa
         assert "DRAIN" not in cluster.node("gpu-1")["State"]
         assert (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("FAILED", "0")
         assert service.get("/v1/nodes/gpu-1")["state"] != "isolated"
+
+
+def test_what_its_user_cancels_is_not_brought_back(cluster: real.Slurm, tmp_path: Path) -> None:
+    """Slurm says COMPLETING for a while, in which nobody knows whether it failed or was cancelled."""
+    with recovering(cluster, tmp_path, authority="confirmed") as service:
+        job = train(cluster, service, STOPPED)
+        until(lambda: "step 19" in cluster.output(job), service)
+        cluster.run("scancel", job)
+        service.client.post(f"/v1/jobs/{job}/end", json={"exit_code": 1})
+        cluster.wait(job, "CANCELLED")
+        decision = until(lambda: decided(service, job), service)
+
+        assert decision["action"]["kind"] == "none"
+        assert "Slurm says CANCELLED" in decision["action"]["why"]
+        assert service.get("/v1/actions", job=job)["actions"] == []
+        assert (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("CANCELLED", "0")
+
+
+def test_an_order_given_meanwhile_brings_back_nothing_that_was_cancelled(cluster: real.Slurm) -> None:
+    job = cluster.submit("trap '' TERM; sleep 30")
+    cluster.wait(job, "RUNNING")
+    cluster.run("scancel", job)
+    assert cluster.job(job)["JobState"] == "COMPLETING"
+    order = Order(KEY, "restart", job, 1)
+    outcome = carry_out(executor(cluster), order)
+    assert (outcome.state, outcome.may_retry) == ("failed", True)
+    assert "is just ending" in outcome.what
+    cluster.wait(job, "CANCELLED")
+    outcome = carry_out(executor(cluster), order)
+    assert (outcome.state, outcome.may_retry) == ("failed", False)
+    assert cluster.job(job)["Restarts"] == "0"
+
+
+@pytest.mark.parametrize("doors", ["commands", "both"])
+def test_slurm_says_how_a_job_ended(cluster: real.Slurm, doors: str) -> None:
+    by = executor(cluster) if doors == "both" else Slurm([commands(cluster)])
+
+    def ending(script: str, *words: str) -> str | None:
+        job = cluster.submit(script, *words)
+        cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED")
+        found = asyncio.run(by.confirm(Order("", "restart", job, 1, claim=None)))
+        assert isinstance(found, Confirmed)
+        return found.ending.kind if found.ending is not None else None
+
+    assert ending("exit 0") == "completed"
+    assert ending("exit 3") == "failed"
+    assert ending("scancel $SLURM_JOB_ID; sleep 20") == "cancelled"
 
 
 STALLED = (

@@ -1,9 +1,9 @@
-"""Where the benchmark meets the product; nothing else here imports it.
+"""The link between the benchmark and the product. No other module of the comparison imports the product.
 
-As a program it is the child that is timed: ``python -m benchmarks.ours ENGINE PASSES LOG [RULES]`` feeds LOG in chunks
-of 1 MiB to a job with an empty cache of verdicts, PASSES times, each time a new job, and prints the sums as one JSON
-object. Timed is from the first byte read to the last count: verdicts, counters, metrics, kept log. Loading rules and
-compiling or loading databases is ``setup_s``.
+As a program it is the child that is timed: ``python -m benchmarks.children.ours ENGINE PASSES LOG [RULES]``. It feeds LOG in
+chunks of 1 MiB to a job with an empty cache of verdicts, PASSES times, each time to a new job, and prints the sums as one JSON
+object. The time runs from the first byte read to the last count: verdicts, counters, metrics, kept lines. ``setup_s`` is the
+time to load rules, and to compile or load databases.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ REPLAY = (sys.executable, "-m", "diagnose", "replay")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A rule as the other engines need it."""
+    """A rule in the form that the other engines need."""
 
     text: str
     filter: bool
     confirm: bool
-    """Hyperscan can only hold a superset of it."""
+    """Hyperscan can only hold a superset of it"""
 
 
 def patterns(rules: Path | None) -> list[Pattern]:

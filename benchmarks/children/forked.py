@@ -1,7 +1,7 @@
-"""Runs pytest again and again, each time in a child of one process that has imported once what takes long to import.
+"""Runs pytest many times, each time in a child of one process that has already imported what is slow to import.
 
-Only what is installed is imported, nothing of the checkout: each child reads that anew. Asked is with one line of JSON on
-standard input, ``{"words": [...], "environment": {...}, "output": PATH, "seconds": N or null}``. Answered is with one line: the
+Only installed packages are imported, nothing of the checkout: each child reads that again. A request is one line of JSON on
+standard input, ``{"words": [...], "environment": {...}, "output": PATH, "seconds": N or null}``. The answer is one line: the
 exit status, or "time" if it took longer.
 """
 

@@ -1,4 +1,4 @@
-"""Drain3 as it is timed: ``python -m benchmarks.drain LOG defaults|masked``; one JSON object."""
+"""Runs and times Drain3: ``python -m benchmarks.children.drain LOG defaults|masked``. Prints one JSON object."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Programs that a benchmark starts, each in a process of its own."""

@@ -1,0 +1,94 @@
+"""The scheduler's word on how an attempt ended, joined with what its log says. The scheduler knows that; the log knows why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from diagnose.decision.policy_file import shipped_policy
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+from diagnose.report import Action, Diagnosis, Report
+
+Kind = Literal["completed", "failed", "cancelled", "time_limit", "preempted", "node_failure", "out_of_memory"]
+
+OF_SLURM: Final[dict[str, Kind]] = {
+    "COMPLETED": "completed",
+    "FAILED": "failed",
+    "CANCELLED": "cancelled",
+    "TIMEOUT": "time_limit",
+    "DEADLINE": "time_limit",
+    "PREEMPTED": "preempted",
+    "NODE_FAIL": "node_failure",
+    "BOOT_FAIL": "node_failure",
+    "OUT_OF_MEMORY": "out_of_memory",
+}
+"""https://slurm.schedmd.com/job_state_codes.html"""
+_REASONS: Final[dict[Kind, str]] = {
+    "cancelled": "preempted",
+    "time_limit": "preempted",
+    "preempted": "preempted",
+    "node_failure": "node_failure",
+    "out_of_memory": "host_out_of_memory",
+}
+_SUMMARIES: Final[dict[Kind, str]] = {
+    "cancelled": "Somebody cancelled the job.",
+    "time_limit": "The job reached its time limit.",
+    "preempted": "The scheduler preempted the job.",
+    "node_failure": "A node of the job failed.",
+    "out_of_memory": "The job used more memory than it was given.",
+}
+_CONFIDENCE: Final = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    kind: Kind
+    said: str
+    """in the scheduler's words, for people"""
+
+
+def ending_of_slurm(state: str, reason: str = "") -> Ending | None:
+    """None if the job is not over, or the state is not known."""
+    kind = OF_SLURM.get(state)
+    told = f" ({reason})" if reason not in ("", "None") else ""
+    return Ending(kind, f"Slurm says {state}{told}") if kind is not None else None
+
+
+def joined(report: Report, ending: Ending | None) -> Report:
+    """The report, with the reason that the scheduler gives where the log has none or only tells what followed."""
+    if ending is None or (reason := _REASONS.get(ending.kind)) is None or not _gives_way(report, ending.kind, reason):
+        return report
+    before = report.diagnosis
+    diagnosis = Diagnosis(
+        category=shipped_taxonomy().category_of[reason],
+        reason=reason,
+        confidence=_CONFIDENCE,
+        by="detector",
+        summary=f"{_SUMMARIES[ending.kind]} {ending.said}.",
+        root_cause=before.root_cause if before.reason == reason else None,
+        evidence=before.evidence,
+        group=f"scheduler-{ending.kind}",
+        phase=before.phase,
+        step=before.step,
+        others=before.others,
+        recovered=before.recovered,
+        notes=before.notes,
+    )
+    remedy = shipped_policy().remedy(reason)
+    action = Action(why=ending.said) if ending.kind == "cancelled" else Action(kind=remedy.kind, why=remedy.why)
+    return report.model_copy(update={"outcome": "failed", "diagnosis": diagnosis, "action": action})
+
+
+def _gives_way(report: Report, kind: Kind, reason: str) -> bool:
+    """Whether what the log says follows from how the job ended. A hang until the time limit and a bug before it do not."""
+    said, taxonomy = report.diagnosis.reason, shipped_taxonomy()
+    if report.outcome != "failed" or said in ("unknown", "healthy", reason):
+        return True
+    if kind == "node_failure":
+        return taxonomy.has(said, "soft") or taxonomy.has(said, "of_a_stop")
+    if kind == "out_of_memory":
+        return taxonomy.has(said, "kills") or taxonomy.has(said, "of_a_stop")
+    return taxonomy.has(said, "of_a_stop")
