@@ -43,7 +43,7 @@ setup(
         Extension(
             "diagnose.matching._core",
             ["diagnose/matching/_core.c"],
-            depends=[f"diagnose/matching/_{part}.h" for part in ("masks", "tables", "readings", "folds")],
+            depends=sorted(map(str, Path("diagnose/matching").glob("*.h"))),
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             extra_compile_args=["-O3"],

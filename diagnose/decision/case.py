@@ -15,7 +15,9 @@ from diagnose.decision.signals import Signal
 from diagnose.report import Action, Report, RestartFrom
 
 _TEXT: Final = 500
-"""characters of the root line that the evidence keeps"""
+"""characters of a line that the evidence keeps"""
+_LINES: Final = 10
+"""lines besides that of the root cause"""
 
 
 class Case:
@@ -113,6 +115,11 @@ class Case:
             "root_cause": {"source": root.source, "line": root.line, "text": root.text[:_TEXT], "node": root.node}
             if root
             else None,
+            "lines": [
+                {"source": line.source, "line": line.line, "text": line.text[:_TEXT], "role": line.role}
+                for line in self.diagnosis.evidence
+                if line.role != "root_cause"
+            ][:_LINES],
             "signals": [{"node": s.node, "name": s.name, "points": s.points, "said": s.said} for s in self.signals],
             "attempts": [[a.number, a.reason, a.group, a.last_step] for a in self.attempts[-10:]],
             "isolated": sorted(self.cluster.isolated())[:100] if self.cluster else None,

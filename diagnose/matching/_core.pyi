@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+API: int
+
 class Scanner:
     def __init__(self, seed: int) -> None: ...
     def scan(self, block: bytes | memoryview, cursor: tuple[Any, ...], owner: Any) -> tuple[Any, ...]: ...

@@ -23,7 +23,9 @@ try:
     from diagnose.matching import _core as core
 except ImportError:  # built without a compiler, or a checkout that was not installed
     core = None
-if not hasattr(core, "sketch"):  # the newest function that is called: a core built from older sources does not have it
+API = 2
+"""how the core is called; raised here and in ``_core.c`` whenever that changes"""
+if getattr(core, "API", None) != API:  # built from other sources than these
     core = None
 
 SINGLEMATCH, ALLOWEMPTY, PREFILTER = 8, 16, 128

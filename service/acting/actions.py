@@ -24,7 +24,7 @@ from diagnose.decision.decide import decide
 from diagnose.decision.history import Cluster, History, latest_check
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy import ISOLATE, RELEASE, Policy
-from diagnose.decision.result import Decision
+from diagnose.decision.result import RESTARTS, Decision
 from diagnose.report import Report
 from service.acting.authority import Authority
 from service.acting.executors.claim import Unconfirmed
@@ -135,7 +135,7 @@ class Actions:
             job = decision.job
             if self._authority is not None:
                 standing.keep(connection, attempt_id, now)
-            changed = self._enter(connection, attempt_id, decision, now, standing)
+            changed = self._enter(connection, attempt_id, decision, made_at, now, standing)
             stored.keep_decision(connection, attempt_id, decision, made_at)
             reading.record(connection, "policy", f"decided.{decision.action.kind}", f"job/{job}", decision.as_dict(), now)
             return changed
@@ -192,7 +192,7 @@ class Actions:
         return asked.standing(answer, names)
 
     def _enter(
-        self, connection: Connection, attempt_id: int, decision: Decision, now: float, standing: Standing
+        self, connection: Connection, attempt_id: int, decision: Decision, made_at: float, now: float, standing: Standing
     ) -> list[tuple[int, Record]]:
         """Enter the decision's action. It is added to the existing ones or replaces them."""
         changed: list[tuple[int, Record]] = []
@@ -220,14 +220,18 @@ class Actions:
             decision.key, decision.job, decision.attempt, decision.action.kind, decision.mode, now, spans, decision.not_before
         )
         action = decision.action
+        start = action.restart_from.model_dump() if action.restart_from else None
+        skip = list(action.skip_batches) if action.skip_batches else None
+        if start is None and skip is None and action.kind in RESTARTS:
+            start, skip = stored.rollback_of(connection, [ids[key] for key in withdrawn])
         found = stored.enter(
             connection,
             record,
             attempt_id,
             stored.group_id(connection, attempt_id),
             nodes=action.nodes,
-            restart_from=action.restart_from.model_dump() if action.restart_from else None,
-            skip_batches=list(action.skip_batches) if action.skip_batches else None,
+            restart_from=start,
+            skip_batches=skip,
             why=action.why,
             reason=decision.reason,
             incident=decision.incident,
@@ -235,7 +239,9 @@ class Actions:
             owner=standing.owner,
             subject=standing.subject,
             unconfirmed=standing.unconfirmed,
+            basis={"report_made_at": made_at, "decision": decision.as_dict()},
         )
+        stored.put_in_place_of(connection, [ids[key] for key in withdrawn], found)
         reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": record.key}, now)
         return [*changed, (found, record)]
 
@@ -296,7 +302,8 @@ class Actions:
             if stored.ids_of(connection, [key]) or stored.node_is_busy(connection, kind, node):
                 continue
             record = life.propose(key, "", 0, kind, decision.mode, now, self.policy.life, decision.not_before)
-            found = stored.enter(connection, record, None, None, nodes=[node], why=decision.action.why)
+            basis = {"decision": decision.as_dict()}
+            found = stored.enter(connection, record, None, None, nodes=[node], why=decision.action.why, basis=basis)
             reading.record(connection, "policy", f"decided.{kind}", f"node/{node}", decision.as_dict(), now)
             reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": key, "node": node}, now)
             changed.append((found, record))

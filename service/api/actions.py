@@ -53,7 +53,7 @@ async def orders(
     }
 
 
-@router.get("/v1/actions/{action}", response_model=bodies.Action, summary="One action")
+@router.get("/v1/actions/{action}", response_model=bodies.ActionRecord, summary="One action")
 async def action(action: ActionId, service: Here, who: Reader) -> dict[str, Any]:
     return await _shown(service, who, action)
 

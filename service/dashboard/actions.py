@@ -38,7 +38,9 @@ async def one(request: Request) -> Response:
 
     def work(connection: Any) -> dict[str, Any]:
         found = _action(connection, action_id)
-        if found["attempt_id"] is not None:
+        if found["basis"] is not None:
+            decision = found["basis"]["decision"]
+        elif found["attempt_id"] is not None:  # made before actions kept what they rest on
             decision = stored.decision_of(connection, found["attempt_id"])
         else:
             decision = _about_node(connection, found)

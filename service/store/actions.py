@@ -101,13 +101,11 @@ def in_hand(connection: Connection, whose: str) -> list[tuple[int, str, bool]]:
 
 
 def _orders() -> Any:
-    x = t.decisions.c
-    more = t.jobs.c.labels, t.attempts.c.last_seen, x.decision
-    return _records().add_columns(*more).outerjoin(t.decisions, x.attempt_id == t.actions.c.attempt_id)
+    return _records().add_columns(t.jobs.c.labels, t.attempts.c.last_seen)
 
 
 def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any]:
-    decided = row.decision or {}
+    decided = (row.basis or {}).get("decision") or {}
     # A person who approved it although it was not confirmed has the last word. A policy never has.
     word = row.decided_by if row.unconfirmed is not None and row.decided_by != "policy" else None
     return {
@@ -119,7 +117,7 @@ def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any
         "labels": row.labels or {},
         "nodes": row.nodes,
         "avoid": row.avoid or [],
-        "check": decided.get("check_first", []) if decided.get("key") == row.key else [],
+        "check": decided.get("check_first", []),
         "restart_from": row.restart_from,
         "skip_batches": row.skip_batches,
         "why": row.why,
@@ -169,6 +167,21 @@ def enter(connection: Connection, record: Record, attempt_id: int | None, group_
     """Enter a new action, and return its id."""
     values = {**_values(record), "key": record.key, "attempt_id": attempt_id, "group_id": group_id, **more}
     return int(connection.execute(insert(t.actions).values(**values).returning(t.actions.c.id)).scalar_one())
+
+
+def rollback_of(connection: Connection, ids: Sequence[int]) -> tuple[dict[str, Any] | None, list[int] | None]:
+    """From where, and without which batches, the last of these actions would have gone on: what takes its place keeps to it."""
+    x = t.actions.c
+    query = select(x.restart_from, x.skip_batches).where(x.id.in_(ids)).order_by(x.id.desc())
+    for row in connection.execute(query):
+        if row.restart_from is not None or row.skip_batches is not None:
+            return row.restart_from, row.skip_batches
+    return None, None
+
+
+def put_in_place_of(connection: Connection, ids: Sequence[int], by: int) -> None:
+    """Note which action has taken the place of these."""
+    connection.execute(update(t.actions).where(t.actions.c.id.in_(ids)).values(replaced_by=by))
 
 
 def save(connection: Connection, action_id: int, before: Record, after: Record, who: str, now: float) -> None:

@@ -195,7 +195,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
     x = t.actions.c
     rows = connection.execute(
         select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
-               x.restart_from, x.skip_batches, x.fence, x.owner, x.subject)
+               x.restart_from, x.skip_batches, x.fence, x.owner, x.subject, x.decided_by)
         .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # an action that is only about a node has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since)
@@ -208,7 +208,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
             job=row.name or "",
             attempt=row.number or 0,
             kind=row.kind,
-            state=row.state,
+            state="withdrawn" if row.state == "rejected" and row.decided_by == "decision" else row.state,
             at=row.created,
             nodes=tuple(row.nodes),
             ended=row.changed if row.state in ("succeeded", "failed", "expired", "rejected") else None,

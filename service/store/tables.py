@@ -317,6 +317,8 @@ actions = Table(
     Column("avoid", JSON),  # nodes that the restart leaves out
     Column("owner", Text),  # project and owner, by the scheduler: whose budget it is
     Column("subject", Text),  # the job, in the scheduler's words
+    Column("basis", JSON),  # the decision and its evidence, as they were when it was made
+    Column("replaced_by", Big),  # the action that a later decision put in its place
     Column("unconfirmed", Text),  # why a person must approve it: the scheduler did not confirm it
     Index(None, "state", "created"),
     Index(None, "attempt_id"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from service.api.bodies.actions import (
     Action,
     ActionPage,
+    ActionRecord,
     CheckTaken,
     Claim,
     ClaimNext,
@@ -51,6 +52,7 @@ from service.api.bodies.webhooks import (
 __all__ = [
     "Action",
     "ActionPage",
+    "ActionRecord",
     "AttemptRow",
     "CheckTaken",
     "Claim",

@@ -52,6 +52,13 @@ class Action(BaseModel):
     """the job, in the scheduler's words"""
     unconfirmed: str | None
     """why a person must decide: nobody except the log says that it is called for"""
+    replaced_by: int | None
+    """the action that a later decision put in its place"""
+
+
+class ActionRecord(Action):
+    basis: dict[str, Any] | None
+    """the decision with its reasons and evidence as they were, and when the report was made that it is about"""
 
 
 class Reject(BaseModel):

@@ -526,8 +526,9 @@ def test_a_script_goes_on_behind_what_conda_could_not_activate() -> None:
 
 def test_a_cause_that_is_only_listed_is_not_the_reason() -> None:
     report = report_of(
-        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type: SYSTEM_ERROR"
-        " Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include:"
-        " (1) the process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called.\n"
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type:"
+        " SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
+        " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage,"
+        " (2) ray stop --force was called.\n"
     )
     assert report.diagnosis.reason == "native_crash"

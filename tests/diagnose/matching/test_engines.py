@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Collection
@@ -293,3 +294,11 @@ def test_the_package_works_without_the_native_core(tmp_path: Path) -> None:
     import sys
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_core_that_was_built_from_other_sources_is_not_used() -> None:
+    code = (
+        "import sys, types; sys.modules['diagnose.matching._core'] = types.ModuleType('old'); "
+        "from diagnose.matching import databases; print(databases.core, databases.libhs())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "None None\n"

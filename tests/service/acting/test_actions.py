@@ -14,7 +14,7 @@ from sqlalchemy import update
 from diagnose.decision.action import Record
 from diagnose.decision.policy import ISOLATE, RELEASE, Policy
 from diagnose.decision.policy_file import over_shipped
-from diagnose.report import Action, Report
+from diagnose.report import Action, Report, Steps
 from service.acting.actions import Actions
 from service.acting.executors.executor import Order
 from service.acting.executors.http import Server as Http
@@ -116,6 +116,51 @@ def test_a_diagnosis_becomes_one_action(desk: Desk) -> None:
     trail = desk.store.read(lambda connection: overview.trail(connection, "job/a"))
     assert [entry["what"] for entry in trail] == ["decided.restart", "job.failed"]
     assert trail[0]["detail"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
+
+
+def test_an_action_keeps_what_it_was_decided_on(desk: Desk) -> None:
+    failed(desk)
+    desk.decide()
+    (first,) = desk.rows()
+    desk.clock.now += 60
+    healthy = report("healthy", outcome="healthy", group=None)
+    failed(desk, lsn=2, made=healthy)
+    desk.decide()
+    found = desk.store.read(lambda connection: overview.action(connection, first["id"]))
+    assert found is not None
+    assert found["basis"]["decision"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
+    assert found["basis"]["report_made_at"] == MONDAY
+
+
+def test_what_takes_the_place_of_a_roll_back_keeps_its_step_and_batches(store: Store, tmp_path: Path) -> None:
+    desk = Desk(store, policy(tmp_path, "mode: approve"))
+    made = report("loss_anomaly")
+    diagnosis = made.diagnosis.model_copy(update={"affected": Steps(first=100, last=120), "step": 130})
+    failed(desk, made=made.model_copy(update={"diagnosis": diagnosis, "action": Action(kind="rollback_and_skip", why="x")}))
+    desk.decide()
+    (first,) = desk.rows()
+    assert first["kind"] == "rollback_and_skip"
+    desk.clock.now += 60
+    failed(desk, lsn=2)
+    desk.decide()
+    second, first = desk.rows()
+    assert (second["kind"], first["state"], first["replaced_by"]) == ("restart", "rejected", second["id"])
+    assert first["restart_from"] is not None
+    assert (second["restart_from"], second["skip_batches"]) == (first["restart_from"], first["skip_batches"])
+
+
+def test_what_the_policy_replaced_itself_no_person_has_refused(desk: Desk) -> None:
+    failed(desk)
+    desk.decide()
+    for lsn, made in ((2, of_the_code()), (3, None)):
+        desk.clock.now += 60
+        failed(desk, lsn=lsn, made=made)
+        desk.decide()
+    opened = failed(desk, lsn=4)
+    desk.decide()
+    decision = desk.store.read(lambda connection: stored.decision_of(connection, opened.attempt_id))
+    assert decision is not None
+    assert "A person said no" not in str(decision)
 
 
 WATCHDOG = (

@@ -127,7 +127,7 @@ def test_a_database_without_projects_has_one(old: Store) -> None:
 
 def test_jobs_of_projects_are_called_by_them(old: Store) -> None:
     jobs = {"run7": ("default", "mixed"), "run8": ("apes", "mixed"), "run9": ("apes", "own"), "run10": ("apes", "own")}
-    at(old.engine, "0006", rows(old, {name: jobs[name] for name in jobs}))
+    at(old.engine, "0007", rows(old, {name: jobs[name] for name in jobs}))
     old.migrate()
 
     def told(connection: Connection) -> Any:
