@@ -22,12 +22,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from sqlalchemy import Connection
+
 from service.errors import Busy, Refused, Unavailable
 from service.intake.batch import Batch
 from service.live.stream import End
 from service.names import check_job
 from service.runtime import Service
 from service.store import reading
+from service.store.history import attempts_before, report_of
 
 log = logging.getLogger("diagnose.attribution")
 
@@ -170,6 +173,22 @@ class Attributions:
         found = await store.aread(lambda connection: reading.report(connection, key))
         whole: dict[str, Any] | None = found["report"] if found is not None else None
         return whole
+
+    async def came_back(self, submission: Submission) -> bool:
+        """Whether the cycle before failed alike, at the same step. Without a job and a cycle there is none before."""
+        if submission.named_job is None or submission.cycle is None:
+            return False
+
+        def look(connection: Connection) -> bool:
+            key = reading.attempt_id(connection, submission.job, submission.attempt)
+            made = report_of(connection, key) if key is not None else None
+            past = attempts_before(connection, key) if key is not None else ()
+            if made is None or not past:
+                return False
+            last, now = past[-1], made.diagnosis
+            return last.group is not None and (last.group, last.last_step) == (now.group, now.step)
+
+        return await self._service.store.aread(look)
 
     def head(self, text: str) -> bytes:
         """The first characters of a log."""
@@ -354,8 +373,11 @@ class Attributions:
         fresh.replace(self._book)
 
 
-def recommendation(report: Mapping[str, Any] | None) -> dict[str, str]:
-    """Our action in the extension's words. The extension only acts on STOP, so STOP is only said if a restart is pointless."""
+def recommendation(report: Mapping[str, Any] | None, *, came_back: bool) -> dict[str, str]:
+    """Our action in the extension's words. The extension only acts on STOP, so STOP is only said if a restart is pointless.
+
+    ``came_back``: it failed alike at the same place before. A diagnosis may be wrong, and one restart costs little.
+    """
     if report is None:
         return {"action": "UNKNOWN", "reason": "nothing is known yet", "source": "deterministic"}
     diagnosis, kind = report["diagnosis"], report["action"]["kind"]
@@ -364,7 +386,7 @@ def recommendation(report: Mapping[str, Any] | None) -> dict[str, str]:
     if report["outcome"] != "failed":
         action = "CONTINUE"
     elif kind in _HOPELESS:
-        action = "STOP"
+        action = "STOP" if came_back else "RESTART"
     elif kind in _AGAIN:
         action = "RESTART"
     else:

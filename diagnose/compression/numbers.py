@@ -55,7 +55,7 @@ _ALIKE: Final = 3
 """so many numbers of one quantity are told apart in a line, beside those of which there is one in the line only"""
 _COLUMNS: Final = 3
 # In the text, \x01 is a number, and here \x0e one that is nan or inf.
-_NOT_FINITE: Final = re.compile(r"(?<![\w.])[-+]?(?:nan|inf|infinity)(?![\w.-])", re.IGNORECASE)
+_MARKS: Final = re.compile(r"[\x01\x06]|(?<![\w.])[-+]?(?:nan|inf|infinity)(?![\w.-])", re.IGNORECASE)
 _WRAPPED: Final = re.compile(
     r"(?:(?:[\[({\"'~]|(?<!\w)(?:(?:np|numpy|torch|jnp|tf|jax)\.)?(?:float|int|bfloat|tensor|Tensor|array|Array|scalar)\x01?\()+\s?)?\Z"
 )
@@ -267,6 +267,8 @@ class Numbers:
 
     def _meaning(self, said: str) -> tuple[Meaning, tuple[str, ...], str | None] | None:
         """What a name means, its words, and the unit that it ends with."""
+        if self._metrics.words.isdisjoint(words_of(said)):
+            return None
         every = said.split()
         for first in range(len(every)):
             words = words_of(" ".join(every[first:]))
@@ -410,25 +412,26 @@ def _with_places(text: str, numbers: Sequence[tuple[float, int]]) -> tuple[str, 
     values: dict[int, float] = {}
     for value, slot in numbers:
         values.setdefault(slot, value)
-    signs = {found.start(): found for found in _NOT_FINITE.finditer(text)}
     plain: list[str] = []
     places: list[_Number] = []
-    slot = at = 0
-    while at < len(text):
-        letter = text[at]
-        if at in signs:
-            places.append(_Number(len(plain), CONSTANT, float(signs[at][0])))
-            plain.append("\x0e")
-            at = signs[at].end()
-            continue
+    slot = end = length = 0
+    for found in _MARKS.finditer(text):
+        plain.append(text[end : found.start()])
+        length += found.start() - end
+        end = found.end()
+        letter = found[0]
         if letter == "\x01":
             if slot < _LAST_SLOT and slot in values:
-                places.append(_Number(len(plain), slot, values[slot]))
+                places.append(_Number(length, slot, values[slot]))
             slot += 1
-        elif letter == "\x06" and at and text[at - 1] == "\x01":
-            slot += 1
+        elif letter == "\x06":
+            slot += found.start() > 0 and text[found.start() - 1] == "\x01"
+        else:
+            places.append(_Number(length, CONSTANT, float(letter)))
+            letter = "\x0e"
         plain.append(letter)
-        at += 1
+        length += 1
+    plain.append(text[end:])
     return "".join(plain), places
 
 

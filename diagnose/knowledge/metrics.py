@@ -54,6 +54,8 @@ class Metrics:
     quantities: Mapping[str, Quantity]
     names: Mapping[str, tuple[str, int]]
     """name -> quantity, and where the name stands among its names: the most usual one comes first"""
+    words: frozenset[str]
+    """all that names are made of"""
     units: Mapping[str, Mapping[str, float]]
     filling: frozenset[str]
     around: frozenset[str]
@@ -144,4 +146,5 @@ def _metrics(data: dict[str, Any], path: Path) -> Metrics:
     words = {part: frozenset(data[part]) for part in ("filling", "around", "evaluation", "training", "about")}
     evaluations = frozenset(one.evaluation for one in quantities.values() if one.evaluation)
     several = re.compile(rf"(?i)(?<![A-Za-z])(?:{'|'.join(data['kinds']) or '(?!)'})[ _:=#\[]{{0,2}}\x01")
-    return Metrics(quantities, names, units, **words, evaluations=evaluations, one_of_several=several)
+    parts = frozenset(part for name in names for part in name.split("_"))
+    return Metrics(quantities, names, parts, units, **words, evaluations=evaluations, one_of_several=several)

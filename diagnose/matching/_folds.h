@@ -201,12 +201,46 @@ static size_t without(const Masks *m, u32 which, u8 *to) {
     return length;
 }
 
-static u64 key_without(Folds *f, const Masks *m, u32 which) {
-    return hash_of(f->scratch.items, without(m, which, f->scratch.items), ~f->state.seed) | 1;
+/* What the key of a text is made of: each of its words at its place, and all that stands between them. A key without a word is
+ * then a difference, and the text need not be hashed again for each word. */
+typedef struct { u64 all, words[MOST_WORDS]; } Pieces;
+
+static u64 hash_piece(const u8 *s, size_t n, u64 seed) { /* 8 bytes more than n can be read */
+    u64 h = seed ^ (n * 0x9e3779b97f4a7c15ull), v;
+    for (; n > 8; s += 8, n -= 8) {
+        memcpy(&v, s, 8);
+        h = mix(v ^ h, 0xa0761d6478bd642full);
+    }
+    memcpy(&v, s, 8);
+    return mix((n < 8 ? v & ((1ull << (8 * n)) - 1) : v) ^ h, 0xe7037ed1a0b428dbull);
 }
 
-static int is_first(const Masks *m, u32 which) {
-    for (u32 w = 0; w < which; w++) if (same_word(m, &m->words[w], &m->words[which])) return 0;
+static u64 at_place(u64 piece, u32 place) { return mix(piece, 0x9e3779b97f4a7c15ull * (2 * (u64)place + 1)); }
+
+static void take_apart(const Folds *f, const Masks *m, Pieces *p) {
+    const u8 *out = m->out.items;
+    u64 seed = ~f->state.seed;
+    size_t from = 0;
+    p->all = 0;
+    for (u32 w = 0; w < m->word_count; w++) {
+        const Word *word = &m->words[w];
+        p->words[w] = hash_piece(out + word->start, word->end - word->start, seed);
+        p->all += at_place(p->words[w], 2 * w) + at_place(hash_piece(out + from, word->start - from, seed), 2 * w + 1);
+        from = word->end;
+    }
+    p->all += at_place(hash_piece(out + from, m->length - from, seed), 2 * m->word_count + 1);
+}
+
+/* The key of the text with word `which` left out, wherever it stands */
+static u64 key_without(const Pieces *p, u32 count, u32 which) {
+    u64 key = p->all;
+    for (u32 w = 0; w < count; w++)
+        if (p->words[w] == p->words[which]) key += at_place(0, 2 * w) - at_place(p->words[w], 2 * w);
+    return key | 1;
+}
+
+static int is_first(const Pieces *p, u32 which) {
+    for (u32 w = 0; w < which; w++) if (p->words[w] == p->words[which]) return 0;
     return 1;
 }
 
@@ -227,11 +261,16 @@ static void leave_out(Folds *f, Masks *m, u32 which) {
 /* Words whose places are known to vary are left out; whether there was one. */
 static int generalise(Folds *f, Masks *m) {
     int any = 0;
-    if (!grow(&f->scratch, m->length + 64)) return -1;
+    Pieces pieces;
+    take_apart(f, m, &pieces);
     for (u32 w = 0; w < m->word_count;) {
-        const Place *place = entry_of(&f->places, &f->place_count, key_without(f, m, w), MOST_PLACES, 0);
-        if (place && place->open) { leave_out(f, m, w); any = 1; w = 0; }
-        else w++;
+        const Place *place = entry_of(&f->places, &f->place_count, key_without(&pieces, m->word_count, w), MOST_PLACES, 0);
+        if (!place || !place->open) { w++; continue; }
+        if (!grow(&f->scratch, m->length + 64)) return -1;
+        leave_out(f, m, w);
+        take_apart(f, m, &pieces);
+        any = 1;
+        w = 0;
     }
     return any;
 }
@@ -241,9 +280,11 @@ static int generalise(Folds *f, Masks *m) {
 static void learn_places(Folds *f, Masks *m, u32 fold) {
     const Fold *folds = f->folds.items;
     u32 needed = m->word_count > 2 ? 5 : VALUES;
+    Pieces pieces;
+    take_apart(f, m, &pieces);
     for (u32 w = 0; w < m->word_count; w++) {
-        if (!is_first(m, w)) continue;
-        Place *place = entry_of(&f->places, &f->place_count, key_without(f, m, w), MOST_PLACES, 1);
+        if (!is_first(&pieces, w)) continue;
+        Place *place = entry_of(&f->places, &f->place_count, key_without(&pieces, m->word_count, w), MOST_PLACES, 1);
         if (!place || place->open) continue;
         place->distinct++;
         if (place->count == VALUES) { /* what came often since leaves room */

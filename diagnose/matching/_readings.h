@@ -8,6 +8,7 @@
 #define MOST_READERS (MOST_PLANS * 4u)
 #define MOST_EARLY 65536u
 #define NEAR 256u /* lines for which a step, or a header, holds */
+#define BESIDE 32u /* bytes before a number, and behind it, in which its name or its unit stands */
 #define NO_SLOT 0xffffu
 #define NO_PLAN 1u /* a plan's number is its place and 2; 0: not asked yet */
 
@@ -25,11 +26,12 @@ typedef struct {
     Vector numbers; /* what this block brought */
 } Readings;
 
-/* Parts of names of numbers, in lower case: who finds none of them need not ask. */
+/* Parts of the words that stand beside numbers, in lower case: who finds none of them there need not ask. */
 static const char *const parts[] = {
     "loss", "acc", "prec", "top", "step", "it", "epoch", "ep", "lr", "learn", "norm", "grad", "rew", "return", "kl", "ppl", "perplex",
     "nll", "xent", "entropy", "scal", "skip", "overflow", "tok", "samples", "im", "seq", "ps", "tgs", "flop", "mem", "vram", "alloc",
-    "batch", "update", "dt", "time", "/s", "second", "word", "record", "sentence", "example", "instance", "nan", "timing",
+    "batch", "update", "dt", "time", "/s", "second", "word", "record", "sentence", "example", "instance", "timing", "rate",
+    "value", "score", "scor", "wps", "div", "divergence", "usage", "memory", "tflop", "nan", "ratio", "data", "second", "sec", "ms",
 };
 #define PARTS (sizeof parts / sizeof *parts)
 static u8 part_heads[1 << 16], part_next[PARTS + 1]; /* by the first two bytes: the first part, then the next of the same, by 1 */
@@ -51,6 +53,29 @@ static u32 parts_in(const u8 *s, size_t n) {
             while (part[j] && i + j < n && lower(s[i + j]) == (u8)part[j]) j++;
             found += !part[j];
         }
+    }
+    return found;
+}
+
+static int is_nan(const u8 *s, size_t n) {
+    return n == 3 && ((lower(s[0]) == 'n' && lower(s[1]) == 'a') || (lower(s[0]) == 'i' && lower(s[1]) == 'n'));
+}
+
+/* The parts of words before numbers, and of units behind them; of all words where no number stands, or one that is nan. */
+static u32 parts_beside(const Masks *m) {
+    const u8 *out = m->out.items;
+    int whole = !m->slots;
+    for (u32 w = 0; w < m->word_count && !whole; w++) whole = is_nan(out + m->words[w].start, m->words[w].end - m->words[w].start);
+    if (whole) return parts_in(out, m->length);
+    u32 found = 0;
+    for (size_t i = 0, from = 0; i < m->length && !found; i++) {
+        if (out[i] != NUMBER_MASK) continue;
+        if (i - from > BESIDE) from = i - BESIDE;
+        found = parts_in(out + from, i - from);
+        from = i + 1;
+        size_t end = from;
+        while (end < m->length && end - from < BESIDE && (letter(out[end]) || out[end] == '/' || out[end] == ' ')) end++;
+        if (memchr(out + from, '/', end - from)) found += parts_in(out + from, end - from);
     }
     return found;
 }
@@ -105,17 +130,19 @@ static int ask_plan(Readings *r, const Masks *m, const u8 *body, size_t n, u32 h
 
 /* The number of the plan of a template, 0 where none can be had; UINT32_MAX for an error. */
 static u32 plan_of(Readings *r, u64 key, const Masks *m, const u8 *body, size_t n, u64 line, PyObject *plan, PyThreadState **thread) {
-    u32 header = 0, found = parts_in(m->out.items, m->length);
-    if (!found) {
-        if (!is_row(m) || !r->state.header || line - r->state.header_line > NEAR) return 0;
+    u32 header = 0;
+    Known *known = entry_of(&r->known, &r->known_count, key | 1, MOST_PLANS, 0);
+    if (known) return known->plan;
+    u32 found = parts_beside(m);
+    if (!found && is_row(m)) { /* what it is depends on what stands above it */
+        if (!r->state.header || line - r->state.header_line > NEAR) return 0;
         header = r->state.header;
         r->state.header_line = line;
         key = mix(key, 0x9e3779b97f4a7c15ull + header);
-    }
-    Known *known = entry_of(&r->known, &r->known_count, key | 1, MOST_PLANS, 1);
-    if (!known || known->plan) return known ? known->plan : 0;
+    } else if (found < (m->slots ? 1u : 2u)) return NO_PLAN;
+    known = entry_of(&r->known, &r->known_count, key | 1, MOST_PLANS, 1);
+    if (!known || known->plan) return known ? known->plan : NO_PLAN;
     known->plan = NO_PLAN;
-    if (!m->slots && found < 2) return NO_PLAN;
     if (r->readers.count >= MOST_READERS || r->plans.count >= MOST_PLANS) return NO_PLAN;
     Plan made = {0};
     PyEval_RestoreThread(*thread);

@@ -147,7 +147,7 @@ def _phase(one: Submission) -> str | None:
 
 async def _answer(attributions: Attributions, one: Submission, *, done: bool, waited: bool) -> dict[str, Any]:
     report = await attributions.report(one) if one.status == "completed" else None
-    said = recommendation(report)
+    said = recommendation(report, came_back=report is not None and await attributions.came_back(one))
     if one.status == "failed":
         said = {**said, "reason": one.problem or "it could not be read"}
     elif not done and waited and one.intent == "terminal":

@@ -69,6 +69,13 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
     )
 
 
+def attempts_before(connection: Connection, attempt_id: int) -> tuple[PastAttempt, ...]:
+    """The attempts of the same job before this one, oldest first."""
+    a = t.attempts.c
+    own = connection.execute(select(a.job_id, a.number).where(a.id == attempt_id)).one()
+    return _attempts(connection, own.job_id, own.number)
+
+
 def lately(connection: Connection, now: float, *, confirmed: bool = False) -> History:
     """The history of no job in particular: what failed and was done anywhere."""
     return History(

@@ -44,8 +44,8 @@ def submit(server: Server, path: Path | str, **more: Any) -> tuple[int, Any]:
 @pytest.mark.parametrize(
     ("log", "action", "reason"),
     [
-        ("type.log", "STOP", "type_error"),
-        ("argument.log", "STOP", "argument_error"),
+        ("type.log", "RESTART", "type_error"),
+        ("argument.log", "RESTART", "argument_error"),
         ("job123/gpu-13.log", "RESTART", "ecc_error"),
         ("healthy-torchtitan.log", "CONTINUE", "healthy"),
     ],
@@ -168,6 +168,16 @@ def test_health_stats_and_flight(server: Server) -> None:
     assert server.client.get("/stats", params={"pretty": "true"}).text.startswith('{\n  "backend": "lib"')
 
 
+def test_the_first_time_is_worth_a_restart_and_the_same_again_is_not(server: Server, shared: Path) -> None:
+    answers = []
+    for cycle, log in enumerate(("type.log", "type.log", "argument.log")):
+        path = shared / f"again_cycle{cycle}.log"
+        shutil.copy(LOGS / log, path)
+        assert submit(server, path, job_id="again", cycle_id=cycle, analysis_intent="terminal")[0] == 200
+        answers.append(ask(server, path)[1]["recommendation"]["action"])
+    assert answers == ["RESTART", "STOP", "RESTART"], "another failure begins anew"
+
+
 def test_what_was_submitted_outlives_a_kill(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -176,13 +186,13 @@ def test_what_was_submitted_outlives_a_kill(tmp_path: Path) -> None:
         shutil.copy(LOGS / "type.log", path)
     with Server(tmp_path / "data", "--nvrx-root", str(shared)) as server:
         submit(server, done, analysis_intent="terminal")
-        assert ask(server, done)[1]["recommendation"]["action"] == "STOP"
+        assert ask(server, done)[1]["recommendation"]["action"] == "RESTART"
         submit(server, later, analysis_intent="progressive")
         server.kill()
         server.start()
-        assert ask(server, done, wait="false")[1]["recommendation"]["action"] == "STOP"
+        assert ask(server, done, wait="false")[1]["recommendation"]["action"] == "RESTART"
         submit(server, later, analysis_intent="terminal")
-        assert ask(server, later)[1]["recommendation"]["action"] == "STOP"
+        assert ask(server, later)[1]["recommendation"]["action"] == "RESTART"
 
 
 def test_other_networks_need_a_token(tmp_path: Path) -> None:
@@ -223,8 +233,10 @@ def test_without_the_flag_there_is_nothing(tmp_path: Path) -> None:
 )
 def test_stop_is_said_only_where_a_restart_is_pointless(kind: str, outcome: str, action: str) -> None:
     report = {"outcome": outcome, "diagnosis": {"by": "rule", "summary": "s"}, "action": {"kind": kind, "why": "w"}}
-    assert recommendation(report) == {"action": action, "reason": "s w", "source": "deterministic"}
+    assert recommendation(report, came_back=True) == {"action": action, "reason": "s w", "source": "deterministic"}
+    first = recommendation(report, came_back=False)["action"]
+    assert first == ("RESTART" if action == "STOP" else action)
 
 
 def test_no_report_is_no_advice() -> None:
-    assert recommendation(None)["action"] == "UNKNOWN"
+    assert recommendation(None, came_back=False)["action"] == "UNKNOWN"

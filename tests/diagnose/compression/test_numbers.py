@@ -16,6 +16,7 @@ from diagnose.compression.kept_log import Compression
 from diagnose.compression.numbers import NOTHING, Numbers
 from diagnose.compression.snapshot import restored, snapshot, stored
 from diagnose.diagnosis.likeness import sounds
+from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
@@ -112,6 +113,15 @@ def test_other_quantities(line: str, name: str, value: float) -> None:
     found = series("".join(line.format(n=n) + "\n" for n in range(1, 9)))
     assert found[name].first == pytest.approx(value)
     assert found[name].count == 8
+
+
+def test_every_name_is_found() -> None:
+    """The native core asks about all of them."""
+    metrics = shipped_metrics()
+    for name, (quantity, _) in metrics.names.items():
+        unit = " MB" if quantity == "memory_gb" else ""
+        found = series("".join(f"in epoch 1 lr 0.{n}, {name}: {n}.5{unit} or so\n" for n in range(1, 6)))
+        assert quantity in found, name
 
 
 def test_columns_under_a_header() -> None:
