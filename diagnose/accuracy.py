@@ -373,9 +373,7 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
         near=near,
         within=within,
         # a label says where a failure shows: with a witness, if nobody knows for whom it waited
-        suspects=_suspects(
-            label.where, [*suspects.nodes, *witnesses.nodes], [*suspects.ranks, *witnesses.ranks], suspects.gpus
-        ),
+        suspects=_suspects(label.where, suspects.nodes or witnesses.nodes, suspects.ranks or witnesses.ranks, suspects.gpus),
         guesses=(diagnosis.reason, *(one.reason for one in diagnosis.alternatives)),
         isolated=_isolated(label, report.action.nodes),
     )

@@ -23,7 +23,7 @@ from diagnose.matching.series import value_of
 from diagnose.reading.lines import clean
 from diagnose.reading.prefixes import body_start
 
-CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pid peer status vendor".split()
+CAPTURES = "rank node gpu pci xid host path step loss seconds exitcode signal pid peer missing status vendor".split()
 
 _SLOW_S = 2.0
 _LARGE_BYTES = 4 << 20
