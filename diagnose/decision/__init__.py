@@ -6,6 +6,7 @@ __all__ = [
     "checkpoints",
     "clauses",
     "decide",
+    "ending",
     "history",
     "node",
     "policy",
