@@ -13,7 +13,7 @@ from fastapi import Request
 from diagnose.errors import DiagnoseError
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Forbidden, Unauthorised
-from service.projects import NOBODY, Grant
+from service.projects import DEFAULT, MARK, NOBODY, Grant, parted, qualified
 from service.settings import Settings
 from service.store import Store
 from service.store import tokens as stored
@@ -36,6 +36,21 @@ class Who:
     """what it may name, and for whom it speaks; None: this is not asked"""
     anybody: bool = False
     """no token was needed: somebody on this machine"""
+    projects: tuple[str, ...] | None = None
+    """what it reads and writes; None: everything"""
+
+    def reads(self, project: str) -> bool:
+        return self.projects is None or project in self.projects
+
+    def named(self, job: str) -> str:
+        """A job by the name that the service knows it by: one that names no project is of the holder's first."""
+        own = DEFAULT if self.projects is None else self.projects[0]
+        project, name = parted(job) if MARK in job else (own, job)
+        if not self.reads(project):
+            raise Forbidden(
+                f"the token {self.name!r} is for other projects", where=job, remedy="use a token of the job's project"
+            )
+        return qualified(project, name)
 
 
 class Tokens:
@@ -81,7 +96,8 @@ class Tokens:
         if token is None or not token.valid(self._clock.now()):
             raise Unauthorised("the token is not valid, or not valid any more", remedy="ask an administrator for a new one")
         grant = token.grant if self._asks or token.binding else None  # a binding always counts
-        return Who(token.name, ROLES[token.role], token.quota, grant)
+        projects = None if token.grant.everything else token.grant.projects or (DEFAULT,)
+        return Who(token.name, ROLES[token.role], token.quota, grant, projects=projects)
 
     def holds(self, who: Who) -> bool:
         """Whether ``who`` would still be let in. Long-lived requests ask this again and again."""
@@ -114,6 +130,15 @@ def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
         return holder(request, right)
 
     return check
+
+
+def check_runs_the_cluster(who: Who) -> None:
+    """Forbidden for who has only projects: nodes, and the service's own numbers, are everybody's."""
+    if not who.reads(DEFAULT):
+        raise Forbidden(
+            f"the token {who.name!r} is for projects only, and this is about the whole cluster",
+            remedy=f"use a token that has the project {DEFAULT}, or an administrator's",
+        )
 
 
 def holder(request: Request, right: str) -> Who:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from service.errors import BadName
+from service.projects import PROJECT
 
 LONGEST_NAME = 200
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+=,\[\]-]*")
-"""no slash, no space, no dot at the beginning: the name of a job never looks like a path"""
+_NAME = re.compile(rf"(?:{PROJECT}~)?[A-Za-z0-9_][A-Za-z0-9_.:@+=,\[\]-]*")
+"""no slash, no space, no dot at the beginning: the name of a job never looks like a path. Its project stands before the mark"""
 
 
 def check_job(job: str) -> str:

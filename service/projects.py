@@ -16,6 +16,10 @@ from typing import Any, Final
 
 DEFAULT: Final = "default"
 """the project of those who do not use projects"""
+PROJECT: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+"""the form of a project's name"""
+MARK: Final = "~"
+"""a job of another project than the default one is called PROJECT~NAME, so that jobs of two projects may have one name"""
 NODE_SOURCE: Final = "node:"
 """prefix of the sources that only a node's own log sender may write: ``node:gpu-17/kern.log``"""
 _LISTS: Final = ("projects", "jobs", "clusters", "users", "namespaces", "nodes")
@@ -57,15 +61,6 @@ class Grant:
         }
 
     @property
-    def project(self) -> str:
-        """The project of what it sends."""
-        return self.projects[0] if self.projects else DEFAULT
-
-    def reads(self, project: str) -> bool:
-        """Whether its holder may read a project."""
-        return self.everything or project in self.projects
-
-    @property
     def digest(self) -> str:
         """Equal for two tokens that allow the same."""
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
@@ -85,7 +80,7 @@ class Grant:
         return _narrowed(self, labels.get("user"), labels.get("namespace"))
 
     def may_write(self, job: str) -> bool:
-        return self.everything or not self.jobs or matches(job, self.jobs)
+        return self.everything or not self.jobs or matches(parted(job)[1], self.jobs)
 
     def may_label(self, labels: Mapping[str, str]) -> bool:
         """Whether it may give a job these labels."""
@@ -131,6 +126,17 @@ def _narrowed(grant: Grant, user: str | None, namespace: str | None) -> Grant:
 def _only(name: str, patterns: Iterable[str]) -> tuple[str, ...]:
     """The name, if it is one, and one of these."""
     return (name,) if matches(name, patterns) and not set(name) & set("*?[") else ()
+
+
+def qualified(project: str, name: str) -> str:
+    """By which a job is known to the service."""
+    return name if project == DEFAULT else f"{project}{MARK}{name}"
+
+
+def parted(job: str) -> tuple[str, str]:
+    """(project, name) of a job."""
+    project, mark, name = job.partition(MARK)
+    return (project, name) if mark else (DEFAULT, job)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -7,7 +7,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.decision.policy_file import in_force
@@ -18,7 +20,7 @@ from service.acting.authority import Authority
 from service.acting.dispatch import Dispatch, name_in
 from service.acting.executors import configuration
 from service.acting.executors.executor import Scheduler
-from service.auth import Tokens, check_exposure
+from service.auth import Tokens, Who, check_exposure
 from service.events import Events
 from service.intake.ingest import Ingest
 from service.intake.protocols import identity
@@ -38,6 +40,7 @@ from service.store.lease import BEAT_S, Claim, LeaseLost
 from service.telemetry import Telemetry
 
 log = logging.getLogger("diagnose.service")
+T = TypeVar("T")
 _REFRESH_S = 5.0
 
 
@@ -119,6 +122,10 @@ class Service:
         before = self.store.take(Claim.of(self.settings.data, name))
         if before is not None:
             log.warning("the database was used by %s: what only that one's journal has is not read here", before)
+
+    async def read(self, who: Who, work: Callable[[Connection], T]) -> T:
+        """``work`` on what ``who`` may see of the database."""
+        return await self.store.aread(work, who.projects)
 
     async def start(self) -> None:
         """Begin on the event loop, before the first request."""

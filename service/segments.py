@@ -14,7 +14,6 @@ contain what looks like a record of another job, which would be found if the rec
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import struct
 import zlib
@@ -313,13 +312,3 @@ def _all_zero(file: BinaryIO, at: int, size: int) -> bool:
             return False
         at += len(piece)
     return True
-
-
-def read_segment(path: Path) -> Iterator[tuple[Record | Damage, int]]:
-    """(record, where it ends) of all that can be read, from the beginning."""
-    reader = Reader(path)
-    try:
-        for record in reader.records(os.stat(path).st_size):
-            yield record, reader.end
-    finally:
-        reader.close()

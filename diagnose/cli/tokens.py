@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ROLE",
         required=True,
         help="what the token allows: ingest (send logs), node (send logs, and a node's kernel log in its name), "
-        "read (look at the projects), operate (also decide), admin (all)",
+        "read (look at its projects), operate (also decide there), admin (everything)",
     )
     create.add_argument("--days", type=float, metavar="N", help="days until the token expires (default: never)")
     create.add_argument(
@@ -39,7 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="project that it reads; what it sends belongs to the first (default: the project default)",
+        help="project whose jobs it may see and send; a job that names none (PROJECT~JOB) is of the first "
+        "(default: the project default, which also sees the nodes and numbers of the whole cluster)",
     )
     names.add_argument("--job", metavar="PATTERN", action="append", default=[], help="jobs that it may send (default: any)")
     names.add_argument(

@@ -26,7 +26,7 @@ class Case:
     def __init__(self, report: Report, history: History, cluster: Cluster | None, policy: Policy, now: float) -> None:
         self.report, self.history, self.cluster, self.policy, self.now = report, history, cluster, policy, now
         self.job, self.attempt, self.diagnosis = report.job.id, report.job.attempt, report.diagnosis
-        self.job_class: JobClass | None = policy.class_of(self.job, history.labels, history.gpus)
+        self.job_class: JobClass | None = policy.class_of(history.name or self.job, history.labels, history.gpus)
         subject = history.subject or object()
         self.own = tuple(one for one in history.actions if one.job == self.job or one.subject == subject)
         """the actions on this job, under all its names; picked out of the cluster's once, so that each is looked at once"""

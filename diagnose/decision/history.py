@@ -124,6 +124,8 @@ class History(_Value):
     failures: tuple[Failure, ...] = ()
     actions: tuple[PastAction, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
+    name: str | None = None
+    """of the job, as its own people call it; None: as its report does"""
     unconfirmed: str | None = None
     """why it is not certain that the log is that of the job which an action would touch; None: it is, or nobody was asked"""
     believed: tuple[str, ...] | None = None

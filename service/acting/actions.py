@@ -380,10 +380,10 @@ class Actions:
         record = await self._step(action_id, who, lambda known, now: life.claim(known, who, now, self.policy.life))
         return await self._taken(action_id, record)
 
-    async def claim_next(self, who: str, kinds: Collection[str]) -> Taken | None:
-        """The oldest approved action of these kinds, if there is one."""
+    async def claim_next(self, who: str, kinds: Collection[str], projects: Collection[str] | None = None) -> Taken | None:
+        """The oldest approved action of these kinds, if there is one. ``projects``: whose; None: of all."""
         now = self._clock()
-        for action_id in await self._store.aread(lambda connection: stored.approved(connection, now)):
+        for action_id in await self._store.aread(lambda connection: stored.approved(connection, now), projects):
             found = await self._store.aread(lambda connection, this=action_id: stored.find(connection, this))  # type: ignore[misc]
             if found is None or found.kind not in kinds:
                 continue
@@ -396,10 +396,10 @@ class Actions:
         record = await self._step(action_id, who, lambda known, now: life.resume(known, who, now, self.policy.life))
         return await self._taken(action_id, record)
 
-    async def orders(self) -> list[dict[str, Any]]:
-        """What an executor may take now, oldest first."""
+    async def orders(self, projects: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """What an executor may take now, oldest first. ``projects``: whose; None: of all."""
         now = self._clock()
-        return await self._store.aread(lambda connection: stored.orders(connection, now, claims=self._asks))
+        return await self._store.aread(lambda connection: stored.orders(connection, now, claims=self._asks), projects)
 
     async def in_hand(self, whose: str) -> list[InHand]:
         """Claimed and unfinished actions of executors whose names begin with ``whose``."""

@@ -14,9 +14,8 @@ from diagnose.decision.signals import accuses
 from diagnose.report import Report
 from service.acting.executors.claim import Claim, Confirmed, Unconfirmed
 from service.acting.executors.executor import Order
-from service.projects import kernel_of
+from service.projects import kernel_of, parted
 from service.store import confirmations
-from service.store.attempts import project_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +96,13 @@ def asked_of(connection: Connection, attempt_id: int, report: Report, past: Hist
     """What is to be asked about an attempt."""
     diagnosis = report.diagnosis
     named: Sequence[str] = diagnosis.suspects.nodes if accuses(diagnosis.reason) else ()
+    project, name = parted(report.job.id)
     return Asked(
-        report.job.id,
+        name,
         report.job.attempt,
         dict(past.labels),
         Claim.of(confirmations.claim_of(connection, attempt_id)),
-        project_of(connection, report.job.id),
+        project,
         tuple(dict.fromkeys(named)),
         diagnosis.root_cause.source if diagnosis.root_cause is not None else None,
         past.ended,

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 
 from service.api import bodies
 from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader
+from service.auth import Who
 from service.errors import Unknown
 from service.names import check_job, storable
 from service.runtime import Service
@@ -33,10 +34,9 @@ async def actions(
     state: Annotated[str | None, Query(pattern=f"^({_STATES})$")] = None,
     job: Annotated[str | None, Query(max_length=200)] = None,
 ) -> dict[str, Any]:
-    if job is not None:
-        check_job(job)
-    rows = await service.store.aread(
-        lambda connection: reading.actions(connection, limit=limit, state=state, job=job, before=before)
+    job = who.named(check_job(job)) if job is not None else None
+    rows = await service.read(
+        who, lambda connection: reading.actions(connection, limit=limit, state=state, job=job, before=before)
     )
     return {"actions": rows, "next": rows[-1]["id"] if len(rows) == limit else None}
 
@@ -48,14 +48,14 @@ async def orders(
     executor: Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", description="how its names begin")],
 ) -> dict[str, Any]:
     return {
-        "waiting": await service.actions.orders(),
+        "waiting": await service.actions.orders(who.projects),
         "in_hand": [asdict(one) for one in await service.actions.in_hand(f"{who.name}/{executor}")],
     }
 
 
 @router.get("/v1/actions/{action}", response_model=bodies.ActionRecord, summary="One action")
 async def action(action: ActionId, service: Here, who: Reader) -> dict[str, Any]:
-    return await _shown(service, action)
+    return await _shown(service, who, action)
 
 
 @router.get("/v1/jobs/{job}/decision", summary="What was decided about a job, why, and what would change it")
@@ -66,7 +66,7 @@ async def decision(job: JobName, service: Here, who: Reader, attempt: Number = N
         key = reading.attempt_id(connection, job, attempt)
         return stored.decision_of(connection, key) if key is not None else None
 
-    found = await service.store.aread(work)
+    found = await service.read(who, work)
     if found is None:
         raise Unknown("nothing was decided about this job", where=job, remedy="a decision is made when an attempt has failed")
     return found
@@ -75,31 +75,35 @@ async def decision(job: JobName, service: Here, who: Reader, attempt: Number = N
 @router.post("/v1/actions/claim", response_model=bodies.InHand, summary="Take the oldest action that waits for an executor")
 async def claim_next(service: Here, who: Operator, claim: Annotated[bodies.ClaimNext, Body()]) -> Any:
     """204 if there is none: ask again later."""
-    taken = await service.actions.claim_next(_name(who.name, claim), claim.kinds)
+    taken = await service.actions.claim_next(_name(who.name, claim), claim.kinds, who.projects)
     return asdict(taken) if taken is not None else Response(status_code=204)
 
 
 @router.post("/v1/actions/{action}/approve", response_model=bodies.Action, summary="Say yes")
 async def approve(action: ActionId, service: Here, who: Operator) -> dict[str, Any]:
+    await _shown(service, who, action)  # of a project that the sender has
     await service.actions.approve(action, who.name, who.may)
-    return await _shown(service, action)
+    return await _shown(service, who, action)
 
 
 @router.post("/v1/actions/{action}/reject", response_model=bodies.Action, summary="Say no")
 async def reject(action: ActionId, service: Here, who: Operator, reject: Annotated[bodies.Reject, Body()]) -> dict[str, Any]:
+    await _shown(service, who, action)  # of a project that the sender has
     storable(reject.why, "why")
     await service.actions.reject(action, who.name, who.may, reject.why or "rejected")
-    return await _shown(service, action)
+    return await _shown(service, who, action)
 
 
 @router.post("/v1/actions/{action}/claim", response_model=bodies.InHand, summary="Take this action, with a lease")
 async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated[bodies.Claim, Body()]) -> dict[str, Any]:
+    await _shown(service, who, action)  # of a project that the sender has
     return asdict(await service.actions.claim(action, _name(who.name, claim)))
 
 
 @router.post("/v1/actions/{action}/resume", response_model=bodies.InHand, summary="Go on with what one has, after a crash")
 async def resume(action: ActionId, service: Here, who: Operator, claim: Annotated[bodies.Claim, Body()]) -> dict[str, Any]:
     """Continue an action under a new fence. Look at the cluster first, because the action may already be done."""
+    await _shown(service, who, action)  # of a project that the sender has
     return asdict(await service.actions.resume(action, _name(who.name, claim)))
 
 
@@ -107,22 +111,25 @@ async def resume(action: ActionId, service: Here, who: Operator, claim: Annotate
     "/v1/actions/{action}/start", response_model=bodies.Action, summary="About to act: the last word on whether it may"
 )
 async def start(action: ActionId, service: Here, who: Operator, fence: Annotated[bodies.Fence, Body()]) -> dict[str, Any]:
+    await _shown(service, who, action)  # of a project that the sender has
     await service.actions.begin(action, _name(who.name, fence), fence.fence)
-    return await _shown(service, action)
+    return await _shown(service, who, action)
 
 
 @router.post("/v1/actions/{action}/renew", response_model=bodies.Action, summary="Still working: the lease begins again")
 async def renew(action: ActionId, service: Here, who: Operator, fence: Annotated[bodies.Fence, Body()]) -> dict[str, Any]:
+    await _shown(service, who, action)  # of a project that the sender has
     await service.actions.renew(action, _name(who.name, fence), fence.fence)
-    return await _shown(service, action)
+    return await _shown(service, who, action)
 
 
 @router.post("/v1/actions/{action}/result", response_model=bodies.Action, summary="What came of it, however late")
 async def result(action: ActionId, service: Here, who: Operator, result: Annotated[bodies.Result, Body()]) -> dict[str, Any]:
+    await _shown(service, who, action)  # of a project that the sender has
     storable(result.said, "said")
     name = _name(who.name, result)
     await service.actions.finish(action, name, result.fence, result.succeeded, result.said, result.isolated)
-    return await _shown(service, action)
+    return await _shown(service, who, action)
 
 
 def _name(token: str, claim: bodies.Claim) -> str:
@@ -130,8 +137,8 @@ def _name(token: str, claim: bodies.Claim) -> str:
     return f"{token}/{claim.executor}"
 
 
-async def _shown(service: Service, action: int) -> dict[str, Any]:
-    found = await service.store.aread(lambda connection: overview.action(connection, action))
+async def _shown(service: Service, who: Who, action: int) -> dict[str, Any]:
+    found = await service.read(who, lambda connection: overview.action(connection, action))
     if found is None:
         raise Unknown("there is no such action", where=str(action), remedy="GET /v1/actions lists them")
     return found

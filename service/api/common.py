@@ -37,17 +37,22 @@ Here = Annotated[Service, Depends(_here)]
 
 
 async def job_name(
+    request: Request,
     job: Annotated[
         str,
         Path(
-            description=f"The job's name: up to {LONGEST_NAME} letters, digits and `_ . : @ + = , [ ] -`",
+            description=f"The job's name, or PROJECT~NAME: up to {LONGEST_NAME} letters, digits and `_ . : @ + = , [ ] -`",
             examples=["train-7b-8812"],
             max_length=LONGEST_NAME,
         ),
     ],
 ) -> str:
-    """A job's name, checked."""
-    return check_job(job)
+    """A job by the name that the service knows it by: of a project that the sender has."""
+    return _sender(request).named(check_job(job))
+
+
+def _sender(request: Request) -> Who:
+    return service_of(request).tokens.who(request.headers.get("authorization"))
 
 
 JobName = Annotated[str, Depends(job_name)]
@@ -71,7 +76,7 @@ class Straight(APIRoute):
 
         async def answer(request: Request) -> Response:
             who = holder(request, "ingest")
-            return Json(await endpoint(check_job(request.path_params["job"]), request, service_of(request), who))
+            return Json(await endpoint(who.named(check_job(request.path_params["job"])), request, service_of(request), who))
 
         return answer
 

@@ -13,6 +13,8 @@ from service.api.common import REFUSALS, Here, Reader
 from service.auth import Who
 from service.errors import Busy
 from service.events import KINDS, Event
+from service.names import check_job
+from service.projects import parted
 from service.runtime import Service
 
 router = APIRouter(tags=["events"], responses=REFUSALS)
@@ -44,7 +46,7 @@ async def events(
 ) -> StreamingResponse:
     said = last_event_id or after
     start = int(said) if said is not None and said.isascii() and said.isdecimal() and len(said) < 19 else None
-    return stream(service, who, start, job)
+    return stream(service, who, start, who.named(check_job(job)) if job is not None else None)
 
 
 def stream(service: Service, who: Who, start: int | None, job: str | None) -> StreamingResponse:
@@ -62,8 +64,13 @@ async def _stream(service: Service, who: Who, start: int | None, job: str | None
             return
         if event is None:
             yield b": still here\n\n"
-        elif job is None or event.kind == "reset" or event.data.get("job") == job:
+        elif (job is None or event.kind == "reset" or event.data.get("job") == job) and _seen_by(who, event):
             yield as_text(event)
+
+
+def _seen_by(who: Who, event: Event) -> bool:
+    """What is of no job is the whole cluster's."""
+    return event.kind == "reset" or who.reads(parted(event.data.get("job") or "")[0])
 
 
 def as_text(event: Event) -> bytes:

@@ -35,7 +35,8 @@ async def groups(
     storable(node, "node")
     storable(user, "user")
     at = place(before)
-    rows = await service.store.aread(
+    rows = await service.read(
+        who,
         lambda connection: reading.groups(
             connection,
             limit=limit,
@@ -44,14 +45,14 @@ async def groups(
             equal=given,
             node=node,
             user=user,
-        )
+        ),
     )
     return {"failures": rows, "next": place_of(rows[-1]) if len(rows) == limit else None}
 
 
 @router.get("/v1/failures/{group}", response_model=bodies.GroupDetail, summary="A group: nodes, users, latest occurrences")
 async def group(group: GroupId, service: Here, who: Reader) -> dict[str, Any]:
-    found = await service.store.aread(lambda connection: reading.group(connection, group))
+    found = await service.read(who, lambda connection: reading.group(connection, group))
     if found is None:
         raise _unknown(group)
     return found
@@ -65,7 +66,7 @@ async def occurrences(
     limit: Limit = 100,
     before: Annotated[float | None, Query(ge=0, le=1e12, description="`at` of the last one of the page before")] = None,
 ) -> dict[str, Any]:
-    rows = await service.store.aread(lambda connection: reading.occurrences(connection, group, limit=limit, before=before))
+    rows = await service.read(who, lambda connection: reading.occurrences(connection, group, limit=limit, before=before))
     return {"occurrences": rows}
 
 
@@ -77,10 +78,12 @@ async def change(group: GroupId, service: Here, who: Operator, change: Annotated
         raise Refused("the request changes nothing", remedy="give state (open, resolved, ignored) or note")
     storable(changes.get("note"), "note")
     now = time.time()
+    if await service.read(who, lambda connection: reading.group(connection, group)) is None:
+        raise _unknown(group)
     if not await service.store.awrite(lambda connection: reading.change_group(connection, group, changes, who.name, now)):
         raise _unknown(group)
     service.events.publish("failure.changed", group=group, who=who.name, **changes)
-    found = await service.store.aread(lambda connection: reading.group(connection, group))
+    found = await service.read(who, lambda connection: reading.group(connection, group))
     if found is None:
         raise _unknown(group)
     return found

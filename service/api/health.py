@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from service.api import nvrx
 from service.api.bodies import Readiness
 from service.api.common import Here, Reader
+from service.auth import check_runs_the_cluster
 
 router = APIRouter(tags=["health"])
 
@@ -54,4 +55,5 @@ async def readyz(service: Here, response: Response) -> dict[str, Any]:
 @router.get("/metrics", response_class=Response, summary="Our own numbers, for Prometheus",
             responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})  # fmt: skip
 async def metrics(service: Here, who: Reader) -> Response:
+    check_runs_the_cluster(who)
     return Response(service.telemetry.text(), media_type=CONTENT_TYPE_LATEST)

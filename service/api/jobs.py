@@ -56,7 +56,8 @@ async def jobs(
     storable(name, "name")
     storable(node, "node")
     at = place(before)
-    rows = await service.store.aread(
+    rows = await service.read(
+        who,
         lambda connection: reading.jobs(
             connection,
             limit=limit,
@@ -65,7 +66,7 @@ async def jobs(
             equal=given,
             name=name,
             node=node,
-        )
+        ),
     )
     return {"jobs": rows, "next": place_of(rows[-1]) if len(rows) == limit else None}
 
@@ -73,7 +74,7 @@ async def jobs(
 @router.get("/v1/jobs/{job}", response_model=bodies.JobDetail, summary="A job and its attempts")
 async def job(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
     await service.jobs.fresh(job)
-    found = await service.store.aread(lambda connection: reading.job(connection, job))
+    found = await service.read(who, lambda connection: reading.job(connection, job))
     if found is None:
         raise _unknown(job)
     return found
@@ -107,16 +108,16 @@ async def report(
     """For a running job: what is known so far."""
     await service.jobs.fresh(job, attempt, report=True)
     key = await _attempt(service, job, attempt)
-    found = await service.store.aread(lambda connection: reading.report(connection, key))
+    found = await service.read(who, lambda connection: reading.report(connection, key))
     if found is None:
         live = await service.jobs.open(job, attempt)  # stored without a report: read it again, and diagnose
         await service.jobs.fresh(job, live.number, report=True)
-        found = await service.store.aread(lambda connection: reading.report(connection, key))
+        found = await service.read(who, lambda connection: reading.report(connection, key))
     if found is None:
         raise Unknown("there is no report yet", where=job, remedy="try again in a moment")
     whole: dict[str, Any] = found["report"]
     if version == "rules":
-        known = await service.store.aread(lambda connection: tasks.answered(connection, key))
+        known = await service.read(who, lambda connection: tasks.answered(connection, key))
         if known is not None and known.before is not None:
             return {**unpacked(known.before), "metrics": whole["metrics"]}
     return whole
@@ -140,10 +141,11 @@ async def lines(
         storable(text, where)
     await service.jobs.fresh(job, attempt)
     key = await _attempt(service, job, attempt)
-    rows = await service.store.aread(
+    rows = await service.read(
+        who,
         lambda connection: reading.lines(
             connection, key, limit=limit, after=after, search=search, rank=rank, node=node, source=source, rule=rule
-        )
+        ),
     )
     return {"job": job, "lines": rows, "next": rows[-1]["ord"] if len(rows) == limit else None}
 
@@ -152,7 +154,7 @@ async def lines(
 async def series(job: JobName, service: Here, who: Reader, attempt: Number = None) -> dict[str, Any]:
     await service.jobs.fresh(job, attempt, report=True)
     key = await _attempt(service, job, attempt)
-    return {"job": job, "series": await service.store.aread(lambda connection: reading.series(connection, key))}
+    return {"job": job, "series": await service.read(who, lambda connection: reading.series(connection, key))}
 
 
 @router.post("/v1/jobs/{job}/corrections", response_model=bodies.Correction, status_code=201, summary="Correct a diagnosis")
@@ -190,7 +192,7 @@ async def corrected(service: Service, job: str, attempt: int, values: dict[str, 
 
 @router.get("/v1/corrections", response_model=bodies.CorrectionList, summary="What persons corrected")
 async def corrections(service: Here, who: Reader, limit: Limit = 100) -> dict[str, Any]:
-    return {"corrections": await service.store.aread(lambda connection: reading.corrections(connection, limit=limit))}
+    return {"corrections": await service.read(who, lambda connection: reading.corrections(connection, limit=limit))}
 
 
 @router.get(
@@ -208,7 +210,7 @@ async def corrected_corpus(service: Here, who: Reader) -> Response:
             out.seek(0)
             return out.read()
 
-    data = await service.store.aread(work)
+    data = await service.read(who, work)
     named = {"Content-Disposition": 'attachment; filename="corpus.tar.gz"'}
     return Response(data, media_type="application/gzip", headers=named)
 

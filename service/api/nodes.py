@@ -12,6 +12,7 @@ from diagnose.decision.policy import ISOLATE, RELEASE
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.api import bodies
 from service.api.common import REFUSALS, Here, Limit, Operator, Reader
+from service.auth import Who, check_runs_the_cluster
 from service.errors import Unknown
 from service.names import storable
 from service.runtime import Service
@@ -29,7 +30,7 @@ async def nodes(
     after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
 ) -> dict[str, Any]:
     storable(after, "after")
-    rows = await service.store.aread(lambda connection: reading.nodes(connection, limit=limit, state=state, after=after))
+    rows = await service.read(who, lambda connection: reading.nodes(connection, limit=limit, state=state, after=after))
     return {"nodes": rows, "next": rows[-1]["name"] if len(rows) == limit else None}
 
 
@@ -38,6 +39,7 @@ async def checks(service: Here, who: Operator, verdict: Annotated[CheckVerdict, 
     """It is stored for each node and decided about by the policy: a faulty node may be isolated, an isolated one may come back.
     If it is sent again with the same time, it counts once.
     """
+    check_runs_the_cluster(who)
     now = time.time()
     check = check_of(verdict, now)
     await service.actions.take_check(check, who.name)
@@ -53,7 +55,7 @@ async def node(node: Annotated[str, Path(max_length=200)], service: Here, who: R
         found = reading.node(connection, node)
         return {**found, "checks": nodechecks.of_node(connection, node)} if found is not None else None
 
-    found = await service.store.aread(work)
+    found = await service.read(who, work)
     if found is None:
         raise Unknown("there is no such node", where=node, remedy="GET /v1/nodes lists them")
     return found
@@ -64,18 +66,19 @@ async def isolate(
     node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
 ) -> Any:
     """Isolate a node, or give it back. The request approves the action, and an executor carries it out."""
-    return await _asked(service, ISOLATE, node, who.name, request.why)
+    return await _asked(service, ISOLATE, node, who, request.why)
 
 
 @router.post("/v1/nodes/{node}/release", response_model=bodies.Action, status_code=201, summary="Give a node back")
 async def release(
     node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
 ) -> Any:
-    return await _asked(service, RELEASE, node, who.name, request.why)
+    return await _asked(service, RELEASE, node, who, request.why)
 
 
-async def _asked(service: Service, kind: str, node: str, who: str, why: str) -> Any:
+async def _asked(service: Service, kind: str, node: str, who: Who, why: str) -> Any:
+    check_runs_the_cluster(who)
     storable(node, "node")
     storable(why, "why")
-    found = await service.actions.ask_for_node(kind, node, who, why)
-    return await service.store.aread(lambda connection: overview.action(connection, found))
+    found = await service.actions.ask_for_node(kind, node, who.name, why)
+    return await service.read(who, lambda connection: overview.action(connection, found))

@@ -39,7 +39,7 @@ async def rules(
 ) -> dict[str, Any]:
     learned: list[LearnedRule] = []
     if state != "shipped":
-        learned = await service.store.aread(lambda connection: stored(connection, state))
+        learned = await service.read(who, lambda connection: stored(connection, state))
     rows = [_row(known.rule, known) for known in learned]
     if state in (None, "shipped"):
         rows += await asyncio.to_thread(lambda: [_row(rule, None) for rule in service.jobs.rules])

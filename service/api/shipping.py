@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from service.intake.protocols.encodings import Bounded
 from service.intake.protocols.identity import Identities
 from service.intake.protocols.records import LARGEST_ARRAY, Records
 from service.intake.protocols.requests import Decoded, Head
+from service.names import check_job
 from service.runtime import Service
 
 T = TypeVar("T")
@@ -309,6 +310,8 @@ class _Storing:
         for batch in batches:
             self._service.tokens.spend(self._who, len(batch.data))
             try:
+                job = self._who.named(check_job(batch.job))
+                batch = batch if job == batch.job else replace(batch, job=job)
                 self._begun.append((batch, await self._service.ingest.begin(batch, self._who.grant, wait_s=_WAIT_S)))
             except Refused as refused:
                 self._reject(batch, refused)

@@ -64,7 +64,6 @@ async def resume(
         latest = attempts.latest_attempt(connection, job)
         if latest is None:
             return None
-        attempts.check_project(job, attempts.project_of(connection, job), who.grant)
         taken = training.rollbacks(connection, job, _DECIDED)
         waiting = training.rollbacks(connection, job, ("proposed",))
         if proposed:

@@ -21,6 +21,7 @@ from service.api.events import stream
 from service.dashboard import actions, failures, frame, jobs, nodes, overview, rules, session
 from service.dashboard.page import common_values
 from service.errors import Refused, Unauthorised, Unknown
+from service.names import check_job
 from service.runtime import Service
 
 log = logging.getLogger("diagnose.dashboard")
@@ -95,7 +96,8 @@ async def _events(request: Request) -> Response:
     service: Service = request.app.state.service
     said = request.headers.get("last-event-id", "")
     start = int(said) if said.isascii() and said.isdecimal() and len(said) < 19 else None
-    return stream(service, who, start, request.query_params.get("job"))
+    job = request.query_params.get("job")
+    return stream(service, who, start, who.named(check_job(job)) if job else None)
 
 
 async def _asset(request: Request) -> Response:

@@ -37,9 +37,7 @@ async def one(request: Request) -> Response:
     action_id = _id(request)
 
     def work(connection: Any) -> dict[str, Any]:
-        found = overview.action(connection, action_id)
-        if found is None:
-            raise Unknown("there is no such action", where=str(action_id), remedy="see the list of actions")
+        found = _action(connection, action_id)
         if found["basis"] is not None:
             decision = found["basis"]["decision"]
         elif found["attempt_id"] is not None:  # made before actions kept what they rest on
@@ -55,6 +53,13 @@ async def one(request: Request) -> Response:
 
     found = await page.read(work)
     return await page.show("action.html", "actions", **found)
+
+
+def _action(connection: Any, action_id: int) -> dict[str, Any]:
+    found = overview.action(connection, action_id)
+    if found is None:
+        raise Unknown("there is no such action", where=str(action_id), remedy="see the list of actions")
+    return found
 
 
 def _about_node(connection: Any, action: dict[str, Any]) -> dict[str, Any] | None:
@@ -76,6 +81,7 @@ async def decide(request: Request) -> Response:
     async with request.form(max_files=0, max_fields=5) as form:
         session.check_form(request, form.get("csrf"))
         answer, why = str(form.get("answer", "")), str(form.get("why", ""))[:2000]
+    await page.read(lambda connection: _action(connection, action_id))
     try:
         if answer == "approve":
             await page.service.actions.approve(action_id, page.who.name, page.who.may)

@@ -116,6 +116,8 @@ async def change(request: Request) -> Response:
         raise Unknown("there is no such state", where=state[:40], remedy=f"use one of: {', '.join(states.STATES)}")
     changes = {"state": state, "note": storable(note, "note") or None}
     who, now = page.who.name, time.time()
+    if await page.read(lambda connection: reading.group(connection, group_id)) is None:
+        raise Unknown("there is no such failure group", where=str(group_id), remedy="see the list of failures")
     if not await page.service.store.awrite(lambda connection: reading.change_group(connection, group_id, changes, who, now)):
         raise Unknown("there is no such failure group", where=str(group_id), remedy="see the list of failures")
     page.service.events.publish("failure.changed", group=group_id, who=who, state=state)

@@ -68,7 +68,7 @@ async def show(request: Request) -> Response:
 async def one(request: Request) -> Response:
     """A job: how it goes, or why it failed."""
     page = Page.of(request)
-    name = _name(request)
+    name = _name(page)
     job, attempt = await _attempt(page, name)
 
     below = _raw_below(page, name, attempt["number"])
@@ -131,7 +131,7 @@ async def one(request: Request) -> Response:
 async def log(request: Request) -> Response:
     """The kept lines, with search."""
     page = Page.of(request)
-    name = _name(request)
+    name = _name(page)
     job, attempt = await _attempt(page, name)
     search, node, only = page.asked("q"), page.asked("node"), page.asked("only")
     rank, after = page.number("rank", 1 << 30), page.number("before")
@@ -160,7 +160,7 @@ async def log(request: Request) -> Response:
 async def raw(request: Request) -> Response:
     """Lines as they came: those inside a fold of the kept lines, or all of them, page by page."""
     page = Page.of(request)
-    name = _name(request)
+    name = _name(page)
     _, attempt = await _attempt(page, name)
     asked = request.query_params.get("source")
     sources = await page.read(lambda connection: reading.sources(connection, attempt["id"]))
@@ -198,7 +198,7 @@ async def raw(request: Request) -> Response:
 async def raw_download(request: Request) -> Response:
     """The raw log of a source, as it came."""
     page = Page.of(request)
-    name = _name(request)
+    name = _name(page)
     number, source = await raw_place(page.service, name, page.number("attempt", 1_000_000), request.query_params.get("source"))
     assert page.service.archive is not None
     return raw_text(page.service.archive.source(name, number, source), f"{name}-{number}", page.service.settings.redact)
@@ -214,7 +214,7 @@ def _raw_below(page: Page, name: str, number: int) -> str | None:
 async def download(request: Request) -> Response:
     """The kept lines as text, as ``grep -n`` over several files prints them."""
     page = Page.of(request)
-    name = _name(request)
+    name = _name(page)
     _, attempt = await _attempt(page, name)
 
     async def parts() -> AsyncIterator[bytes]:
@@ -234,7 +234,7 @@ async def _part(page: Page, attempt: int, after: int) -> list[dict[str, Any]]:
 async def correct(request: Request) -> Response:
     """Store the right diagnosis from a person."""
     page = Page.of(request)
-    name = _name(request)
+    name = _name(page)
     if "operate" not in page.who.may:
         raise Forbidden("this needs the right to operate", remedy="sign in with a token of the role operate")
     async with request.form(max_files=0, max_fields=10) as form:
@@ -260,8 +260,8 @@ async def correct(request: Request) -> Response:
     return RedirectResponse(session.inside(request, f"jobs/{name}?attempt={number}&said=corrected"), status_code=303)
 
 
-def _name(request: Request) -> str:
-    return check_job(request.path_params["job"])
+def _name(page: Page) -> str:
+    return page.who.named(check_job(page.request.path_params["job"]))
 
 
 def _unknown(name: str) -> Unknown:

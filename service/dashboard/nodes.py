@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from diagnose.decision.policy import ISOLATE, RELEASE
+from service.auth import check_runs_the_cluster
 from service.dashboard import session
 from service.dashboard.page import Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
@@ -67,6 +68,7 @@ async def ask(request: Request) -> Response:
     name = request.path_params["node"]
     if "operate" not in page.who.may:
         raise Forbidden("this needs the right to operate", remedy="sign in with a token of the role operate")
+    check_runs_the_cluster(page.who)
     async with request.form(max_files=0, max_fields=5) as form:
         session.check_form(request, form.get("csrf"))
         answer, why = str(form.get("answer", "")), str(form.get("why", ""))[:500].strip()

@@ -56,7 +56,8 @@ class Page:
         return str(self.request.scope.get("root_path", ""))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        return await self.service.store.aread(work)
+        """``work`` on what the viewer may see."""
+        return await self.service.read(self.who, work)
 
     def given(self, name: str, longest: int = _LONGEST) -> str | None:
         """A parameter of the address, unchanged; an empty one is None. A long one is refused, because cut short it would be

@@ -111,7 +111,6 @@ class Received:
         """records on their way to disk"""
         self.touched = now
         self.waiters: list[Waiter] = []
-        self.project = opened.project
         self.admitted: set[Grant] = set()
         """those who have sent something of it and are stored as such"""
 

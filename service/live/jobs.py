@@ -252,7 +252,6 @@ class Jobs:
 
     async def _admit(self, attempt: LiveAttempt, grant: Grant) -> None:
         """Write who speaks of an attempt to disk, before anything that they say is taken."""
-        stored.check_project(attempt.job, attempt.received.project, grant)
         await self.store.awrite(lambda connection: confirmations.enter_speaker(connection, attempt.id, grant))
         attempt.received.admitted.add(grant)
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from diagnose.errors import DiagnoseError, said_first
 from service.errors import Unavailable
-from service.store import lease
+from service.store import lease, seen
 from service.store.lease import Claim
 
 T = TypeVar("T")
@@ -48,6 +48,7 @@ class Store:
                 options["pool_timeout"] = _TIMEOUT_S
                 options["connect_args"] = {"connect_timeout": 5, "options": "-c statement_timeout=30000"}
             self.engine: Engine = create_engine(parsed, **options)
+            self._seen = create_engine(parsed, **options)
         except (ArgumentError, NoSuchModuleError):
             raise DiagnoseError(
                 "this is not the URL of a database",
@@ -60,6 +61,8 @@ class Store:
             ) from None
         if self.is_sqlite:
             event.listen(self.engine, "connect", _for_sqlite)
+            event.listen(self._seen, "connect", _for_sqlite)
+        event.listen(self._seen, "connect", lambda connection, _: seen.prepare(connection, self.is_sqlite))
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._writing = threading.Lock()
@@ -119,15 +122,23 @@ class Store:
                 lease.check_held(connection, self._claim.holder)
             return work(connection)
 
-    def read(self, work: Callable[[Connection], T]) -> T:
+    def read(self, work: Callable[[Connection], T], projects: Collection[str] | None = None) -> T:
+        """``projects``: whose rows there are for it; None: all."""
+        if projects is None:
+            with self.engine.connect() as connection:
+                return work(connection)
         with self.engine.connect() as connection:
+            if seen.all_there_is(connection, projects):
+                return work(connection)
+        with self._seen.connect() as connection:
+            seen.only(connection, projects)
             return work(connection)
 
     async def awrite(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._writer, self.write, work)
 
-    async def aread(self, work: Callable[[Connection], T]) -> T:
-        return await self._run(self._readers, self.read, work)
+    async def aread(self, work: Callable[[Connection], T], projects: Collection[str] | None = None) -> T:
+        return await self._run(self._readers, lambda asked: self.read(asked, projects), work)
 
     async def _run(self, pool: ThreadPoolExecutor, how: Callable[[Callable[[Connection], T]], T], work: Any) -> T:
         try:
@@ -139,17 +150,11 @@ class Store:
                 ) from None
             raise
 
-    def alive(self) -> bool:
-        """Whether the database answers now."""
-        try:
-            return self.read(lambda connection: int(connection.execute(text("select 1")).scalar_one())) == 1
-        except SQLAlchemyError:
-            return False
-
     def close(self) -> None:
         self._writer.shutdown()
         self._readers.shutdown()
         self.engine.dispose()
+        self._seen.dispose()
 
 
 class Within:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from diagnose.decision.action import Record
 from diagnose.decision.result import Decision
+from service.projects import parted
 from service.store import confirmations
 from service.store import tables as t
 from service.store.reading import record as entered
@@ -111,7 +112,7 @@ def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any
         "id": row.id,
         "key": row.key,
         "kind": row.kind,
-        "job": row.job,
+        "job": parted(row.job)[1] if row.job is not None else None,
         "attempt": row.attempt,
         "labels": row.labels or {},
         "nodes": row.nodes,

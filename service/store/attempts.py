@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from diagnose.compression.snapshot import StoredLine
-from service.errors import Forbidden
-from service.projects import DEFAULT, NOBODY, Grant
+from service.projects import NOBODY, Grant, parted
 from service.store import confirmations, diagnoses
 from service.store import tables as t
 from service.store.flush import Flush, KeptRow, SourceState
@@ -46,7 +45,6 @@ class Opened:
     """when its kept lines were deleted: since then it cannot go on"""
     training_at: float | None = None
     """when its first step was seen"""
-    project: str = DEFAULT
     end_state: str | None = None
     """Slurm's last state of the job"""
 
@@ -74,7 +72,7 @@ def ended_badly(connection: Connection, attempt_id: int) -> bool:
 def find_attempt(connection: Connection, job: str, number: int | None) -> Opened | None:
     """The attempt if it is known. ``number`` None means the latest."""
     j = t.jobs.c
-    found = connection.execute(select(j.id, j.attempt, j.labels, j.reason, j.project).where(j.name == job)).first()
+    found = connection.execute(select(j.id, j.attempt, j.labels, j.reason).where(j.name == job)).first()
     if found is None:
         return None
     wanted = found.attempt if number is None else number
@@ -101,7 +99,6 @@ def find_attempt(connection: Connection, job: str, number: int | None) -> Opened
         row.state == "running" and wanted == found.attempt and found.reason == "hang",
         row.lines_deleted,
         row.training_at,
-        found.project,
         row.end_state,
     )
 
@@ -113,39 +110,24 @@ def _state(row: Any) -> SourceState:
     )
 
 
-def project_of(connection: Connection, job: str) -> str:
-    """The project of a job. For an unknown job, that of new ones."""
-    return connection.execute(select(t.jobs.c.project).where(t.jobs.c.name == job)).scalar() or DEFAULT
-
-
-def check_project(job: str, project: str, grant: Grant | None) -> None:
-    """Raise Forbidden for a token of another project. ``grant`` None: the service itself."""
-    if grant is not None and not grant.everything and grant.project != project:
-        raise Forbidden(
-            "the job belongs to another project", where=job, remedy="give the job another name, or use a token of its project"
-        )
-
-
 def open_attempt(
     connection: Connection, job: str, number: int | None, labels: dict[str, str], now: float, grant: Grant | None = None
 ) -> Opened:
     """The attempt, which is made if it is new. ``grant``: who speaks of it."""
     found = find_attempt(connection, job, number)
     if found is not None:
-        check_project(job, found.project, grant)
         return found
     j = t.jobs.c
-    known = connection.execute(select(j.id, j.attempt, j.project).where(j.name == job)).first()
+    known = connection.execute(select(j.id, j.attempt).where(j.name == job)).first()
     wanted = number if number is not None else 1
     if known is None:
-        values = {**_named(labels), "labels": labels, "project": _project(grant)}
+        values = {**_named(labels), "labels": labels, "project": parted(job)[0]}
         job_id = connection.execute(
             insert(t.jobs)
             .values(name=job, attempt=wanted, state="running", outcome="running", first_seen=now, last_seen=now, **values)
             .returning(t.jobs.c.id)
         ).scalar_one()
     else:
-        check_project(job, known.project, grant)
         job_id = known.id
         if wanted > known.attempt:
             connection.execute(
@@ -162,10 +144,6 @@ def open_attempt(
     assert opened is not None
     confirmations.enter_first(connection, [(opened.attempt_id, grant or NOBODY)])
     return opened
-
-
-def _project(grant: Grant | None) -> str:
-    return grant.project if grant is not None else DEFAULT
 
 
 class Asked(NamedTuple):
@@ -196,7 +174,7 @@ def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened
                 "first_seen": one.at,
                 "last_seen": one.at,
                 "labels": one.labels,
-                "project": _project(one.grant),
+                "project": parted(one.job)[0],
                 **_named(one.labels),
                 **common,
             }
@@ -220,7 +198,6 @@ def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened
             number, job_id, at = row["number"], row["job_id"], one.at
             opened[id(one)] = Opened(
                 job_id, attempt_ids[job_id], number, number, 0, "running", None, None, None, None, at, at, [], dict(one.labels),
-                project=_project(one.grant),
             )  # fmt: skip
         confirmations.enter_first(connection, [(opened[id(one)].attempt_id, one.grant or NOBODY) for one in new.values()])
     return [opened.get(id(one)) or open_attempt(connection, *one) for one in asked]

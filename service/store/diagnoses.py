@@ -30,7 +30,9 @@ def store(connection: Connection, flushes: Sequence[Flush]) -> None:
         return
     flushes = [flush for flush, _ in judged]
     j = t.jobs.c
-    rows = connection.execute(select(j.id, j.name, j.user, j.cluster).where(j.id.in_([flush.job_id for flush in flushes])))
+    rows = connection.execute(
+        select(j.id, j.name, j.project, j.user, j.cluster).where(j.id.in_([flush.job_id for flush in flushes]))
+    )
     jobs = {row.id: row for row in rows}
     o = t.occurrences.c.attempt_id
     entered = set(connection.execute(select(o).where(o.in_([flush.attempt_id for flush in flushes]))).scalars())
@@ -52,7 +54,7 @@ def store(connection: Connection, flushes: Sequence[Flush]) -> None:
             enter(connection, flush.attempt_id, wanted, time.time())
 
 
-def _group(connection: Connection, flush: Flush, judged: JudgedReport, job: Row[Any, Any, Any, Any], *, known: bool) -> None:
+def _group(connection: Connection, flush: Flush, judged: JudgedReport, job: Row[*tuple[Any, ...]], *, known: bool) -> None:
     """Enter a failure in its group. If an attempt that was in a group is no failure any more, remove it."""
     diagnosis = judged.report.diagnosis
     if judged.report.outcome == "failed" and diagnosis.group is not None:
@@ -60,6 +62,7 @@ def _group(connection: Connection, flush: Flush, judged: JudgedReport, job: Row[
             connection,
             attempt_id=flush.attempt_id,
             job_id=flush.job_id,
+            project=job.project,
             user=job.user,
             cluster=job.cluster,
             diagnosis=diagnosis,

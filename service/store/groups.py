@@ -23,6 +23,7 @@ def occur(
     *,
     attempt_id: int,
     job_id: int,
+    project: str,
     user: str | None,
     cluster: str | None,
     diagnosis: Diagnosis,
@@ -33,7 +34,7 @@ def occur(
     """Enter an attempt's failure into its group. Returns (the group, whether it had been resolved and is back)."""
     assert diagnosis.group is not None
     g, o = t.groups.c, t.occurrences.c
-    group = connection.execute(select(g.id, g.state).where(g.fingerprint == diagnosis.group)).first()
+    group = connection.execute(select(g.id, g.state).where(g.project == project, g.fingerprint == diagnosis.group)).first()
     before = connection.execute(select(o.group_id, o.gpu_seconds, o.at).where(o.attempt_id == attempt_id)).first()
     if before is not None and (group is None or before.group_id != group.id):
         forget_occurrence(connection, attempt_id, at)
@@ -43,6 +44,7 @@ def occur(
         group_id = connection.execute(
             insert(t.groups)
             .values(
+                project=project,
                 fingerprint=diagnosis.group,
                 category=diagnosis.category,
                 reason=diagnosis.reason,

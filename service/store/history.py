@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select
 from diagnose.decision.ending import ending_of_slurm
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
 from diagnose.report import Report
+from service.projects import DEFAULT, parted
 from service.store import nodechecks
 from service.store import tables as t
 from service.store.diagnoses import unpacked
@@ -33,6 +34,8 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
     a, j = t.attempts.c, t.jobs.c
     own = connection.execute(
         select(
+            j.name,
+            j.project,
             a.number,
             a.job_id,
             a.started_at,
@@ -56,7 +59,8 @@ def history(connection: Connection, attempt_id: int, now: float, *, confirmed: b
         ended=own.ended_at,
         progress_s=_moved_s(own),
         attempts=_attempts(connection, own.job_id, own.number),
-        failures=_failures(connection, now - _BACK_S, confirmed),
+        name=parted(own.name)[1],
+        failures=_failures(connection, now - _BACK_S, confirmed, own.project),
         actions=_actions(connection, now - _BACK_S),
         checkpoints=_checkpoints(connection, own.job_id),
         user=None if confirmed else own.user,
@@ -74,7 +78,9 @@ def attempts_before(connection: Connection, attempt_id: int) -> tuple[PastAttemp
 
 def lately(connection: Connection, now: float, *, confirmed: bool = False) -> History:
     """The history of no job in particular: what failed and was done anywhere."""
-    return History(failures=_failures(connection, now - _BACK_S, confirmed), actions=_actions(connection, now - _BACK_S))
+    return History(
+        failures=_failures(connection, now - _BACK_S, confirmed, DEFAULT), actions=_actions(connection, now - _BACK_S)
+    )
 
 
 def cluster(connection: Connection, now: float, names: Sequence[str] | None = None, size: int | None = None) -> Cluster:
@@ -148,11 +154,12 @@ def _attempts(connection: Connection, job_id: int, before: int) -> tuple[PastAtt
     return tuple(found)
 
 
-def _failures(connection: Connection, since: float, confirmed: bool) -> tuple[Failure, ...]:
+def _failures(connection: Connection, since: float, confirmed: bool, project: str | None = None) -> tuple[Failure, ...]:
+    """``project``: jobs of others have no name, for what is decided is told."""
     o, n, x = t.occurrences.c, t.occurrence_nodes.c, t.confirmations.c
     rows = connection.execute(
-        select(o.attempt_id, t.jobs.c.name, t.attempts.c.number, t.attempts.c.workload, o.at, o.reason, o.user,
-               t.groups.c.fingerprint, t.diagnoses.c.by)
+        select(o.attempt_id, o.job_id, t.jobs.c.name, t.jobs.c.project, t.attempts.c.number, t.attempts.c.workload, o.at,
+               o.reason, o.user, t.groups.c.fingerprint, t.diagnoses.c.by)
         .join(t.jobs, t.jobs.c.id == o.job_id)
         .join(t.attempts, t.attempts.c.id == o.attempt_id)
         .join(t.groups, t.groups.c.id == o.group_id)
@@ -175,7 +182,7 @@ def _failures(connection: Connection, since: float, confirmed: bool) -> tuple[Fa
         named = sorted(node for node in pointed if not confirmed or node in accused)
         found.append(
             Failure(
-                row.name,
+                row.name if project in (None, row.project) else f"job {row.job_id} of another project",
                 row.number,
                 row.at,
                 row.reason,

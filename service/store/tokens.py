@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import time
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from service.errors import BadName, Conflict, Unknown
-from service.projects import Grant
+from service.projects import PROJECT, Grant
 from service.store import tables as t
 
 ROLES = {
@@ -23,6 +24,7 @@ ROLES = {
 }
 """role -> what it may do; ``node`` is the role of a node's own log sender, which may write in the name of its kernel"""
 _MOST_PATTERNS, _LONGEST_PATTERN = 100, 200
+_LONGEST_PROJECT = 60
 _PREFIX = "dgn_"
 
 
@@ -97,11 +99,23 @@ def _binding(grant: Grant, role: str) -> dict[str, Any] | None:
                     where=pattern[:80],
                     remedy=f"use up to {_LONGEST_PATTERN} printable characters",
                 )
+        if name == "projects":
+            for project in patterns:
+                _check_project(project)
         if len(patterns) > _MOST_PATTERNS:
             raise BadName(f"{len(patterns)} {name} for one token", remedy=f"name at most {_MOST_PATTERNS}; * and ? are allowed")
     if role == "node" and not grant.nodes:
         raise BadName("a token of the role node is for no node", remedy="name its nodes: --node 'gpu-*'")
     return said or None
+
+
+def _check_project(project: str) -> None:
+    if not (0 < len(project) <= _LONGEST_PROJECT) or not re.fullmatch(PROJECT, project):
+        raise BadName(
+            "this is not the name of a project",
+            where=project[:80],
+            remedy=f"use up to {_LONGEST_PROJECT} letters, digits and _ . -, beginning with a letter, a digit or _",
+        )
 
 
 def listed(connection: Connection) -> list[Token]:

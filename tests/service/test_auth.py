@@ -53,7 +53,8 @@ def loaded(database: Store, hands: Hands, host: str = OTHERS, **settings: Any) -
 def test_a_token_gives_its_name_the_rights_of_its_role_and_its_quota(database: Store, hands: Hands, role: str) -> None:
     secret = create(database, role=role, quota=12)
     grant = EVERYTHING if role == "admin" else NOBODY
-    assert loaded(database, hands).who(f"Bearer {secret}") == Who("kim", frozenset(MAY[role]), 12, grant)
+    projects = None if role == "admin" else ("default",)
+    assert loaded(database, hands).who(f"Bearer {secret}") == Who("kim", frozenset(MAY[role]), 12, grant, projects=projects)
 
 
 @pytest.mark.parametrize("form", ["bearer {}", "BEARER {}", "Bearer  {} "], ids=["lower", "upper", "spaces"])

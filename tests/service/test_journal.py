@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from diagnose.errors import DiagnoseError
 from service.errors import Busy, Unavailable
 from service.journal import Entry, Journal
-from service.segments import CONTROL, DATA, Damage, Definition, Reader, Record, first_lsn, framed, read_segment
+from service.segments import CONTROL, DATA, Damage, Definition, Reader, Record, first_lsn, framed
 
 SEED = int(os.environ.get("DIAGNOSE_SEED", "1"))
 FLIPS = int(os.environ.get("DIAGNOSE_FLIPS", "400"))
@@ -33,6 +33,16 @@ async def write(journal: Journal, *records: tuple[Definition, bytes]) -> list[Ex
         journal.append(entry(stream, data, lambda _, failure, future=future: future.set_result(failure)))  # type: ignore[misc]
         futures.append(future)
     return list(await asyncio.gather(*futures))
+
+
+def read_segment(path: Path) -> Iterator[tuple[Record | Damage, int]]:
+    """(record, where it ends) of all that can be read, from the beginning on."""
+    reader = Reader(path)
+    try:
+        for record in reader.records(os.stat(path).st_size):
+            yield record, reader.end
+    finally:
+        reader.close()
 
 
 def recovered(folder: Path) -> list[Record]:
