@@ -100,7 +100,7 @@ class Store:
             self.write(lambda connection: lease.give_back(connection, claim))
 
     def _prepare(self, claim: Claim | None) -> None:
-        from service.store.migrate import upgrade
+        from service.store.migrations.upgrade import upgrade
 
         try:
             upgrade(self.engine, claim)

@@ -15,7 +15,7 @@ from diagnose.learning.rule_store import metadata as rule_metadata
 from service.store import Store, seen
 from service.store import tables as t
 from service.store.attempts import open_attempt
-from service.store.migrate import SCRIPTS
+from service.store.migrations.upgrade import SCRIPTS
 from tests.support.servers import Postgres
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from diagnose.errors import DiagnoseError
 from service.store.lease import Claim, check
 
-SCRIPTS = Path(__file__).resolve().parent / "migrations"
+SCRIPTS = Path(__file__).resolve().parent
 _LOCK = 7_304_118_225
 """two services that start at once on one PostgreSQL take turns"""
 
