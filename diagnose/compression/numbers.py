@@ -62,8 +62,10 @@ _WRAPPED: Final = re.compile(
 _BETWEEN: Final = re.compile(
     r"(?:(?P<quoted>[\"'])\]?\s?[:=,]\s?|\s?[:=]{1,2}>?\s?|\s?\|\s?|\s?->\s?|\s?\.\x06:?\s?|\s(?:is|was)\s|(?P<blank>\s|(?<=\w)))\Z"
 )
+_MOST_WORDS: Final = 6
 _NAME: Final = re.compile(
-    r"(?P<words>[A-Za-z_][\w\x01@./%+-]*(?:\s[A-Za-z_][\w\x01@./%+-]*){0,5})(?:\s?[(\[](?P<unit>[A-Za-z/ ]+)[)\]])?\Z"
+    rf"(?P<words>[A-Za-z_][\w\x01@./%+-]*(?:\s[A-Za-z_][\w\x01@./%+-]*){{0,{_MOST_WORDS - 1}}})"
+    r"(?:\s?[(\[](?P<unit>[A-Za-z/ ]+)[)\]])?\Z"
 )
 _OF_NAMES: Final = string.ascii_letters + string.digits + "_\x01@./%+- \t()[]"
 _BEHIND: Final = re.compile(r"\s?(?P<kilo>[kKM](?=\s?[a-z]+/))?\s?(?P<unit>[A-Za-z]+(?:\s?/\s?[A-Za-z]+){0,2})")
@@ -225,7 +227,7 @@ class Numbers:
         if between is None:
             return None
         before = inner[: between.start()]
-        name = _NAME.search(before, len(before.rstrip(_OF_NAMES)))
+        name = _NAME.search(before, _where_a_name_may_begin(before))
         if name is None:
             return None
         said = self._without_unit(inner, name)
@@ -405,6 +407,18 @@ def _meant_by_unit(metrics: Metrics, unit: str) -> Meaning | None:
         return Meaning("step_time_s", 0, None)
     meaning = metrics.meaning(words_of(unit)) if "/" in unit else None
     return meaning if meaning is not None and meaning.quantity in _THROUGHPUTS else None
+
+
+def _where_a_name_may_begin(before: str) -> int:
+    """At most so many words before the end of ``before``: to try from its beginning takes long."""
+    start, at = len(before.rstrip(_OF_NAMES)), len(before)
+    if before.endswith((")", "]")):
+        return start  # a unit stands between
+    for _ in range(_MOST_WORDS):
+        at = max(before.rfind(blank, start, at) for blank in " \t")
+        if at < 0:
+            return start
+    return at + 1
 
 
 def _with_places(text: str, numbers: Sequence[tuple[float, int]]) -> tuple[str, list[_Number]]:
