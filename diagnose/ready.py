@@ -18,6 +18,7 @@ import zstandard
 
 from diagnose import cache
 from diagnose.decision.policy_file import shipped_policy
+from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.knowledge.rules import load
 from diagnose.matching.databases import books, libhs
 from diagnose.matching.matcher import EARLY, EngineName, Matcher
@@ -54,6 +55,7 @@ def _first_run() -> None:
     All engines except the first share the databases of the ``hyperscan`` package. So it is enough to make "plain".
     """
     shipped_policy()
+    shipped_metrics()
     Gate()
     rules = load()
     engines: list[EngineName] = ["core", "plain"] if libhs() else ["plain"]

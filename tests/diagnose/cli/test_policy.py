@@ -51,7 +51,8 @@ def test_what_cannot_be_read(diagnose: Run, tmp_path: Path) -> None:
 
 
 def test_explain_says_which_line_decided_and_what_would_change_it(diagnose: Run, tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(report("ecc_error", nodes=(A,), root=xid(48, A)).as_json() + "\n")
+    told_by_the_node = report("ecc_error", nodes=(A,), root=xid(48, A)).as_json().replace(f"{A}.log", f"node:{A}/kern.log")
+    (tmp_path / "report.json").write_text(told_by_the_node + "\n")
     (tmp_path / "site.yaml").write_text("modes: {isolate_and_restart: auto}\nlimits: {isolated_share: 5%}\n")
     situation = {
         "now": NOW,

@@ -86,7 +86,7 @@ def test_the_text_column_of_a_table(quote: str, header: bool) -> None:
 
 HEADS = {
     "INFO:__main__:": "",
-    "2026-03-04 05:06:07,123 - launcher - WARNING - ": "2026-03-04 05:06:07,123 ",
+    "2026-03-04 05:06:07,123 - launcher - ERROR - ": "2026-03-04 05:06:07,123 ",
     "INFO | job | ": "",
     "[2026-03-04 05:06:07] [INFO] job: ": "[2026-03-04 05:06:07] ",
 }
