@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from diagnose import cache
 from diagnose.errors import RuleError
 from diagnose.knowledge import shipped
+from diagnose.knowledge.parsed import parsed
 
 _PARTS: Final = ("filling", "around", "evaluation", "training", "about", "kinds", "series", "units")
 _PER: Final = re.compile(r"\s*/\s*(s|sec|secs|second)\b")
@@ -113,18 +112,7 @@ def shipped_metrics() -> Metrics:
 
 def read(path: Path) -> Metrics:
     """The names in the file ``path``."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RuleError(f"cannot be read: {error}", where=str(path)) from None
-    key = cache.key_of("metrics", text)
-    known = cache.fetch("metrics", key)
-    if known is None:
-        from diagnose.knowledge import documents  # PyYAML takes a while to import; most runs find the answer in the cache
-
-        known = json.dumps(documents.parse(text, str(path)).value).encode()
-        cache.store("metrics", key, known)
-    return _metrics(json.loads(known), path)
+    return _metrics(parsed("metrics", path), path)
 
 
 def _metrics(data: dict[str, Any], path: Path) -> Metrics:

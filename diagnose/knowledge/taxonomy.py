@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from diagnose import cache
 from diagnose.errors import RuleError
 from diagnose.knowledge import shipped
+from diagnose.knowledge.parsed import parsed
 
 PROPERTIES: Final = (
     "machine", "also_programs", "soft", "witness", "nameless", "stop", "of_a_stop", "kills", "stated", "numbers", "course",
@@ -48,18 +47,7 @@ def shipped_taxonomy() -> Taxonomy:
 
 def read(path: Path) -> Taxonomy:
     """The taxonomy in the file ``path``."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RuleError(f"cannot be read: {error}", where=str(path)) from None
-    key = cache.key_of("taxonomy", text)
-    known = cache.fetch("taxonomy", key)
-    if known is None:
-        from diagnose.knowledge import documents  # PyYAML takes a while to import, and most runs find the answer in the cache
-
-        known = json.dumps(documents.parse(text, str(path)).value).encode()
-        cache.store("taxonomy", key, known)
-    return _taxonomy(json.loads(known), path)
+    return _taxonomy(parsed("taxonomy", path), path)
 
 
 def _taxonomy(data: dict[str, Any], path: Path) -> Taxonomy:
