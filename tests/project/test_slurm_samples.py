@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.support import slurm as real
 from tests.support.box import Box
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(480)]
 SAMPLES = ("common.sh", "prolog.sh", "epilog.sh", "epilogslurmctld.sh")
 
 
@@ -51,7 +51,7 @@ def cluster(box: Box) -> Iterator[real.Slurm]:
 
 
 def ends(box: Box, job: str, count: int) -> list[dict[str, Any]]:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 130  # the sample waits for Slurm's last word for 120 s
     while len(found := [end for name, end in box.ends if name == job]) < count:
         assert time.monotonic() < until, box.ends
         time.sleep(0.1)

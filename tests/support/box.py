@@ -104,10 +104,11 @@ class Box:
             return 200, {}
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         key = unquote(job), query["source"]
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(body)
+        packed = handler.headers.get("Content-Encoding") == "zstd"
+        data = zstandard.ZstdDecompressor().decompressobj().decompress(body) if packed else body
         had = self.received.setdefault(key, bytearray())
         self.said[key] = query
-        offset = int(query["offset"])
+        offset = int(query.get("offset", len(had)))
         if offset > len(had):
             return 409, {"error": "offset_gap", "what": "bytes are missing", "expected_offset": len(had)}
         if offset == 0 and had and data[:256] != had[: len(data[:256])]:
