@@ -99,7 +99,8 @@ def course(
 
 
 def pareto(costs: Sequence[Cost]) -> list[dict[str, Any]]:
-    """The most expensive reasons, with the share that they and those above them make up. The rest is one entry."""
+    """The most expensive reasons, with the share that they and those above them make up. The page of failures has
+    the rest."""
     by_time = any(cost.gpu_seconds for cost in costs)
     weights = [cost.gpu_seconds if by_time else float(cost.count) for cost in costs]
     whole, most = sum(weights) or 1.0, max(weights, default=1.0)

@@ -172,6 +172,10 @@ class Slurm:
         path = self.folder / f"{job_id}.out"
         return path.read_text() if path.exists() else ""
 
+    def wait_for(self, job_id: str, words: str) -> None:
+        """Until the job has printed these words: Slurm calls it running before its first command has run."""
+        self._until(lambda: words in self.output(job_id), f"{words!r} from job {job_id}")
+
     def reset(self) -> None:
         """As it was: no jobs, all nodes in service."""
         self.run("scancel", "--user", self.user, check=False)

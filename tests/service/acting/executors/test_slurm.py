@@ -544,8 +544,8 @@ def test_what_its_user_cancels_is_not_brought_back(cluster: real.Slurm, tmp_path
 
 
 def test_an_order_given_meanwhile_brings_back_nothing_that_was_cancelled(cluster: real.Slurm) -> None:
-    job = cluster.submit("trap '' TERM; sleep 30")
-    cluster.wait(job, "RUNNING")
+    job = cluster.submit("trap '' TERM; echo deaf; sleep 30")
+    cluster.wait_for(job, "deaf")
     cluster.run("scancel", job)
     assert cluster.job(job)["JobState"] == "COMPLETING"
     order = Order(KEY, "restart", job, 1)
