@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.cli.cores import each
+from diagnose.cli.options.cores import each
 from diagnose.errors import SourceError
 from tests.conftest import Run
 

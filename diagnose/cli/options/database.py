@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from service.store import Store
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Where the service is that a command changes: what was given to ``diagnose serve``."""
     group = parser.add_argument_group("which service", "Give the same values as to diagnose serve.")
     group.add_argument(
@@ -21,6 +21,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--data", metavar="DIR", help="data folder of the service (default: ~/.local/share/diagnose/service)")
     group.add_argument("--database", metavar="URL", help="database of the service, if it is not in the data folder")
+    return group
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Options that several commands have, and what they stand for: which cores, database, service or model."""
