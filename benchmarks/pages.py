@@ -320,7 +320,19 @@ def main(arguments: list[str] | None = None) -> int:
         store.close()
         last = f"job-{chosen.jobs}"
         pages = [
-            *("", "?range=90d", "?node=gpu-0001", "failures", "failures?q=case+17", "failures/1", "jobs", "jobs?q=99"),
+            *(
+                "",
+                "?range=90d",
+                "?node=gpu-0001",
+                "shift",
+                "breakdowns",
+                "breakdowns?by=team&range=90d",
+                "failures",
+                "failures?q=case+17",
+                "failures/1",
+                "jobs",
+                "jobs?q=99",
+            ),
             *("jobs?state=failed", f"jobs/{last}", f"jobs/{last}/log", f"jobs/{last}/log?q=about+7", "nodes", "nodes/gpu-0001"),
             *("actions", f"actions/{chosen.failures}", "rules", "rules?q=nccl"),
         ]

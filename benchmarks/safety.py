@@ -20,15 +20,18 @@ from pathlib import Path
 
 from benchmarks.log import Log
 from diagnose.knowledge.rules import Example, Rule, RuleSet, load
-from diagnose.learning.learned_rule import LearnedRule
+from diagnose.learning.learned_rule import CLEAN_JOBS, LearnedRule
 from diagnose.learning.lesson import shadow
 from diagnose.learning.miner import Miner
 from diagnose.learning.rule_store import RuleFile, RuleStore, settle
+from diagnose.learning.write_failures import watch
 from diagnose.matching.matcher import Matcher
 from diagnose.reading.lines import clean
 from diagnose.reading.prefixes import body_start
 from diagnose.verification.proposals import judged
 
+_HEALTHY = 3000
+"""lines of runs that went well, with which failure rules are compared at once, and of each job later"""
 ROOTS = [f"FlashStore: read of shard-{n:04} gave {n} of 1048576 bytes, mount /fs{n % 4} is away" for n in range(40)]
 """lines of a failure that a person has confirmed; no shipped rule knows them"""
 CONFIRMED = Rule(
@@ -115,10 +118,80 @@ def bad(chance: random.Random, regular: list[str], failing: list[str], count: in
         yield kind, rule, claimed
 
 
+def failure_rule(number: int, kind: str, pattern: str, line: str) -> Rule:
+    return Rule(
+        id=f"{kind}-{number}",
+        family="failures",
+        pattern=pattern,
+        reason="storage_error",
+        layer="storage",
+        title="It is away",
+        mitigation="Look at it.",
+        matches=(Example(line),),
+        misses=(Example("a line that no such rule should match"),),
+    )
+
+
+def bad_failures(chance: random.Random, regular: list[str], count: int) -> Iterator[tuple[str, Rule, list[str]]]:
+    """(kind, rule, the root line that it was written for) of failure rules that must never act."""
+    said = [line for line in regular if len(re.findall(r"[A-Za-z]{3,}", line)) > 3]
+    makers: dict[str, Callable[[str, str], str]] = {
+        # What a model generalises too far, with the root line among what it matches.
+        "too general": lambda root, _: chance.choice(
+            [
+                r"\bmay not\b",
+                r"\bis away\b",
+                r"\bread of\b",
+                r"of \d+ bytes",
+                r"is (?:away|gone|lost)",
+                r"mount \S+ is",
+                r"(?i)error|away",
+            ]
+        ),
+        "anything": lambda root, _: chance.choice([r"\w+: .*", r".*\d+ of \d+.*", r"^\S+ \S+ \S+", r"[A-Z]\w+:", r"(?:.|\n)*"]),
+        "alarms on regular lines": lambda root, line: (
+            f"{re.escape(root[:24])}|{re.escape(line[: max(12, len(line) * 2 // 3)])}"
+        ),
+        "of another message": lambda root, line: re.escape(line),
+        "explosive": lambda root, _: (
+            chance.choice([r"(?:\w{1,300}\s?){1,300}", r"((a+)+)+\1", r"(?=.*away)(?=.*mount)"]) + re.escape(root[:9])
+        ),
+        "invalid": lambda root, _: chance.choice(["(", "[", "(?<=a*)b", "*"]) + root[:12],
+    }
+    for number in range(count):
+        kind = list(makers)[number % len(makers)]
+        root = chance.choice(ROOTS) + ("; it may not come back, error 5" if kind == "too general" else "")
+        rule = failure_rule(number, "f-" + re.sub(r"\W+", "-", kind), makers[kind](root, chance.choice(said)), root)
+        yield f"failure: {kind}", rule, [root]
+
+
+def metrics_lost(chance: random.Random, count: int) -> Iterator[tuple[str, Rule, list[str]]]:
+    """(kind, rule, its lines) of filters that would drop the line which shows that a training goes wrong."""
+    number = r"[-+]?\d+\.\d+"
+    makers: dict[str, Callable[[str], tuple[str, tuple[tuple[str, str], ...]]]] = {
+        "metric without capture": lambda name: (rf"^trainer (?:\w+ )*{name}[:=] ?{number} step \d+$", ()),
+        "wrong capture": lambda name: (rf"^trainer (?:\w+ )*{name}[:=] ?{number} step \d+$", (("loss", r"step (\d+)"),)),
+        "takes nan for a number": lambda name: (rf"^trainer (?:\w+ )*{name}[:=] ?\S+ step \d+$", ()),
+        "a name and anything": lambda name: (rf"^trainer (?:\w+ )*{name}.*$", (("step", r"step (\d+)"),)),
+    }
+    for index in range(count):
+        kind = list(makers)[index % len(makers)]
+        name = chance.choice(["loss", "train_loss", "grad_norm", "lm loss", "val/loss", "gnorm"])
+        if kind == "takes nan for a number":
+            name = chance.choice([name, "temperature", "mfu", "aux", "gamma"])
+        word = f"run{chance.choice('abcdefgh')}{index}"
+        pattern, metrics = makers[kind](re.escape(name).replace(r"\ ", " "))
+        lines = [f"trainer {word} {name}: {chance.uniform(1, 9):.3f} step {step}" for step in (10, 20, 31, 40)]
+        rule = filter_rule(index, "m-" + re.sub(r"\W+", "-", kind), pattern.replace(r"(?:\w+ )*", word + " "), lines)
+        yield kind, replace(rule, kind="metric" if metrics else "debug", metrics=metrics), lines
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--good", type=int, default=600)
     parser.add_argument("--bad", type=int, default=900)
+    parser.add_argument("--bad-failures", type=int, default=300)
+    parser.add_argument("--bad-metrics", type=int, default=120)
     parser.add_argument("--mb", type=float, default=24)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
@@ -139,18 +212,25 @@ def main(arguments: list[str] | None = None) -> int:
     kind_of = {rule.id: "good" for rule, _ in good}
     proposals = [rule for rule, _ in good]
     lines = {rule.id: [*template.samples, *template.held] for rule, template in good}
-    for kind, rule, claimed in bad(chance, regular, failing, chosen.bad):
+    made = [
+        *bad(chance, regular, failing, chosen.bad),
+        *bad_failures(chance, regular, chosen.bad_failures),
+        *metrics_lost(chance, chosen.bad_metrics),
+    ]
+    for kind, rule, claimed in made:
         kind_of[rule.id] = kind
         proposals.append(rule)
         lines[rule.id] = claimed
     began = time.monotonic()
-    refused = judged(proposals, lines, failing[:3000], failures=[CONFIRMED])
+    refused = judged(proposals, lines, failing[:3000], failures=[CONFIRMED], healthy=regular[:_HEALTHY])
     with tempfile.TemporaryDirectory() as folder:
         store = RuleStore(RuleFile(Path(folder) / "learned.db"))
         for rule in proposals:
             if rule.id not in refused:
                 store.add(LearnedRule(rule, "shadow", provenance={"by": "benchmark"}))
         shadow(store, unseen + ROOTS, failing, time.time())
+        for part in range(CLEAN_JOBS):  # jobs that went well
+            watch(store, unseen[part::CLEAN_JOBS][:_HEALTHY], time.time(), well=True)
         settle(store, time.time())
         active = Counter(kind_of[known.rule.id] for known in store.rules("active"))
     proposed = Counter(kind_of.values())
@@ -158,13 +238,13 @@ def main(arguments: list[str] | None = None) -> int:
     why: dict[str, Counter[str]] = {}
     for rule_id, refusal in refused.items():
         why.setdefault(kind_of[rule_id], Counter())[refusal.name] += 1
-    print(f"{'kind':20}{'proposed':>9}{'active':>8}{'share':>8}  refused as")
+    print(f"{'kind':32}{'proposed':>9}{'active':>8}{'share':>8}  refused as")
     for kind, count in proposed.most_common():
         reasons = ", ".join(f"{name} {times}" for name, times in why.get(kind, Counter()).most_common(4))
-        print(f"{kind:20}{count:>9}{active[kind]:>8}{active[kind] / count:>8.1%}  {reasons}")
+        print(f"{kind:32}{count:>9}{active[kind]:>8}{active[kind] / count:>8.1%}  {reasons}")
     wrong = sum(active.values()) - active["good"]
     print(f"\nbad ones that became active: {wrong} of {len(proposals) - proposed['good']}")
-    return 1 if wrong or active["good"] < 0.8 * proposed["good"] else 0
+    return 1 if wrong or active["good"] < 0.95 * proposed["good"] else 0
 
 
 if __name__ == "__main__":

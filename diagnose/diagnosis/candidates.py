@@ -193,11 +193,20 @@ class _Reading:
         ):
             # A logger that only warns of an exception has caught it. As the last line it may be all that is left.
             one.handled, one.ignored = True, takes_back(event.body)
-        elif self._of_fabric(rule, one):
+        elif not self._of_fabric(rule, one):
+            self._by_its_message(one, event.body)
+        else:
             # Words of a lower layer in a line from a higher one.
             one.reason, one.layer, one.rule = "network_error", self.taxonomy.depth("network"), None
             one.fatal = False
         return one
+
+    def _by_its_message(self, one: Hypothesis, message: str) -> None:
+        """Set the reason from the message of an exception, if its class says nothing and the message says it plainly."""
+        if one.rule is not None and not (is_generic(one.rule) and self.taxonomy.has(one.reason, "general")):
+            return
+        if (told := about(message)) is not None and told.plain:
+            _by_its_words(one, message)
 
     def _of_fabric(self, rule: Rule, one: Hypothesis) -> bool:
         above = rule.layer in _ABOVE_FABRIC and not rule.symptom and rule.severity != "warning"
@@ -264,10 +273,7 @@ class _Reading:
             symptom = rule is not None and rule.symptom
             one = Hypothesis(event, None, "runtime_error", self.taxonomy.depth("user"), False, symptom, moment=moment_of(event))
         one.kind, one.traceback = "traceback", chosen
-        if one.rule is None or (is_generic(one.rule) and self.taxonomy.has(one.reason, "nameless")):
-            message = f"{chosen.type}: {chosen.message}"
-            if (told := about(message)) is not None and told.plain:
-                _by_its_words(one, message)
+        self._by_its_message(one, f"{chosen.type}: {chosen.message}")
         # An exception that nobody caught ends its process.
         one.handled = bool(_LOGGER.search(chosen.lead))
         if one.handled:

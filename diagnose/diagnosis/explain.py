@@ -31,6 +31,7 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
 
 _LAST_WORDS = 20
 _ALTERNATIVES = 5
+_HALF = 0.5
 _LEAST_ALTERNATIVE = 0.02
 
 
@@ -63,7 +64,9 @@ def answer_kind(one: Hypothesis) -> str:
         return "detector"
     if one.symptom:
         return "echo"
-    return "generic" if one.rule is None or is_generic(one.rule) else "specific"
+    if one.rule is not None and not is_generic(one.rule):
+        return "specific"
+    return "nameless" if shipped_taxonomy().has(one.reason, "nameless") else "generic"
 
 
 def by_reason(weighed: Sequence[Hypothesis]) -> dict[str, tuple[float, Hypothesis]]:
@@ -100,7 +103,7 @@ class _Case:
             weighed = standing
             spread(weighed, self.weights)
             weighed.sort(key=lambda one: -one.probability)
-        best = weighed[0]
+        best = self._likeliest(weighed)
         finding = self._healthy(best, failed=corrected) if best.kind == "healthy" else self._failed(best)
         finding.weighed = weighed
         finding.picture = self.picture
@@ -112,6 +115,13 @@ class _Case:
         finding.notes = [*self.found.notes, told] if told is not None and corrected else self.found.notes
         finding.doubt = doubts(finding, best, self.evidence.skipped)
         return finding
+
+    def _likeliest(self, weighed: Sequence[Hypothesis]) -> Hypothesis:
+        """The likeliest hypothesis. That nothing failed must be likelier than all failures together."""
+        best = weighed[0]
+        if best.kind == "healthy" and best.probability < _HALF and len(weighed) > 1:
+            return next((one for one in weighed if one.kind != "healthy" and not one.recovered), best)
+        return best
 
     def _confidence(self, answers: dict[str, tuple[float, Hypothesis]], reason: str, best: Hypothesis) -> float:
         if reason == "unknown":

@@ -35,12 +35,14 @@ _WARN_LEVEL = re.compile(
     r"|^(?:[\w./-]+: )?warning: " + _letter("W")
 )
 _INFO_LEVEL = re.compile(
-    r"\b(?:INFO|NOTICE|DEBUG|TRACE|Normal)\b|^\W{0,3}[ID](?:\d{3,4}| \d\d-\d\d) \d\d:"
+    r"\b(?:INFO(?!: (?:task \S+ blocked|rcu_))|NOTICE|DEBUG|TRACE|Normal)\b"
+    r"|^\W{0,3}[ID](?:\d{3,4}| \d\d-\d\d) \d\d:"
     r"|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
     r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): " + _letter("IDV")
 )
 _GRAVE = re.compile(
-    r"(?i)\b(?:fatal(?:ly)?|abort(?:s|ed|ing)?|killed|crash(?:ed|es)?|unrecoverable|terminated|terminating|panic(?:ked)?|segfault"
+    r"(?i)\b(?:fatal(?:ly)?|abort(?:s|ed|ing)?|killed|crash(?:ed|es)?|unrecoverable|terminated|terminating"
+    r"|panic(?:ked)?|segfault"
     r"|segmentation fault|core dumped|out of memory|evicted|preempted|cancell?ed|died|dead|unexpected error|giving up|gave up"
     r"|exiting|giving up|reclaimed|revoked|unhandled|uncaught)\b"
 )
@@ -55,24 +57,32 @@ _EXIT = re.compile(
     r"[ _](?:code|status|value|signal))\b(?:[ _](?:with|on|by|code|status|is|was|value|non-zero|error|return|exit))*"
     r"[ :=('\"]{1,4}(?P<code>-?\d{1,3})(?![\d.%/:x-])"
     r"|\b(?:killed|terminated|died|crashed|exited|ended|caught|received) (?:by|with|on|due to|from)? ?"
-    r"(?:<?Signals?\.?|signal|SIG)[ :=#]?(?P<signal>\w+)|\bnon-?zero exit\b|\bexited abnormally\b"
+    r"(?:<?Signals?\.?|signal|SIG)[ :=#]?(?P<signal>\w+)|\bnon-?zero (?:exit|return|status)\b|\bexited abnormally\b"
 )
 _WORDS = re.compile(
-    r"(?i)\b(?:error|errors|fail(?:s|ed|ure|ures|ing)?|fatal(?:ly)?|abort(?:s|ed|ing)?|kill(?:ed|ing)|crash(?:ed|es|ing)?|cannot|can't"
-    r"|could ?n[o']t|couldn't|unable to|unrecoverable|denied|refused|rejected|timed?[ -]?out|timeout|not found|no such|invalid"
+    r"(?i)\b(?:error|errors|fail(?:s|ed|ure|ures|ing)?|fatal(?:ly)?|abort(?:s|ed|ing)?|kill(?:ed|ing)|crash(?:ed|es"
+    r"|ing)?|cannot|can't"
+    r"|could ?n[o']t|couldn't|unable to|unrecoverable|denied|refused|rejected|time[ds]?[ -]?out|not found|no such|invalid"
+    r"|not enough|isn'?t enough|exceeds|no longer|not operational|not healthy|compromised|unbound|interruption|rate limit"
+    r"|(?:is|are|was|were|went|state:?|currently|link|port) down|expires"
+    r"|not responded|waiting for (?:the )?remainder|missing ranks|not up|suspended"
     r"|unreachable|corrupt(?:ed|ion)?|terminated|terminating|panic(?:ked)?|segfault|segmentation fault"
     r"|core dumped|lost|not responding"
-    r"|out of memory|oom|exceeded|insufficient|exhausted|disconnected|unavailable|unhealthy|evicted|preempt(?:ed|ion|ing)?"
+    r"|out[- ]of[- ]memory|oom|exceeded|insufficient|exhausted|disconnected|unavailable|unhealthy|evicted"
+    r"|preempt(?:ed|ion|ing)?"
     r"|cancell?ed|interrupted|undefined|unexpected(?:ly)?|illegal|unsupported|not supported|does not exist"
     r"|doesn't exist|hung|hang"
     r"|stuck|stalled|deadlock|dead|missing|abnormal(?:ly)?|fallen off|no route to|retry count|oom[-_ ]?kill(?:er|ed)?"
     r"|blocked for more than|unresponsive|assertion|fault|revoked|expired"
     r"|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
-    r"|(?-i:[a-z](?:Failed|NotReady|Evicted|Lost|Unreachable|Deleted)|OOMKilled|BackOff)\b"
+    r"|(?-i:[a-z](?:Failed|Failure|NotReady|Evicted|Eviction|Lost|Unreachable|Deleted|Exceeded|Unhealthy"
+    r"|Unschedulable|Exhausted"
+    r"|Preempted|Killed|Expired|Denied|Interrupted)|OOMKilled|BackOff|[A-Z]+_Abort|SIG(?:SEGV|BUS|ABRT|ILL|FPE|KILL))\b"
 )
 _ZERO = re.compile(
     r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b"
-    r"|\b[\w-]*(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted|exceptions?|skipped"
+    r"|\b[\w-]*(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted"
+    r"|exceptions?|skipped"
     r"|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\}|set\(\))(?![\w.])"
     r"|\b\w*(?:error|err|loss)\w*(?: (?:is|was|of|norm|rate))?\W{1,3}\d+\.\d+(?:e[-+]?\d+)?"
 )
@@ -81,7 +91,7 @@ _NOTHING = re.compile(
     r"(?i)\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?"
     r"(?:errors?|failures?)\b[ =:_]"
     r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
-    r"|(?<!\bnot )(?<!\bno )\bretry(?:ing)?\b(?! (?:count|limit|budget)\b)"
+    r"|(?<!\bnot )(?<!\bno )\bretry(?:ing)?\b(?! (?:count\w*|limit|budget|failed|exceeded)\b)"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
@@ -104,6 +114,19 @@ _BULLET = re.compile(r"^\s*(?:[-*•·]|\(?\d{1,2}[.)])\s+\S")
 _WARNING = re.compile(r"\b[A-Z]\w+Warning: |:\d+: \w*Warning\b|^\s*warnings\.warn\(")
 _QUOTED = re.compile(r"^\s*(?:#|//|>>> |\$ |\+{1,3} |raise |return |print\(|logger?\.|log\.|assert |if |elif |except |echo )")
 _OVERFLOW = re.compile(r"(?i)\boverflow\b")
+_WELL = re.compile(
+    r"(?i)\b(?:completed|finished|done|ended|exits|exited|terminated|saved|stopped) (?:successfully|normally|cleanly|ok)\b"
+    r"|\bsuccess(?:ful(?:ly)?)?\b|\bsucceeded\b|\b(?:passed|all done|bye|goodbye)\b"
+    r"|\b(?:job|run|training|tasks?|tests?|experiment|work|processing|evaluation|everything)\b(?: \w+){0,2}"
+    r" (?:is |are |was |has )?(?:complete[d]?|finished|done)\b"
+    r"|^\W*(?:\w+: )?(?:done|finished|completed?|ok|success)\b"
+    r"|\bfinal (?:accuracy|loss|result|score|checkpoint|model)|\b(?:saved|wrote|written|uploaded"
+    r"|synced)\b.{0,60}\b(?:to|files?)\b"
+    r"|\btotal (?:time|runtime|wall)"
+)
+_UNWELL = re.compile(
+    r"(?i)\b(?:not|un\w+|never|without|no) (?:been )?(?:success\w*|complete\w*|finished|done|passed|saved)\b|\bunsuccess"
+)
 _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 
 
@@ -226,6 +249,11 @@ def listed(body: str) -> bool:
 def takes_back(body: str) -> bool:
     """Whether the line itself says that nothing came of it: none, skipped, ignored, tried again."""
     return _NOTHING.search(body) is not None
+
+
+def says_done(body: str) -> bool:
+    """Whether the line says that something was completed."""
+    return _WELL.search(body[:300]) is not None and _UNWELL.search(body[:300]) is None
 
 
 def bullet(body: str) -> bool:

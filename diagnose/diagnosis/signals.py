@@ -61,6 +61,7 @@ SIGNALS: Final = (
     Signal("well_again", -10.0, "a later line says that all is well again"),
     Signal("known_good", -12.0, "runs that went well print it too"),
     Signal("ignored", -6.0, "the program that printed it caught or ignored it"),
+    Signal("worked_on", -2.5, "lines after it count up to the end of the log"),
     Signal("softened", -3.0, "the next line says that it goes on in another way"),
     Signal("logged", -0.5, "a logger printed it: the program was still in control"),
     Signal("soft_level", -1.5, "its logger calls it a warning"),
@@ -95,6 +96,7 @@ SIGNALS: Final = (
     Signal("reached_end", 2.0, "the last step that was planned was made"),
     Signal("progress", 1.5, "the job made progress to its end"),
     Signal("calm_end", 0.5, "the last lines are regular"),
+    Signal("good_end", 1.5, "the last lines say that something was completed"),
     Signal("no_progress", -0.5, "the log shows no progress"),
 )  # fmt: skip
 BY_NAME: Final = {signal.name: signal for signal in SIGNALS}

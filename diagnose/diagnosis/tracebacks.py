@@ -19,6 +19,8 @@ Link = Literal["context", "cause", "original", "remote"]
 TOP = {"<module>", "_bootstrap", "_bootstrap_inner", "_run_module_as_main", "main", "run", "_main", "spawn_main", "wrapper"}
 """a traceback that nobody caught begins there; excerpts often begin a little later"""
 _MOST_OPEN = 32
+_NO_END = "Error in atexit", "--- Logging error ---"
+"""after these words Python shows a traceback, and goes on"""
 _MOST_FRAMES = 64
 _PATIENCE = 60
 """after so many foreign lines, a traceback that has not ended is given up"""
@@ -138,7 +140,7 @@ class _Assembly:
     def run(self, events: Iterable[Event]) -> list[Traceback]:
         for event in events:
             text = event.text
-            telling = "raceback" in text or "xception" in text or 'File "' in text
+            telling = "raceback" in text or "xception" in text or 'File "' in text or text.startswith(_NO_END)
             if telling or self._open:
                 self._take(event, text[: event.start], telling=telling)
         for entry in self._open:
@@ -160,8 +162,9 @@ class _Assembly:
                     return
         if telling and "Exception in thread" in body[:80]:
             self._where[speaker] = "thread"
-        elif body.startswith(("Exception ignored", "Error in atexit")):
+        elif body.startswith("Exception ignored") or event.text.startswith(_NO_END):
             self._where[speaker] = "ignored"
+            self.claimed.add(event.order)
         for entry in reversed(self._open):
             if entry.speaker != speaker:
                 continue

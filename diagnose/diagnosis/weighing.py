@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from diagnose.compression.folds import Fold
 from diagnose.compression.kept_log import Compression
@@ -21,6 +21,7 @@ from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
+from diagnose.diagnosis.likeness import likeness, says_done
 from diagnose.diagnosis.topology import numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
@@ -34,10 +35,14 @@ numbers; for what ended a process (other ranks may still have been on their way)
 """
 _NEAR_S, _NEAR_LINES = 300.0, 300
 _CRASH_BACK = 100
-_MESSAGE_LINES, _SUMMARY_LINES = 12, 60
+_MESSAGE_LINES, _SUMMARY_LINES, _MESSAGE_NEAR = 12, 60, 4
 """the message of an exception takes up to so many lines; the summary after an exception without a message up to so many"""
 _THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
+_LAST_SAID = 5
+"""among so many last lines, one that says that something was completed counts"""
+_COUNTS, _TAIL = 5, 200
+"""so many lines of one kind that count up are work; of the last so many that no rule knows"""
 _REGULAR = 60
 """so many lines of one kind are regular work, not the echo of a failure"""
 _SOFTLY = 0.4
@@ -81,6 +86,7 @@ _OTHERWISE = re.compile(
     r"|continu(?:e|es|ing) (?:without|with|anyway)"
     r"|skipp(?:ed|ing)|ignor(?:ed|ing)|retry(?:ing)?|will (?:be )?(?:retry|use|try)|trying again|instead\b)"
 )
+_QUOTED = re.compile(r"print\(|echo |logger?\.|f\"")
 _BARE = re.compile(r"\W*\w*(?:Error|Exception): *$")
 _CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
 _SAVES = re.compile(r"(?i)sav(?:e|ing)|checkpoint|evaluat|validat")
@@ -113,6 +119,7 @@ class Weighing:
         self._talks: dict[int, tuple[list[int], int]] = {}
         self._heard: dict[int, list[int]] = {}
         self._stacked: dict[int, list[int]] = {}
+        self._tails: dict[int, list[list[Event]]] = {}
         self.all: list[Hypothesis] = []
         """every hypothesis, in order of place"""
 
@@ -517,10 +524,50 @@ class Weighing:
         elif one.kind == "line" or "warned" in one.signals or ("shown" in one.signals and one.handled):
             calm = behind - self._heard_after(one.event.source, last) - self._stacked_after(one.event.source, last)
             one.signals["followed"] = min(1.0, max(0, calm) / _MUCH)
+        if (one.kind == "line" or "warned" in one.signals) and self._counts_on(one, last):
+            one.signals["worked_on"] = 1.0
         if one.kind == "line" and self._times_said(one) > _OFTEN:
             one.signals["repeated"] = 1.0
         if ("warned" in one.signals or one.kind == "line") and self._scrap(one, behind):
             one.signals["scrap"] = 1.0
+
+    def _counts_on(self, one: Hypothesis, last: int) -> bool:
+        """Whether lines of one kind stand after it up to the end of its source, in which a number rises."""
+        if self._ranks_speak:
+            return False
+        source = one.event.source
+        if source not in self._tails:
+            self._tails[source] = self._tail(source)
+        for lines in self._tails[source]:
+            after = lines[bisect_right(lines, last, key=lambda event: event.line) :]
+            if not after:
+                continue
+            fold = self._folds.get((source, after[0].line))
+            many, text = (len(after), after[-1].body) if fold is None else (fold.lines, _body(fold.text))
+            if many >= _COUNTS and counted_up(after[0].body, text, _COUNTS - 1):
+                return True
+        return False
+
+    def _tail(self, source: int) -> list[list[Event]]:
+        """The lines of each kind that a source ends with, if no rule knows the kind, it sounds calm and is of no stack."""
+        kinds: dict[str, list[Event]] = {}
+        near = self.ends[source] - _LAST_LINES
+        here = (event for event in reversed(self.found.unclaimed) if event.source == source)
+        for event in islice(here, _TAIL):
+            if _STACK.match(event.body):
+                continue
+            fold = self._folds.get((source, event.line))
+            kind = normal(event.body)
+            if kind not in kinds and (event.line if fold is None else fold.last) > near:
+                kinds[kind] = []
+            if kind in kinds:
+                kinds[kind].append(event)
+        return [lines[::-1] for lines in kinds.values() if not likeness(lines[0].text, lines[0].body).sounds]
+
+    @cached_property
+    def _folds(self) -> dict[tuple[int, int], Fold]:
+        """Where a fold begins -> the fold."""
+        return {(fold.source, fold.first): fold for fold in self.log.folds()}
 
     def _heard_after(self, source: int, line: int) -> int:
         """How many hypotheses stand after ``line`` in the source."""
@@ -612,6 +659,7 @@ class Weighing:
                 relate("by_cause", one, causes[0])
             if (one.kind == "line" or one.reason == "unknown") and told:
                 relate("by_known", one, told[0])
+        self._by_words(standing)
         self._by_who_stopped(told, stops)
         self._again(told)
         self._by_silence(kinds)
@@ -775,6 +823,19 @@ class Weighing:
             return True
         return self.taxonomy.has(one.reason, "kills") and self.before(one, peer)
 
+    def _by_words(self, standing: Sequence[Hypothesis]) -> None:
+        """Of the lines of one message that no rule knows, prefer one whose words say plainly what failed."""
+        heard = [one for one in standing if one.kind == "line"]
+        plain = [one for one in heard if one.words is not None and one.words.plain]
+        for one in heard:
+            if one.words is None or not one.words.plain:
+                near = (
+                    other
+                    for other in plain
+                    if other.event.source == one.event.source and abs(other.event.line - one.event.line) <= _MESSAGE_NEAR
+                )
+                relate("by_better", one, next(near, None))
+
     def _by_silence(self, kinds: Sequence[Hypothesis]) -> None:
         hang = next((one for one in kinds if "stood_still" in one.signals or (one.kind == "dump" and not one.recovered)), None)
         if hang is not None:
@@ -827,7 +888,24 @@ class Weighing:
         regular = max(self.ends, default=0) >= 2 * _LAST_LINES or 3 * len(self.evidence.events) <= 2 * sum(self.ends)
         if regular and not any("last_words" in one.signals for one in standing):
             signals["calm_end"] = 1.0
+        if self._says_done(standing) and not any("detected" in one.signals for one in standing):
+            signals["good_end"] = 1.0
         return nothing
+
+    def _says_done(self, standing: Sequence[Hypothesis]) -> bool:
+        """Whether one of the last lines of a source says that something was completed, and no known failure comes after it.
+
+        A script that says goodbye does not know yet what its launcher is about to say of it.
+        """
+        known = [one.event for one in standing if one.kind != "line" and "warned" not in one.signals]
+        for event in reversed(self.evidence.events):
+            if self.ends[event.source] - event.line >= _LAST_SAID:
+                continue
+            sound = likeness(event.text, event.body)
+            if says_done(event.body) and not sound.sounds and not _QUOTED.search(event.body):
+                if not any(later.source == event.source and later.line > event.line for later in known):
+                    return True
+        return False
 
     def _ended_well(self, standing: Sequence[Hypothesis]) -> bool:
         """Whether a line says that the job ended well, and no failure follows it.

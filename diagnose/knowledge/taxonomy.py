@@ -12,8 +12,8 @@ from diagnose.knowledge import shipped
 from diagnose.knowledge.parsed import parsed
 
 PROPERTIES: Final = (
-    "machine", "also_programs", "soft", "witness", "nameless", "stop", "of_a_stop", "kills", "stated", "numbers", "course",
-    "not_the_data", "seen_from_above", "reached",
+    "machine", "also_programs", "soft", "witness", "nameless", "general", "stop", "of_a_stop", "kills", "stated", "numbers",
+    "course", "not_the_data", "seen_from_above", "reached",
 )  # fmt: skip
 """properties of reasons; ``rules/taxonomy.yaml`` says what each means"""
 

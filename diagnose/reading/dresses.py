@@ -190,10 +190,15 @@ def _columns(lines: Sequence[bytes]) -> Dress | None:
         return None
     rows = [row for row in rows if len(row) == width]
     names = [cell.strip().lower() for cell in rows[0]]
-    header = len(rows) > 1 and any(name in _HEADER_WORDS for name in names)
-    if header:
-        column = next(index for index, name in enumerate(names) if name in _HEADER_WORDS)
-        return ["columns", separator, width, column, names]
+    named = next((index for index, name in enumerate(names) if name in _HEADER_WORDS), None)
+    if named is not None and len(rows) > 1:
+        return ["columns", separator, width, named, names]
+    return _columns_without_names(lines, rows, separator)
+
+
+def _columns_without_names(lines: Sequence[bytes], rows: Sequence[Sequence[str]], separator: str) -> Dress | None:
+    """The message is the column that holds most text; those that are a time or a level in all rows are known by that."""
+    width = len(rows[0])
     quoted = sum(b'"' in line for line in lines) * 2 >= len(lines)
     timed = all(_STAMP.match(row[0].encode("utf-8", "replace")) for row in rows)
     level = next((index for index in range(width) if all(_LEVEL.match(row[index]) for row in rows)), None)

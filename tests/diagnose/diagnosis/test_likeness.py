@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.diagnosis.likeness import level, likeness
+from diagnose.diagnosis.likeness import level, likeness, says_done
 from diagnose.reading.prefixes import body_start
 
 LEVELS = ("fatal", "error", "soft", "info")
@@ -33,11 +33,13 @@ AT = "2026-01-01 10:00:00"
         ("[2026-01-01 10:00:00,123 E 411 412] exporter.cc:207: Export failed", {"error"}, True),
         ("pi is approximately 3.1415926, Error is 0.0000000000000347", set(), False),
         ("done: sent=12 txFailed=0 dropped=0", set(), False),
+        ("INFO: task python:1234 blocked for more than 120 seconds.", {"words"}, False),
+        ("the replica ended with a non-zero status of 137", {"exit"}, True),
     ],
 )
 def test_a_line_has_one_level_and_is_loud_if_it_sounds_like_an_end(text: str, sounds: set[str], loud: bool) -> None:
     found = likeness(text, text[body_start(text.encode()) :])
-    wanted = (*LEVELS, "exception", "exit", "grave")
+    wanted = (*LEVELS, "exception", "exit", "grave", *(sounds & {"words"}))
     assert {name for name in wanted if getattr(found, name)} - ({"grave"} if sounds & {*LEVELS} else set()) == sounds
     assert bool(found.loud) is loud
     assert bool(found.sounds) is bool(sounds)
@@ -52,3 +54,19 @@ def test_a_line_has_one_level_and_is_loud_if_it_sounds_like_an_end(text: str, so
 )
 def test_a_count_of_none_speaks_for_itself_and_not_for_the_rest_of_its_line(line: str, words: bool) -> None:
     assert bool(likeness(line, line).words) is words
+
+
+@pytest.mark.parametrize(
+    ("line", "done"),
+    [
+        ("Done.", True),
+        ("zorch: run complete @ step 5223", True),
+        ("[INFO] process 47 exits successfully.", True),
+        ("saved the model to ./out", True),
+        ("the run was not completed", False),
+        ("zorch: unsuccessful", False),
+        ("loading the model", False),
+    ],
+)
+def test_a_line_says_that_something_was_completed(line: str, done: bool) -> None:
+    assert says_done(line) is done

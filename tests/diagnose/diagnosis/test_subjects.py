@@ -23,6 +23,27 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
         ("option parser: unrecognized argument --frob", "argument_error"),
         ("loader: cannot open shared object libzorch.so.3", "import_error"),
         ("waiting for remainder of ranks for 60 s", "hang"),
+        ("zorchd: memory 9 GB exceeded limit 8 GB, ending the step", "host_out_of_memory"),
+        ("zorch: not enough device memory for the arena", "out_of_memory"),
+        ("zorch-launch: not enough slots for 16 processes", "argument_error"),
+        ("zorchd: the node gpu-7 has died", "node_failure"),
+        ("zorch: the job was killed by its owner", "preempted"),
+        ("zorch: no capacity: unable to provision 8 machines, insufficient capacity", "preempted"),
+        ("zorch: recv timeout on rank 3", "nccl_timeout"),
+        ("zorch: engine at 10.0.0.4:80 is not healthy after 60 s", "connection_error"),
+        ("zorchnic: port 3 link is down", "network_error"),
+        ("zorchfs: storage target 7 is offline", "storage_error"),
+        ("zorch: could not find a version of libzorch that fits", "import_error"),
+        ("zorch: device is not operational, reset under way", "cuda_error"),
+        ("zorch.sh: line 4: ZORCH: unbound variable", "name_error"),
+        ("zorch: NaN detected in layer 3", "loss_anomaly"),
+        ("zorch only supports GPUs of this year", "argument_error"),  # the GPU is not at fault
+        ("zorch: insufficient zorch.io/gpu", "argument_error"),
+        ("zorch: uncorrected error in bank 3", "ecc_error"),
+        ("zorch: cannot identify image part-7", "dataset_loading_error"),
+        ("zorch: transport retry counter exceeded", "network_error"),
+        ("zorch: timed out trying to connect", "connection_error"),
+        ("zorch: no rule to make target x", "file_not_found_error"),
     ],
 )
 def test_words_tell_plainly(line: str, reason: str) -> None:
@@ -38,7 +59,16 @@ def test_a_device_alone_is_only_vague() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["epoch 3 of 12", "the frobnicator is unhappy", "ValueError: too many values to unpack (expected 2)"]
+    "line",
+    [
+        "epoch 3 of 12",
+        "the frobnicator is unhappy",
+        "ValueError: too many values to unpack (expected 2)",
+        "zorch: health check failed",  # no assertion
+        "zorch: system status check failed",
+        "zorch: cannot use cuda/12.9",  # the name of software, no device
+        "preemption: 0 of 14 are candidates",
+    ],
 )
 def test_words_that_tell_nothing(line: str) -> None:
     assert about(line) is None

@@ -95,6 +95,50 @@ def test_a_program_that_ends_well_says_nothing_of_its_numbers() -> None:
     assert (report.outcome, report.diagnosis.reason) == ("failed", "loss_anomaly")
 
 
+STARTED = "starting up\nloading the tokenizer\nbuilding the model\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ("zorch: a label is missing\nmerging what is there\nclosing the writers\nrun complete, total time 33 s\n", "healthy"),
+        ("zorch: a label is missing\nmerging what is there\nclosing the writers\n", "failed"),
+        ("zorch: a label is missing\n" + "".join(f"taking part {n} of the cake\n" for n in range(6)), "healthy"),
+        ("zorch: a label is missing\n" + "taking part of the cake\n" * 6, "failed"),
+        ("zorch: crashed, exit code 3\nrun complete, total time 33 s\n", "failed"),
+    ],
+    ids=["says that it is done", "says nothing", "counts on", "repeats itself", "a script goes on after a death"],
+)
+def test_trouble_is_overcome_by_work_that_is_completed(end: str, outcome: str) -> None:
+    assert report_of(STARTED + end).outcome == outcome
+
+
+@pytest.mark.parametrize("lead", ["Error in atexit._run_exitfuncs:", "--- Logging error ---"])
+def test_a_traceback_that_python_only_shows_ended_nothing(lead: str) -> None:
+    shown = RAISED.format(what="ValueError: I/O operation on closed file").replace("<module>", "shutdown")
+    assert report_of(f"{STARTED}{lead}\n{shown}").outcome == "healthy"
+
+
+def test_of_one_message_the_line_that_says_plainly_what_failed_is_shown() -> None:
+    report = report_of(STARTED + "error: zorch did not come\nzorch: could not connect to the frobnicator\n")
+    assert report.diagnosis.reason == "connection_error"
+
+
+@pytest.mark.parametrize("raised", [True, False], ids=["raised", "logged"])
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("RuntimeError: the engine at 10.0.0.4:80 is not healthy after 60 s", "connection_error"),
+        ("OSError: timed out trying to connect to the frobnicator", "connection_error"),
+        ("RuntimeError: the frobnicator is unhappy", "runtime_error"),
+        ("KeyError: 'could not connect'", "key_error"),
+    ],
+)
+def test_the_message_says_what_failed_if_the_class_says_nothing(what: str, reason: str, raised: bool) -> None:
+    line = RAISED.format(what=what) if raised else f"{what}\n"
+    assert report_of(STARTED + line).diagnosis.reason == reason
+
+
 def test_a_quiet_log_is_healthy_and_says_what_it_has_not_seen() -> None:
     report = report_of(steps(1, 60))
     assert (report.outcome, report.diagnosis.reason) == ("healthy", "healthy")
