@@ -24,8 +24,10 @@ from diagnose.knowledge.rules import Example, Family, Rule
 
 State = Literal["proposed", "shadow", "active", "retired"]
 STATES: tuple[State, ...] = ("proposed", "shadow", "active", "retired")
-Scope = Literal["workloads", "global"]
-"""for whom a rule acts: the workloads that it was learned from, or every job"""
+Scope = Literal["workloads", "project", "global"]
+"""for whom a rule acts: the workloads that it was learned from, every job of its project, or every job"""
+MARK = "~"
+"""the workloads of a project are called PROJECT~NAME; outside of projects a name is without it"""
 
 CLEAN_LINES = 1
 """a filter must have matched so many lines in shadow before it may act"""
@@ -86,9 +88,28 @@ class LearnedRule:
     def dirty(self) -> int:
         return self.counts.dirty
 
+    @property
+    def project(self) -> str | None:
+        """The project that it was learned in, if there are projects."""
+        return self.provenance.get("project")
+
+    def may_learn_from(self, project: str | None) -> bool:
+        """Whether what happens in jobs of a project says something about it."""
+        return self.scope == "global" or self.project in (None, project)
+
     def acts_for(self, workload: str | None) -> bool:
         """Whether it acts for jobs of ``workload``. None: nothing is known of the job."""
-        return self.state == "active" and (self.scope == "global" or (workload is not None and workload in self.workloads))
+        if self.state != "active" or self.scope == "global" or workload is None:
+            return self.state == "active" and self.scope == "global"
+        if self.project is not None and project_of(workload) != self.project:
+            return False
+        return self.scope == "project" or workload in self.workloads
+
+
+def project_of(workload: str) -> str | None:
+    """The project of a workload; None outside of projects."""
+    project, mark, _ = workload.partition(MARK)
+    return project if mark else None
 
 
 # --- the life of a rule -----------------------------------------------------------------------------------------------------
@@ -112,7 +133,8 @@ def followed(known: LearnedRule, now: float) -> LearnedRule:
         return _moved(known, "retired", f"rotten: matched nothing for {(now - seen) / 86_400:.0f} days", now)
     clean = sum(1 for name, one in known.workloads.items() if name and one.matched)
     if known.scope == "workloads" and clean >= WIDE:
-        return replace(known, scope="global", why=f"clean in {clean} workloads", changed=now)
+        wide: Scope = "global" if known.project is None else "project"
+        return replace(known, scope=wide, why=f"clean in {clean} workloads", changed=now)
     return known
 
 

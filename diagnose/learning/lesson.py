@@ -109,10 +109,16 @@ def hold_lesson(
     now: float,
     segment: int = 0,
     ask: AskForRules | None = None,
+    project: str | None = None,
 ) -> Lesson:
-    """Make proposals from the gathered lines and judge them. Those that pass are in shadow."""
+    """Make proposals from the gathered lines and judge them. Those that pass are in shadow.
+
+    ``project``: whose lines they are, and for whose jobs the rules act.
+    """
     lesson = Lesson()
-    about = {"jobs": list(jobs[:_MOST_JOBS]), "segment": segment}
+    about: dict[str, Any] = {"jobs": list(jobs[:_MOST_JOBS]), "segment": segment}
+    if project is not None:
+        about["project"] = project
     groups = {known.provenance.get("group", known.rule.id) for known in store.rules(family="filters")}
     fresh = {rule.id: (rule, template) for rule, template in miner.proposals() if rule.id not in groups}
     mined = {name: {"by": "miner", "seen": template.count, **about} for name, (_, template) in fresh.items()}

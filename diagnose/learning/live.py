@@ -46,16 +46,24 @@ class Learner:
     """Gives the lines that no rule knows to the worker process, and the rules that became active to the matcher."""
 
     def __init__(
-        self, rules: str | Path, matcher: Matcher, job: str, settings: Settings | None = None, workload: str = ""
+        self,
+        rules: str | Path,
+        matcher: Matcher,
+        job: str,
+        settings: Settings | None = None,
+        workload: str = "",
+        *,
+        lesson_s: float | None = None,
     ) -> None:
-        """``rules``: the file of learned rules. ``settings``: of a model that is asked for rules."""
+        """``rules``: the file of learned rules. ``settings``: of a model that is asked for rules. ``lesson_s``: how long the
+        worker waits between two lessons, if not as long as it does by itself."""
         self.summary = Summary()
         self._matcher, self._job, self._workload = matcher, job, workload
         self._file = RuleFile(rules)
         self._store = RuleStore(self._file)
         self._at_work = {rule.id for rule in matcher.rules if rule.family == "filters"}
         self._added = 0
-        self._process = WorkerProcess(WORKER, lambda: about(rules, settings), self._receive, self._ended)
+        self._process = WorkerProcess(WORKER, lambda: about(rules, settings, lesson_s), self._receive, self._ended)
         self._process.start()
         self._process.order({"kind": "tick"})  # so that it is there when the first lines come
 

@@ -1,34 +1,46 @@
 """Lines that no rule knows -> filter rules, without a model: template mining.
 
-Lines are gathered by shape, in bounded memory. Shapes with their words in the same places become one template. Its words are
-literal; its numbers, paths and quoted texts are typed placeholders; and it is anchored at both ends. The results are proposals:
-``proposals.judged`` decides whether one may ever drop a line.
+Lines are gathered by shape, in bounded memory. Shapes of one group (``compression/templates.py``) with the same pieces become
+one template. Its words are literal; its numbers, paths and quoted texts are typed placeholders; and it is anchored at both
+ends. A word that differs becomes an alternation of what was seen, and anything only if many rare values are evidence for that.
+The results are proposals: ``proposals.judged`` decides whether one may ever drop a line.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from diagnose.compression.templates import Templates
 from diagnose.knowledge.rules import Example, Rule
+from diagnose.verification.numbers import VALUE, WATCHED, named
 
 _MOST_SHAPES = 20_000
 _MOST_SAMPLES = 8
 _LONGEST = 4096
 _MOST_TOKENS = 1200
-_MOST_ALIKE = 64
-"""templates of one structure that a shape is compared with: the most frequent ones"""
-_ALIKE = 0.6
-"""share of words that two shapes must have in common to be one template"""
+_RARE = 6
+"""a word that came more often is one of a few, no name"""
+_NAMES = 5
+"""rare words in one place that let any word stand there"""
+_NAMES_ALONE = 10
+"""the same where the template has hardly another word"""
+_MOST_ALTERNATIVES = 20
+"""words in one place that are too many for an alternation, however often they come"""
 _FEWEST = 3
 """lines that a template must stand for, with those that were held back"""
+_TIMES = 2
+"""times that each word of an alternation must have been seen, on average"""
 _REPEATS = 3
 """times that something must come in a row to be taken for a list"""
 _LONGEST_ITEM = 24
 """tokens of one item of a list"""
+_LEFT = 24
+"""letters before the name of a number that are looked for with it"""
 _RAGGED = 0.6
 """share of a line that a list must be, if the line is a piece cut out of a longer one"""
 
@@ -42,6 +54,8 @@ _TOKEN = re.compile(
     r"|(?P<word>[^\W\d]\w*(?:[.-][^\W\d]\w*)*)"
     r"|(?P<mixed>\w+)"
     r"|(?P<space>\s+)"
+    r"|(?P<bar>[\u2588-\u258f]+ *)"
+    r"|(?P<fill>(?P<filling>[^\w\s])(?P=filling){2,})"
     r"|(?P<other>.)"
 )
 _PLACEHOLDER = {
@@ -51,6 +65,7 @@ _PLACEHOLDER = {
     "hex": r"[0-9a-fA-Fx]+",
     "number": r"[-+.,:/\deE]+",
     "variable": r"[\w.-]+",
+    "bar": r"(?:\xe2\x96[\x88-\x8f])+ *",  # of a progress bar, in UTF-8
     "head": r"[\w.-]*'?,? *",
     "tail": r",? *'?[\w.-]*",
 }
@@ -72,6 +87,8 @@ class Token(NamedTuple):
         """Equal for pieces that may stand for each other."""
         if self.kind == "list":
             return tuple(token.form for token in self.item)
+        if self.kind == "fill":
+            return self.text[:3]  # dots up to a column, however many
         return self.kind if self.kind in _KINDS else self.text
 
     @property
@@ -94,11 +111,49 @@ class Template:
     samples: list[str] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     """lines of its shapes that it was not made of"""
+    words: dict[int, Counter[str]] = field(default_factory=dict)
+    """by the place of a variable: what stood there, with digits as one, and how often"""
 
     @property
     def pattern(self) -> str:
         """The expression that matches the lines of this template and nothing longer."""
-        return "^" + "".join(map(_expression, self.tokens)) + "$"
+        return "^" + "".join(self._expression(place, token) for place, token in enumerate(self.tokens)) + "$"
+
+    def _expression(self, place: int, token: Token) -> str:
+        words = self.words.get(place)
+        if words is None or self._any(words):
+            return _expression(token)
+        return "(?:" + "|".join(sorted(_literal(word) for word in words)) + ")"
+
+    def _any(self, words: Counter[str]) -> bool:
+        """Whether any word may stand where these stood: a status is one of a few words, a name is one of many."""
+        fixed = sum(token.kind == "word" for token in self.tokens)
+        rare = sum(count <= _RARE for count in words.values())
+        return rare >= (_NAMES if fixed > 1 else _NAMES_ALONE) or len(words) >= _MOST_ALTERNATIVES
+
+    @property
+    def settled(self) -> bool:
+        """Whether its words come again: an alternation of what was seen once each matches nothing that comes."""
+        lines = self.count + len(self.held)
+        return all(self._any(words) or lines >= _TIMES * len(words) for words in self.words.values())
+
+    def take(self, tokens: list[Token], lines: int) -> None:
+        """Take a shape of the same pieces: words that differ become variable."""
+        for place, (ours, other) in enumerate(zip(self.tokens, tokens, strict=True)):
+            if ours.kind in ("word", "mixed", "variable"):
+                ours_text, text = _SHAPE.sub("0", ours.text), _SHAPE.sub("0", other.text)
+                words = self.words.get(place)
+                if words is None and ours_text != text:
+                    words = self.words[place] = Counter({ours_text: self.count})
+                    self.tokens[place] = Token("variable", ours.text)
+                if words is not None:
+                    words[text] += lines
+            elif ours.kind == "space" and ours.text != other.text:
+                self.tokens[place] = Token("space", "  ")
+            elif ours.kind == "list":
+                item = tuple(_common(a, b) for a, b in zip(ours.item, other.item, strict=True))
+                self.tokens[place] = Token("list", ours.text, item)
+        self.count += lines
 
     @property
     def letters(self) -> int:
@@ -117,8 +172,14 @@ def _expression(token: Token) -> str:
         return _PLACEHOLDER[token.kind]
     if token.kind == "space":
         return " +" if token.text.strip(" ") == "" else r"\s+"
+    if token.kind == "fill":
+        return f"{_literal(token.text[0])}{{3,}}"
+    return _literal(token.text)
+
+
+def _literal(text: str) -> str:
     # Numbers inside of words (cuda0, fp16) are numbers too.
-    return _SHAPE.sub(r"\\d+", re.escape(token.text).replace(r"\-", "-"))
+    return _SHAPE.sub(r"\\d+", re.escape(text).replace(r"\-", "-"))
 
 
 @dataclass(slots=True)
@@ -131,6 +192,10 @@ class _Shape:
     @property
     def count(self) -> int:
         return self.taken + len(self.held)
+
+    @property
+    def all(self) -> list[str]:
+        return self.samples or self.held
 
 
 class Miner:
@@ -169,34 +234,30 @@ class Miner:
 
     def templates(self) -> list[Template]:
         """The templates of what was gathered, the most frequent first."""
-        buckets: dict[tuple[Any, ...], list[Template]] = {}
-        unseen: list[tuple[tuple[Any, ...], list[Token], list[str]]] = []
-        for shape in sorted(self._shapes.values(), key=lambda shape: -shape.taken):
-            tokens = tokens_of((shape.samples or shape.held)[0])
-            if tokens is None:
-                continue
-            key = tuple(token.form for token in tokens)
+        shapes = [(shape, tokens) for shape in self._shapes.values() if (tokens := tokens_of(shape.all[0])) is not None]
+        shapes.sort(key=lambda pair: (-pair[0].taken, pair[0].all[0]))
+        groups = Templates()
+        keys = [groups.add(shape.all[0].encode("utf-8", "replace"), shape.count) for shape, _ in shapes]
+        united = groups.groups()
+        found: dict[tuple[Any, ...], Template] = {}
+        unseen = []
+        for key, (shape, tokens) in zip(keys, shapes, strict=True):
+            group = united.get(key, key)  # what unites words alone says nothing that a rule could say
+            place = group if group.lower() != group.upper() else key, *(token.form for token in tokens), *_items(tokens)
+            template = found.get(place)
             if not shape.samples:
-                unseen.append((key, tokens, shape.held))
+                unseen.append((template, shape.held))
                 continue
-            bucket = buckets.setdefault(key, [])
-            for template in bucket[:_MOST_ALIKE]:
-                if (merged := _merged(template.tokens, tokens)) is not None:
-                    template.tokens = merged
-                    break
+            if template is None:
+                template = found[place] = Template(tokens, shape.taken)
             else:
-                template = Template(tokens)
-                bucket.append(template)
-            template.count += shape.taken
+                template.take(tokens, shape.taken)
             template.samples += shape.samples[: max(1, _MOST_SAMPLES * 2 - len(template.samples))]
             template.held += shape.held[: max(1, _MOST_SAMPLES * 2 - len(template.held))]
-        for key, tokens, held in unseen:
-            for template in buckets.get(key, [])[:_MOST_ALIKE]:
-                if _merged(template.tokens, tokens) == template.tokens and len(template.held) < _MOST_SAMPLES * 2:
-                    template.held += held
-                    break
-        found = [template for bucket in buckets.values() for template in bucket]
-        return sorted(found, key=lambda template: -template.count)
+        for template, held in unseen:  # shapes with lines sort before those without
+            if template is not None and len(template.held) < _MOST_SAMPLES * 2 and re.match(template.pattern, held[0]):
+                template.held += held
+        return sorted((template for template in found.values() if template.letters), key=lambda template: -template.count)
 
     def proposals(self) -> Iterator[tuple[Rule, Template]]:
         """A filter rule for each template that says enough and stands for enough lines."""
@@ -208,7 +269,7 @@ class Miner:
                 first.samples += template.samples
                 first.held += template.held
         for template in alike.values():
-            if template.count + len(template.held) >= _FEWEST and template.letters:
+            if template.count + len(template.held) >= _FEWEST and template.letters and template.settled:
                 yield rule_of(template), template
 
 
@@ -291,31 +352,13 @@ def _ragged(tokens: list[Token], line: str) -> list[Token]:
     return tokens
 
 
-def _merged(template: list[Token], line: list[Token]) -> list[Token] | None:
-    """The template with everything variable that differs in ``line``. None if too much differs."""
-    words = same = 0
-    merged = []
-    for ours, other in zip(template, line, strict=True):
-        if ours.kind in ("word", "mixed", "variable"):
-            words += 1
-            equal = ours.kind == other.kind and _SHAPE.sub("0", ours.text) == _SHAPE.sub("0", other.text)
-            # What was found to be variable stays variable.
-            same += equal or ours.kind == "variable"
-            merged.append(ours if equal else Token("variable", ours.text))
-        elif ours.kind == "space" and ours.text != other.text:
-            merged.append(Token("space", "  "))
-        elif ours.kind == "list":
-            merged.append(Token("list", ours.text, tuple(_common(a, b) for a, b in zip(ours.item, other.item, strict=True))))
-        else:
-            merged.append(ours)
-    fixed = sum(token.letters for token in merged)
-    return merged if (same >= _ALIKE * words or not words) and fixed else None
+def _items(tokens: list[Token]) -> Iterator[str]:
+    """The words in the items of lists: those of one template have the same."""
+    return (token.text for listed in tokens for token in listed.item if token.kind in ("word", "mixed"))
 
 
 def _common(ours: Token, other: Token) -> Token:
-    if ours.kind in ("single", "double"):
-        return Token(ours.kind, _begin([ours.text, other.text]))
-    return ours if ours.text == other.text or ours.kind not in ("word", "mixed") else Token("variable", ours.text)
+    return Token(ours.kind, _begin([ours.text, other.text])) if ours.kind in ("single", "double") else ours
 
 
 def rule_of(template: Template) -> Rule:
@@ -323,16 +366,40 @@ def rule_of(template: Template) -> Rule:
     pattern = template.pattern
     name = hashlib.sha256(pattern.encode()).hexdigest()[:10]
     words = [token.text for token in template.tokens if token.kind == "word"]
+    metrics = captures(template.samples[0])
     return Rule(
         id=f"mined-{name}",
         family="filters",
         pattern=pattern,
         title=" ".join(words)[:60],
-        kind="debug",
+        kind="metric" if metrics else "debug",
         framework="learned",
+        metrics=metrics,
         matches=tuple(Example(sample) for sample in template.samples[:3]),
         misses=(Example(f"{template.samples[0]} and then it failed"),),
     )
+
+
+def captures(line: str) -> tuple[tuple[str, str], ...]:
+    """How to read the numbers of a line that have names, if it has one that detectors watch: what a filter drops they never
+    see.
+    """
+    found = list(named(line))
+    if not any(one.quantity in WATCHED for one in found):
+        return ()
+    made: dict[str, str] = {}
+    before = 0
+    for one in found:
+        begin = max(0, one.begin - 1)
+        if re.search(_label(line[begin : one.start]), line).start() < begin:  # type: ignore[union-attr] # it stands there
+            begin = max(before, one.begin - _LEFT)  # the name stands twice: what is before this one tells them apart
+        made.setdefault(one.quantity, f"{_label(line[begin : one.start])}({VALUE})")
+        before = one.end
+    return tuple(made.items())
+
+
+def _label(text: str) -> str:
+    return re.sub(r" +", " +", _SHAPE.sub(r"\\d+", re.escape(text)).replace(r"\ ", " "))
 
 
 def mine(lines: Iterable[str]) -> list[tuple[Rule, Template]]:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.errors import said_first
 from diagnose.knowledge.rules import RuleSet
-from diagnose.learning.learned_rule import Counts, LearnedRule
+from diagnose.learning.learned_rule import Counts, LearnedRule, project_of
 from diagnose.learning.lesson import AskForRules, hold_lesson
 from diagnose.learning.miner import Miner
 from diagnose.learning.rule_store import RuleStore, settle
@@ -88,6 +88,8 @@ class School:
         self._evidence: OrderedDict[str, None] = OrderedDict()
         self._counts: dict[tuple[str, str], Counts] = {}
         self._counted: Matcher | None = None
+        self._projects: dict[str, str] = {}
+        """rule -> the project that it is for"""
         self._lock = threading.Lock()
         self._segment = 0
         self._last = time.monotonic()
@@ -100,13 +102,15 @@ class School:
         evidence: list[str] = []
         matched: Counter[str] = Counter()
         dirty: Counter[str] = Counter()
-        counted = self._counted
+        counted, projects, project = self._counted, self._projects, project_of(workload)
         for _, offset, length, rule, cut, *_ in KEPT.iter_unpack(records):
             if cut:
                 continue
             segment = text[offset : offset + length]
             body = segment[body_start(segment) :]
             hits = [counted.rules[number].id for number in counted.matches(body)] if counted is not None else []
+            if hits and projects:
+                hits = [name for name in hits if projects.get(name) in (None, project)]
             matched.update(hits)
             if rule == -1:
                 unknown.append(body.decode("utf-8", "replace"))
@@ -137,7 +141,7 @@ class School:
             ready = max(self._gathered.items(), key=lambda pair: pair[1].new, default=("", _Gathered()))
             if ready[1].new >= _FEWEST_NEW:
                 del self._gathered[ready[0]]
-                self._lesson = threading.Thread(target=self._hold_lesson, args=(ready[1],), name="lesson", daemon=True)
+                self._lesson = threading.Thread(target=self._hold_lesson, args=ready, name="lesson", daemon=True)
                 self._lesson.start()
 
     def finish(self) -> None:
@@ -146,10 +150,10 @@ class School:
             self._lesson.join()
         self._settle()
         with self._lock:
-            left, self._gathered = list(self._gathered.values()), OrderedDict()
-        for gathered in left:
+            left, self._gathered = list(self._gathered.items()), OrderedDict()
+        for workload, gathered in left:
             if gathered.new:
-                self._hold_lesson(gathered)
+                self._hold_lesson(workload, gathered)
 
     def _gather(self, job: str, workload: str, lines: Sequence[str]) -> None:
         gathered = self._gathered.setdefault(workload, _Gathered())
@@ -186,10 +190,11 @@ class School:
         """The filters that are counted from now on: those in shadow, and the active ones, which may still meet evidence."""
         known = self._workable.of(self.store.rules("shadow", "active", family="filters"))
         rules = {one.rule.id for one in known}
+        self._projects = {one.rule.id: one.project for one in known if one.project is not None and one.scope != "global"}
         if rules != ({rule.id for rule in self._counted.rules} if self._counted is not None else set()):
             self._counted = Matcher(RuleSet.of(one.rule for one in known), "plain") if known else None
 
-    def _hold_lesson(self, gathered: _Gathered) -> None:
+    def _hold_lesson(self, workload: str, gathered: _Gathered) -> None:
         with self._lock:
             evidence = list(self._evidence)
             self._segment += 1
@@ -197,7 +202,16 @@ class School:
         try:
             evidence += self._roots()
             now = time.time()
-            lesson = hold_lesson(gathered.miner, list(gathered.jobs), self.store, evidence, now, segment=segment, ask=self.ask)
+            lesson = hold_lesson(
+                gathered.miner,
+                list(gathered.jobs),
+                self.store,
+                evidence,
+                now,
+                segment=segment,
+                ask=self.ask,
+                project=project_of(workload),
+            )
         except SQLAlchemyError as error:
             emit(problems=[f"a lesson was lost: {said_first(error)}"])
             return

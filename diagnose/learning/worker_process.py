@@ -37,10 +37,11 @@ _STEADY_S = 60.0
 """after so long, a worker counts as started without trouble"""
 
 
-def about(rules: str | Path, settings: Settings | None) -> dict[str, Any]:
-    """The first frame for a worker of the command line. ``settings``: of a model that is asked for rules."""
+def about(rules: str | Path, settings: Settings | None, lesson_s: float | None = None) -> dict[str, Any]:
+    """The first frame for a worker of the command line. ``settings``: of a model that is asked for rules. ``lesson_s``: how
+    long it waits between two lessons, if not as long as it does by itself."""
     model = asdict(settings) if settings is not None else None
-    return {"rules": str(rules), "model": model, "learn": True, "redact": True, "lesson_s": None}
+    return {"rules": str(rules), "model": model, "learn": True, "redact": True, "lesson_s": lesson_s}
 
 
 class WorkerProcess:

@@ -1,10 +1,10 @@
 """A confirmed diagnosis -> a failure rule that knows its root line the next time.
 
-A model writes the pattern if there is one (``prompts/failure-rule.md``). Else the root line is the pattern: its words, escaped,
-with typed placeholders for what varies. The reason is the confirmed one in both cases. Both must pass the same checks:
-everything in ``proposals.judged``, and silence on the lines of runs that went well and on every past incident with another
-reason. Then the rule is in shadow. Each job that went well, and on which it was silent, counts for it. One match on such a job
-retires it.
+A model writes the pattern if there is one (``prompts/failure-rule.md``). Else, or if all its patterns are refused, the root
+line is the pattern: its words, escaped, with typed placeholders for what varies. The reason is the confirmed one in both cases.
+Both must pass the same checks: everything in ``proposals.judged``, and silence on the lines of runs that went well and on every
+past incident with another reason. Then the rule is in shadow. Each job that went well, and on which it was silent, counts for
+it. One match on such a job retires it.
 """
 
 from __future__ import annotations
@@ -70,11 +70,12 @@ async def confirm(
     healthy: Sequence[str] = (),
     reason: str | None = None,
     by: str = "person",
+    project: str | None = None,
 ) -> Confirmation:
     """Remember a confirmed failure, and learn a rule from it.
 
     ``healthy``: lines of runs that went well. ``reason``: the right one, if the report's is not. ``by``: who confirmed it, a
-    person or a successful action.
+    person or a successful action. ``project``: for whose jobs the rule acts; None: for all.
     """
     diagnosis = report.diagnosis
     reason = reason or diagnosis.reason
@@ -105,8 +106,9 @@ async def confirm(
         entered = LearnedRule(
             rule,
             "proposed",
-            scope="global",  # why a machine or a program fails does not depend on whose job it is
-            provenance={**provenance, "job": report.job.id, "confirmed": by},
+            # Why a machine or a program fails does not depend on whose job it is, but whom to believe does.
+            scope="global" if project is None else "project",
+            provenance={**provenance, "job": report.job.id, "confirmed": by, **({"project": project} if project else {})},
             lines=(root, *confirmed.same),
             created=now,
             changed=now,
@@ -184,7 +186,9 @@ class _Confirmed:
                     value = next(value for value in answer.values if value["pattern"] == pattern)
                     source = {"by": "model", "model": answer.model, "prompt": prompt.name, "version": prompt.version}
                     made.append((self._rule(value), {**source, "votes": f"{count} of {len(answer.values)}"}))
-                return made, notes
+                # If the checks refuse all of the model's patterns, the root line itself may do.
+                last = {"by": "template", "because": "the model's rules were refused"}
+                return [*made, (self._rule(self._template(shipped)), last)], notes
             notes.append("the model gave no usable answer; the rule is made of the root line")
         return [(self._rule(self._template(shipped)), {"by": "template"})], notes
 

@@ -1386,9 +1386,11 @@ done:
 #include "_masks.h"
 #include "_tables.h"
 #include "_readings.h"
+#include "_keys.h"
 #include "_folds.h"
 
 static PyMethodDef module_methods[] = {
+    {"keyed", keyed, METH_VARARGS, "keyed(body): the key of its template and the words in it, see _keys.h"},
     {"masked", masked, METH_VARARGS, "masked(body, mode): what it is whatever its numbers, see _masks.h"},
     {"open_libhs", open_libhs, METH_VARARGS, "open_libhs(name) -> version, or None where it cannot be opened"},
     {"compile", compile_database, METH_O, "compile([(pattern, flags, id), ...]) -> serialised libhs database"},
@@ -1417,6 +1419,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     if (__builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt")) shape = shape_ssse3;
 #endif
     set_up_kinds();
+    set_up_roles();
     set_up_stems();
     set_up_parts();
     PyObject *m = PyModule_Create(&module);

@@ -121,6 +121,77 @@ static size_t uuid_at(const u8 *s, size_t n, size_t i) {
     return i < n && word_byte(s[i]) ? 0 : i - start;
 }
 
+/* A name of a month or a weekday, short or long: 1 to 12 or 13 to 19; 0 for none. `end`: behind it */
+static u32 calendar_at(const u8 *s, size_t n, size_t i, size_t *end) {
+    static const char names[] = "JanFebMarAprMayJunJulAugSepOctNovDecMonTueWedThuFriSatSun";
+    if (i + 3 > n || !(kinds[s[i]] & A_CAPITAL)) return 0;
+    for (u32 k = 0; k < 19; k++) {
+        if (memcmp(s + i, names + 3 * k, 3)) continue;
+        for (*end = i + 3; *end < n && word_byte(s[*end]);) ++*end;
+        return *end - i == 3 || (*end - i > 5 && *end - i < 10 && (k > 11 ? s[*end - 1] == 'y' : strchr("yhrt", s[*end - 1]) != NULL)) ? k + 1 : 0;
+    }
+    return 0;
+}
+
+static size_t blanks_at(const u8 *s, size_t n, size_t i) {
+    size_t j = i;
+    if (j < n && s[j] == ',') j++;
+    while (j < n && blank(s[j])) j++;
+    return j - i;
+}
+
+/* Sun Jul 10 03:55:15 2005   Jul 10 03:55:15   Thu, 10 Jul 2005 03:55:15 +0000   July 10, 2005 */
+static size_t date_at(const u8 *s, size_t n, size_t i) {
+    size_t at = i, end, digits, month = 0, year = 0, day = 0, time = 0;
+    u32 name = calendar_at(s, n, at, &end);
+    if (name > 12) {
+        at = end + blanks_at(s, n, end);
+        if (at == end) return 0;
+        name = at < n && letter(s[at]) ? calendar_at(s, n, at, &end) : 0;
+        if (name > 12) return 0;
+    } else if (!name) return 0;
+    size_t last = at;
+    for (int parts = 0; parts < 6 && at < n; parts++) {
+        size_t whole;
+        if (!month && (name || (name = calendar_at(s, n, at, &end))) && name <= 12) { month = 1; last = end; }
+        else if (!time && (whole = time_at(s, n, at)) && s[at + digits_at(s, n, at)] == ':') { time = 1; last = at + whole; }
+        else if ((digits = digits_at(s, n, at)) && (at + digits == n || !word_byte(s[at + digits]))) {
+            if (digits <= 2 && !day) day = 1;
+            else if (digits == 4 && !year && (s[at] == '1' || s[at] == '2')) year = 1;
+            else break;
+            last = at + digits;
+        } else if (time && !year && at + 3 < n && (kinds[s[at]] & A_CAPITAL) && (kinds[s[at + 1]] & A_CAPITAL)) { /* CEST */
+            size_t j = at;
+            while (j < n && (kinds[s[j]] & A_CAPITAL)) j++;
+            if (j - at > 4 || j + 5 > n || !blank(s[j]) || digits_at(s, n, j + 1) != 4) break;
+            last = j;
+        } else break;
+        size_t between = blanks_at(s, n, last);
+        if (!between) break;
+        at = last + between;
+    }
+    return month && day && (time || year) ? last - i : 0;
+}
+
+/* c4:b3:01:bd:b5:2e   fe80::c6b3:1ff   0000:3b:00.0: groups of hexadecimal digits */
+static size_t colons_at(const u8 *s, size_t n, size_t i) {
+    size_t start = i, groups = 0, digits = 0, pairs = 0, first = 0, doubled = 0;
+    for (;;) {
+        size_t length = 0;
+        for (; i < n && hex(s[i]) && length < 9; i++, length++) digits += digit(s[i]);
+        if (length > 4 && (groups || length != 8)) return 0;
+        if (!groups++) first = length;
+        pairs += length == 2;
+        if (!length) doubled++;
+        if (i >= n || s[i] != ':' || (i + 1 < n && !hex(s[i + 1]) && s[i + 1] != ':')) break;
+        i++;
+    }
+    if (groups == 3 && pairs == 2 && (first == 4 || first == 8)) {
+        if (i + 1 < n && s[i] == '.' && digit(s[i + 1])) i += 2;
+    } else if (!((groups == 6 && pairs == 6) || (groups == 8 && !doubled) || (doubled == 1 && groups > 3)) || !digits) return 0;
+    return i < n && word_byte(s[i]) ? 0 : i - start;
+}
+
 /* 10.1.2.3:4567   2.1.0   2.1.0+cu118: what has two points is no number */
 static size_t dotted_at(const u8 *s, size_t n, size_t i) {
     size_t start = i, parts = 0;
@@ -137,25 +208,39 @@ static size_t dotted_at(const u8 *s, size_t n, size_t i) {
     return i - start;
 }
 
-/* A run of word bytes: a word as it is, an id, or a word with numbers in it. */
-static size_t put_word(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
-    size_t j = i, runs = 0, digits = 0, hexes = 0;
-    u8 *out = m->out.items;
-    for (u8 before = 0; j < n && (kinds[s[j]] & (A_WORD | A_HIGH)); j++) {
-        u8 kind = kinds[s[j]];
-        runs += (kind & ~before & A_DIGIT) != 0;
-        digits += (kind & A_DIGIT) != 0;
-        hexes += (kind & A_HEX) != 0;
-        before = kind;
-    }
-    size_t length = j - i;
+/* Behind a run of word bytes */
+static inline size_t word_end(const u8 *s, size_t n, size_t i) {
+    while (i < n && (kinds[s[i]] & (A_WORD | A_HIGH))) i++;
+    return i;
+}
+
+/* The run of word bytes s[i] to s[j]: a word as it is, an id, or a word with numbers in it. */
+static size_t put_word(Masks *m, const u8 *s, size_t i, size_t j, int mode) {
+    size_t length = j - i, digits = 0;
+    u8 *out = m->out.items + m->length;
+    for (size_t k = 0; k < length; k++) { out[k] = s[i + k]; digits |= kinds[s[i + k]] & A_DIGIT; }
     if (!digits || mode == EXACT) {
-        if (!digits && m->word_count < MOST_WORDS) m->words[m->word_count++] = (Word){(u32)m->length, (u32)(m->length + length)};
-        memcpy(out + m->length, s + i, length);
+        if (!digits) {
+            if ((length == 8 || length == 16 || length == 32) && mode != EXACT) {
+                size_t hexes = 0;
+                while (hexes < length && hex(s[i + hexes])) hexes++;
+                if (hexes == length) { put_mask(m, ID_MASK); return j; }
+            }
+            if (m->word_count < MOST_WORDS) m->words[m->word_count++] = (Word){(u32)m->length, (u32)(m->length + length)};
+        }
         m->length += length;
         return j;
     }
+    size_t runs = 0, hexes = 0;
+    u8 before = 0;
+    for (size_t k = i; k < j; k++) {
+        u8 kind = kinds[s[k]];
+        runs += (kind & ~before & A_DIGIT) != 0;
+        hexes += (kind & A_HEX) != 0;
+        before = kind;
+    }
     if ((hexes == length && length >= 7) || (length >= 10 && runs >= 3)) { put_mask(m, ID_MASK); return j; }
+    out = m->out.items;
     while (i < j) {
         if (!digit(s[i])) { out[m->length++] = s[i++]; continue; }
         double value;
@@ -170,9 +255,14 @@ static size_t put_word(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
 }
 
 static size_t put_figure(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
-    size_t length;
-    u8 *out = m->out.items;
-    if ((length = time_at(s, n, i))) { put_mask(m, TIME_MASK); return i + length; }
+    size_t length, hexes = skip_digits(s, n, i);
+    u8 *out = m->out.items, behind = hexes < n ? s[hexes] : 0;
+    while (hexes < n && hex(s[hexes])) hexes++;
+    if (hexes < n && s[hexes] == ':' && mode != EXACT && !(i && word_byte(s[i - 1])) && (length = colons_at(s, n, i))) {
+        put_mask(m, ID_MASK);
+        return i + length;
+    }
+    if ((behind == ':' || behind == '-' || behind == '/') && (length = time_at(s, n, i))) { put_mask(m, TIME_MASK); return i + length; }
     if (mode == EXACT) {
         size_t j = i;
         while (j < n && (word_byte(s[j]) || s[j] == '.' || s[j] == '-' || s[j] == '+')) j++;
@@ -180,7 +270,7 @@ static size_t put_figure(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
         m->length += j - i;
         return j;
     }
-    if ((length = dotted_at(s, n, i)) || (length = uuid_at(s, n, i))) { put_mask(m, ID_MASK); return i + length; }
+    if ((behind == '.' && (length = dotted_at(s, n, i))) || (hexes - i == 8 && (length = uuid_at(s, n, i)))) { put_mask(m, ID_MASK); return i + length; }
     if (s[i] == '0' && i + 2 < n && (s[i + 1] | 32) == 'x' && hex(s[i + 2])) {
         for (i += 2; i < n && hex(s[i]);) i++;
         put_mask(m, ID_MASK);
@@ -188,6 +278,7 @@ static size_t put_figure(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
     }
     double value;
     length = number(s + i, n - i, &value);
+    if (s[i + length - 1] == '.' && i + length < n && letter(s[i + length])) length--; /* node41.example.com */
     size_t end = i + length, whole = skip_digits(s, n, i);
     int alone = m->length && (out[m->length - 1] == ',' || out[m->length - 1] == '[' || out[m->length - 1] == '(');
     if (end == whole && whole - i <= 3 && !alone) { /* 1,234,567 */
@@ -212,9 +303,13 @@ static size_t put_figure(Masks *m, const u8 *s, size_t n, size_t i, int mode) {
     return end;
 }
 
-/* Prose between quotation marks: where it ends, or 0 when a name stands there, or a key. */
+/* Prose between quotation marks: where it ends, or 0 when a name stands there, a key, or a request ("GET /v1 HTTP/1.1"). */
 static size_t prose_at(const u8 *s, size_t n, size_t i) {
-    size_t j = i + 1, blanks = 0, most = n - i < LONGEST_QUOTE ? n : i + LONGEST_QUOTE;
+    size_t j = i + 1, blanks = 0;
+    while (j < n && kinds[s[j]] & A_CAPITAL) j++;
+    if (j > i + 3 && j + 1 < n && s[j] == ' ' && s[j + 1] == '/') return 0;
+    j = i + 1;
+    size_t most = n - i < LONGEST_QUOTE ? n : i + LONGEST_QUOTE;
     for (; j < most && (s[j] != s[i] || (s[i] == '\'' && j + 1 < n && word_byte(s[j + 1]))); j++) {
         if (s[j] == '\\' && j + 1 < most) j++;
         blanks += blank(s[j]);
@@ -250,7 +345,13 @@ static size_t bar_at(const u8 *s, size_t n, size_t i) { /* U+2500 to U+25FF, and
         if (blank(s[i])) { i++; continue; }
         end = i += 3;
     }
-    return end;
+    return i < n && s[i] == '|' ? i : end;
+}
+
+static size_t empty_bar_at(const u8 *s, size_t n, size_t i) { /* 0%|          | */
+    size_t j = i + 1;
+    while (j < n && s[j] == ' ') j++;
+    return j > i + 3 && j < n && s[j] == '|' ? j : 0;
 }
 
 /* The masked text of a body: 0, or -1 for no memory. */
@@ -264,15 +365,23 @@ static int mask(Masks *m, const u8 *s, size_t n, int mode) {
         u8 c = s[i];
         int inside = i && word_byte(s[i - 1]);
         size_t end;
-        if (c == ' ' || (c >= 9 && c <= 13)) {
+        if (letter(c) || c == '_') {
+            size_t j = word_end(s, n, i + 1);
+            u8 behind = j < n ? s[j] : 0;
+            if (inside || mode == EXACT) behind = 0;
+            if ((behind == ':' && hex(c) && (end = colons_at(s, n, i))) || (behind == '-' && j - i == 8 && (end = uuid_at(s, n, i)))) {
+                put_mask(m, ID_MASK);
+                i += end;
+            } else if (kinds[c] & A_CAPITAL && !inside && (behind == ' ' || behind == ',' || mode == EXACT) && (end = date_at(s, n, i))) {
+                put_mask(m, TIME_MASK);
+                i += end;
+            } else if (mode == COARSE && behind && kinds[behind] & A_FILE && (end = file_at(s, n, i))) { put_mask(m, PATH_MASK); i = end; }
+            else i = put_word(m, s, i, j, mode);
+        } else if (c == ' ' || (c >= 9 && c <= 13)) {
             if (!m->length || out[m->length - 1] != ' ') out[m->length++] = ' ';
             i++;
         } else if (digit(c)) i = put_figure(m, s, n, i, mode);
-        else if (letter(c) || c == '_') {
-            if (!inside && hex(c) && mode != EXACT && (end = uuid_at(s, n, i))) { put_mask(m, ID_MASK); i += end; }
-            else if (mode == COARSE && !inside && (end = file_at(s, n, i))) { put_mask(m, PATH_MASK); i = end; }
-            else i = put_word(m, s, n, i, mode);
-        } else if (mode != EXACT && (c == '-' || c == '+' || c == '.') && !inside && i + 1 < n
+        else if (mode != EXACT && (c == '-' || c == '+' || c == '.') && (!inside || (c == '-' && s[i - 1] == '_')) && i + 1 < n
                    && (digit(s[i + 1]) || (s[i + 1] == '.' && i + 2 < n && digit(s[i + 2]))) && !(i && s[i - 1] == c)) {
             double value;
             size_t length = number(s + i, n - i, &value);
@@ -286,8 +395,12 @@ static int mask(Masks *m, const u8 *s, size_t n, int mode) {
             put_mask(m, QUOTE_MASK);
             i = end;
         } else if (mode != EXACT && c == 0xe2 && (end = bar_at(s, n, i)) > i) { put_mask(m, BAR_MASK); i = end; }
-        else if (c >= 0x80) i = put_word(m, s, n, i, mode);
-        else if (mode != EXACT && i + 2 < n && s[i + 1] == c && s[i + 2] == c) { /* a rule, a bar of signs */
+        else if (c >= 0x80) i = put_word(m, s, i, word_end(s, n, i + 1), mode);
+        else if (mode != EXACT && c == '|' && i && s[i - 1] == '%' && i + 3 < n && s[i + 1] == ' ' && (end = empty_bar_at(s, n, i))) {
+            out[m->length++] = '|';
+            put_mask(m, BAR_MASK);
+            i = end;
+        } else if (mode != EXACT && i + 2 < n && s[i + 1] == c && s[i + 2] == c) { /* a rule, a bar of signs */
             while (i < n && s[i] == c) i++;
             out[m->length++] = c;
             out[m->length++] = MORE_MASK;

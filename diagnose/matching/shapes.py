@@ -210,6 +210,26 @@ def _letters(tree: Any, alike: bool) -> int:
     return fewest
 
 
+def said(pattern: str) -> str:
+    """The text that stands, as written, in every line that the pattern matches, with blanks for all else."""
+    return _said(_parse(pattern))
+
+
+def _said(tree: Any) -> str:
+    parts: list[str] = []
+    for operator, argument in tree:
+        name = str(operator)
+        if name == "LITERAL":
+            parts.append(chr(argument))
+        elif name == "SUBPATTERN":
+            parts.append(_said(argument[3]))
+        elif name in ("MAX_REPEAT", "MIN_REPEAT") and int(argument[0]):
+            parts.append(f" {_said(argument[2])} ")
+        elif name != "AT":
+            parts.append(" ")
+    return "".join(parts)
+
+
 @functools.lru_cache(maxsize=8192)
 def needs_confirmation(pattern: str) -> bool:
     """Whether Hyperscan can only pre-filter for ``pattern``: it has look-around, a back-reference or a possessive repeat."""

@@ -1,3 +1,3 @@
 """A rule in; the objections to it out. A rule with objections may not drop a line."""
 
-__all__ = ["proposals", "rules"]
+__all__ = ["numbers", "proposals", "rules"]

@@ -6,10 +6,13 @@ like a shipped rule (``rules.examine``). Last it is matched against the lines th
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +20,7 @@ from diagnose.errors import RuleError
 from diagnose.knowledge.rules import Rule, RuleSet, load
 from diagnose.matching import shapes
 from diagnose.matching.matcher import Matcher, unusable
+from diagnose.verification.numbers import dropped
 from diagnose.verification.rules import body_of, examine
 from diagnose.verification.trial import COMPILE_S, MEMORY, SEARCH_S
 
@@ -26,6 +30,10 @@ _LONGEST = 2000
 _MOST_COPIES = 5000
 """how often counted repeats may multiply a pattern: x{50} inside of {50} is 2,500 copies"""
 _FEWEST_LETTERS = 4
+_FEWEST_BITS, _PLAIN_BITS = 15.0, 6.0
+"""what the words of a failure rule must say, and what a word of plain language says at most. "may not" says 10"""
+_WORD = re.compile(r"[A-Za-z]{2,}")
+_PLAIN = re.compile(r"[A-Z]?[a-z]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,25 @@ def _says_enough(rule: Rule) -> Refusal | None:
     """
     if shapes.letters(rule.pattern, alike=rule.family == "filters") < _FEWEST_LETTERS:
         return Refusal("catch-all", "the pattern has hardly any literal text that all its lines have in common")
+    if rule.family == "failures" and _bits(shapes.said(rule.pattern)) < _FEWEST_BITS:
+        return Refusal(
+            "catch-all", "the words that all its lines have in common are so usual that many other lines have them too"
+        )
     return None
+
+
+def _bits(text: str) -> float:
+    """How much the words of a text say: by how few of all example lines have each of them."""
+    count, usual = _usual()
+    said = {word.lower(): _PLAIN_BITS if _PLAIN.match(word) else math.inf for word in _WORD.findall(text)}
+    return sum(min(most, math.log2(count / (usual[word] + 0.5))) for word, most in said.items())
+
+
+@functools.cache
+def _usual() -> tuple[int, Counter[str]]:
+    """How many example lines there are of all shipped rules, and how many of them have a word."""
+    lines = [example.line for rule in load(examples=True) for example in (*rule.matches, *rule.misses)]
+    return len(lines), Counter(word for line in lines for word in {found.lower() for found in _WORD.findall(line)})
 
 
 def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: Sequence[Matcher]) -> Refusal | None:
@@ -126,6 +152,7 @@ def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: 
     import regex
 
     expression = regex.compile(rule.pattern.encode())
+    captures = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
     bodies = [body_of(line) for line in lines]
     for line, body in zip(lines, bodies, strict=True):
         if not expression.search(body):
@@ -137,6 +164,8 @@ def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: 
             known = [matcher.rules[number] for matcher in alarms for number in matcher.matches(body)]
             if any(other.family == "failures" and other.reason != "healthy" for other in known):
                 return Refusal("drops-evidence", "a failure rule knows a line that it was written for", line)
+            if (lost := dropped(body.decode("utf-8", "replace"), expression, captures)) is not None:
+                return Refusal("drops-numbers", lost, line)
     name, what = {
         "filters": ("drops-evidence", "it matches a line that must stay"),
         "failures": ("alarms-on-healthy", "it matches a line of a run that went well"),

@@ -122,19 +122,46 @@ def _hits(database: Any, body: bytes) -> bool:
     return bool(found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A rule as both engines take it."""
+
+    rule: Rule
+    database: Any
+    size: int
+    took_s: float
+    relaxed: Any | None
+    """of the pattern without its numbers and glyphs, if that differs"""
+    expression: Any
+    metrics: dict[str, Any]
+
+    @staticmethod
+    def of(rule: Rule, wheel: Wheel) -> _Compiled:
+        """Raises Unreadable, regex.error or ValueError if an engine refuses it."""
+        import regex
+
+        analysis = shapes.analyse([rule.pattern])[rule.pattern]
+        expression = regex.compile(rule.pattern.encode())
+        began = time.thread_time()  # processor time, because the rule is not to blame for other work on the machine
+        data = compiled(wheel, [pattern_of(rule, 0)])
+        took_s = time.thread_time() - began
+        relaxed = compiled(wheel, [Pattern(analysis.relaxed, ALLOWEMPTY, 0)]) if analysis.relaxed is not None else None
+        metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
+        shapes.analyse(pattern for _, pattern in rule.metrics)
+        assert data is not None
+        loaded = wheel.load(relaxed) if relaxed is not None else None
+        return _Compiled(rule, wheel.load(data), len(data), took_s, loaded, expression, metrics)
+
+    def matches(self, body: bytes) -> bool:
+        return _hits(self.database, body) and self.expression.search(body, timeout=_SEARCH_S) is not None
+
+
 def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
     """The objections to one rule alone. Raises TimeoutError if a search takes too long."""
     import regex
 
     try:
-        analysis = shapes.analyse([rule.pattern])[rule.pattern]
-        expression = regex.compile(rule.pattern.encode())
-        began = time.thread_time()  # processor time, because the rule is not to blame for other work on the machine
-        data = compiled(wheel, [pattern_of(rule, 0)])
-        took = time.thread_time() - began
-        relaxed = compiled(wheel, [Pattern(analysis.relaxed, ALLOWEMPTY, 0)]) if analysis.relaxed is not None else None
-        metrics = {name: regex.compile(pattern.encode()) for name, pattern in rule.metrics}
-        shapes.analyse(pattern for _, pattern in rule.metrics)
+        made = _Compiled.of(rule, wheel)
     except (shapes.Unreadable, regex.error, ValueError) as error:
         yield Objection(
             "does-not-compile",
@@ -144,14 +171,6 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
             help="write what Hyperscan, Python's re and regex share; it may not match the empty line",
         )
         return
-    if relaxed is not None and _hits(wheel.load(relaxed), _PLAIN):
-        yield Objection(
-            "expensive",
-            rule,
-            "the rule depends on the very numbers or glyphs; without them it could be any line, and each is scanned again",
-            rule.place,
-            help="give it literal text, or take all digits and all non-ASCII bytes alike",
-        )
     if "\0" in rule.pattern or "\n" in rule.pattern:
         yield Objection(
             "does-not-compile",
@@ -161,20 +180,38 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
             help=r"a body never holds one; write \x00 if you must",
         )
         return
-    assert data is not None
-    if took > _SLOW_S or len(data) > _LARGE_BYTES:
+    yield from _too_dear(made)
+    yield from _without_examples(rule)
+    captured: set[str] = set()
+    yield from _own_examples(made, captured)
+    yield from _own_metrics(made, captured)
+    yield from _unknown_groups(made)
+    if rule.family == "filters":
+        yield from _too_wide(made)
+
+
+def _too_dear(made: _Compiled) -> Iterator[Objection]:
+    """What would slow every line down."""
+    rule = made.rule
+    if made.relaxed is not None and _hits(made.relaxed, _PLAIN):
         yield Objection(
             "expensive",
             rule,
-            f"the pattern compiles to {len(data) >> 10} KiB in {took:.1f} s",
+            "the rule depends on the very numbers or glyphs; without them it could be any line, and each is scanned again",
+            rule.place,
+            help="give it literal text, or take all digits and all non-ASCII bytes alike",
+        )
+    if made.took_s > _SLOW_S or made.size > _LARGE_BYTES:
+        yield Objection(
+            "expensive",
+            rule,
+            f"the pattern compiles to {made.size >> 10} KiB in {made.took_s:.1f} s",
             rule.place,
             help="avoid large bounded repeats of wide classes",
         )
-    database = wheel.load(data)
 
-    def matches(body: bytes) -> bool:
-        return _hits(database, body) and expression.search(body, timeout=_SEARCH_S) is not None
 
+def _without_examples(rule: Rule) -> Iterator[Objection]:
     if not rule.matches:
         yield Objection(
             "no-match-example",
@@ -191,11 +228,15 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
             rule.place,
             help="add examples: misses: with a line that almost matches",
         )
-    captured: set[str] = set()
+
+
+def _own_examples(made: _Compiled, captured: set[str]) -> Iterator[Objection]:
+    """Whether the examples hold. ``captured`` gets the metrics that they show a number for."""
+    rule = made.rule
     for example in rule.matches:
         body = body_of(example.line)
         place = f"{rule.file}:{example.at}"
-        if not matches(body):
+        if not made.matches(body):
             reached, wanted = how_far(rule.pattern, body)
             yield Objection(
                 "misses-own-example",
@@ -208,11 +249,11 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
                 f"diagnose rules explain --rule {rule.id} 'LINE'",
             )
             continue
-        values = _captures(expression, metrics, body)
+        values = _captures(made.expression, made.metrics, body)
         captured |= {name for name, text in values.items() if value_of(text.encode()) is not None}
         yield from _wrong_captures(rule, example, values, place)
     for example in rule.misses:
-        if matches(body_of(example.line)):
+        if made.matches(body_of(example.line)):
             yield Objection(
                 "matches-own-miss",
                 rule,
@@ -221,7 +262,12 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
                 example.line,
                 help="anchor the pattern, or add what distinguishes the two",
             )
-    for name, pattern in rule.metrics:
+
+
+def _own_metrics(made: _Compiled, captured: set[str]) -> Iterator[Objection]:
+    """Whether each metric is known, has one group, and is among those ``captured`` from the examples."""
+    rule = made.rule
+    for name, expression in made.metrics.items():
         if name not in shipped_metrics().quantities:
             yield Objection(
                 "unknown-name",
@@ -230,7 +276,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
                 rule.place,
                 help=f"use one of: {' '.join(shipped_metrics().quantities)}",
             )
-        elif regex.compile(pattern.encode()).groups != 1:
+        elif expression.groups != 1:
             yield Objection(
                 "wrong-capture",
                 rule,
@@ -246,27 +292,31 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
                 rule.place,
                 help="add an example, or mend the metric's pattern",
             )
-    for name in expression.groupindex:
+
+
+def _unknown_groups(made: _Compiled) -> Iterator[Objection]:
+    for name in made.expression.groupindex:
         if name not in CAPTURES:
             yield Objection(
                 "unknown-name",
-                rule,
+                made.rule,
                 f"the group {name!r} is not one of the words that docs/rules.md lists",
-                rule.place,
+                made.rule.place,
                 help=f"use one of: {' '.join(CAPTURES)}",
             )
-    if rule.family == "filters":
-        for probe in PROBES:
-            if matches(probe.encode()):
-                yield Objection(
-                    "catch-all",
-                    rule,
-                    "the filter is too wide",
-                    rule.place,
-                    probe,
-                    help="anchor it and give it literal text that only this software prints",
-                )
-                break
+
+
+def _too_wide(made: _Compiled) -> Iterator[Objection]:
+    probe = next((probe for probe in PROBES if made.matches(probe.encode())), None)
+    if probe is not None:
+        yield Objection(
+            "catch-all",
+            made.rule,
+            "the filter is too wide",
+            made.rule.place,
+            probe,
+            help="anchor it and give it literal text that only this software prints",
+        )
 
 
 def captures_of(rule: Rule, body: bytes) -> dict[str, str]:

@@ -42,12 +42,12 @@ def started(learner: Learner) -> subprocess.Popen[bytes]:
 
 def test_a_rule_is_learned_while_the_job_runs_and_drops_its_lines_from_then_on(tmp_path: Path) -> None:
     running = job()
-    learner = Learner(tmp_path / "b.db", running.compression.matcher, "job")
+    learner = Learner(tmp_path / "b.db", running.compression.matcher, "job", lesson_s=1)
     deadline = time.monotonic() + 90
     at = 0
     while not learner.summary.active and time.monotonic() < deadline:
-        learner.feed(running.feed(0, lanes(at, 50)))
-        at += 50
+        learner.feed(running.feed(0, lanes(at, 250)))
+        at += 250
         time.sleep(0.2)
     before = running.compression.counts.lines_kept
     running.feed(0, lanes(at, 500))
@@ -83,7 +83,7 @@ def test_a_rule_of_another_workload_does_not_act_before_it_was_clean_here(tmp_pa
     store.add(LearnedRule(theirs, "active", workloads={"a": Counts(5, 0, 1, time.time())}, changed=time.time()))
     store.add(LearnedRule(everyone, "active", "global", changed=time.time()))
     running = job()
-    learner = Learner(tmp_path / "b.db", running.compression.matcher, "job", workload="b")
+    learner = Learner(tmp_path / "b.db", running.compression.matcher, "job", workload="b", lesson_s=0.2)
 
     def until(*names: str) -> None:
         deadline = time.monotonic() + 60
@@ -128,9 +128,9 @@ def test_the_end_of_a_job_does_not_wait_for_a_model(tmp_path: Path) -> None:
         learner = Learner(tmp_path / "b.db", running.compression.matcher, "job", settings)
         learner.feed(running.feed(0, lanes(0, 200)))
         began = time.monotonic()
-        summary = learner.close(patience_s=3)
+        summary = learner.close(patience_s=1)
         assert time.monotonic() - began < 20
-    assert "the last lesson took more than 3 s" in summary.problems[0]
+    assert "the last lesson took more than 1 s" in summary.problems[0]
 
 
 def test_follow_learns(diagnose: Any, tmp_path: Path) -> None:

@@ -17,10 +17,30 @@ def test_lines_of_one_template_become_one_anchored_rule() -> None:
     assert judged([rule], {rule.id: LINES}, (), BESIDE) == {}
 
 
-def test_words_that_differ_become_variable() -> None:
-    ((rule, _),) = mine([f"moved the {what} shard to the fast tier" for what in ("red", "green", "blue")])
+def test_words_of_many_values_become_variable() -> None:
+    names = ["anna", "berta", "carla", "dora", "emma", "frieda", "gerda", "hanna", "ida", "jana", "karla", "lisa"]
+    ((rule, _),) = mine([f"moved the {name} shard to the fast tier" for name in names])
     assert r"[\w.-]+" in rule.pattern
     assert "moved" in rule.pattern
+
+
+def test_words_of_few_values_stay_what_they_are() -> None:
+    """A digest that diverged is none of those that were verified or skipped."""
+    found = mine([f"step {n}: weights digest {('verified', 'skipped')[n % 2]} in {n} ms" for n in range(400)])
+    lines = [f"step 7: weights digest {word} in 3 ms" for word in ("verified", "skipped", "diverged", "unverifiable")]
+    assert [any(re.match(rule.pattern, line) for rule, _ in found) for line in lines] == [True, True, False, False]
+
+
+def test_words_that_came_often_stay_an_alternation() -> None:
+    queues = ["red", "green", "blue", "black", "white", "brown", "yellow"]
+    found = mine([f"moved shard {n} to the {queue} tier" for n in range(40) for queue in queues])
+    assert any(re.match(rule.pattern, "moved shard 4 to the brown tier") for rule, _ in found)
+    assert not any(re.match(rule.pattern, "moved shard 4 to the wrong tier") for rule, _ in found)
+
+
+def test_the_order_of_the_lines_changes_nothing() -> None:
+    lines = [f"moved shard {n} to the {queue} tier" for n in range(8) for queue in ("red", "green", "blue")]
+    assert {rule.pattern for rule, _ in mine(lines)} == {rule.pattern for rule, _ in mine(lines[::-1])}
 
 
 def test_what_came_once_or_twice_is_not_proposed() -> None:
@@ -75,3 +95,32 @@ def test_the_miner_is_bounded() -> None:
         miner.add("x" * 5000)
     assert len(miner._shapes) <= 20_000
     assert len(list(miner.proposals())) > 0
+
+
+def test_the_loss_of_a_mined_line_is_still_read() -> None:
+    """What a filter drops, detectors see only by its captures."""
+    lines = [f"{step}: val loss: 3.{step} | train loss: 2.{step} | lr 1e-4" for step in (10, 22, 37, 41)]
+    ((rule, _),) = mine(lines)
+    assert rule.kind == "metric"
+    read = {name: re.search(pattern, lines[2])[1] for name, pattern in rule.metrics}  # type: ignore[index]
+    assert (read["loss"], read["val_loss"], read["lr"]) == ("2.37", "3.37", "1e-4")
+    nan = lines[2].replace("2.37", "nan")
+    assert re.search(rule.pattern, nan) is None
+    ((plain, _),) = mine([f"loaded shard {n} in 0.{n} s" for n in (10, 22, 37)])
+    assert (plain.kind, plain.metrics) == ("debug", ())
+
+
+def test_dots_up_to_a_column_and_bars_of_progress_are_one_whatever_their_length() -> None:
+    lines = [f"  {name} {'.' * (30 - len(name))}: {n}.5 ms" for n, name in enumerate(["fetch", "scatter", "gather-all"] * 4)]
+    patterns = {rule.pattern for rule, _ in mine(lines)}
+    assert all(r"\.{3,}" in pattern for pattern in patterns)
+    assert all(any(re.match(pattern, line) for pattern in patterns) for line in lines)
+    bars = [f"Copying {n}%|{'█' * (n // 10)}{'▍' if n % 10 else ''}{' ' * (10 - n // 10)}| {n}/100" for n in range(7, 99, 4)]
+    ((rule, _),) = mine(bars)
+    assert re.match(rule.pattern.encode(), "Copying 55%|█████▌    | 55/100".encode())
+
+
+def test_words_that_never_came_again_make_no_alternation() -> None:
+    once = [f"opening the store of {name} for reading" for name in ("quux", "plugh", "xyzzy")]
+    assert mine([*once, once[0]]) == []
+    assert mine(once * 6)

@@ -103,7 +103,8 @@ def test_what_the_model_calls_evidence_is_not_asked_about_again_and_kept_when_it
     again = learn([job_of("\n".join(OPEN * 2) + "\n")], store, settings=settings(endpoint))
     assert (again.proposed, len(endpoint.asked)) == (0, asked)
     # A template that takes other lines as well would drop them too.
-    wider = [line.replace("chose", "left") for line in OPEN]
+    words = "left took kept saw held gave won lost used met".split()
+    wider = [line.replace("chose", word) for line in OPEN for word in words]
     lesson = learn([job_of("\n".join([*OPEN, *wider]) + "\n")], store, settings=settings(endpoint, retries=0))
     assert [refusal.name for _, refusal in lesson.refused] == ["drops-evidence"]
     assert store.rules("shadow", "active") == []

@@ -105,14 +105,63 @@ def test_a_metric_passes_the_door_too(metric: str, name: str | None) -> None:
 
 
 def test_failure_rules_pass_the_same_door() -> None:
-    wide = replace(FAILURE, id="wide", pattern="lane keeper")
+    wide = replace(FAILURE, id="wide", pattern="lane keeper is")
     lost = replace(FAILURE, id="lost", pattern="lane keeper was lost")
-    slow = replace(FAILURE, id="slow", pattern="lane (?:a|aa)+$", matches=(Example("lane " + "a" * 60 + "!"),))
+    slow = replace(
+        FAILURE, id="slow", pattern="lane keeper says (?:a|aa)+$", matches=(Example("lane keeper says " + "a" * 60 + "!"),)
+    )
     found = judged(
-        [FAILURE, wide, lost, slow], {name: ["lane keeper is gone"] for name in ("f", "wide", "lost")}, (), BESIDE, LANES
+        [FAILURE, wide, lost, slow],
+        {name: ["lane keeper is gone"] for name in ("f", "wide", "lost")},
+        (),
+        BESIDE,
+        [*LANES, "the lane keeper is never late"],
     )
     assert {name: refusal.name for name, refusal in found.items()} == {
         "wide": "alarms-on-healthy",
         "lost": "misses-own-example",
         "slow": "expensive",
     }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "refused"),
+    [
+        (r"\bmay not\b", True),
+        (r"came up|went away", True),
+        (r"CUDA error", True),
+        (r"FlashStore: \S+ came up short|rank \d+ is slow", True),
+        (r"\bFlashStore\b", True),
+        (r"FlashStore: \S+ came up", False),
+        (r"(?:read|write) of the shard on the fast tier (?:failed|stopped)", False),
+    ],
+)
+def test_a_failure_rule_says_something_that_few_lines_say(pattern: str, refused: bool) -> None:
+    rule = replace(FAILURE, id="p", pattern=pattern)
+    found = judged([rule], {}, (), BESIDE, ())
+    assert (found["p"].name == "catch-all" and "usual" in found["p"].what) == refused
+
+
+LOSSES = tuple(f"trainer at {step}: loss 2.{step} in 0.5 s" for step in (10, 22, 37))
+LOSS = (("loss", r"loss ([\d.naif]+)"),)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "metrics", "lost"),
+    [
+        (r"^trainer at \d+: loss \d+\.\d+ in \d+\.\d+ s$", LOSS, None),
+        (r"^trainer at \d+: loss \S+ in \d+\.\d+ s$", LOSS, None),
+        (r"^trainer at \d+: loss \d+\.\d+ in \d+\.\d+ s$", (), "does not capture its number '2.10'"),
+        (r"^trainer at \d+: loss \d+\.\d+ in \d+\.\d+ s$", (("loss", r"at (\d+)"),), "does not capture"),
+        (r"^trainer at \d+: loss \d+\.\d+ in \d+\.\d+ s$", (("step", r"loss ([\d.]+)"),), "does not capture"),
+        (r"^trainer at \d+: loss \S+ in \S+ s$", LOSS, "nan in place of '0.5'"),
+        (r"^trainer at \d+: loss \S+ in .*$", (("loss", r"loss ([\d.]+)"),), "nan in place of '2.10'"),
+    ],
+)
+def test_a_filter_hides_no_number_that_matters(pattern: str, metrics: tuple[tuple[str, str], ...], lost: str | None) -> None:
+    rule = replace(proposal(pattern, *LOSSES), kind="metric" if metrics else "debug", metrics=metrics)
+    found = judged([rule], {"p": LOSSES}, (), BESIDE)
+    assert ("p" in found) == (lost is not None), found
+    if lost is not None:
+        assert found["p"].name == "drops-numbers"
+        assert lost in found["p"].what
