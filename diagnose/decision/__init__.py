@@ -8,6 +8,7 @@ __all__ = [
     "decide",
     "ending",
     "history",
+    "lost",
     "node",
     "policy",
     "policy_file",

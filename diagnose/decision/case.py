@@ -34,6 +34,7 @@ class Case:
         self.kind, self.why, self.wanted = "none", "", "none"
         self.nodes: list[str] = []
         self.avoid: list[str] = []
+        self.isolate: list[str] = []
         self.check: list[str] = []
         self.check_first: list[str] = []
         self.restart_from: RestartFrom | None = None
@@ -91,6 +92,7 @@ class Case:
             job_class=self.job_class.name if self.job_class else None,
             not_before=self.not_before,
             avoid=tuple(self.avoid),
+            isolate=tuple(self.isolate),
             check=tuple(self.check),
             check_first=tuple(self.check_first),
             release=self.release,

@@ -20,7 +20,7 @@ from diagnose.backoff import Backoff
 from diagnose.decision.bursts import hold_s, incident
 from diagnose.decision.case import Case
 from diagnose.decision.checkpoints import newest, stretch
-from diagnose.decision.clauses import MODES
+from diagnose.decision.clauses import MODES, Mode
 from diagnose.decision.ending import Ending, joined
 from diagnose.decision.history import Checkpoint, Cluster, History, PastAction, PastAttempt
 from diagnose.decision.node import node, radius
@@ -86,6 +86,9 @@ def _scheduler(case: Case) -> None:
         case.settled = True
     elif ending.kind == "time_limit" and case.diagnosis.reason == "preempted":
         _after_the_time_limit(case, ending)
+    elif ending.kind == "completed" and case.diagnosis.reason == "hang":
+        case.choose("scheduler", "none", f"{ending.said}: it ended, and only its log stood still.", tell="nobody")
+        case.settled = True
     elif ending.kind == "failed" and case.report.outcome == "healthy":
         case.choose("scheduler", "none", f"{ending.said}, and its log says nothing of a failure.", tell="operator")
         case.hold("unexplained", ending.said, "look where else the job wrote")
@@ -336,11 +339,40 @@ def _test_first(case: Case) -> None:
 
 def _on_whose_word(case: Case) -> None:
     """Who must approve it?"""
+    _go_on_meanwhile(case)
     chosen = case.policy.mode_for(case.diagnosis.reason, case.kind, case.job_class)
     case.note("mode", f"{chosen.mode}, by {chosen.clause}", chosen.where)
     _narrow(case, chosen)
     if case.mode != "auto" and case.tell == "nobody" and case.kind in RESTARTS:
         case.tell = "operator"
+
+
+def _go_on_meanwhile(case: Case) -> None:
+    """If only the isolation needs a person's yes, the job goes on at once without the node."""
+    if case.settled or case.kind != "isolate_and_restart" or not case.nodes:
+        return
+    isolation = min(case.mode, _at_most(case, "isolate_and_restart"), key=MODES.index)
+    if isolation != "approve" or _at_most(case, "restart") != "auto":
+        return
+    nodes, where = case.nodes, case.policy.mode_for(case.diagnosis.reason, case.kind, case.job_class).where
+    told = ", ".join(nodes)
+    case.choose("on-whose-word", "restart", f"It goes on at once without {told}. The isolation waits for a person.", where)
+    case.isolate, case.mode = nodes, "auto"
+    case.avoid = list(dict.fromkeys([*case.avoid, *nodes]))
+    case.hold(
+        "isolation-waits", f"the isolation of {told} needs a person's yes", f"a yes to the action isolate of {told}", where
+    )
+    case.tell = "operator"
+
+
+def _at_most(case: Case, kind: str) -> Mode:
+    """How far an action of this kind may go without a person, as ``_narrow`` says with reasons."""
+    chosen = case.policy.mode_for(case.diagnosis.reason, kind, case.job_class).mode
+    hours = quiet(case.policy.quiet_hours, kind, case.now)
+    unsure = case.diagnosis.confidence < case.policy.confidence_for(kind, case.job_class)
+    doubted = unsure or case.history.unconfirmed is not None or case.diagnosis.by == "agent"
+    limits = [chosen, hours.at_most if hours is not None else "auto", "approve" if doubted else "auto"]
+    return MODES[min(map(MODES.index, limits))]
 
 
 def _narrow(case: Case, chosen: Chosen) -> None:

@@ -50,10 +50,13 @@ class Ending:
     """in the scheduler's words, for people"""
 
 
-def ending_of_slurm(state: str, reason: str = "") -> Ending | None:
-    """None if the job is not over, or the state is not known."""
+def ending_of_slurm(state: str, reason: str = "", exit_code: str = "") -> Ending | None:
+    """None if the job is not over, or the state is not known. ``exit_code``: as Slurm writes it, such as 3:0 or 0:9."""
     kind = OF_SLURM.get(state)
-    told = f" ({reason})" if reason not in ("", "None") else ""
+    code, _, signal = exit_code.partition(":")
+    words = [reason if reason != "None" else "", f"exit code {code}" if code not in ("", "0") else ""]
+    words.append(f"signal {signal}" if signal not in ("", "0") else "")
+    told = f" ({', '.join(filter(None, words))})" if any(words) else ""
     return Ending(kind, f"Slurm says {state}{told}") if kind is not None else None
 
 

@@ -287,7 +287,8 @@ class Policy:
     ) -> bool:
         """Whether ``who`` may approve an action of this kind."""
         tables = [job_class.approvers, self.approvers] if job_class else [self.approvers]
-        names = next((table[name] for table in tables for name in (kind, "default") if name in table), ())
+        asked = (kind, "isolate_and_restart", "default") if kind == ISOLATE else (kind, "default")
+        names = next((table[name] for table in tables for name in asked if name in table), ())
         return f"user:{who}" in names or any(f"role:{role}" in names for role in roles) or (owner and "owner" in names)
 
     def line(self, clause: str) -> str:

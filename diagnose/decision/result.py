@@ -60,6 +60,8 @@ class Decision:
     not_before: float | None = None
     avoid: tuple[str, ...] = ()
     """nodes to leave out of the restart, without isolating them"""
+    isolate: tuple[str, ...] = ()
+    """those of ``avoid`` whose isolation waits for a person, in an action of its own"""
     check: tuple[str, ...] = ()
     """nodes to test: the restart does not wait for those that it avoids"""
     check_first: tuple[str, ...] = ()
@@ -103,6 +105,7 @@ class Decision:
             "class": self.job_class,
             "not_before": self.not_before,
             "avoid": list(self.avoid),
+            "isolate": list(self.isolate),
             "check": list(self.check),
             "check_first": list(self.check_first),
             "release": list(self.release),

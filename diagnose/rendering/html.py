@@ -32,7 +32,7 @@ FEWEST_LINES = 100
 def page(reports: Sequence[Report], sections: Sequence[str], places: Sequence[str]) -> str:
     """The whole page. ``sections`` are those of the reports, in order; their anchors come from ``places``."""
     place_of = {id(report): place for report, place in zip(reports, places, strict=True)}
-    return _template("page.html").render(
+    return template("page.html").render(
         title=reports[0].job.id if len(reports) == 1 else phrases.tally(reports),
         rows=[(place_of[id(report)], report, row) for report, row in phrases.answers(reports)] if len(reports) > 1 else [],
         header=phrases.ANSWER_HEADER,
@@ -47,7 +47,7 @@ def section(report: Report, job: Job, place: str, of: int = 1) -> str:
     diagnosis = report.diagnosis
     root = diagnosis.root_cause
     near = [item for item in diagnosis.evidence if root is not None and item.role == "context" and item.source == root.source]
-    return _template("job.html").render(
+    return template("job.html").render(
         place=place,
         report=report,
         phrases=phrases,
@@ -72,5 +72,5 @@ def _environment() -> Environment:
     return made
 
 
-def _template(name: str) -> Template:
+def template(name: str) -> Template:
     return _environment().get_template(name)

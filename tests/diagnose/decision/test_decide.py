@@ -111,6 +111,7 @@ def ended(kind: Any, said: str = "Slurm says so") -> Ending:
         pytest.param("failed", "failed", "hang", "hang", "restart", id="the-log-knows-why"),
         pytest.param("failed", "healthy", "healthy", "healthy", "none", id="nobody-knows-why"),
         pytest.param("completed", "healthy", "healthy", "healthy", "none", id="well"),
+        pytest.param("completed", "failed", "hang", "hang", "none", id="it-was-silent-because-it-had-ended"),
     ],
 )
 def test_the_scheduler_says_how_it_ended_and_the_log_why(
@@ -407,7 +408,7 @@ def test_no_more_nodes_at_once_than_allowed(tmp_path: Path) -> None:
 
 def test_without_the_cluster_an_isolation_needs_a_yes(tmp_path: Path) -> None:
     decision = decide(report("ecc_error", nodes=(A,), root=xid(48, A)), ran_on(A), None, policy(tmp_path), NOW)
-    assert (decision.action.kind, decision.mode) == ("isolate_and_restart", "approve")
+    assert (decision.action.kind, decision.mode, decision.isolate) == ("restart", "auto", (A,))
     assert "cluster-unknown" in names(decision)
 
 
@@ -906,3 +907,42 @@ def test_nodes_that_are_tested_first(
 def test_whether_nodes_are_tested_is_yes_or_no(tmp_path: Path) -> None:
     with pytest.raises(RuleError, match=r"check_nodes: 'perhaps' is neither true nor false"):
         policy(tmp_path, "actions: {nccl_timeout: {check_nodes: perhaps}}")
+
+
+# --- what is harmless goes on at once ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "kind", "mode", "waits"),
+    [
+        pytest.param("modes: {isolate_and_restart: approve}", 100, "restart", "auto", True, id="only-the-isolation-waits"),
+        pytest.param("confidence: {isolate_and_restart: 0.99}", 100, "restart", "auto", True, id="not-sure-enough-to-isolate"),
+        pytest.param("", 0, "restart", "auto", True, id="nobody-knows-how-many-nodes-there-are"),
+        pytest.param("", 100, "isolate_and_restart", "auto", False, id="both-may-go"),
+        pytest.param("mode: approve", 100, "isolate_and_restart", "approve", False, id="both-wait"),
+        pytest.param(
+            "modes: {gpu_fell_off_bus: approve}", 100, "isolate_and_restart", "approve", False, id="a-reason-is-for-both"
+        ),
+        pytest.param("modes: {isolate_and_restart: observe}", 100, "isolate_and_restart", "observe", False, id="only-observed"),
+    ],
+)
+def test_a_restart_does_not_wait_for_the_isolation(
+    tmp_path: Path, text: str, nodes: int, kind: str, mode: str, waits: bool
+) -> None:
+    made = report("gpu_fell_off_bus", nodes=(A,), root=xid(79, A))
+    decision = decide(made, ran_on(A, B), cluster(count=nodes), policy(tmp_path, text), NOW)
+    assert (decision.action.kind, decision.mode, decision.isolate) == (kind, mode, (A,) if waits else ())
+    assert (A in decision.avoid, "isolation-waits" in names(decision)) == (waits, waits)
+
+
+def test_what_is_not_confirmed_waits_whole(tmp_path: Path) -> None:
+    made = report("gpu_fell_off_bus", nodes=(A,), root=xid(79, A))
+    text = "modes: {isolate_and_restart: approve}"
+    decision = decide(made, ran_on(A, B, unconfirmed="nobody"), cluster(), policy(tmp_path, text), NOW)
+    assert (decision.action.kind, decision.mode, decision.isolate) == ("isolate_and_restart", "approve", ())
+
+
+def test_who_may_approve_an_isolation_with_a_restart_may_approve_it_alone(tmp_path: Path) -> None:
+    strict = policy(tmp_path, "approvers: {isolate_and_restart: ['role:admin']}")
+    assert not strict.may_approve("isolate", "eve", {"operate"})
+    assert strict.may_approve("isolate", "root", {"admin"})

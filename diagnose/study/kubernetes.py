@@ -1,0 +1,99 @@
+"""What ``kubectl get jobs,pods -A -o json`` prints -> runs. Jobs of the Kubeflow training operator are read too."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from diagnose.errors import SourceError
+from diagnose.study.runs import Run, State
+
+COMMAND: Final = "kubectl get jobs,pods -A -o json"
+_DEVICES: Final = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "gpu.intel.com/i915", "huawei.com/Ascend910")
+_OWNERS: Final = ("batch.kubernetes.io/job-name", "job-name", "training.kubeflow.org/job-name")
+_ENDS: Final[dict[str, State]] = {"Complete": "completed", "Succeeded": "completed", "SuccessCriteriaMet": "completed",
+                                  "Failed": "failed"}  # fmt: skip
+_STATES: Final[dict[str, State]] = {"OOMKilled": "out_of_memory", "Evicted": "preempted", "Preempting": "preempted",
+                                    "NodeLost": "node_failure", "NodeShutdown": "node_failure", "Terminated": "node_failure",
+                                    "DeadlineExceeded": "time_limit"}  # fmt: skip
+
+
+def read(text: str, where: str) -> Iterator[Run]:
+    """The runs, each with the nodes of its pods."""
+    try:
+        items = json.loads(text)["items"]
+        pods: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        for item in items:
+            if item["kind"] == "Pod":
+                name = next((item["metadata"].get("labels", {}).get(label) for label in _OWNERS
+                             if label in item["metadata"].get("labels", {})), None)  # fmt: skip
+                if name:
+                    pods[item["metadata"]["namespace"], name].append(item)
+        jobs = [item for item in items if item["kind"] != "Pod"]
+        for item in jobs:
+            yield _run(item, pods[item["metadata"]["namespace"], item["metadata"]["name"]])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SourceError("this is no list of jobs in JSON", where=where, remedy=f"write it with: {COMMAND}") from None
+
+
+def _run(item: Mapping[str, Any], pods: list[Any]) -> Run:
+    meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
+    begun = _time(status.get("startTime"))
+    end = next((one for one in status.get("conditions") or () if one["type"] in _ENDS and one["status"] == "True"), None)
+    state: State = _ENDS[end["type"]] if end else "running" if begun else "waiting"
+    if state == "failed":
+        state = _STATES.get(str(end.get("reason")) if end else "", next(filter(None, map(_state_of, pods)), "failed"))
+    ended = _time(status.get("completionTime")) or (_time(end.get("lastTransitionTime")) if end else None)
+    placed = [_time(one.get("status", {}).get("startTime")) for one in pods]
+    running = max((at for at in placed if at is not None), default=begun)
+    return Run(
+        meta["name"],
+        state,
+        name=meta["name"].rstrip("-0123456789") or meta["name"],
+        user=(meta.get("labels") or {}).get("user") or meta["namespace"],
+        partition=(meta.get("labels") or {}).get("kueue.x-k8s.io/queue-name", ""),
+        raw=str(meta.get("uid") or meta["name"]),
+        waits_since=_time(meta.get("creationTimestamp")),
+        started=running,
+        ended=ended,
+        elapsed_s=max(0.0, ended - running) if ended is not None and running is not None else 0.0,
+        gpus=_gpus(spec),
+        nodes=tuple(sorted({one["spec"]["nodeName"] for one in pods if one.get("spec", {}).get("nodeName")})),
+        exit_code=next((code for code in map(_code_of, pods) if code), ""),
+    )
+
+
+def _time(text: object) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
+
+
+def _gpus(spec: Mapping[str, Any]) -> int:
+    roles = next((value for name, value in spec.items() if name.lower().endswith("replicaspecs")), None)
+    if roles is not None:
+        return sum(int(role.get("replicas", 1)) * _of_template(role["template"]) for role in roles.values())
+    return int(spec.get("parallelism", 1)) * _of_template(spec["template"]) if "template" in spec else 0
+
+
+def _of_template(template: Mapping[str, Any]) -> int:
+    limits = [(box.get("resources") or {}).get("limits") or {} for box in template["spec"].get("containers", ())]
+    return sum(int(each.get(device, 0)) for each in limits for device in _DEVICES)
+
+
+def _ended_boxes(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for box in pod.get("status", {}).get("containerStatuses") or ():
+        for place in ("state", "lastState"):
+            ended = (box.get(place) or {}).get("terminated")
+            if ended:
+                yield ended
+
+
+def _state_of(pod: Mapping[str, Any]) -> State | None:
+    said = [pod.get("status", {}).get("reason"), *(ended.get("reason") for ended in _ended_boxes(pod))]
+    return next((_STATES[word] for word in said if word in _STATES), None)
+
+
+def _code_of(pod: Mapping[str, Any]) -> str:
+    return next((str(ended["exitCode"]) for ended in _ended_boxes(pod) if ended.get("exitCode")), "")

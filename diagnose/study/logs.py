@@ -1,0 +1,61 @@
+"""The logs of a site -> which run each belongs to, by the job id in its path."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from diagnose.decision.ending import OF_SLURM, Ending, joined
+from diagnose.decision.lost import saved_step, steps_of, still_of
+from diagnose.job import Job
+from diagnose.matching.matcher import Matcher
+from diagnose.reading.sources import Source
+from diagnose.report import Report
+from diagnose.study.runs import Run
+
+_ID = re.compile(r"(?<![\d.])(\d+(?:_\d+)?)(?![\d])")
+_OTHER = re.compile(r"(?:rank|node|gpu|host|local|task|step|epoch|attempt|restart|worker|try|n|r)[-_.]?$", re.IGNORECASE)
+_WORDS: dict[str, str] = {kind: word for word, kind in reversed(OF_SLURM.items())}
+
+
+def of_runs(runs: Sequence[Run], sources: Iterable[Source]) -> dict[int, list[Source]]:
+    """The number of a run -> its logs. Where a job ran several times, a log is of its last run.
+
+    The longest number in a path that is the id of a job counts: paths are full of ranks and dates.
+    """
+    last: dict[str, int] = {}
+    for number, run in enumerate(runs):
+        last[run.raw] = last[run.job] = number
+    found: dict[int, list[Source]] = defaultdict(list)
+    for source in sources:
+        ids = [match[1] for match in _ID.finditer(source.name) if not _OTHER.search(source.name[: match.start()])]
+        ids += [part for word in ids for part in word.split("_")]
+        known = [word for word in ids if word in last]
+        if known:
+            found[last[max(known, key=len)]].append(source)
+    return dict(found)
+
+
+def told(run: Run, sources: Sequence[Source], matcher: Matcher) -> Report:
+    """What the logs of a run say, joined with how it ended."""
+    job = Job(run.job, sources, matcher)
+    job.failed = run.state != "cancelled"
+    for number, source in enumerate(job.sources):
+        for chunk in source.chunks():
+            job.feed(number, chunk)
+        job.close(number)
+    report = job.report()
+    job.compression.kept.close()
+    word = _WORDS.get(run.state)
+    return joined(report, Ending(OF_SLURM[word], f"The accounting says {word}")) if word is not None else report
+
+
+def enter(run: Run, report: Report) -> None:
+    """Put into a run what its log says."""
+    diagnosis = report.diagnosis
+    if report.outcome == "failed" and diagnosis.reason != "unknown" and diagnosis.group != f"scheduler-{run.state}":
+        run.reason, run.by_log = diagnosis.reason, True
+    run.still_s = still_of(report)
+    first, last = steps_of(report)
+    run.steps = (first, last, saved_step(report))
