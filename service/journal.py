@@ -9,13 +9,15 @@ What it promises:
 - Recovery yields every whole record on disk, and reports each damaged one (``segments``). Only a torn tail is cut off: nobody
   was
   told that its write had succeeded. A damaged segment is never cut, and is set aside when it would be deleted.
-- A segment is deleted when the database has all that jobs wrote into it, and the archive too if raw logs are kept.
+- A segment is deleted when the database has all that jobs wrote into it, and the archive too if raw logs are kept. While a
+  backup is made (``held``), none is deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import threading
@@ -33,6 +35,7 @@ _MOST_BUFFERS = 512
 _MOST_NAMES = 20_000
 _NEVER = (1 << 63) - 1
 _ASIDE = ".damaged"
+_HOLD = "hold"
 _MOST_ASIDE = 8
 """damaged segments that are kept for a look; if there are more, the oldest are deleted"""
 
@@ -87,6 +90,8 @@ class Journal:
         self._thread: threading.Thread | None = None
         self.syncs = 0
         self._guard = Guard(folder, "another service", "--data")
+        self._deleting = threading.Lock()
+        self._hold = os.open(folder / _HOLD, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     # --- what was there ------------------------------------------------------------------------------------------------------
 
@@ -308,6 +313,14 @@ class Journal:
                     segment.damaged = True
         self._delete_free()
 
+    def spoilt(self, path: Path) -> bool:
+        """Note that a segment is damaged on disk: it is set aside, not deleted. Returns whether that is news."""
+        with self._lock:
+            found = [segment for segment in self._segments() if segment.path == path and not segment.damaged]
+            for segment in found:
+                segment.damaged = True
+            return bool(found)
+
     def durable(self) -> list[tuple[Path, int, bool]]:
         """(segment, how far it is on disk, whether it still grows), the oldest first. Any thread may call this."""
         with self._lock:
@@ -318,15 +331,27 @@ class Journal:
         return [*self._closed, current] if current is not None else self._closed
 
     def _delete_free(self) -> None:
-        with self._lock:
-            free = [segment for segment in self._closed if not segment.latest and not segment.raw]
-            self._closed = [segment for segment in self._closed if segment.latest or segment.raw]
-        for segment in free:
-            with contextlib.suppress(FileNotFoundError):
-                if segment.damaged:
-                    self._set_aside(segment.path)
-                else:
-                    segment.path.unlink()
+        with self._deleting:
+            with self._lock:
+                free = [segment for segment in self._closed if not segment.latest and not segment.raw]
+                if not free or not self._let_go():
+                    return
+                self._closed = [segment for segment in self._closed if segment.latest or segment.raw]
+            for segment in free:
+                with contextlib.suppress(FileNotFoundError):
+                    if segment.damaged:
+                        self._set_aside(segment.path)
+                    else:
+                        segment.path.unlink()
+            fcntl.flock(self._hold, fcntl.LOCK_UN)
+
+    def _let_go(self) -> bool:
+        """Whether segments may be deleted now. If so, nobody can begin to hold them before they are gone."""
+        try:
+            fcntl.flock(self._hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def _set_aside(self, path: Path) -> None:
         """Nobody reads it again, but somebody may want to see the damage."""
@@ -344,7 +369,19 @@ class Journal:
             self._thread.join(30)
         if self._current is not None:
             self._close_segment()
+        os.close(self._hold)
         self._guard.close()
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Within this context the service that has the journal deletes nothing of it. Another process may call this."""
+    file = os.open(folder / _HOLD, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(file)
 
 
 def _write_all(file: int, buffers: list[bytes]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from diagnose.decision.action import Record
-from diagnose.decision.result import Decision
+from diagnose.decision.result import RESTARTS, Decision
 from service.projects import parted
 from service.store import confirmations
 from service.store import tables as t
@@ -179,6 +179,49 @@ def rollback_of(connection: Connection, ids: Sequence[int]) -> tuple[dict[str, A
     return None, None
 
 
+def aftermath(connection: Connection, action_id: int) -> dict[str, Any] | None:
+    """What became of the job after the action: its next attempt. None: there is none, or the action is no restart."""
+    a, o, x = t.attempts.c, t.occurrences.c, t.actions.c
+    columns = (
+        a.id,
+        a.job_id,
+        a.number,
+        a.state,
+        a.outcome,
+        a.started_at,
+        a.ended_at,
+        a.last_seen,
+        a.step,
+        o.group_id,
+        o.reason,
+    )
+    attempts = select(*columns).outerjoin(t.occurrences, o.attempt_id == a.id)
+    mine = attempts.join(t.actions, x.attempt_id == a.id).where(x.id == action_id, x.kind.in_(RESTARTS))
+    before = connection.execute(mine).first()
+    if before is None:
+        return None
+    later = attempts.where(a.job_id == before.job_id, a.number > before.number).order_by(a.number).limit(1)
+    after = connection.execute(later).first()
+    if after is None:
+        return None
+    known = before.step is not None and after.step is not None
+    failed = after.state == "ended" and after.outcome == "failed"
+    alike = failed and after.group_id is not None and after.group_id == before.group_id
+    if after.state != "ended":
+        state = "running"
+    else:
+        state = "failed_alike" if alike else "failed_otherwise" if failed else str(after.outcome)
+    return {
+        "attempt": after.number,
+        "state": state,
+        "reason": after.reason if failed else None,
+        "failed_at_step": before.step,
+        "reached_step": after.step,
+        "passed": after.step > before.step if known else None,
+        "away_s": max(0.0, after.started_at - (before.ended_at or before.last_seen)),
+    }
+
+
 def put_in_place_of(connection: Connection, ids: Sequence[int], by: int) -> None:
     """Note which action has taken the place of these."""
     connection.execute(update(t.actions).where(t.actions.c.id.in_(ids)).values(replaced_by=by))
@@ -214,6 +257,13 @@ def was_isolated(connection: Connection, node: str, key: str) -> bool:
     """Whether this action has taken the node out of service."""
     x = t.isolations.c
     return connection.execute(select(x.id).where(x.node == node, x.key == key).limit(1)).first() is not None
+
+
+def still_out(connection: Connection, key: str) -> list[str]:
+    """Nodes that this action has taken out of service, and that nobody has given back."""
+    x = t.isolations.c
+    rows = connection.execute(select(x.node).where(x.key == key, x.released.is_(None)).distinct().order_by(x.node))
+    return list(rows.scalars())
 
 
 def _records() -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 import zstandard
 from pydantic_core import to_json
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, func, select, update
 
+from diagnose.decision.lost import Price
 from diagnose.report import Report
 from service.store import notices
 from service.store import tables as t
@@ -68,10 +69,24 @@ def _group(connection: Connection, flush: Flush, judged: JudgedReport, job: Row[
             diagnosis=diagnosis,
             nodes=diagnosis.suspects.nodes[:_MOST_NODES],
             at=judged.made_at,
-            gpu_seconds=judged.gpu_seconds,
+            price=_price(connection, flush.attempt_id, judged),
         )
     elif known:
         forget_occurrence(connection, flush.attempt_id, judged.made_at)
+
+
+def _price(connection: Connection, attempt_id: int, judged: JudgedReport) -> Price:
+    """What the failure cost. The agent's version of a report costs what the rules' version cost."""
+    o, c = t.occurrences.c, t.checkpoints.c
+    if judged.ran is None:
+        query = select(o.gpu_seconds, o.still, o.back, o.whole).where(o.attempt_id == attempt_id)
+        known = connection.execute(query).first()
+        return Price(*known) if known is not None else Price()
+    affected = judged.report.diagnosis.affected
+    saved = select(func.max(c.step)).where(c.attempt_id == attempt_id, c.healthy.is_not(False))
+    if affected is not None:
+        saved = saved.where(c.step <= affected.first)
+    return judged.ran.price(judged.report, connection.execute(saved).scalar())
 
 
 def _series(flush: Flush, judged: JudgedReport) -> Iterator[dict[str, Any]]:
@@ -124,13 +139,12 @@ def improve(connection: Connection, attempt_id: int, report: Report, made_at: fl
 
     None if there is already another one.
     """
-    d, o, a = t.diagnoses.c, t.occurrences.c, t.attempts.c
+    d, a = t.diagnoses.c, t.attempts.c
     before = connection.execute(select(d.report, d.made_at).where(d.attempt_id == attempt_id)).first()
     if before is None or before.made_at != made_at:
         return None
     attempt = connection.execute(select(a.job_id, a.number, a.last_seen).where(a.id == attempt_id)).one()
-    lost = connection.execute(select(o.gpu_seconds).where(o.attempt_id == attempt_id)).scalar() or 0.0
-    judged = JudgedReport(report, True, now, lost, improves=True)
+    judged = JudgedReport(report, True, now, improves=True)
     figures = {"last_seen": attempt.last_seen}
     flush = Flush(attempt.job_id, attempt_id, attempt.number, 0, b"", [], figures, [], judged=judged)
     store(connection, [flush])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from diagnose.decision.lost import Ran
 from diagnose.report import Report
 from service.store.tasks import Wanted
 
@@ -46,11 +47,17 @@ class JudgedReport:
     report: Report
     final: bool
     made_at: float
-    gpu_seconds: float = 0.0
+    ran: Ran | None = None
+    """None: what a failure cost is stored already, or nobody knows how many GPUs it had"""
     tasks: tuple[Wanted, ...] = ()
     """questions for the agent"""
     improves: bool = False
     """it is the agent's version of the stored one"""
+
+    @property
+    def gpu_seconds(self) -> float:
+        """All GPU time of the attempt."""
+        return self.ran.ran_s * self.ran.gpus if self.ran is not None else 0.0
 
 
 @dataclass(slots=True)

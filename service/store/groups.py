@@ -6,10 +6,12 @@ Counters and occurrences change in the same transaction, so a group of 100,000 o
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, case, delete, insert, select, update
 
+from diagnose.decision.lost import Price
 from diagnose.report import Diagnosis
 from service.store import tables as t
 from service.store.upsert import upsert
@@ -29,7 +31,7 @@ def occur(
     diagnosis: Diagnosis,
     nodes: Sequence[str],
     at: float,
-    gpu_seconds: float,
+    price: Price,
 ) -> tuple[int, bool]:
     """Enter an attempt's failure into its group. Returns (the group, whether it had been resolved and is back)."""
     assert diagnosis.group is not None
@@ -73,13 +75,13 @@ def occur(
         "reason": diagnosis.reason,
         "user": user,
         "cluster": cluster,
-        "gpu_seconds": gpu_seconds,
+        **asdict(price),
     }
     upsert(connection, t.occurrences, [occurrence])
     changes: dict[str, Any] = {
         "count": g.count + int(before is None),
         "last_seen": case((g.last_seen < at, at), else_=g.last_seen),
-        "gpu_seconds_lost": g.gpu_seconds_lost + gpu_seconds - (before.gpu_seconds if before is not None else 0.0),
+        "gpu_seconds_lost": g.gpu_seconds_lost + price.gpu_seconds - (before.gpu_seconds if before is not None else 0.0),
     }
     if regressed:
         changes |= {"state": OPEN, "regressed": True, "state_changed": at}

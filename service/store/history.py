@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from diagnose.decision.ending import ending_of_slurm
+from diagnose.decision.ending import OF_SLURM, ending_of_slurm
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
+from diagnose.decision.lost import Lost
 from diagnose.report import Report
+from diagnose.study.runs import Run, State
 from service.projects import DEFAULT, parted
 from service.store import nodechecks
 from service.store import tables as t
@@ -241,3 +244,57 @@ def _checkpoints(connection: Connection, job_id: int) -> tuple[Checkpoint, ...]:
         .limit(_CHECKPOINTS)
     )
     return tuple(Checkpoint(row.step, row.path, row.at, told_by="api") for row in reversed(rows.all()))
+
+
+# --- all of it, for a study
+
+
+def runs(connection: Connection) -> list[Run]:
+    """Every attempt, the oldest first."""
+    j, a, d, o, s = t.jobs.c, t.attempts.c, t.diagnoses.c, t.occurrences.c, t.sources.c
+    nodes: dict[int, list[str]] = defaultdict(list)
+    for attempt, node in connection.execute(select(s.attempt_id, s.node).where(s.node.is_not(None)).distinct()):
+        nodes[attempt].append(node)
+    query = (
+        select(
+            a.id, j.name, j.user, j.cluster, j.gpus, a.state, a.started_at, a.ended_at, a.last_seen, a.exit_code, a.end_state,
+            d.outcome, d.reason, o.gpu_seconds, o.still, o.back, o.whole,
+        )
+        .join(t.jobs, j.id == a.job_id)
+        .outerjoin(t.diagnoses, d.attempt_id == a.id)
+        .outerjoin(t.occurrences, o.attempt_id == a.id)
+        .order_by(a.started_at, a.id)
+    )  # fmt: skip
+    return [
+        Run(
+            row.name,
+            _ending(row.state, row.outcome, row.end_state),
+            name=row.name,
+            user=row.user or "",
+            partition=row.cluster or "",
+            raw=row.name,
+            started=row.started_at,
+            ended=(row.ended_at or row.last_seen) if row.state == "ended" else None,
+            elapsed_s=max(0.0, (row.ended_at or row.last_seen) - row.started_at),
+            gpus=row.gpus or 0,
+            nodes=tuple(sorted(nodes[row.id])),
+            exit_code="" if row.exit_code is None else str(row.exit_code),
+            reason=row.reason if row.outcome == "failed" and row.reason != "unknown" else None,
+            by_log=row.outcome == "failed" and row.reason not in (None, "unknown"),
+            lost=_price(row.gpus, row.gpu_seconds, row.still, row.back, row.whole),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def _price(gpus: int | None, total: float | None, still: float, back: float, whole: bool) -> Lost | None:
+    return Lost((total - still - back) / gpus, still / gpus, back / gpus, whole) if gpus and total is not None else None
+
+
+def _ending(state: str, outcome: str, said: str | None) -> State:
+    if state != "ended":
+        return "running"
+    kind = OF_SLURM.get(said or "")
+    if kind is not None:
+        return kind
+    return "failed" if outcome == "failed" else "completed"

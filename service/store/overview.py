@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from service.store import nodechecks
+from service.store.actions import aftermath, still_out
 from service.store.diagnoses import unpacked
 from service.store.tables import (
     actions,
@@ -147,6 +148,8 @@ class Figures:
     before: int
     """in the stretch of the same length before"""
     gpu_seconds: float
+    whole: float
+    """the part of it of attempts without a known checkpoint"""
     open: int
     running: int
     silent: int
@@ -157,8 +160,13 @@ class Figures:
 
 def figures(connection: Connection, asked: Asked, silent_before: float) -> Figures:
     """``silent_before``: a running job is silent if its last line is older."""
-    count, lost = connection.execute(
-        select(func.count(), func.coalesce(func.sum(occurrences.c.gpu_seconds), 0.0)).where(*asked.clauses())
+    lost_each = occurrences.c.gpu_seconds
+    count, lost, whole = connection.execute(
+        select(
+            func.count(),
+            func.coalesce(func.sum(lost_each), 0.0),
+            func.coalesce(func.sum(case((occurrences.c.whole, lost_each), else_=0.0)), 0.0),
+        ).where(*asked.clauses())
     ).one()
     length = asked.until - asked.since
     earlier = Asked(asked.since - length, asked.since, asked.cluster, asked.user, asked.category, asked.reason, asked.node)
@@ -175,6 +183,7 @@ def figures(connection: Connection, asked: Asked, silent_before: float) -> Figur
         failures=count,
         before=before,
         gpu_seconds=lost,
+        whole=whole,
         open=connection.execute(open_).scalar_one(),
         running=connection.execute(running).scalar_one(),
         silent=connection.execute(running.where(jobs.c.last_seen < silent_before)).scalar_one(),
@@ -455,9 +464,13 @@ def trail(connection: Connection, subject: str, most: int = 100) -> list[dict[st
 
 
 def action(connection: Connection, action_id: int) -> dict[str, Any] | None:
-    """One action with its job."""
+    """One action with its job, and what became of that."""
     found = connection.execute(_actions().where(actions.c.id == action_id)).first()
-    return dict(found._mapping) if found is not None else None
+    return (
+        {**found._mapping, "aftermath": aftermath(connection, action_id), "out": still_out(connection, found.key)}
+        if found is not None
+        else None
+    )
 
 
 def some_actions(connection: Connection, *, limit: int, state: str | None, before: int | None) -> list[dict[str, Any]]:
@@ -477,3 +490,50 @@ def _actions() -> Select[Any]:
         .outerjoin(jobs, jobs.c.id == attempts.c.job_id)
         .outerjoin(groups, groups.c.id == actions.c.group_id)
     )
+
+
+# --- the shift, and where it breaks down
+
+
+def done(connection: Connection, since: float, most: int) -> list[dict[str, Any]]:
+    """Actions that somebody or the policy decided, the latest first, each with what came of it."""
+    decided = and_(actions.c.changed >= since, actions.c.kind.in_(ACTS), actions.c.state.not_in(("proposed", "expired")))
+    rows = connection.execute(_actions().where(decided).order_by(actions.c.changed.desc(), actions.c.id.desc()).limit(most))
+    return [{**row._mapping, "aftermath": aftermath(connection, row.id)} for row in rows]
+
+
+def new_failures(connection: Connection, since: float, most: int) -> list[dict[str, Any]]:
+    """Failure groups that were never seen before this time, or are back after they were resolved; the most expensive first."""
+    g = groups.c
+    fresh = or_(g.first_seen >= since, and_(g.regressed, g.last_seen >= since))
+    query = select(groups).where(g.count > 0, fresh).order_by(g.gpu_seconds_lost.desc(), g.id.desc()).limit(most)
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
+BY = ("user", "team", "project", "cluster", "framework", "image", "reason")
+
+
+def broken_down(connection: Connection, since: float, until: float, by: str, most: int) -> list[dict[str, Any]]:
+    """Failures and what they cost, now and in the time of the same length before, the most expensive first."""
+    o, j = occurrences.c, jobs.c
+    columns: dict[str, ColumnElement[Any]] = {
+        "user": o.user, "project": j.project, "cluster": o.cluster, "framework": j.framework, "reason": o.reason,
+        "team": j.labels["team"].as_string(), "image": j.labels["image"].as_string(),
+    }  # fmt: skip
+    name, now = columns[by].label("name"), o.at >= since
+    query = (
+        select(
+            name,
+            func.sum(case((now, 1), else_=0)).label("count"),
+            func.sum(case((now, 0), else_=1)).label("before"),
+            func.sum(case((now, o.gpu_seconds), else_=0.0)).label("lost"),
+            func.sum(case((now, 0.0), else_=o.gpu_seconds)).label("lost_before"),
+            func.count(distinct(case((now, o.job_id)))).label("jobs"),
+        )
+        .where(o.at >= since - (until - since), o.at < until)
+        .group_by(name)
+    )
+    if by in ("project", "framework", "team", "image"):
+        query = query.join(jobs, j.id == o.job_id)
+    rows = [dict(row._mapping) for row in connection.execute(query)]
+    return sorted(rows, key=lambda row: (-row["lost"], -row["count"], -row["lost_before"], str(row["name"])))[:most]

@@ -225,7 +225,7 @@ def occurrences(connection: Connection, group_id: int, *, limit: int, before: fl
     o = t.occurrences.c
     query = (
         select(t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"), o.attempt_id, o.at, o.user, o.cluster,
-               o.gpu_seconds)
+               o.gpu_seconds, o.still, o.back, o.whole)
         .join(t.jobs, t.jobs.c.id == o.job_id)
         .join(t.attempts, t.attempts.c.id == o.attempt_id)
         .where(o.group_id == group_id)

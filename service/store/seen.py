@@ -35,6 +35,7 @@ _HIDDEN: Final = (
     "deliveries",
     "incident_words",
     "incidents",
+    "quotas",
     "rule_counts",
     "rules",
     "tokens",

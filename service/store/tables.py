@@ -21,6 +21,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     false,
+    true,
 )
 
 metadata = MetaData(
@@ -235,7 +236,10 @@ occurrences = Table(
     Column("reason", Text, nullable=False),
     Column("user", Text),
     Column("cluster", Text),
-    Column("gpu_seconds", Double, nullable=False, default=0.0),
+    Column("gpu_seconds", Double, nullable=False, default=0.0),  # lost: diagnose/decision/lost.py
+    Column("still", Double, nullable=False, server_default="0"),  # of these, standing still
+    Column("back", Double, nullable=False, server_default="0"),  # and the way back
+    Column("whole", Boolean, nullable=False, server_default=true()),  # no checkpoint is known
     Index(None, "group_id", "at"),
     Index("ix_occurrences_group_id_job_id", "group_id", "job_id"),
     Index("ix_occurrences_group_id_user", "group_id", "user"),
@@ -471,6 +475,18 @@ tokens = Table(
     Column("created", Double, nullable=False),
     Column("expires", Double),
     Column("revoked", Double),
+)
+
+quotas = Table(  # what each project may use; a null is no bound, and the project * stands for those without a row
+    "quotas",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("rate", BigInteger),  # log bytes per second
+    Column("jobs", BigInteger),  # that run at a time
+    Column("sources", BigInteger),  # of those jobs
+    Column("storage", BigInteger),  # bytes of kept lines and raw logs
+    Column("tokens", BigInteger),  # of the model, per hour
+    sqlite_with_rowid=False,
 )
 
 webhooks = Table(

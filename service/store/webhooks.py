@@ -244,6 +244,7 @@ def _notice(connection: Connection, entry: Any) -> Notice:
         ).first()
         state = entry.what.removeprefix("action.")
         data = {"action": int(entry.subject.removeprefix("action/")), "state": state, "who": entry.who}
+        data["result"] = entry.detail.get("result")
         if action is not None:
             data |= dict(action._mapping)
     # A database that was made again counts from 1 again, so the time tells its entries from the old ones.

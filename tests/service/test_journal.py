@@ -12,7 +12,7 @@ import pytest
 
 from diagnose.errors import DiagnoseError
 from service.errors import Busy, Unavailable
-from service.journal import Entry, Journal
+from service.journal import Entry, Journal, held
 from service.segments import CONTROL, DATA, Damage, Definition, Reader, Record, first_lsn, framed
 
 SEED = int(os.environ.get("DIAGNOSE_SEED", "1"))
@@ -227,6 +227,20 @@ def test_segments_roll_and_are_deleted_once_all_in_them_is_stored(tmp_path: Path
         journal.close()
 
     asyncio.run(run())
+
+
+def test_nothing_is_deleted_while_a_backup_holds_it(tmp_path: Path) -> None:
+    session(tmp_path, *[(A, b"x" * 3000)] * 3, segment=4096)
+    journal = Journal(tmp_path, segment=4096)
+    last = [record.lsn for record in journal.recover() if isinstance(record, Record)][-1]
+    before = sorted(tmp_path.glob("*.journal"))
+    with held(tmp_path):
+        journal.stored(A.owner, last)
+        assert sorted(tmp_path.glob("*.journal")) == before
+        assert journal.segments == len(before)
+    journal.stored(A.owner, last)
+    assert not list(tmp_path.glob("*.journal"))
+    journal.close()
 
 
 def test_what_is_stored_of_an_earlier_life_frees_its_segments(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ _LOCK = 7_304_118_225
 """two services that start at once on one PostgreSQL take turns"""
 
 
-def upgrade(engine: Engine, claim: Claim | None = None) -> None:
-    """Run the missing migrations in one transaction. Refuses while a service other than ``claim`` runs."""
+def upgrade(engine: Engine, claim: Claim | None = None, to: str = "head") -> None:
+    """Run the missing migrations up to ``to`` in one transaction. Refuses while a service other than ``claim`` runs."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
@@ -33,7 +33,7 @@ def upgrade(engine: Engine, claim: Claim | None = None) -> None:
         _check_known(connection, ScriptDirectory.from_config(config))
         if claim is not None:
             check(connection, claim)
-        command.upgrade(config, "head")
+        command.upgrade(config, to)
     if engine.dialect.name == "sqlite":
         engine.dispose()  # connections that are made from now on check foreign keys
 

@@ -15,14 +15,15 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, delete, func, select, text, update
 
 from diagnose.compression.workload import Fingerprint
+from diagnose.decision.lost import Ran
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.learning.learned_rule import Counts, LearnedRule
 from diagnose.learning.rule_store import RuleStore
 from diagnose.learning.rule_store import metadata as rule_metadata
-from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
-from service.store import Store, reading
+from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, MetricFigures, Report, Suspects
+from service.store import Store, history, reading, training
 from service.store import tables as t
 from service.store.attempts import (
     Asked,
@@ -251,8 +252,11 @@ def test_one_transaction_takes_in_many_each_in_its_own_way(store: Store) -> None
     assert store.read(lambda connection: reading.node(connection, "n7"))["state"] == "suspect"  # type: ignore[index]
 
 
-def judge(store: Store, opened: Any, lsn: int, made: Report, at: float = 5.0) -> Flush:
-    one = flush(opened, lsn, judged=JudgedReport(made, True, at, 60.0))
+MINUTE = Ran(60.0, 1)
+
+
+def judge(store: Store, opened: Any, lsn: int, made: Report, at: float = 5.0, ran: Ran | None = MINUTE) -> Flush:
+    one = flush(opened, lsn, judged=JudgedReport(made, True, at, ran))
     store.write(taking_in([one]))
     return one
 
@@ -274,6 +278,28 @@ def test_groups_count_each_attempt_once_and_follow_a_changed_mind(store: Store) 
     judge(store, first, 5, report(outcome="healthy"))
     assert store.read(lambda connection: reading.group(connection, number))["count"] == 0  # type: ignore[index]
     assert [one["reason"] for one in store.read(lambda connection: reading.groups(connection, limit=9))] == ["storage_error"]
+
+
+def test_a_failure_costs_what_came_after_the_scripts_last_good_checkpoint(store: Store) -> None:
+    one = begin(store, "a")
+    for step, healthy in ((250, None), (750, True), (900, False)):
+        store.write(lambda c, step=step, healthy=healthy: training.checkpoint(  # type: ignore[misc]
+            c, one.attempt_id, step=step, path=f"/c/{step}", healthy=healthy, at=1.0))  # fmt: skip
+    figures = MetricFigures(count=2, first=2.0, last=1.0, at_step=1000.0, min=1.0, min_at_step=1000.0, max=2.0, max_at_step=1.0,
+                            not_finite=0, source="x", points=[[1.0, 2.0, 2.0, 2.0], [1000.0, 1.0, 1.0, 1.0]])  # fmt: skip
+    made = report().model_copy(update={"metrics": {"loss": figures}})
+    number = judge(store, one, 1, made, ran=Ran(1200.0, 8, start_up_s=100.0, still_s=100.0)).group_id
+    assert number is not None
+
+    def cost() -> Any:
+        return store.read(lambda connection: reading.group(connection, number))["gpu_seconds_lost"]  # type: ignore[index]
+
+    assert cost() == (250 + 100 + 100) * 8
+    judge(store, one, 2, made, ran=None)  # the agent's version of it
+    assert cost() == (250 + 100 + 100) * 8
+    (run,) = store.read(history.runs)
+    assert run.lost is not None
+    assert (run.lost.work_s, run.lost.whole, run.reason) == (250, False, "ecc_error")
 
 
 def test_a_resolved_group_regresses(store: Store) -> None:

@@ -1,0 +1,35 @@
+"""The projects, with what each may use and what it uses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+
+from service.api.bodies import ProjectList
+from service.api.common import REFUSALS, Here, Reader
+
+router = APIRouter(tags=["projects"], responses=REFUSALS)
+
+
+@router.get("/v1/projects", response_model=ProjectList, summary="What each project may use, and what it uses")
+async def projects(service: Here, who: Reader) -> dict[str, Any]:
+    """The projects of the token; for an administrator, all that have jobs or quotas. Quotas are set by `diagnose projects`."""
+    quotas, jobs = service.quotas, service.jobs
+    names = sorted({*quotas.named(), *jobs.projects} if who.projects is None else who.projects)
+    return {
+        "projects": [
+            {
+                "project": name,
+                "quota": asdict(quotas.of(name)),
+                "used": {
+                    "jobs": jobs.running(name),
+                    "sources": jobs.sources(name),
+                    "storage": quotas.stored(name),
+                    "tokens": quotas.tokens(name),
+                },
+            }
+            for name in names
+        ]
+    }
