@@ -32,6 +32,7 @@ from service.acting.nodecheck import CheckVerdict, check_of
 from service.acting.standing import Asked, Standing, asked_of
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.events import Events
+from service.projects import parted
 from service.store import Store, nodechecks, reading
 from service.store import actions as stored
 from service.store.history import cluster, history, lately, report_of
@@ -79,10 +80,12 @@ class Actions:
         clock: Callable[[], float] = time.time,
         sweep_s: float = _SWEEP_S,
         authority: Authority | None = None,
+        shown_at: str | None = None,
     ) -> None:
         """``sweep_s``: the longest wait until it looks for news without a notice. ``authority``: who confirms what a log says;
-        None: nobody, and logs are believed.
+        None: nobody, and logs are believed. ``shown_at``: where people find the dashboard.
         """
+        self._shown_at = shown_at
         self.policy = policy
         self._authority = authority
         self._asks = authority is not None
@@ -243,7 +246,13 @@ class Actions:
         )
         stored.put_in_place_of(connection, [ids[key] for key in withdrawn], found)
         reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": record.key}, now)
-        return [*changed, (found, record)]
+        changed.append((found, record))
+        for node in decision.isolate:
+            why = f"job {parted(decision.job)[1]}, attempt {decision.attempt}: {decision.reason.replace('_', ' ')}"
+            key = key_of(decision.job, decision.attempt, decision.group, ISOLATE, [node])
+            basis = {"report_made_at": made_at, "decision": decision.as_dict()}
+            changed += self._enter_node(connection, ISOLATE, node, "policy", why, "approve", now, key=key, basis=basis)
+        return changed
 
     # --- what node checks say -----------------------------------------------------------------------------------------------
 
@@ -340,6 +349,24 @@ class Actions:
 
         return await self._step(action_id, who, step)
 
+    async def undo(self, action_id: int, who: str, roles: Collection[str]) -> str:
+        """A person takes an action back: what nobody has begun is rejected, nodes that it took out are given back. A restart
+        cannot be taken back. Returns which of the two it was.
+        """
+        found = await self._store.aread(lambda connection: stored.find(connection, action_id))
+        if found is None:
+            raise Unknown("there is no such action", where=str(action_id), remedy="GET /v1/actions lists them")
+        if found.state in ("proposed", "approved"):
+            await self.reject(action_id, who, roles, "taken back")
+            return "rejected"
+        nodes = await self._store.aread(lambda connection: stored.still_out(connection, found.key))
+        if not nodes:
+            raise Conflict("there is nothing to undo", where=str(action_id), remedy="cancel the job if it should not run")
+        for node in nodes:
+            with contextlib.suppress(Conflict):  # somebody was quicker
+                await self.ask_for_node(RELEASE, node, who, f"action {action_id} is undone")
+        return "return"
+
     async def ask_for_node(self, kind: str, node: str, who: str, why: str) -> int:
         """A person asks to isolate a node, or to give it back. The request is also the approval."""
         now = self._clock()
@@ -360,16 +387,25 @@ class Actions:
         return changed[-1][0]
 
     def _enter_node(
-        self, connection: Connection, kind: str, node: str, who: str, why: str, mode: str, now: float
+        self,
+        connection: Connection,
+        kind: str,
+        node: str,
+        who: str,
+        why: str,
+        mode: str,
+        now: float,
+        key: str | None = None,
+        basis: dict[str, Any] | None = None,
     ) -> list[tuple[int, Record]]:
-        """Enter an action that is only about a node."""
-        if stored.node_is_busy(connection, kind, node):
+        """Enter an action that is only about a node. ``key``: of one that is asked for once, whatever came of it."""
+        if stored.node_is_busy(connection, kind, node) or (key is not None and stored.ids_of(connection, [key])):
             return []
-        key = key_of(node, int(now), None, kind, [node])
+        key = key or key_of(node, int(now), None, kind, [node])
         record = life.propose(key, "", 0, kind, "approve", now, self.policy.life)
         if mode == "auto":
             record = life.approve(record, who, now, self.policy.life)
-        found = stored.enter(connection, record, None, None, nodes=[node], why=why)
+        found = stored.enter(connection, record, None, None, nodes=[node], why=why, basis=basis)
         reading.record(connection, who, f"action.{record.state}", f"action/{found}", {"node": node, "why": why}, now)
         return [(found, record)]
 
@@ -399,7 +435,8 @@ class Actions:
     async def orders(self, projects: Collection[str] | None = None) -> list[dict[str, Any]]:
         """What an executor may take now, oldest first. ``projects``: whose; None: of all."""
         now = self._clock()
-        return await self._store.aread(lambda connection: stored.orders(connection, now, claims=self._asks), projects)
+        found = await self._store.aread(lambda connection: stored.orders(connection, now, claims=self._asks), projects)
+        return [self._linked(order) for order in found]
 
     async def in_hand(self, whose: str) -> list[InHand]:
         """Claimed and unfinished actions of executors whose names begin with ``whose``."""
@@ -430,7 +467,11 @@ class Actions:
     async def _taken(self, action_id: int, record: Record) -> Taken:
         order = await self._store.aread(lambda connection: stored.order(connection, action_id, claims=self._asks))
         assert record.lease_until is not None
-        return Taken(action_id, record.fence, record.lease_until, self.policy.life.lease_s, order)
+        return Taken(action_id, record.fence, record.lease_until, self.policy.life.lease_s, self._linked(order))
+
+    def _linked(self, order: dict[str, Any]) -> dict[str, Any]:
+        """The order, with where its action is shown."""
+        return {**order, "link": f"{self._shown_at}/ui/actions/{order['id']}" if self._shown_at else None}
 
     # --- the machinery ------------------------------------------------------------------------------------------------------
 

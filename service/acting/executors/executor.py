@@ -50,6 +50,8 @@ class Order:
     why: str = ""
     last_seen: float | None = None
     """when the attempt was last heard of before the decision; what began after that is not what failed"""
+    link: str | None = None
+    """the action's page, for people"""
     subject: str | None = None
     """the job in the scheduler's words when it was decided; labels no longer count"""
     claim: Claim | None = None
@@ -72,6 +74,7 @@ class Order:
             skip_batches=(skip[0], skip[1]) if skip else None,
             why=order.get("why") or "",
             last_seen=order.get("last_seen"),
+            link=order.get("link") or None,
             subject=order.get("subject") or None,
             claim=Claim.of(order["claim"]) if order.get("claim") is not None else None,
         )
@@ -91,6 +94,7 @@ class Order:
             "skip_batches": list(self.skip_batches) if self.skip_batches else None,
             "why": self.why,
             "last_seen": self.last_seen,
+            "link": self.link,
             "subject": self.subject,
             "claim": self.claim.as_dict() if self.claim is not None else None,
         }
@@ -98,8 +102,10 @@ class Order:
     @property
     def reason(self) -> str:
         """What the cluster shows its people, in plain ASCII. It begins with the key, by which the order is recognised."""
-        why = "".join(letter if " " <= letter <= "~" else " " for letter in self.why)
-        return f"{mark(self.key)}: {' '.join(why.split())}"[:_REASON]
+        job = f"job {self.job}{f', attempt {self.attempt}' if self.attempt else ''}: " if self.job else ""
+        said = "".join(letter if " " <= letter <= "~" else " " for letter in job + self.why)
+        words, link = f"{mark(self.key)}: {' '.join(said.split())}", f" {self.link}" if self.link else ""
+        return f"{words[: max(0, _REASON - len(link))]}{link}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from service.acting.executors import kubernetes_endings as endings
 from service.acting.executors import kubernetes_jobs as jobs
 from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import KINDS, MOST_AVOIDED, RESTARTS, TAKES_OUT, Order, Outcome, Problem, node_names
@@ -36,6 +37,8 @@ ISOLATED_WHY: Final = "diagnose/isolated-why"
 CORDONED: Final = "diagnose/cordoned"
 _TRIES: Final = 5
 _POLL_S: Final = 1.0
+_NODES_ASKED: Final = 32
+"""of one job, whether they are ready"""
 _LARGEST_NOTE: Final = 900_000
 """bytes: a ConfigMap holds a mebibyte"""
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -126,12 +129,18 @@ class Kubernetes:
     async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
         try:
             job = await self._job_there(order)
-            places = await self._places(order, job)
+            pods = await self._pods(order, job)
+            places = _places(pods)
+            if job.seen is not None and at(job.seen, "metadata", "deletionTimestamp") is not None and not _begun(order, job):
+                return Confirmed(job.subject, str(job.place.namespace), (), endings.cancelled(job.shown))
             if (why := _objection(order, job, places)) is not None:
                 return Unconfirmed(why)
+            found = {name: await self._api.get(_node(name)) for name in endings.doubtful(pods)[:_NODES_ASKED]}
         except Problem as problem:
             return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
-        return Confirmed(job.subject, str(job.place.namespace), tuple(dict.fromkeys(places.values())))
+        nodes = {name: node for name, node in found.items() if node is not None}
+        ended = endings.ending_of(job.shown, job.seen or {}, pods, nodes) if pods else None
+        return Confirmed(job.subject, str(job.place.namespace), tuple(dict.fromkeys(places.values())), ended)
 
     async def _check(self, order: Order, job: _Job, isolate: Sequence[str]) -> None:
         """Raise Problem if the server does not confirm what the order rests on. An order that was begun was confirmed
@@ -139,21 +148,20 @@ class Kubernetes:
         """
         if order.claim is None or _begun(order, job):
             return
-        places = await self._places(order, job)
+        places = _places(await self._pods(order, job))
         if (why := _objection(order, job, places)) is not None:
             raise Problem(f"not confirmed by Kubernetes: {why}")
         others = [name for name in isolate if name not in places.values()]
         if others:
             raise Problem(f"not confirmed by Kubernetes: {', '.join(others[:3])} is not one of the nodes of {job.shown}")
 
-    async def _places(self, order: Order, job: _Job) -> dict[str, str]:
-        """Pods of a job that has not gone on since, with the nodes that they are bound to."""
+    async def _pods(self, order: Order, job: _Job) -> list[Object]:
+        """The pods of a job that has not gone on since."""
         if job.seen is None or _went_on(order, job):
-            return {}
+            return []
         since, pods = jobs.made(job.seen) or 0.0, Place("", "v1", "pods", job.place.namespace)
         found = [pod async for pod in self._api.listed(pods, f"{job.kind.pods}={job.place.name}")]
-        own = [pod for pod in found if (jobs.made(pod) or 0.0) >= since]  # others belonged to an earlier job of the same name
-        return {str(at(pod, "metadata", "name")): str(node) for pod in own if (node := at(pod, "spec", "nodeName"))}
+        return [pod for pod in found if (jobs.made(pod) or 0.0) >= since]  # others belonged to an earlier job of the same name
 
     async def _change(self, place: Place, shown: str, change: Callable[[Object], Object | None], dry_run: bool) -> Object:
         """Change an object as it is now. If it changes meanwhile, look again."""
@@ -533,6 +541,11 @@ class Kubernetes:
         }
         said = await self._api.create(Place("authorization.k8s.io", "v1", "selfsubjectaccessreviews"), review)
         return [] if at(said, "status", "allowed") is True else [place.rule(verb)]
+
+
+def _places(pods: Iterable[Object]) -> dict[str, str]:
+    """Pods -> the nodes that they are bound to."""
+    return {str(at(pod, "metadata", "name")): str(node) for pod in pods if (node := at(pod, "spec", "nodeName"))}
 
 
 def _objection(order: Order, job: _Job, places: Mapping[str, str]) -> str | None:

@@ -140,9 +140,16 @@ def annotation(thing: Object, name: str) -> str | None:
     return None if found is None else str(found)
 
 
-def condition(thing: Object, *names: str) -> bool:
+def conditions(thing: Object, *names: str) -> Iterator[Object]:
+    """Those of these types that hold."""
     listed = at(thing, "status", "conditions")
-    return any(at(one, "type") in names and at(one, "status") == "True" for one in (listed if isinstance(listed, list) else []))
+    for one in listed if isinstance(listed, list) else []:
+        if at(one, "type") in names and at(one, "status") == "True":
+            yield one
+
+
+def condition(thing: Object, *names: str) -> bool:
+    return any(conditions(thing, *names))
 
 
 def ended(thing: Object) -> bool:

@@ -75,13 +75,17 @@ class Job:
     began: float | None = None
     reason: str = ""
     """why it is in that state"""
+    exit_code: str = ""
+    """in Slurm's form: code and signal"""
 
     @property
     def ending(self) -> Ending | None:
         """How it ended; None if it is not over, or waits or runs again."""
         if self.states & (_QUEUED | _ON | {"COMPLETING"}):
             return None
-        return next((found for state in sorted(self.states) if (found := ending_of_slurm(state, self.reason))), None)
+        return next(
+            (found for state in sorted(self.states) if (found := ending_of_slurm(state, self.reason, self.exit_code))), None
+        )
 
     @property
     def requeued_held(self) -> bool:
@@ -135,7 +139,11 @@ class Door(Protocol):
 
     async def cancel(self, job_id: str) -> None: ...
 
-    async def check(self) -> list[str]: ...
+    async def check(self) -> list[str]:
+        """Why it is closed, or what the user may not do there."""
+
+    async def lacks(self) -> list[str]:
+        """What an open door cannot do."""
 
 
 class Slurm:
@@ -149,9 +157,14 @@ class Slurm:
         """key -> mark of a job that we have requeued, and that Slurm did not let us mark yet"""
 
     async def check(self) -> list[str]:
-        """Nothing, if one door can do everything; else what each lacks."""
-        found = [await door.check() for door in self._doors]
-        return [] if any(not problems for problems in found) else [problem for problems in found for problem in problems]
+        """Nothing, if each door is open and one of them can do everything; else what each lacks."""
+        problems, lacks = [], []
+        for door in self._doors:
+            shut = await door.check()
+            problems += shut
+            lacks.append(shut or await door.lacks())
+        nobody = all(lacks)
+        return [*problems, *(one for each in lacks for one in each if nobody and one not in problems)]
 
     async def cancel(self, job_id: str) -> None:
         """End a job. No order asks for it; tests and sites may."""

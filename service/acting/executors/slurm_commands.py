@@ -19,11 +19,13 @@ from service.acting.executors.slurm import Job, Moved, Node
 _LARGEST = 1 << 20
 _UNKNOWN = ("Invalid job id specified", "Invalid node name specified", " not found")
 _MOVED = ("Job has already finished", "Job/step already completing or completed")
+_NO_NODE = "diagnose-no-such-node"
 _WAITS_ALREADY = "Job is pending execution"
 _NODE_STATE = re.compile(r"^ +State=([A-Z_+*~#%$@!^-]+)", re.MULTILINE)
 _NODE_REASON = re.compile(r"^ +Reason=(.*?)(?: \[[^\]\n]*\])?$", re.MULTILINE)
 _JOB_STATE = re.compile(r"^ +JobState=([A-Z_]+) Reason=(\S*)", re.MULTILINE)
 _RESTARTS = re.compile(r"^ +Requeue=\d+ Restarts=(\d+)", re.MULTILINE)
+_EXIT = re.compile(r"^ +Requeue=\d+ Restarts=\d+ .*\bExitCode=(\d+:\d+)", re.MULTILINE)
 _EXCLUDED = re.compile(r"^ +ReqNodeList=\S* ExcNodeList=(\S+)", re.MULTILINE)
 _COMMENT = re.compile(r"^ +AdminComment=(.*?) ?$", re.MULTILINE)
 _OWNER = re.compile(r"^ +UserId=([^\s()]+)\(\d+\) GroupId=", re.MULTILINE)
@@ -45,7 +47,23 @@ class Commands:
             said = await self._run("scontrol", "ping")
         except Problem as problem:
             return [problem.what]
-        return [] if " is UP" in said else [f"slurmctld does not answer: {said.strip()[:200]}"]
+        return await self._rights() if " is UP" in said else [f"slurmctld does not answer: {said.strip()[:200]}"]
+
+    async def lacks(self) -> list[str]:
+        return []
+
+    async def _rights(self) -> list[str]:
+        """Slurm looks whether somebody may change nodes before it looks for the node: so this changes nothing, and tells."""
+        try:
+            await self.drain(_NO_NODE, "a test of rights")
+        except Problem as problem:
+            if any(text in problem.what for text in _UNKNOWN):
+                return []
+            return [
+                f"every order would fail: {problem.what}. Make the user an administrator of Slurm: "
+                "sacctmgr modify user NAME set adminlevel=Administrator"
+            ]
+        return []
 
     async def node(self, name: str) -> Node | None:
         said = await self._shown("node", name)
@@ -80,6 +98,7 @@ class Commands:
             comment[1] if comment else "",
             *_whose(said),
             state[2] if state[2] != "(null)" else "",
+            code[1] if (code := _EXIT.search(said)) else "",
         )
 
     async def drain(self, name: str, reason: str) -> None:

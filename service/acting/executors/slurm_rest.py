@@ -61,6 +61,9 @@ class Rest:
         pings = answer.get("pings") or []
         if not any(str(one.get("ping", one.get("responding"))) in ("UP", "True") for one in pings if isinstance(one, dict)):
             return [f"{self._server.shown}: slurmctld does not answer it"]
+        return []
+
+    async def lacks(self) -> list[str]:
         missing = [] if "post node" in self._offers else ["drain and resume nodes"]
         return [
             f"{self._server.shown} ({self._version}) cannot {' or '.join([*missing, 'requeue jobs'])}: needs commands: true"

@@ -14,7 +14,7 @@ from sqlalchemy import update
 from diagnose.decision.action import Record
 from diagnose.decision.policy import ISOLATE, RELEASE, Policy
 from diagnose.decision.policy_file import over_shipped
-from diagnose.report import Action, Report, Steps
+from diagnose.report import Action, EvidenceLine, Report, Steps
 from service.acting.actions import Actions
 from service.acting.executors.executor import Order
 from service.acting.executors.http import Server as Http
@@ -99,6 +99,16 @@ def failed(desk: Desk, job: str = "a", lsn: int = 1, made: Report | None = None,
     return opened
 
 
+def broken(confidence: float = 0.97) -> Report:
+    """A fault that the kernel of n1 printed itself."""
+    made = report("ecc_error", nodes=("n1",))
+    text = "Mar 04 07:09:47 n1 kernel: [81.2] NVRM: Xid (PCI:0000:8a:00): 48, pid=4105, name=python, x"
+    root = EvidenceLine(source="n1.log", line=7, text=text, role="root_cause", node="n1")
+    diagnosis = made.diagnosis.model_copy(update={"root_cause": root, "confidence": confidence, "by": "rule"})
+    action = Action(kind="isolate_and_restart", nodes=["n1"], why="because")
+    return made.model_copy(update={"diagnosis": diagnosis, "action": action})
+
+
 def of_the_code() -> Report:
     """A diagnosis that leaves nothing to an executor."""
     return report("syntax_error", group="other").model_copy(update={"action": Action(kind="fix_code", why="because")})
@@ -130,6 +140,71 @@ def test_an_action_keeps_what_it_was_decided_on(desk: Desk) -> None:
     assert found is not None
     assert found["basis"]["decision"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
     assert found["basis"]["report_made_at"] == MONDAY
+
+
+def test_a_restart_goes_on_while_the_isolation_waits_for_its_yes(store: Store, tmp_path: Path) -> None:
+    desk = Desk(store, policy(tmp_path, "mode: auto\nmodes: {isolate_and_restart: approve}\nlimits: {isolated_share: 100%}"))
+    failed(desk, made=broken())
+    desk.decide()
+    isolation, restart = desk.rows()
+    assert (restart["kind"], restart["state"]) == ("restart", "approved")
+    assert (isolation["kind"], isolation["state"], isolation["nodes"]) == ("isolate", "proposed", ["n1"])
+    assert isolation["why"] == "job a, attempt 1: ecc error"
+    (order,) = desk.run(desk.actions.orders())
+    assert (order["kind"], order["nodes"], order["avoid"], order["link"]) == ("restart", [], ["n1"], None)
+    shown = Actions(store, desk.events, desk.actions.policy, desk.clock, shown_at="https://logs.example.org")
+    assert desk.run(shown.orders())[0]["link"] == f"https://logs.example.org/ui/actions/{order['id']}"
+
+    desk.run(desk.actions.reject(isolation["id"], "eve", OPERATOR, "not this node"))
+    desk.clock.now += 60
+    failed(desk, lsn=2, made=broken(0.9))
+    desk.decide()
+    assert [row["kind"] for row in desk.rows()] == ["isolate", "restart"], "who said no is not asked again"
+
+
+def test_what_became_of_the_job_stands_with_the_action(desk: Desk) -> None:
+    def shown() -> Any:
+        found = desk.store.read(lambda connection: overview.action(connection, action["id"]))
+        assert found is not None
+        return found["aftermath"]
+
+    def at(opened: Any, **columns: Any) -> None:
+        where = tables.attempts.c.id == opened.attempt_id
+        desk.store.write(lambda connection: connection.execute(update(tables.attempts).where(where).values(**columns)))
+
+    first = failed(desk)
+    at(first, step=400, started_at=MONDAY, ended_at=MONDAY + 100, state="ended", outcome="failed")
+    desk.decide()
+    (action,) = desk.rows()
+    assert shown() is None
+
+    second = begin(desk.store, "a", 2)
+    at(second, step=401, started_at=MONDAY + 160, state="running")
+    came = shown()
+    assert (came["attempt"], came["state"], came["passed"], came["away_s"]) == (2, "running", True, 60)
+    judge(desk.store, second, 1, report("cuda_error"), at=MONDAY + 200)
+    at(second, step=400, state="ended", outcome="failed")
+    came = shown()
+    assert (came["state"], came["reason"], came["passed"]) == ("failed_alike", "cuda_error", False)
+
+
+def test_an_action_is_undone(store: Store, tmp_path: Path) -> None:
+    """What nobody began is rejected, what was taken out is given back, and there is no third."""
+    desk = Desk(store, policy(tmp_path, "mode: auto\nlimits: {isolated_share: 100%}"))
+    failed(desk, made=broken())
+    desk.decide()
+    (action,) = desk.rows()
+    taken = desk.run(desk.actions.claim(action["id"], "slurm"))
+    desk.run(desk.actions.begin(action["id"], "slurm", taken.fence))
+    with pytest.raises(Conflict, match="nothing to undo"):
+        desk.run(desk.actions.undo(action["id"], "eve", OPERATOR))
+    desk.run(desk.actions.finish(action["id"], "slurm", taken.fence, True, "drained n1"))
+
+    assert desk.run(desk.actions.undo(action["id"], "eve", OPERATOR)) == "return"
+    release = desk.rows()[0]
+    assert (release["kind"], release["nodes"], release["state"]) == (RELEASE, ["n1"], "approved")
+    assert release["why"] == f"action {action['id']} is undone"
+    assert desk.run(desk.actions.undo(release["id"], "eve", OPERATOR)) == "rejected"
 
 
 def test_what_takes_the_place_of_a_roll_back_keeps_its_step_and_batches(store: Store, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from diagnose.backoff import Backoff
+from diagnose.decision.lost import Ran
 from diagnose.decision.policy import ISOLATE, Policy
 from service.acting.actions import Actions
 from service.acting.dispatch import Dispatch, Pace, name_in
@@ -535,7 +536,7 @@ WANTED = "actions: {preempted: {check_nodes: true}}\nlimits: {isolated_share: 40
 
 def ran_on_three_nodes(desk: Desk) -> int:
     opened = begin(desk.store, "j0")
-    made = flush(opened, 1, judged=JudgedReport(report("preempted"), True, desk.clock.now, 60.0))
+    made = flush(opened, 1, judged=JudgedReport(report("preempted"), True, desk.clock.now, Ran(60.0, 1)))
     sources = [SourceState(n, f"s{n}", n, f"n{n + 1}", 10, b"", b"", 5.0) for n in range(3)]
     desk.store.write(taking_in([replace(made, sources=sources)]))
     desk.decide()

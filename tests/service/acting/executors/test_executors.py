@@ -334,3 +334,13 @@ def test_the_nodes_are_one_word_and_their_names_are_names(tmp_path: Path) -> Non
     assert not (tmp_path / "ran").exists()
     absent = asyncio.run(NodeCheck(["/nowhere", "{nodes}"]).test(["n1"]))
     assert absent.said == "not tested: /nowhere is no program here"
+
+
+def test_a_node_says_in_words_why_it_is_drained_and_where_to_read_more() -> None:
+    page = "https://logs.example.org/ui/actions/12"
+    order = Order.of(
+        {"key": KEY, "kind": "isolate", "job": "8812", "attempt": 2, "why": "its kernel\nprinted Xid 79", "link": page}
+    )
+    assert order.reason == f"diagnose {KEY[:32]}: job 8812, attempt 2: its kernel printed Xid 79 {page}"
+    wordy = Order.of({**order.as_dict(), "why": "a" * 500})
+    assert (len(wordy.reason), wordy.reason.endswith(f"a {page}")) == (200, True)

@@ -405,7 +405,7 @@ def test_the_new_job_is_the_old_one(cluster: Cluster) -> None:
     assert template["metadata"]["labels"]["team"] == "a"
     assert template["metadata"]["labels"]["controller-uid"] == uid(after)
     assert after["metadata"]["annotations"]["owner"] == "ann"
-    assert after["metadata"]["annotations"]["diagnose/restarted-why"] == f"diagnose {KEY}: Xid 79"
+    assert after["metadata"]["annotations"]["diagnose/restarted-why"] == f"diagnose {KEY}: job ml.llama, attempt 1: Xid 79"
 
 
 @pytest.mark.parametrize(
@@ -996,6 +996,41 @@ def test_a_job_that_went_well_or_left_no_trace(cluster: Cluster) -> None:
     cluster.pod("llama-0", "gpu-1", {"job-name": "llama"})
     cluster.end(f"{JOBS}/llama", "Complete")
     assert "has completed, and did not fail" in why_not(cluster, asked())
+
+
+def test_how_a_job_ended_is_the_servers_word(cluster: Cluster) -> None:
+    cluster.make(JOBS, job())
+    for number in (0, 1):
+        cluster.pod(f"llama-{number}", "gpu-1", {"job-name": "llama"})
+    assert isinstance(said := confirmed(cluster, asked()), Confirmed)
+    assert said.ending is None
+
+    cluster.end(f"{JOBS}/llama")
+    driven = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "NoExecute taint"}
+    cluster.status(f"{PODS}/llama-0", {"phase": "Failed", "conditions": [driven]})
+    assert isinstance(said := confirmed(cluster, asked()), Confirmed)
+    assert said.ending is not None
+    assert (said.ending.kind, said.nodes) == ("preempted", ("gpu-1",))
+
+    cluster.status(
+        "/api/v1/nodes/gpu-1", {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}
+    )
+    assert isinstance(said := confirmed(cluster, asked()), Confirmed)
+    assert said.ending is not None
+    assert said.ending.kind == "node_failure"
+
+
+def test_who_deletes_a_job_does_not_want_it_back(cluster: Cluster) -> None:
+    held = job()
+    held["metadata"]["finalizers"] = ["site.example/held"]
+    cluster.make(JOBS, held)
+    cluster.pod("llama-0", "gpu-1", {"job-name": "llama"})
+    cluster.send("DELETE", f"{JOBS}/llama")
+
+    assert isinstance(said := confirmed(cluster, asked()), Confirmed)
+    assert said.ending is not None
+    assert (said.ending.kind, said.nodes) == ("cancelled", ())
+    assert "Job ml/llama is being deleted" in said.ending.said
 
 
 def test_a_job_that_goes_on_confirms_without_nodes(cluster: Cluster) -> None:

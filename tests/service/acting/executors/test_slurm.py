@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -76,7 +77,7 @@ def test_a_job_that_fails_on_a_bad_node_runs_elsewhere_and_the_node_is_drained(c
     assert outcome.state == "succeeded", outcome
     assert outcome.details == {"done": ["drained gpu-1", f"requeued job {job}"]}
     assert "DRAIN" in cluster.node("gpu-1")["State"]
-    assert cluster.node("gpu-1")["Reason"] == f"diagnose {KEY}: Xid 79 [31mon gpu-1 $(id); 'x'"
+    assert cluster.node("gpu-1")["Reason"] == f"diagnose {KEY}: job {job}, attempt 1: Xid 79 [31mon gpu-1 $(id); 'x'"
     assert cluster.wait(job, "COMPLETED")["NodeList"] == "gpu-2"
     assert "gpu-2 restarts 1" in cluster.output(job)
 
@@ -330,8 +331,23 @@ def test_check_says_what_is_missing(cluster: real.Slurm) -> None:
     assert asyncio.run(executor(cluster).check()) == []
     assert "needs commands: true" in asyncio.run(Slurm([rest(cluster)]).check())[0]
     assert "refuses the token" in asyncio.run(Slurm([rest(cluster, "x.y.z")]).check())[0]
+    assert "refuses the token" in asyncio.run(Slurm([rest(cluster, "x.y.z"), commands(cluster)]).check())[0]
     absent = Commands(folder=Path("/nowhere"))
     assert "not installed" in asyncio.run(Slurm([absent]).check())[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_check_tries_what_the_user_may_do(cluster: real.Slurm) -> None:
+    folder = cluster.folder / "as-nobody"
+    folder.mkdir()
+    for name in ("scontrol", "sinfo"):
+        where = shutil.which(name, path=cluster.environment["PATH"])
+        program = folder / name
+        program.write_text(f'#!/bin/sh\nexec setpriv --reuid=65534 --regid=65534 --clear-groups {where} "$@"\n')
+        program.chmod(0o755)
+    (problem,) = asyncio.run(Slurm([Commands(folder=folder, configuration=cluster.configuration)]).check())
+    assert "every order would fail" in problem
+    assert "denied" in problem or "Invalid user" in problem
 
 
 def test_a_bad_token_leaves_it_to_the_command_line_or_is_said(cluster: real.Slurm) -> None:
@@ -563,14 +579,19 @@ def test_slurm_says_how_a_job_ended(cluster: real.Slurm, doors: str) -> None:
     by = executor(cluster) if doors == "both" else Slurm([commands(cluster)])
 
     def ending(script: str, *words: str) -> str | None:
+        nonlocal told
         job = cluster.submit(script, *words)
         cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED")
         found = asyncio.run(by.confirm(Order("", "restart", job, 1, claim=None)))
         assert isinstance(found, Confirmed)
+        told = found.ending.said if found.ending is not None else ""
         return found.ending.kind if found.ending is not None else None
 
+    told = ""
     assert ending("exit 0") == "completed"
     assert ending("exit 3") == "failed"
+    if doors != "both":
+        assert told == "Slurm says FAILED (NonZeroExitCode, exit code 3)"
     assert ending("scancel $SLURM_JOB_ID; sleep 20") == "cancelled"
 
 

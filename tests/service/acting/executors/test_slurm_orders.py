@@ -70,6 +70,9 @@ class Controller:
     async def cancel(self, job_id: str) -> None:
         raise AssertionError("no order here cancels a job")
 
+    async def lacks(self) -> list[str]:
+        return []
+
     async def check(self) -> list[str]:
         return []
 
