@@ -2,7 +2,7 @@
 
 words charts frame      numbers and times; pictures; the template engine
 session page            the viewer; what all pages need
-overview failures jobs nodes actions rules      one module per page and its details
+overview shift failures jobs nodes actions rules      one module per page and its details
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from diagnose.errors import DiagnoseError
 from service.api.events import stream
-from service.dashboard import actions, failures, frame, jobs, nodes, overview, rules, session
+from service.dashboard import actions, failures, frame, jobs, nodes, overview, rules, session, shift
 from service.dashboard.page import common_values
 from service.errors import Refused, Unauthorised, Unknown
 from service.names import check_job
@@ -33,6 +33,8 @@ def create_pages(service: Service) -> Starlette:
     pages = Starlette(
         routes=[
             Route("/", overview.show),
+            Route("/shift", shift.show),
+            Route("/breakdowns", shift.breakdowns),
             Route("/failures", failures.show),
             Route("/failures/{group}", failures.one),
             Route("/failures/{group}", failures.change, methods=["POST"]),

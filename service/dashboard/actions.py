@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from service.auth import check_runs_the_cluster
 from service.dashboard import session
 from service.dashboard.page import PAGE, Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
@@ -81,18 +82,23 @@ async def decide(request: Request) -> Response:
     async with request.form(max_files=0, max_fields=5) as form:
         session.check_form(request, form.get("csrf"))
         answer, why = str(form.get("answer", "")), str(form.get("why", ""))[:2000]
-    await page.read(lambda connection: _action(connection, action_id))
+    found = await page.read(lambda connection: _action(connection, action_id))
     try:
         if answer == "approve":
             await page.service.actions.approve(action_id, page.who.name, page.who.may)
+            said = "approved"
         elif answer == "reject":
             await page.service.actions.reject(action_id, page.who.name, page.who.may, why or "rejected")
+            said = "rejected"
+        elif answer == "undo":
+            if found["out"]:
+                check_runs_the_cluster(page.who)
+            said = await page.service.actions.undo(action_id, page.who.name, page.who.may)
         else:
-            raise Refused("nothing to do", where=answer[:40], remedy="choose approve or reject")
+            raise Refused("nothing to do", where=answer[:40], remedy="choose approve, reject or undo")
     except Conflict as error:
         log.info("action %s: %s", action_id, error)
         return RedirectResponse(session.inside(request, f"actions/{action_id}?said=late"), status_code=303)
-    said = "approved" if answer == "approve" else "rejected"
     return RedirectResponse(session.inside(request, f"actions/{action_id}?said={said}"), status_code=303)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup, escape
 
+from diagnose.decision.lost import MEANING
 from service.dashboard import words
 
 FOLDER = Path(__file__).resolve().parent
@@ -43,6 +44,7 @@ def environment() -> jinja2.Environment:
         "basename": os.path.basename,
         "marked": marked,
     }
+    made.globals["lost_means"] = MEANING
     return made
 
 

@@ -58,6 +58,7 @@ async def show(request: Request) -> Response:
             "failures": figures.failures,
             "before": figures.before,
             "gpu_hours": figures.gpu_seconds / 3600,
+            "whole": figures.whole / 3600,
             "open": figures.open,
             "running": figures.running,
             "silent": figures.silent,
@@ -113,6 +114,7 @@ def pareto(costs: Sequence[Cost]) -> list[dict[str, Any]]:
                 "category": cost.category,
                 "count": cost.count,
                 "gpu_hours": cost.gpu_seconds / 3600 if by_time else None,
+                "share": weight / whole,
                 "cumulated": so_far / whole,
                 "bar": charts.bar(weight, most, cost.category if cost.category in CATEGORIES else "unknown"),
             }

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from service.auth import Who, admit
+from service.auth import Who, admit, sender
 from service.errors import Forbidden, Unauthorised
 from service.runtime import Service
 
@@ -26,9 +26,8 @@ class SignInFirst(Exception):
 
 def viewer(request: Request) -> Who:
     """The viewer. Raises SignInFirst if nobody is signed in."""
-    service: Service = request.app.state.service
     try:
-        who = service.tokens.who(_header(request))
+        who = sender(request, _header(request))
     except Unauthorised:
         raise SignInFirst from None
     admit(request)

@@ -499,3 +499,21 @@ def test_a_job_of_thousands_of_checkpoints_stays_small_and_tells_of_each(page: A
         with page.expect_navigation():
             page.click("#timeline a[rel=next]")
     assert paths == [f"{folder}/global_step{step:07d}" for step in range(30_000, 0, -100)]
+
+
+def test_who_loses_most_is_sorted_and_leads_to_the_failures(page: Any) -> None:
+    page.goto("breakdowns?by=cluster&sort=count")
+    assert {cell.split("\n")[0] for cell in page.locator("#rows tbody td:first-child").all_inner_texts()} == {"alps", "delta"}
+    assert page.locator("#rows td[data-name=change]").all_inner_texts() == ["new", "new"]
+    page.get_by_role("link", name="alps").click()
+    assert "cluster=alps" in page.url
+
+
+def test_a_shift_shows_what_waits_what_is_new_and_what_it_cost(page: Any) -> None:
+    page.goto("shift")
+    assert page.locator("#fresh tbody tr").count() >= 2
+    assert page.locator("#costs tbody tr").count() >= 2
+    box = page.locator("#waits").bounding_box()
+    for button in page.locator("#waits button").all():  # none is clipped
+        place = button.bounding_box()
+        assert place["x"] + place["width"] <= box["x"] + box["width"]

@@ -1,0 +1,87 @@
+"""What happened since somebody last looked, what was done about it and what came of that; and who loses most."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.dashboard import charts
+from service.dashboard.page import Page
+from service.store import overview
+from service.store.overview import Asked
+
+_MOST: Final = 30
+_MOST_ROWS: Final = 100
+
+
+async def show(request: Request) -> Response:
+    """The shift: the last 24 hours unless the address says otherwise."""
+    page = Page.of(request)
+    name = page.range()[0] if page.asked("range") else "24h"
+    since = page.now - page.range()[1] if page.asked("range") else page.now - 86400.0
+    asked = Asked(since, page.now + 1)
+
+    def work(connection: Any) -> dict[str, Any]:
+        return {
+            "figures": overview.figures(connection, asked, page.now - page.service.settings.hang_s),
+            "done": overview.done(connection, since, _MOST),
+            "fresh": overview.new_failures(connection, since, _MOST),
+            "costs": overview.by_reason(connection, asked)[:8],
+            "waits": overview.to_approve(connection, Asked(0.0, page.now + 1), _MOST),
+        }
+
+    found = await page.read(work)
+    return await page.show("shift.html", "shift", asked={"range": name}, since=since, verdicts=verdicts(found["done"]), **found)
+
+
+def verdicts(done: list[dict[str, Any]]) -> dict[str, int]:
+    """What came of the actions, in numbers."""
+    counted: Counter[str] = Counter()
+    for action in done:
+        counted["automatic" if by_itself(action) else "by_people"] += 1
+        after = action["aftermath"]
+        if after is not None:
+            right = after["passed"] or after["state"] in ("healthy", "completed")
+            counted["right" if right else "vain" if after["state"] == "failed_alike" else "open"] += 1
+    return {name: counted[name] for name in ("automatic", "by_people", "right", "vain", "open")}
+
+
+def by_itself(action: dict[str, Any]) -> bool:
+    """The policy decided, and no person."""
+    return action["decided_by"] in (None, "", "policy")
+
+
+async def breakdowns(request: Request) -> Response:
+    """Who or what loses most, and whether it gets better."""
+    page = Page.of(request)
+    name, seconds, _ = page.range()
+    by = page.asked("by") or "user"
+    by = by if by in overview.BY else "user"
+    sort = page.asked("sort") or "lost"
+    rows = await page.read(
+        lambda connection: overview.broken_down(connection, page.now - seconds, page.now + 1, by, _MOST_ROWS)
+    )
+    keys = {"lost": lambda row: row["lost"], "count": lambda row: row["count"], "jobs": lambda row: row["jobs"],
+            "change": lambda row: row["lost"] - row["lost_before"]}  # fmt: skip
+    sort = sort if sort in keys else "lost"
+    most = max((row["lost"] or row["count"] for row in rows), default=0.0)
+    rows = [
+        {**row, "bar": charts.bar(row["lost"] or row["count"], most or 1.0, "unknown"), "change": change(row)}
+        for row in sorted(rows, key=keys[sort], reverse=True)
+    ]
+    return await page.show(
+        "breakdowns.html", "breakdowns", rows=rows, by=by, all_by=overview.BY, asked={"range": name, "sort": sort}
+    )
+
+
+def change(row: dict[str, Any]) -> str:
+    """Against the time before, in words."""
+    if not row["before"]:
+        return "new"
+    if not row["count"]:
+        return "gone"
+    now, before = (row["lost"], row["lost_before"]) if row["lost_before"] else (row["count"], row["before"])
+    return f"{(now - before) / before:+.0%}"
