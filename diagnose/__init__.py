@@ -20,6 +20,7 @@ Beside the path:
     nodecheck       nodes -> which one is bad
     shipping        logs -> a service
     comparison      a good run and a bad one -> what differs
+    mcp             questions of other agents -> reports, lines, history
     rendering       a report -> text, Markdown, HTML
     cli             one module per command
     client          what training scripts call; standard library only

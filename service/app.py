@@ -27,6 +27,7 @@ from service.api import (
     jobs_logs,
     nodes,
     nvrx,
+    projects,
     raw,
     reference_page,
     rules,
@@ -52,6 +53,7 @@ ROUTERS = (
     jobs.router,
     raw.router,
     failures.router,
+    projects.router,
     nodes.router,
     actions.router,
     rules.router,
@@ -151,11 +153,14 @@ async def _gone(_: Request, error: Exception) -> JSONResponse:
     return _answer(400, "bad_body", "the body was cut off")
 
 
-async def _database(_: Request, error: Exception) -> JSONResponse:
+async def _database(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, SQLAlchemyError)
+    service: Service = request.app.state.service
+    if service.scrubber.note(error):
+        return _answer(503, "unavailable", "the database is damaged", "see /readyz for what to do", {"Retry-After": "60"})
     if away(error):
         return _answer(503, "unavailable", "the database does not answer", "try again", {"Retry-After": "2"})
-    return await _failed(_, error)
+    return await _failed(request, error)
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

@@ -14,6 +14,7 @@ from diagnose.errors import DiagnoseError
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Forbidden, Unauthorised
 from service.projects import DEFAULT, MARK, NOBODY, Grant, parted, qualified
+from service.quotas import Buckets
 from service.settings import Settings
 from service.store import Store
 from service.store import tokens as stored
@@ -21,8 +22,8 @@ from service.store.tokens import ROLES, Token, hash_of
 
 ADMIT = "diagnose.admit"
 """where a request has the function to call once its sender is known"""
-_BURST_S = 2.0
-"""so many seconds of a quota may be used at once"""
+OWNER = "diagnose.owner"
+"""where a request has the function that says which user of this machine sent it (None: nobody knows)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Tokens:
         self._any = True  # until they are read, there may be some
         self._asks = settings.authority == "confirmed"
         self._local = Who("local", ROLES["admin"], grant=NOBODY if self._asks else None, anybody=True)
-        self._buckets: dict[str, tuple[float, float]] = {}
+        self._rates = Buckets(clock)
 
     async def refresh(self) -> None:
         found = await self._store.aread(stored.listed)
@@ -79,7 +80,7 @@ class Tokens:
 
     @property
     def open(self) -> bool:
-        """Whether no token was ever made. Then the service is open to everybody on this machine, and only to them.
+        """Whether no token was ever made. Then the service is open to whoever runs it, and only to them (`sender`).
 
         To revoke the last token does not open it: that is meant to let fewer in, not all.
         """
@@ -111,16 +112,13 @@ class Tokens:
         quota = who.quota if who.quota is not None else self._settings.quota
         if not quota:
             return
-        now = self._clock.steady()
-        left, at = self._buckets.get(who.name, (quota * _BURST_S, now))
-        left = min(quota * _BURST_S, left + (now - at) * quota)
-        if left <= 0:
+        wait_s = self._rates.spend(who.name, size, quota)
+        if wait_s is not None:
             raise Busy(
                 f"the token {who.name!r} has used up its {quota:,} bytes per second",
                 remedy="send more slowly, or ask for a larger quota",
-                retry_after_s=max(1.0, -left / quota),
+                retry_after_s=wait_s,
             )
-        self._buckets[who.name] = (left - size, now)  # into debt by one batch at most
 
 
 def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
@@ -143,10 +141,23 @@ def check_runs_the_cluster(who: Who) -> None:
 
 def holder(request: Request, right: str) -> Who:
     """The sender of a request, if it has the right ``right``; else a refusal."""
-    who: Who = request.app.state.service.tokens.who(request.headers.get("authorization"))
+    who = sender(request)
     admit(request)
     if right not in who.may:
         raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")
+    return who
+
+
+def sender(request: Request, shown: str | None = None) -> Who:
+    """Who sent a request. ``shown``: what it shows instead of the header."""
+    tokens: Tokens = request.app.state.service.tokens
+    who = tokens.who(shown if shown is not None else request.headers.get("authorization"))
+    owner = request.scope.get(OWNER)
+    if who.anybody and owner is not None and not owner():
+        raise Unauthorised(
+            "the service has no token yet, and is open only to the user of this machine that runs it",
+            remedy="ask that user for a token: diagnose tokens create NAME",
+        )
     return who
 
 

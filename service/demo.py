@@ -12,16 +12,19 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from diagnose.decision.lost import lost, price, saved_step, steps_of, still_of
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge import shipped
+from diagnose.report import Report
 from diagnose.shipping.destination import PIECE, Destination, Owner
 from service.store import tables as t
+from service.store.diagnoses import unpacked
 
 WEEK_S = 7 * 86400.0
 _USERS = "amara bo chen dmitri elif farah goro hana ines".split()
@@ -218,7 +221,6 @@ def age(connection: Connection, plans: list[Planned]) -> None:
 
 def _age_attempt(connection: Connection, attempt: int, job: int, planned: Planned, ended: float) -> None:
     a, j, o = t.attempts.c, t.jobs.c, t.occurrences.c
-    lost = (ended - planned.started) * int(planned.labels["gpus"])
     connection.execute(
         update(t.attempts).where(a.id == attempt).values(started_at=planned.started, last_seen=ended, ended_at=ended)
     )
@@ -226,9 +228,34 @@ def _age_attempt(connection: Connection, attempt: int, job: int, planned: Planne
         connection.execute(update(t.jobs).where(j.id == job).values(first_seen=planned.started))
     connection.execute(update(t.jobs).where(j.id == job, j.attempt == planned.attempt).values(last_seen=ended))
     connection.execute(update(t.diagnoses).where(t.diagnoses.c.attempt_id == attempt).values(made_at=ended))
-    connection.execute(update(t.occurrences).where(o.attempt_id == attempt).values(at=ended, gpu_seconds=lost))
+    connection.execute(
+        update(t.occurrences).where(o.attempt_id == attempt).values(at=ended, **_cost(connection, attempt, planned))
+    )
     nodes = t.occurrence_nodes
     connection.execute(update(nodes).where(nodes.c.attempt_id == attempt).values(at=ended))
+
+
+def _cost(connection: Connection, attempt: int, planned: Planned) -> dict[str, Any]:
+    """What the failure cost, had it run in its place of the week."""
+    d, s = t.diagnoses.c, t.series.c
+    packed = connection.execute(select(d.report).where(d.attempt_id == attempt)).scalar()
+    if packed is None or planned.ended is None:
+        return {}
+    report = Report.model_validate(unpacked(packed))
+    points = connection.execute(select(s.points).where(s.attempt_id == attempt).order_by(s.count.desc()).limit(1)).scalar()
+    begins = unpacked(points)[0][0] if points is not None else None
+    first, last = steps_of(report)
+    whole = planned.ended - planned.started
+    still = min(still_of(report), 0.5 * whole)
+    found = lost(
+        whole,
+        start_up_s=min(_START_UP_S, 0.2 * whole),
+        still_s=still,
+        first=begins if first is None else first,
+        last=last,
+        saved=saved_step(report),
+    )
+    return asdict(price(found, int(planned.labels["gpus"])))
 
 
 def forget_decisions(connection: Connection) -> None:
@@ -263,8 +290,8 @@ def _count_again(connection: Connection) -> None:
     """Count again what groups and nodes count, from their occurrences."""
     o, g, n = t.occurrences.c, t.groups.c, t.occurrence_nodes.c
     totals = select(o.group_id, func.min(o.at), func.max(o.at), func.sum(o.gpu_seconds)).group_by(o.group_id)
-    for group, first, last, lost in connection.execute(totals).all():
-        values: dict[str, Any] = {"first_seen": first, "last_seen": last, "gpu_seconds_lost": lost}
+    for group, first, last, spent in connection.execute(totals).all():
+        values: dict[str, Any] = {"first_seen": first, "last_seen": last, "gpu_seconds_lost": spent}
         connection.execute(update(t.groups).where(g.id == group).values(**values))
     for node, last in connection.execute(select(n.node, func.max(n.at)).group_by(n.node)).all():
         connection.execute(update(t.nodes).where(t.nodes.c.name == node).values(last_failure=last, changed=last))

@@ -7,8 +7,11 @@ limits. A sender that has shown a token, or needs none, is no stranger any more,
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
+import os
+import struct
 import time
 from collections import Counter
 from functools import partial
@@ -16,7 +19,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.auth import ADMIT
+from service.auth import ADMIT, OWNER
 from service.settings import Settings
 from service.telemetry import Telemetry
 
@@ -145,6 +148,7 @@ class Door(HttpToolsProtocol):
         self._head_size = 0
         self._closed = False
         self.address = ""
+        self._ours: bool | None = None
 
     # --- from the server -----------------------------------------------------------------------------------------------------
 
@@ -182,11 +186,21 @@ class Door(HttpToolsProtocol):
         self._in_head, self._head_size = False, 0
         self._waiting_since = time.monotonic()
         self.scope[ADMIT] = partial(self._doors.admit, self)  # type: ignore[literal-required]
+        self.scope[OWNER] = self.is_ours  # type: ignore[literal-required]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_head, self._head_size, self._waiting_since = True, 0, 0.0
         super().on_message_complete()
+
+    def is_ours(self) -> bool:
+        """Whether it comes from the user that runs the service, or from root."""
+        if self._ours is None:
+            server = self.server
+            self._ours = (
+                self.client is None or server is None or server[1] is None or owner_is_ours(self.client, (server[0], server[1]))
+            )
+        return self._ours
 
     # --- from the doors ------------------------------------------------------------------------------------------------------
 
@@ -221,3 +235,31 @@ class Door(HttpToolsProtocol):
         """Close it without an answer: there are too many to answer."""
         self._closed = True
         self.transport.abort()
+
+
+def owner_is_ours(client: tuple[str, int], server: tuple[str, int]) -> bool:
+    """Whether the other end of a connection within this machine belongs to our user, or to root, by what Linux says.
+
+    A sender that has closed its end already has no owner any more, and counts as a stranger. Other systems do not say: there
+    everybody on the machine is let in.
+    """
+    told = False
+    for name, size in (("tcp", 4), ("tcp6", 16)):
+        with contextlib.suppress(OSError), open(f"/proc/net/{name}", encoding="ascii") as table:
+            told = True
+            ends = _as_told(client, size), _as_told(server, size)
+            for line in table:
+                field = line.split()
+                if (field[1], field[2]) == ends:
+                    return field[9] != "0" and int(field[7]) in (0, os.geteuid())
+    return not told
+
+
+def _as_told(end: tuple[str, int], size: int) -> str:
+    """An address and port as the kernel's tables have them: words of four bytes in the order of this machine."""
+    found = ipaddress.ip_address(end[0].partition("%")[0])
+    packed = found.packed
+    if len(packed) == 4 and size == 16:
+        packed = bytes(10) + b"\xff\xff" + packed
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{end[1]:04X}"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -31,8 +32,11 @@ from service.live.jobs import Jobs
 from service.net.guarded import Outgoing, networks
 from service.notify.courier import Courier
 from service.probes import Probes
-from service.raw.archive import Archive
+from service.projects import parted
+from service.quotas import Quotas
+from service.raw.archive import Archive, sizes
 from service.retention import Retention
+from service.scrubber import Scrubber
 from service.settings import Settings
 from service.store import Store
 from service.store.attempts import last_lsn
@@ -89,13 +93,22 @@ class Service:
             raise
         self.events = Events()
         self.jobs = Jobs(self.store, self.journal, self.events, self.telemetry, settings, rules)
-        self.ingest = Ingest(self.jobs, self.journal, self.telemetry, settings)
+        self.quotas = Quotas(self.store, self.telemetry, raw_bytes=self._raw_bytes if self.archive is not None else None)
+        self.ingest = Ingest(self.jobs, self.journal, self.telemetry, settings, self.quotas)
         self.learning = Learning(
-            self.store, self.jobs.matchers, self.events, self.telemetry, settings, lambda: endpoint(settings, self.vllm)
+            self.store,
+            self.jobs.matchers,
+            self.events,
+            self.telemetry,
+            settings,
+            lambda: endpoint(settings, self.vllm),
+            quotas=self.quotas,
         )
         self.jobs.learning = self.learning
         self.tokens = Tokens(self.store, settings)
-        self.actions = Actions(self.store, self.events, policy, authority=Authority(executors) if self.asks else None)
+        self.actions = Actions(
+            self.store, self.events, policy, authority=Authority(executors) if self.asks else None, shown_at=settings.public_url
+        )
         self.dispatch = Dispatch(
             self.actions,
             executors,
@@ -106,6 +119,7 @@ class Service:
         self.retention = Retention(self.store, self.jobs, self.journal, self.archive, self.events, self.telemetry, settings)
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
         self.probes = Probes(self.journal.folder, self.store, self.jobs, self.telemetry)
+        self.scrubber = Scrubber(self.journal, self.store, self.telemetry)
         self.started_at = time.time()
         self.ready = False
         self.lost: LeaseLost | None = None
@@ -123,6 +137,14 @@ class Service:
         if before is not None:
             log.warning("the database was used by %s: what only that one's journal has is not read here", before)
 
+    def _raw_bytes(self) -> dict[str, int]:
+        """project -> bytes of its raw logs."""
+        found: Counter[str] = Counter()
+        if self.archive is not None:
+            for job, size in sizes(self.archive.folder):
+                found[parted(job)[0]] += size
+        return found
+
     async def read(self, who: Who, work: Callable[[Connection], T]) -> T:
         """``work`` on what ``who`` may see of the database."""
         return await self.store.aread(work, who.projects)
@@ -131,6 +153,7 @@ class Service:
         """Begin on the event loop, before the first request."""
         self.events.start()
         await self.tokens.refresh()
+        await self.quotas.refresh()
         if self.asks and not self.tokens.any_speaks:
             log.warning(
                 "no token speaks for anybody's jobs, so whatever the policy would do waits for a person. "
@@ -156,6 +179,7 @@ class Service:
         self._tasks.append(asyncio.create_task(self._refresh_for_ever()))
         self._tasks.append(asyncio.create_task(self._beat_for_ever()))
         self._tasks.append(asyncio.create_task(self.probes.watch()))
+        self._tasks.append(asyncio.create_task(self.scrubber.run()))
         self.ready = True
 
     async def stop(self) -> None:
@@ -199,5 +223,6 @@ class Service:
             await asyncio.sleep(_REFRESH_S)
             try:
                 await self.tokens.refresh()
+                await self.quotas.refresh()
             except Exception as error:
-                log.warning("the tokens could not be read again: %s", error)
+                log.warning("the tokens or quotas could not be read again: %s", error)

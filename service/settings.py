@@ -89,6 +89,10 @@ class Settings(BaseModel):
         examples=["names, such as logs.example.org,.svc.cluster.local"],
     )
     """names of the service besides its address and loopback; one that begins with a dot stands for all below it, * for any"""
+    public_url: str | None = Field(
+        default=None, pattern=r"^https?://[^\s/?#]+(/[^\s/?#]+)*$", examples=["an address such as https://logs.example.org"]
+    )
+    """address at which people's browsers find the service; the reasons of drained nodes link to it"""
     trusted_proxies: Networks = Field(default="", examples=["networks, such as 10.20.0.0/16,127.0.0.0/8"])
     """networks of the proxies in front, which are believed what they say of the client's address and protocol"""
     head_limit: Bytes = Field(default=64 * KIB, ge=4 * KIB, le=MIB)

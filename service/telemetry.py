@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Collection, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from diagnose import __version__
 
@@ -24,6 +27,25 @@ class Telemetry:
         self.batches = Counter("diagnose_batches", "Batches by what became of them", ["result"], registry=r)
         self.lost_bytes = Counter(
             "diagnose_lost_bytes", "Accepted bytes that the disk damaged before they were read", registry=r
+        )
+        self.damaged_bytes = Counter(
+            "diagnose_damaged_bytes", "Bytes of the journal that the disk damaged while the service still had them", registry=r
+        )
+        self.project_bytes = Counter(
+            "diagnose_project_accepted_bytes", "Log bytes that were made durable, by project", ["project"], registry=r
+        )
+        self.project_refused = Counter(
+            "diagnose_project_refused", "What the quotas of a project refused", ["project", "quota"], registry=r
+        )
+        self.project_jobs = Gauge("diagnose_project_jobs", "Attempts of a project that run", ["project"], registry=r)
+        self.project_stored_bytes = Gauge(
+            "diagnose_project_stored_bytes",
+            "What a project has stored; its raw logs are measured if some project has a quota for storage",
+            ["project"],
+            registry=r,
+        )
+        self.project_model_tokens = Counter(
+            "diagnose_project_model_tokens", "Tokens that questions about the jobs of a project cost", ["project"], registry=r
         )
         self.append_s = Histogram("diagnose_journal_append_seconds", "From a batch to its sync", buckets=_FAST, registry=r)
         self.read_bytes = Counter("diagnose_read_bytes", "Log bytes that were scanned", registry=r)
@@ -85,5 +107,23 @@ class Telemetry:
         self.swept_at = Gauge("diagnose_retention_swept_at_seconds", "When what is too old was last looked for", registry=r)
         self.streams = Gauge("diagnose_event_streams", "Clients that listen to events", registry=r)
 
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
+    def text(self, projects: Collection[str] | None = None) -> bytes:
+        """For Prometheus. ``projects``: only what is told of these."""
+        if projects is None:
+            return generate_latest(self.registry)
+        return generate_latest(_Of(self.registry, projects))
+
+
+class _Of(Collector):
+    """The metrics of some projects."""
+
+    def __init__(self, registry: CollectorRegistry, projects: Collection[str]) -> None:
+        self._registry, self._projects = registry, projects
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            mine = [sample for sample in metric.samples if sample.labels.get("project") in self._projects]
+            if mine:
+                found = Metric(metric.name, metric.documentation, metric.type)
+                found.samples = mine
+                yield found

@@ -221,10 +221,16 @@ SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow, by where it stands."""
+    """Mark what is slow, by where it stands. Files that may take longest begin first: with a file per process, none of them is
+    what all wait for in the end.
+    """
+    longest: dict[Path, float] = {}
     for item in items:
         if item.path.relative_to(ROOT / "tests").as_posix().startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        limit = item.get_closest_marker("timeout")
+        longest[item.path] = max(longest.get(item.path, 0), limit.args[0] if limit is not None else 0)
+    items.sort(key=lambda item: -longest[item.path])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

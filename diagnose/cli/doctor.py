@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from diagnose import __version__, cache
-from diagnose.cli import endpoint, printable
-from diagnose.cli.destination import add_service, token
+from diagnose.cli import printable
+from diagnose.cli.options import endpoint
+from diagnose.cli.options.destination import add_service, token
 from diagnose.errors import DiagnoseError
 from diagnose.rendering.terminal import Style, columns_of, human_bytes, wrapped
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from diagnose.accuracy import Asked, Results, Score, Second, Verdict, as_dict, evaluate, labels
-from diagnose.cli import endpoint, printable
+from diagnose.cli import printable
+from diagnose.cli.options import endpoint
 from diagnose.diagnosis.evidence import Evidence
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import load

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from diagnose.cli import endpoint, printable
+from diagnose.cli import printable
+from diagnose.cli.options import endpoint
 from diagnose.errors import DiagnoseError, needs
 from diagnose.job import Job
 from diagnose.matching.scan import Scan

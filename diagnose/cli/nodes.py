@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from diagnose.cli import action, printable
-from diagnose.cli.destination import add_service, destination
+from diagnose.cli.options.destination import add_service, destination
 from diagnose.errors import DiagnoseError
 from diagnose.nodecheck.accuse import SLOW_FACTOR, Trial, Verdict
 from diagnose.nodecheck.launchers import LAUNCHERS, from_template, hostfile, node_list

@@ -6,10 +6,11 @@ import argparse
 import json
 import sys
 
-from diagnose.cli import action, endpoint, printable, rules_learned, rules_test
-from diagnose.cli.printed_rule import as_dict
+from diagnose.cli import action, printable, rules_learned, rules_test
+from diagnose.cli.options import endpoint
 from diagnose.errors import DiagnoseError, RuleError
 from diagnose.knowledge.rules import Rule, RuleSet, load
+from diagnose.rendering.printed_rule import as_dict
 from diagnose.rendering.terminal import Progress, Style, table
 
 
@@ -46,6 +47,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--confirm", metavar="REPORT", help="report of diagnose replay --json that is right (- for standard input)"
     )
     failures.add_argument("--reason", metavar="NAME", help="the right reason, if the report has another one")
+    failures.add_argument(
+        "--line",
+        metavar="SOURCE:N",
+        help="the line that began it, if the report names another one: a file of the report, and a line",
+    )
     failures.add_argument(
         "--healthy",
         metavar="PATH",

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnose.cli import endpoint, printable
-from diagnose.cli.printed_rule import as_dict
+from diagnose.cli import printable
+from diagnose.cli.options import endpoint
 from diagnose.errors import DiagnoseError, needs
 from diagnose.knowledge.rules import load
+from diagnose.rendering.printed_rule import as_dict
 from diagnose.rendering.terminal import Progress, Style, shortened, table
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from diagnose.learning.learned_rule import LearnedRule
     from diagnose.learning.rule_store import RuleStore
     from diagnose.learning.write_failures import Confirmation
+    from diagnose.report import Report
 
 
 def _store(arguments: argparse.Namespace) -> RuleStore:
@@ -41,8 +43,10 @@ def learn(arguments: argparse.Namespace) -> int:
                 "--confirm learns from a report and takes no logs", remedy="give the logs of runs that went well with --healthy"
             )
         return _confirm(arguments)
-    if not arguments.paths or arguments.reason or arguments.healthy:
-        remedy = "give logs, or a report that is right with --confirm REPORT; --reason and --healthy belong to --confirm"
+    if not arguments.paths or arguments.reason or arguments.healthy or arguments.line:
+        remedy = (
+            "give logs, or a report that is right with --confirm REPORT; --reason, --line and --healthy belong to --confirm"
+        )
         raise DiagnoseError("there is nothing to learn from", remedy=remedy)
     endpoint.wanted(arguments)
     from diagnose.learning import ended
@@ -154,6 +158,8 @@ def _confirm(arguments: argparse.Namespace) -> int:
         what = error.errors()[0]["msg"]
         remedy = "give one report, as diagnose replay --json prints it"
         raise DiagnoseError(f"this is not a report: {what}", where=arguments.confirm, remedy=remedy) from None
+    if arguments.line is not None:
+        report = _with_root(report, arguments.line)
     store = _store(arguments)
     incidents = SqliteIncidents(endpoint.incidents_file(arguments.incidents))
     healthy = [line for path in arguments.healthy for line in _kept_lines(path)]
@@ -193,6 +199,33 @@ def _confirm(arguments: argparse.Namespace) -> int:
     else:
         print("no rule was learned; the incident is remembered")
     return 0
+
+
+def _with_root(report: Report, place: str) -> Report:
+    """The report of a failure that began with the line that a person named."""
+    from diagnose.agent.window import window
+    from diagnose.reading.prefixes import speaker
+    from diagnose.reading.sources import Source
+    from diagnose.report import EvidenceLine
+
+    name, _, number = place.rpartition(":")
+    sources = [source for source in report.job.sources if source == name or source.endswith(f"/{name}")]
+    if len(sources) != 1 or not (number.isascii() and number.isdecimal()):
+        known = ", ".join(report.job.sources[:3])
+        raise DiagnoseError(
+            "this is not a line of the report's files", where=f"--line {place}", remedy=f"give FILE:N with one of: {known}"
+        )
+    found = [
+        text for line, text in window(Source(sources[0], Path(sources[0])), int(number), int(number)) if line == int(number)
+    ]
+    if not found:
+        raise DiagnoseError(
+            "the file has no such line", where=f"--line {place}", remedy="check the number, and that the file is there"
+        )
+    rank, node = speaker(found[0].encode())
+    root = EvidenceLine(source=sources[0], line=int(number), text=found[0], role="root_cause", rank=rank, node=node)
+    diagnosis = report.diagnosis.model_copy(update={"root_cause": root})
+    return report.model_copy(update={"outcome": "failed", "diagnosis": diagnosis})
 
 
 def _kept_lines(path: str) -> list[str]:

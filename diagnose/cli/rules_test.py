@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 
 from diagnose.cli import printable
-from diagnose.cli.printed_rule import as_dict
 from diagnose.errors import RuleError, nearest
 from diagnose.knowledge.rules import RuleSet, load
+from diagnose.rendering.printed_rule import as_dict
 from diagnose.rendering.terminal import Style, table
 
 

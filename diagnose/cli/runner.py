@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from diagnose.cli import printable
-from diagnose.cli.destination import add_job, add_service, address, count, destination, token
+from diagnose.cli.options.destination import add_job, add_service, address, count, destination, token
 from diagnose.errors import DiagnoseError
 from diagnose.shipping.destination import Owner
 from diagnose.shipping.patterns import Pattern

@@ -9,7 +9,7 @@ import sys
 import time
 
 from diagnose.cli import printable
-from diagnose.cli.destination import add_job, add_service, count, destination
+from diagnose.cli.options.destination import add_job, add_service, count, destination
 from diagnose.errors import DiagnoseError
 from diagnose.reading.sources import Source, find
 from diagnose.shipping.destination import Owner

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from diagnose.cli import action, database, printable
+from diagnose.cli import action, printable
+from diagnose.cli.options import database
 from diagnose.cli.serve import settings_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnose.cli import action, database, printable
-from diagnose.cli.destination import count
+from diagnose.cli import action, printable
+from diagnose.cli.options import database
+from diagnose.cli.options.destination import count
 from diagnose.cli.serve import settings_of
 from diagnose.errors import DiagnoseError
 

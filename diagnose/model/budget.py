@@ -116,6 +116,10 @@ class Budget:
         self._add(spending, calls - spending.calls, tokens - spending.tokens)
         spending.calls, spending.tokens = calls, tokens
 
+    def spent(self, job: str) -> int:
+        """The tokens that questions about a job have cost, or may cost while they are under way."""
+        return self._jobs.get(job, [0, 0])[1]
+
     def _add(self, spending: Spending, calls: int, tokens: int) -> None:
         if (job := self._jobs.get(spending.job)) is not None:
             job[0] += calls

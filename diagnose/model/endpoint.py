@@ -22,7 +22,7 @@ from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from diagnose.model.budget import HOUR_S, LONGEST_WAIT_S, Accounts, Breaker, Budget, Tally, Usage
 from diagnose.model.protocol import ABOUT_FORM, Request, Trouble, Way, chat_models, names_in, tokens_used
-from diagnose.model.settings import Settings, base_url, endpoint_key
+from diagnose.model.settings import Settings, base_url, endpoint_key, extra_fields, thinking_tokens
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -62,9 +62,15 @@ class Endpoint:
         self.accounts = Accounts()
         self.breaker = Breaker(settings, clock)
         self._key = endpoint_key(settings.key)
+        self.thinking_tokens = thinking_tokens(settings.thinking_tokens)
+        self.extra = extra_fields(settings.extra)
         self._budget = Budget(settings, clock)
         self._here: _Here | None = None
         self._named: str | None = settings.model
+
+    def spent(self, job: str) -> int:
+        """The tokens that questions about a job have cost."""
+        return self._budget.spent(job)
 
     async def close(self) -> None:
         """End the connections. The next question opens new ones."""

@@ -85,6 +85,10 @@ class Model:
         """What was spent so far."""
         return self._endpoint.accounts.usage
 
+    def spent(self, job: str) -> int:
+        """The tokens that questions about a job have cost so far."""
+        return self._endpoint.spent(job)
+
     @property
     def breaker(self) -> str:
         """closed (requests are sent), open (none is) or half open (the next one tries)."""
@@ -188,9 +192,12 @@ class Model:
         way = replace(self._endpoint.way, form=self._forms.get(digest, "json_schema"))
         while True:
             body = body_of(ask, model, way, n, seed)
+            body[way.limit] += self._endpoint.thinking_tokens
+            if self._endpoint.extra:
+                body["extra_body"] = self._endpoint.extra
             expected = about_tokens(body["messages"])
             most = self.settings.answer_bytes
-            request = Request("chat", body, ask.prompt, job, expected, n * ask.max_tokens, most)
+            request = Request("chat", body, ask.prompt, job, expected, n * body[way.limit], most)
             got = await self._endpoint.retried(request, tally)
             if isinstance(got, dict):
                 self._forms[digest] = way.form

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from diagnose.errors import DiagnoseError, nearest
 from diagnose.quantities import DAY_S, GIB, Seconds, allowed
 
 _MOST: Final = 1_000_000_000
+_OURS: Final = frozenset(["messages", "model", "n", "response_format", "seed", "stream", "max_tokens", "max_completion_tokens"])
+"""fields of a question that are ours to set"""
 
 
 @dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False, extra="forbid"))
@@ -44,6 +47,10 @@ class Settings:
     backoff_s: Seconds = Field(default=0.5, ge=0, le=3600)
     """the first pause before a retry; it doubles"""
     answer_bytes: int = Field(default=1_000_000, ge=1, le=GIB)
+    thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+    """added to the length of each answer, for models that think before they answer. None: ``DIAGNOSE_LLM_THINKING_TOKENS``"""
+    extra: dict[str, Any] | None = None
+    """further fields of each question, as the server wants them. None: the JSON object in ``DIAGNOSE_LLM_EXTRA``"""
     embedding_model: str | None = None
     """None: the model whose name says so, else ``model``"""
 
@@ -102,3 +109,27 @@ def endpoint_key(key: str | None) -> str:
             "the key of the endpoint has characters that cannot be in a key", remedy="set DIAGNOSE_LLM_KEY to the key alone"
         )
     return found
+
+
+def thinking_tokens(given: int | None) -> int:
+    """``given``, else what the environment has."""
+    said = os.environ.get("DIAGNOSE_LLM_THINKING_TOKENS", "").strip() or "0"
+    if given is None and not (said.isascii() and said.isdecimal() and int(said) <= 1_000_000):
+        raise DiagnoseError(f"DIAGNOSE_LLM_THINKING_TOKENS cannot be {said[:40]!r}", remedy="give a number from 0 to 1000000")
+    return int(said) if given is None else given
+
+
+def extra_fields(given: dict[str, Any] | None) -> dict[str, Any]:
+    """``given``, else what the environment has."""
+    said = os.environ.get("DIAGNOSE_LLM_EXTRA", "").strip()
+    if given is None and said:
+        try:
+            given = json.loads(said)
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            remedy = 'give one such as {"reasoning_effort": "low"}'
+            raise DiagnoseError("DIAGNOSE_LLM_EXTRA is no JSON object", remedy=remedy)
+    if own := _OURS & (given or {}).keys():
+        raise DiagnoseError(f"the field {min(own)!r} of a question cannot be set", remedy="leave it out")
+    return given or {}

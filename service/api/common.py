@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from service.api.bodies import Problem
-from service.auth import Who, holder, needs
+from service.auth import Who, holder, needs, sender
 from service.errors import BadName
 from service.names import LONGEST_NAME, check_job
 from service.runtime import Service
@@ -52,7 +52,7 @@ async def job_name(
 
 
 def _sender(request: Request) -> Who:
-    return service_of(request).tokens.who(request.headers.get("authorization"))
+    return sender(request)
 
 
 JobName = Annotated[str, Depends(job_name)]

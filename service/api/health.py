@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from service.api import nvrx
 from service.api.bodies import Readiness
 from service.api.common import Here, Reader
-from service.auth import check_runs_the_cluster
+from service.projects import DEFAULT
 
 router = APIRouter(tags=["health"])
 
@@ -28,7 +28,8 @@ async def readyz(service: Here, response: Response) -> dict[str, Any]:
     While the database is away, known sources are still accepted.
     """
     found = await service.probes.found()
-    database = found.database is None
+    damage = service.scrubber.problem
+    database = found.database is None and damage is None
     journal = found.disk is None and service.journal.size <= service.settings.journal_limit
     ready = service.ready and database and journal and found.scanners is None
     response.status_code = 200 if ready else 503
@@ -36,7 +37,7 @@ async def readyz(service: Here, response: Response) -> dict[str, Any]:
         response.headers["Retry-After"] = "5"
     return {
         "ready": ready,
-        "problems": found.problems,
+        "problems": [*found.problems, *([damage] if damage is not None else [])],
         "database": database,
         "journal": journal,
         "scanners": found.scanners is None,
@@ -55,5 +56,6 @@ async def readyz(service: Here, response: Response) -> dict[str, Any]:
 @router.get("/metrics", response_class=Response, summary="Our own numbers, for Prometheus",
             responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})  # fmt: skip
 async def metrics(service: Here, who: Reader) -> Response:
-    check_runs_the_cluster(who)
-    return Response(service.telemetry.text(), media_type=CONTENT_TYPE_LATEST)
+    """Those of the whole service, for who has the project default; else those of the holder's projects."""
+    projects = None if who.reads(DEFAULT) else who.projects
+    return Response(service.telemetry.text(projects), media_type=CONTENT_TYPE_LATEST)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.common import service_of
+from service.auth import sender
 from service.errors import Forbidden
 from service.nvrx import PRINTED, Attributions, Submission, Wrong, recommendation
 
@@ -48,7 +48,7 @@ def router(attributions: Attributions, networks: str) -> APIRouter:
             address = None
         if address is not None and any(address in network for network in allowed if network.version == address.version):
             return
-        who = service_of(request).tokens.who(request.headers.get("authorization"))
+        who = sender(request)
         if right not in who.may:
             raise Forbidden("your token may not do this", remedy=f"use one with the role {right}")
 

@@ -24,7 +24,7 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
     """If a checkpoint is reported again for the same step and attempt, the last report counts."""
     storable(saved.path, "path")
     check_may_write(job, who.grant)
-    attempt = await service.jobs.open(job, saved.attempt, grant=who.grant)
+    attempt = await service.ingest.open(job, saved.attempt, None, who.grant)
     at = saved.time if saved.time is not None else time.time()
     await service.store.awrite(
         lambda connection: training.checkpoint(
@@ -38,7 +38,7 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
 async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bodies.Progress, Body()]) -> dict[str, Any]:
     """Only the latest report is kept."""
     check_may_write(job, who.grant)
-    attempt = await service.jobs.open(job, done.attempt, grant=who.grant)
+    attempt = await service.ingest.open(job, done.attempt, None, who.grant)
     at = done.time if done.time is not None else time.time()
     await service.store.awrite(
         lambda connection: training.progress(

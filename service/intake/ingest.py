@@ -19,6 +19,7 @@ from service.live.jobs import Jobs
 from service.live.stream import HEAD, End, Item, Stream, key_of
 from service.names import check_job
 from service.projects import Grant
+from service.quotas import Quotas
 from service.segments import CONTROL, DATA, Definition
 from service.settings import Settings
 from service.telemetry import Telemetry
@@ -31,8 +32,16 @@ _REFUSED_S = 60.0
 class Ingest:
     """Used by every protocol, on the event loop."""
 
-    def __init__(self, jobs: Jobs, journal: Journal, telemetry: Telemetry, settings: Settings, clock: Clock = SYSTEM) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        jobs: Jobs,
+        journal: Journal,
+        telemetry: Telemetry,
+        settings: Settings,
+        quotas: Quotas,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._clock, self._quotas = clock, quotas
         self._jobs, self._journal, self._telemetry, self._settings = jobs, journal, telemetry, settings
         self._closing = False
         jobs.end_attempt = self._end_from_within
@@ -55,16 +64,24 @@ class Ingest:
         if self._closing:
             raise Unavailable("the service is stopping", remedy="send it again in a moment", retry_after_s=2)
         deadline = self._clock.steady() + wait_s
-        attempt = await self._jobs.open(batch.job, batch.attempt, dict(batch.labels), grant)
+        self._quotas.spend(batch.job, len(batch.data))
+        attempt = await self.open(batch.job, batch.attempt, dict(batch.labels), grant)
         while (full := self._full(attempt, len(batch.data))) is not None:
             if self._clock.steady() >= deadline:
                 self._telemetry.batches.labels("busy").inc()
                 raise full
             await asyncio.sleep(_ROOM_S)
         if attempt.closed:  # it left the memory while we waited
-            attempt = await self._jobs.open(batch.job, batch.attempt, grant=grant)
+            attempt = await self.open(batch.job, batch.attempt, None, grant)
         future, stream = self._enter(attempt, batch)
         return self._accepted(attempt, stream, future, self._clock.steady())
+
+    async def open(self, job: str, number: int | None, labels: dict[str, str] | None, grant: Grant | None) -> LiveAttempt:
+        """The attempt, for somebody who sends something of it. One that is not in memory needs room in its project's quota."""
+        if not self._quotas.any or self._jobs.live(job, number) is not None:
+            return await self._jobs.open(job, number, labels, grant)
+        with self._quotas.opening(job, self._jobs.running):
+            return await self._jobs.open(job, number, labels, grant)
 
     async def _accepted(
         self, attempt: LiveAttempt, stream: Stream, future: asyncio.Future[int] | None, began: float
@@ -118,6 +135,8 @@ class Ingest:
         data, key, offset = self._news(attempt, batch, known)
         if known is not None and not data:
             return None, known
+        if known is None:
+            self._quotas.check_source(batch.job, self._jobs.sources)
         definition = known.definition if known is not None else Definition(
             batch.job, attempt.number, batch.source, batch.rank, batch.node
         )  # fmt: skip
@@ -136,6 +155,7 @@ class Ingest:
             stream.durable = offset + len(data)
             stream.last_seen = max(stream.last_seen, now)
             self._telemetry.accepted_bytes.inc(len(data))
+            self._telemetry.project_bytes.labels(attempt.project).inc(len(data))
             self._jobs.push(attempt, Item(entry.lsn, DATA, stream.number, offset, key, now, data))
             if not future.done():
                 future.set_result(stream.durable)

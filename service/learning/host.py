@@ -25,6 +25,7 @@ from diagnose.report import Report
 from service.events import Events
 from service.learning.vllm import VLLM
 from service.live.matchers import Matchers
+from service.quotas import Quotas
 from service.settings import Settings
 from service.store import Store, tasks
 from service.store import diagnoses as stored
@@ -68,12 +69,14 @@ class Learning:
         settings: Settings,
         model: Callable[[], ModelSettings | None],
         worker: Sequence[str] = (sys.executable, "-m", "service.learning.worker"),
+        quotas: Quotas | None = None,
     ) -> None:
         """``model`` says where the model is. It is called at the start, when our own vLLM has its port.
 
         ``worker`` is the command of the worker process.
         """
         self._store, self._matchers, self._events = store, matchers, events
+        self._quotas = quotas
         self._telemetry, self._settings, self._where = telemetry, settings, model
         self._model: ModelSettings | None = None
         self.asks = bool(settings.llm or settings.with_vllm)
@@ -188,12 +191,18 @@ class Learning:
             begun = await self._store.awrite(partial(tasks.begin, kinds=wanted, limit=room))
             for task in begun:
                 self._in_hand[task.id] = _InHand(task)
+                if task.kind == "ask" and self._quotas is not None and (why := self._quotas.why_not_ask(task.job)) is not None:
+                    self._in_hand[task.id].answered = True
+                    self._soon(self._finish(task, {"result": {"asked": False, "why": why}}))
+                    continue
                 order = {"kind": "task", "id": task.id, "task": task.kind, "attempt_id": task.attempt_id, "detail": task.detail}
                 process.order(order)
 
     async def _finish(self, task: Task, said: dict[str, Any]) -> None:
         """Store an answer of the worker, and publish it."""
         result, now = said["result"], time.time()
+        if self._quotas is not None:
+            self._quotas.spent(task.job, result.get("tokens", 0))
         report = Report.model_validate(said["report"]) if said.get("report") else None
 
         def work(connection: Any) -> Flush | None:

@@ -19,14 +19,14 @@ from diagnose.agent.explain import improve
 from diagnose.agent.witnesses import Record
 from diagnose.errors import DiagnoseError, said_first
 from diagnose.knowledge.rules import Family, Rule, load
-from diagnose.learning.learned_rule import Counts, LearnedRule, State
+from diagnose.learning.learned_rule import Counts, LearnedRule, State, project_of
 from diagnose.learning.rule_store import RuleStore, settle
 from diagnose.learning.school import Workable
 from diagnose.learning.wire import emit
 from diagnose.learning.worker import Worker, process
 from diagnose.learning.write_failures import confirm, watch
 from diagnose.report import EvidenceLine, Report
-from service.store import Store, Within, attempts, away, kept_lines, tasks, witnesses
+from service.store import Store, Within, attempts, away, incidents, kept_lines, tasks
 from service.store import tables as t
 from service.store.diagnoses import gist, unpacked
 from service.store.incidents import StoreIncidents
@@ -40,13 +40,15 @@ class _Notes(RuleStore):
     once.
     """
 
-    def __init__(self, database: Store, workable: Workable) -> None:
+    def __init__(self, database: Store, workable: Workable, project: str | None) -> None:
+        """``project``: whose job it is that the rules are held against."""
         super().__init__(database)
-        self._workable = workable
+        self._workable, self._project = workable, project
         self.counts: list[tuple[str, str, Counts]] = []
 
     def rules(self, *states: State, family: Family | None = None) -> list[LearnedRule]:
-        return self._workable.of(super().rules(*states, family=family))
+        known = super().rules(*states, family=family)
+        return self._workable.of([one for one in known if one.may_learn_from(self._project)])
 
     def count(self, rule_id: str, workload: str, counts: Counts) -> None:
         self.counts.append((rule_id, workload, counts))
@@ -64,7 +66,7 @@ class ServiceWorker(Worker):
         super().__init__(about, RuleStore(self.database), roots=self.incidents.roots)
         self._shipped = load()
         self._confirming = asyncio.Lock()
-        self._records = self.database.read(witnesses.records)
+        self._records = self.database.read(incidents.records)
 
     async def do(self, task: dict[str, Any]) -> None:
         emit(begun=task["id"])  # if one of them ends this process, the service knows which tasks were in hand
@@ -96,15 +98,18 @@ class ServiceWorker(Worker):
         badly = await asyncio.to_thread(
             self.database.read, lambda connection: attempts.ended_badly(connection, task["attempt_id"])
         )
-        found = await improve(report, evidence, self.model, self.incidents, records=self._records, may_be_healthy=not badly)
+        before = self.model.spent(report.job.id)
+        past = StoreIncidents(self.database, _project(report))
+        found = await improve(report, evidence, self.model, past, records=self._records, may_be_healthy=not badly)
         await asyncio.to_thread(self._keep_records)
-        result = {"asked": found.asked, "replaced": found.replaced, "why": found.why, "rules": gist(report)}
+        tokens = self.model.spent(report.job.id) - before
+        result = {"asked": found.asked, "replaced": found.replaced, "why": found.why, "rules": gist(report), "tokens": tokens}
         if found.report is report:
             return {"result": result}
         return {"result": result, "report": found.report.as_dict(), "made_at": made_at}
 
     def _keep_records(self) -> None:
-        self.database.write(lambda connection: witnesses.keep(connection, self._records))
+        self.database.write(lambda connection: incidents.keep_records(connection, self._records))
 
     def _was_right(self, report: Report, reason: str) -> None:
         """Somebody knows the reason, which shows whether the model was right."""
@@ -127,7 +132,7 @@ class ServiceWorker(Worker):
             lines = await asyncio.to_thread(
                 self.database.read, lambda connection: kept_lines.bodies(connection, attempt, _MOST_BODIES)
             )
-            return await asyncio.to_thread(self._counted, task["id"], self._notes(), lines, now, well=True)
+            return await asyncio.to_thread(self._counted, task["id"], self._notes(_project(report)), lines, now, well=True)
         if detail.get("line") is not None:
             report = await asyncio.to_thread(self._with_root, attempt, report, detail.get("source"), detail["line"])
         elif report.outcome != "failed":
@@ -139,12 +144,13 @@ class ServiceWorker(Worker):
             made = await confirm(
                 report,
                 self.store,
-                self.incidents,
+                StoreIncidents(self.database, _project(report)),
                 now,
                 model=self.model,
                 healthy=well,
                 reason=detail.get("reason"),
                 by=detail["by"],
+                project=_project(report),
             )
         result = {
             "rule": made.rule.id if made.rule else None,
@@ -160,7 +166,7 @@ class ServiceWorker(Worker):
         workload = detail["workload"] or ""
 
         def work() -> dict[str, Any]:
-            notes = self._notes()
+            notes = self._notes(project_of(workload))
             for rule, lines in detail["dropped"].items():
                 notes.count(rule, workload, Counts(lines, 0, 1, now))
             bodies = self.database.read(lambda connection: kept_lines.bodies(connection, task["attempt_id"], _MOST_BODIES))
@@ -168,8 +174,8 @@ class ServiceWorker(Worker):
 
         return await asyncio.to_thread(work)
 
-    def _notes(self) -> _Notes:
-        return _Notes(self.database, self.workable)
+    def _notes(self, project: str | None) -> _Notes:
+        return _Notes(self.database, self.workable, project)
 
     def _counted(
         self, task: int, notes: _Notes, bodies: Sequence[str], now: float, *, well: bool, workload: str = ""
@@ -212,6 +218,10 @@ class ServiceWorker(Worker):
         root = EvidenceLine(source=row.name, line=row.line, text=row.text, role="root_cause", rank=row.rank, node=row.node)
         diagnosis = report.diagnosis.model_copy(update={"root_cause": root})
         return report.model_copy(update={"outcome": "failed", "diagnosis": diagnosis})
+
+
+def _project(report: Report) -> str | None:
+    return project_of(report.job.id)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, assert_never
 from diagnose.compression.snapshot import StoredLine
 from diagnose.compression.workload import HEAD as FINGERPRINTED
 from diagnose.compression.workload import KEYS, Fingerprint
+from diagnose.decision.lost import Ran
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course
 from diagnose.errors import DiagnoseError
@@ -34,7 +35,7 @@ from service.live.scanner import Scanner, Turn
 from service.live.stream import End, Item, Reading, Stream
 from service.live.timers import Timers
 from service.live.verdict import judged, redacted
-from service.projects import Grant
+from service.projects import DEFAULT, MARK, Grant, parted
 from service.segments import DATA, Definition
 from service.settings import Settings
 from service.store.attempts import Opened
@@ -77,7 +78,7 @@ class AttemptHost(Protocol):
     def reported(self, report: Report, cost_s: float) -> None: ...
     def settled(self, attempt: LiveAttempt) -> None: ...
     def publish(self, kind: str, **data: Any) -> None: ...
-    def workload(self, job: Fingerprint) -> str | None: ...
+    def workload(self, job: Fingerprint, project: str) -> str | None: ...
     @property
     def learns(self) -> bool: ...
     def learn(self, job: str, workload: str, scans: Sequence[Scan]) -> None: ...
@@ -151,6 +152,7 @@ class LiveAttempt:
         self.job, self.number = job, opened.number
         self.job_id, self.id = opened.job_id, opened.attempt_id
         self.owner = (job, opened.number)
+        self.project = parted(job)[0]
         self.started_at = opened.started_at
         self.scanner = scanner
         self._host, self._settings, self._clock = host, settings, clock
@@ -161,6 +163,7 @@ class LiveAttempt:
         # Owned by the scanner.
         now = clock.steady()
         self.workload = opened.workload
+        self._home = f"{self.project}{MARK}" if self.project != DEFAULT else None
         """the kind of job, once enough was read"""
         self.read_bytes = 0
         """it only grows, so other threads may read it"""
@@ -204,6 +207,11 @@ class LiveAttempt:
         """Whether it may leave the memory: all of it is stored."""
         mine, turn = self.received, self.turn
         return not (self.inbox or mine.unanswered or mine.waiters or self.seen.busy or turn.scheduled or turn.working)
+
+    @property
+    def kind(self) -> str | None:
+        """Of which kind of job it is, as the matchers tell them apart: its workload, or at first no more than its project."""
+        return self.workload or self._home
 
     @property
     def end(self) -> End | None:
@@ -395,7 +403,7 @@ class LiveAttempt:
         for scan in scans:
             self._keep(job, reading, scan)
         if self.workload is None and job.compression.counts.bytes_in >= FINGERPRINTED:
-            self.workload = self._host.workload(job.fingerprint)
+            self.workload = self._host.workload(job.fingerprint, self.project)
         if self._host.learns:
             self._learn(scans)
 
@@ -460,7 +468,7 @@ class LiveAttempt:
                 self._keep(job, reading, scan)
                 last.append(scan)
         if self.workload is None and job.compression.counts.bytes_in:
-            self.workload = self._host.workload(job.fingerprint)
+            self.workload = self._host.workload(job.fingerprint, self.project)
         if self._host.learns:
             self._learn(last)
         self._times.end = self._times.hang = 0.0
@@ -541,7 +549,7 @@ class LiveAttempt:
             job.report(running=self._end is None),
             attempt=self.number,
             end=self._end,
-            silent_s=began - self._last_data if self._hung and self._end is None else None,
+            silent_s=began - self._last_data if self._hung and (self._end is None or self._end.by == "silence") else None,
             missing={one.definition.source: one.missing for one in self._readings if one.missing},
         )
         if self._settings.redact:
@@ -549,16 +557,20 @@ class LiveAttempt:
         done = self._clock.steady()
         self._times.judged(done)
         self._phase = report.diagnosis.phase
-        self._judged = JudgedReport(report, self._end is not None, self._clock.now(), self._gpu_seconds())
+        self._look_for_progress(job)
+        self._judged = JudgedReport(report, self._end is not None, self._clock.now(), self._ran())
         self._host.reported(report, done - began)
         return done - began
 
-    def _gpu_seconds(self) -> float:
-        """The GPU time of the attempt."""
+    def _ran(self) -> Ran | None:
+        """How long it ran and stood, as far as its GPUs are known."""
         gpus = self._labels.get("gpus", "")
+        if not (gpus.isascii() and gpus.isdigit() and len(gpus) < 8):
+            return None
         until = self._end.at if self._end else self._last_seen
-        lost = (until - self.started_at) * int(gpus) if gpus.isascii() and gpus.isdigit() and len(gpus) < 8 else 0.0
-        return max(0.0, lost)
+        start_up = self._training_at - self.started_at if self._training_at is not None else None
+        stood = until - self._progress_at if self._step is not None and self._progress_at is not None else 0.0
+        return Ran(max(0.0, until - self.started_at), int(gpus), start_up, max(0.0, stood))
 
     # --- storing -------------------------------------------------------------------------------------------------------------
 
@@ -597,14 +609,19 @@ class LiveAttempt:
             reading.changed = False
         return changed
 
-    def _figures(self, job: Job) -> dict[str, Any]:
-        """The columns of the attempt."""
-        log_, counts, end = job.compression, job.compression.counts, self._end
-        step = log_.last_step
+    def _look_for_progress(self, job: Job) -> float | None:
+        """The last step. When the first and the last one came is noted."""
+        step = job.compression.last_step
         if step is not None and step != self._step:
             if self._step is None:
                 self._training_at = self._last_seen
             self._step, self._progress_at = step, self._last_seen
+        return step
+
+    def _figures(self, job: Job) -> dict[str, Any]:
+        """The columns of the attempt."""
+        log_, counts, end = job.compression, job.compression.counts, self._end
+        step = self._look_for_progress(job)
         loss = log_.series("loss")
         self._course = _course(loss[1]) if loss is not None else ()
         figures = {

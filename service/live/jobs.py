@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -298,6 +299,20 @@ class Jobs:
         """The attempt if it is in memory."""
         return self._live(job, number)
 
+    @property
+    def projects(self) -> set[str]:
+        """The projects that have attempts in memory."""
+        return {one.project for one in self._attempts.values()}
+
+    def running(self, project: str) -> int:
+        """How many attempts of a project are in memory and have not ended."""
+        return sum(1 for one in self._attempts.values() if one.project == project and one.end is None)
+
+    def sources(self, project: str) -> int:
+        """How many sources those have."""
+        mine = (one for one in self._attempts.values() if one.project == project and one.end is None)
+        return sum(len(one.received.streams) for one in mine)
+
     def courses(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[float | None, ...]]:
         """The loss so far of those in memory. A job that goes well has no report to show it."""
         found = {owner: self._attempts[owner].seen.course for owner in wanted if owner in self._attempts}
@@ -438,8 +453,8 @@ class Jobs:
     def learns(self) -> bool:
         return self.learning is not None and self.learning.learns
 
-    def workload(self, job: Fingerprint) -> str | None:
-        return self.matchers.workload(job)
+    def workload(self, job: Fingerprint, project: str) -> str | None:
+        return self.matchers.workload(job, project)
 
     def learn(self, job: str, workload: str, scans: Sequence[Scan]) -> None:
         if self.learning is not None:
@@ -536,6 +551,9 @@ class Jobs:
         self.evict()
         t = self.telemetry
         t.live_jobs.set(len(self._attempts))
+        t.project_jobs.clear()
+        for project, running in Counter(one.project for one in self._attempts.values() if one.end is None).items():
+            t.project_jobs.labels(project).set(running)
         t.queued_bytes.set(self.queued)
         t.unstored_bytes.set(self._unstored)
         t.journal_bytes.set(self.journal.size)

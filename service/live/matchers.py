@@ -1,8 +1,9 @@
 """The matchers of all scanners, and which learned rules act in them.
 
-A learned rule acts for the jobs of the workloads that it was learned from, or for all jobs. So a scanner has one general
-matcher, and one more for each workload that has rules of its own. All matchers hold all learned rules under the same numbers;
-rules that do not act rest. So a job can move from one matcher to another between two blocks and keep its counts.
+A learned rule acts for the jobs of the workloads that it was learned from, of its project, or for all. So a scanner has one
+general matcher, and one more for each workload or project that has rules of its own. All matchers hold all learned rules under
+the same numbers; rules that do not act rest. So a job can move from one matcher to another between two blocks and keep its
+counts.
 
 Only ``refresh`` changes this: it reads the rule store and swaps what has changed, whoever changed it.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from diagnose.compression.workload import Fingerprint, nearest
 from diagnose.knowledge.rules import RuleSet
 from diagnose.matching.matcher import EARLY, Matcher, unusable
+from service.projects import DEFAULT, MARK, parted, qualified
 
 if TYPE_CHECKING:
     from diagnose.learning.learned_rule import LearnedRule
@@ -80,13 +82,18 @@ class Matchers:
             return held.matcher
 
     def of(self, scanner: int, workload: str | None) -> Matcher:
-        """The matcher for a job of ``workload``: its own if there is one, else the general one."""
+        """The matcher for a job of ``workload``: its own if there is one, else its project's, else the general one.
+
+        ``PROJECT~`` is a job of a project of which no more is known yet.
+        """
         if workload is not None:
-            held = self._own.get((scanner, workload))
-            if held is not None:
-                held.used = time.monotonic()
-                return held.matcher
-            self._asked.add((scanner, workload))
+            project, mark, _ = workload.partition(MARK)
+            for name in (workload, project + mark) if mark else (workload,):
+                held = self._own.get((scanner, name))
+                if held is not None:
+                    held.used = time.monotonic()
+                    return held.matcher
+                self._asked.add((scanner, name))
         return self._any[scanner].matcher
 
     def learned(self, rule_id: str) -> bool:
@@ -94,12 +101,15 @@ class Matchers:
 
     # --- workloads -----------------------------------------------------------------------------------------------------------
 
-    def workload(self, job: Fingerprint) -> str | None:
-        """The workload that a job belongs to, or is the first of: decisions tell kinds of jobs apart. It is stored later."""
+    def workload(self, job: Fingerprint, project: str = DEFAULT) -> str | None:
+        """The workload that a job belongs to, or is the first of: decisions tell kinds of jobs apart. It is stored later.
+
+        Those of a project have its name before them: what is learned in it acts for its own jobs.
+        """
         with self._lock:
-            name = nearest(job, self._workloads)
+            name = nearest(job, {name: one for name, one in self._workloads.items() if parted(name)[0] == project})
             if name is None and job.sketch:
-                name = str(job)
+                name = qualified(project, str(job))
                 self._workloads[name] = job
             return name
 
@@ -163,7 +173,12 @@ class Matchers:
 
     def _make_own(self, active: Iterable[LearnedRule]) -> None:
         """Make matchers for the workloads that were asked for and have their own rules. Unused ones go."""
-        special = {name for known in active if known.scope != "global" for name in known.workloads}
+        special: set[str] = set()
+        for known in active:
+            if known.scope == "project":
+                special.add(f"{known.project}{MARK}")
+            if known.scope != "global":
+                special |= {name for name in known.workloads if known.acts_for(name)}
         old = time.monotonic() - _UNUSED_S
         for key in [key for key, held in self._own.items() if held.used < old or key[1] not in special]:
             del self._own[key]

@@ -41,7 +41,7 @@ class Readable(Protocol):
     @property
     def turn(self) -> Turn: ...
     @property
-    def workload(self) -> str | None: ...
+    def kind(self) -> str | None: ...
     @property
     def waits(self) -> bool:
         """Whether there is something to read."""
@@ -136,7 +136,7 @@ class Scanner:
         """Work on ``attempt``. True: there is more to read."""
         self._busy_since = self._clock.steady()
         try:
-            return attempt.work(self._matchers.of(self.number, attempt.workload))
+            return attempt.work(self._matchers.of(self.number, attempt.kind))
         except Exception:
             # One record that cannot be read must stop neither the rest of this job nor other jobs.
             log.exception("reading job %s attempt %d", *attempt.owner)

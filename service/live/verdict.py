@@ -35,7 +35,9 @@ def judged(
     if missing:
         report = _lacking(report, missing)
     found = report.diagnosis
-    if silent_s is not None and found.root_cause is None:
+    if silent_s is not None and end is not None and report.outcome == "healthy":
+        changes["outcome"] = "failed"  # nobody said that it ended: silence behind an alarm is no health
+    if silent_s is not None and (found.root_cause is None or "outcome" in changes):
         changes["diagnosis"] = found.model_copy(
             update={
                 "category": "framework",

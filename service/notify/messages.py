@@ -49,7 +49,7 @@ def slack(notice: Notice) -> tuple[str, bytes]:
         lines.append(f"{escaped(data.get('category'))} / {escaped(data['reason'])}")
     if data.get("kind"):
         lines.append(f"{escaped(data['kind'])}, by {escaped(data.get('who'))}")
-    for words in (data.get("summary"), data.get("why"), data.get("mitigation")):
+    for words in (data.get("summary"), data.get("why"), data.get("result"), data.get("mitigation")):
         if words:
             lines.append(escaped(words))
     if data.get("unconfirmed") and data.get("state") == "proposed":

@@ -509,6 +509,13 @@ def jobs(folder: Path) -> Iterator[Path]:
                 yield from (Path(entry.path) for entry in os.scandir(shelf) if entry.is_dir())
 
 
+def sizes(folder: Path) -> Iterator[tuple[str, int]]:
+    """(job, bytes of its raw logs) for all jobs."""
+    for job in jobs(folder):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # it is just being made, or deleted
+            yield str(json.loads((job / JOB).read_text())["job"]), size(job)
+
+
 def size(folder: Path) -> int:
     """Bytes on disk below ``folder``."""
     return sum(one.stat().st_size for one in _parts(folder))

@@ -59,10 +59,15 @@ def ends(box: Box, job: str, count: int) -> list[dict[str, Any]]:
 
 
 def test_how_jobs_end_is_told_as_slurm_says_it(cluster: real.Slurm, box: Box) -> None:
-    late = cluster.submit("sleep 200", "--time=1")  # a minute is the least that Slurm knows
+    late = cluster.submit("sleep 200", "--time=1")
+    cluster.wait(late, "RUNNING")
+    cluster.run("scontrol", "update", f"JobId={late}", "EndTime=now+1")  # a minute is the least that a limit can be
+    array = cluster.submit("exit $SLURM_ARRAY_TASK_ID", "--array=0,5")
     failed, well = cluster.submit("exit 3"), cluster.submit("exit 0")
     assert ends(box, failed, 1) == [{"exit_code": 3, "state": "FAILED", "attempt": 1}]
     assert ends(box, well, 1) == [{"exit_code": 0, "state": "COMPLETED", "attempt": 1}]
+    assert ends(box, f"{array}_0", 1) == [{"exit_code": 0, "state": "COMPLETED", "attempt": 1}]
+    assert ends(box, f"{array}_5", 1) == [{"exit_code": 5, "state": "FAILED", "attempt": 1}]
     cancelled = cluster.submit("sleep 100")
     cluster.wait(cancelled, "RUNNING")
     cluster.run("scancel", cancelled)

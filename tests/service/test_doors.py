@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.doors import owner_is_ours
 from tests.support.live import until
 from tests.support.servers import Server
 
@@ -227,3 +229,45 @@ def test_behind_a_proxy_that_is_trusted_scheme_and_address_are_the_clients(tmp_p
             address = "203.0.113.9" if trusted else "127.0.0.1"
             until(lambda running=running, address=address: f"refused a sign-in from {address}" in running.log)
         (data.parent / "data.log").unlink()
+
+
+# --- which user of this machine it is
+
+
+@pytest.mark.parametrize(("family", "host", "to"), [
+    (socket.AF_INET, "127.0.0.1", "127.0.0.1"),
+    (socket.AF_INET6, "::1", "::1"),
+    (socket.AF_INET6, "::ffff:127.0.0.1", "127.0.0.1"),
+])  # fmt: skip
+def test_a_connection_of_our_own_user_is_known_and_one_without_an_owner_is_not(family: int, host: str, to: str) -> None:
+    listening = socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET)
+    client = socket.socket(family)
+    with listening, client:
+        listening.bind((to, 0))
+        listening.listen()
+        client.connect((host, listening.getsockname()[1]))
+        accepted, (address, port, *_) = listening.accept()
+        with accepted:
+            ends = (address, port), accepted.getsockname()[:2]
+            assert owner_is_ours(*ends)
+            assert not owner_is_ours((address, port ^ 1), ends[1])
+            client.close()  # it may have been anybody's
+            assert not owner_is_ours(*ends)
+
+
+_ASK = "import sys, urllib.request as r\ntry: print(r.urlopen(sys.argv[1]).status)\nexcept r.HTTPError as e: print(e.code)"
+
+
+@pytest.mark.server
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_service_without_a_token_is_open_to_the_user_that_runs_it_only(tmp_path: Path) -> None:
+    def ask(path: str, user: int) -> str:
+        done = subprocess.run(
+            ["/usr/bin/python3", "-c", _ASK, server.url + path], user=user, cwd="/", capture_output=True, text=True, timeout=60
+        )
+        return done.stdout.strip() or done.stderr
+
+    with Server(tmp_path / "data") as server:
+        assert (ask("/v1/jobs", 0), ask("/v1/jobs", 65534)) == ("200", "401")
+        assert (ask("/healthz", 65534), ask("/readyz", 65534)) == ("200", "200")
+        assert ask("/v1/jobs/x/report", 65534) == "401"

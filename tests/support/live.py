@@ -19,6 +19,7 @@ from service.intake.batch import Batch
 from service.intake.ingest import Ingest
 from service.journal import Journal
 from service.live.jobs import Jobs
+from service.quotas import Quotas
 from service.settings import Settings
 from service.store import Store
 from service.store import tables as t
@@ -87,7 +88,8 @@ class Live:
         self.journal = Journal(folder / "journal")
         self.events, self.telemetry = Events(), Telemetry()
         self.jobs = Jobs(self.store, self.journal, self.events, self.telemetry, self.settings, RULES, clock)
-        self.ingest = Ingest(self.jobs, self.journal, self.telemetry, self.settings, clock)
+        self.quotas = Quotas(self.store, self.telemetry, clock)
+        self.ingest = Ingest(self.jobs, self.journal, self.telemetry, self.settings, self.quotas, clock)
 
     async def __aenter__(self) -> Live:
         self.events.start()

@@ -35,6 +35,7 @@ from service.api.bodies.health import Readiness
 from service.api.bodies.jobs import AttemptRow, Deleted, JobDetail, JobPage, JobRow, Line, LinePage, SeriesList, SeriesRow
 from service.api.bodies.logs import Finish, Finished, Source, Sources, Taken
 from service.api.bodies.nodes import Node, NodeCheck, NodeDetail, NodeFailure, NodePage, NodeRequest
+from service.api.bodies.projects import Project, ProjectList
 from service.api.bodies.raw import RawGap, RawLine, RawPage, RawSource, RawSourceList
 from service.api.bodies.rules import RuleChange, RulePage, RuleRow
 from service.api.bodies.training import LatestProgress, Progress, Reported, Resume, Saved
@@ -91,6 +92,8 @@ __all__ = [
     "Orders",
     "Problem",
     "Progress",
+    "Project",
+    "ProjectList",
     "RawGap",
     "RawLine",
     "RawPage",

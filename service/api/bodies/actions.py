@@ -56,9 +56,25 @@ class Action(BaseModel):
     """the action that a later decision put in its place"""
 
 
+class Aftermath(BaseModel):
+    attempt: int
+    state: str
+    """running, healthy, failed_alike (of the same group), failed_otherwise"""
+    reason: str | None
+    failed_at_step: float | None
+    """the last step of the attempt that the action is about"""
+    reached_step: float | None
+    passed: bool | None
+    """whether it came further than that; null: the steps are not known"""
+    away_s: float
+    """from the end of the one to the begin of the other"""
+
+
 class ActionRecord(Action):
     basis: dict[str, Any] | None
     """the decision with its reasons and evidence as they were, and when the report was made that it is about"""
+    aftermath: Aftermath | None = None
+    """the next attempt of the job, after a restart"""
 
 
 class Reject(BaseModel):
@@ -109,6 +125,8 @@ class Order(BaseModel):
     why: str
     last_seen: float | None
     """when the attempt was last heard of before the decision; a job that began later is not the one that failed"""
+    link: str | None = None
+    """the action's page; null: the service does not know where people find it (its setting public_url)"""
     subject: str | None = None
     """the job in the scheduler's words when it was decided; null: use the labels"""
     claim: dict[str, Any] | None = None

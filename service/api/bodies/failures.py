@@ -49,6 +49,13 @@ class Occurrence(BaseModel):
     user: str | None
     cluster: str | None
     gpu_seconds: float
+    """lost"""
+    still: float
+    """of these, standing still"""
+    back: float
+    """of these, the way back"""
+    whole: bool
+    """no checkpoint is known, so it is the whole run"""
 
 
 class GroupDetail(Group):

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Run
 
 ASKED = [
-    ("diagnose rep", {"replay"}),
+    ("diagnose repl", {"replay"}),
     ("diagnose replay --fo", {"--format", "--follow"}),
     ("diagnose replay --format ma", {"markdown"}),
     ("diagnose rules ch", {"check"}),

@@ -290,6 +290,34 @@ def test_the_key_is_from_the_environment(
     assert endpoint.seen[0][1]["authorization"] == f"Bearer {sent}"
 
 
+def test_models_that_think_get_room_and_fields_of_their_own(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIAGNOSE_LLM_THINKING_TOKENS", "4000")
+    monkeypatch.setenv("DIAGNOSE_LLM_EXTRA", '{"chat_template_kwargs": {"enable_thinking": true}, "reasoning_effort": "low"}')
+    ask(settings(endpoint), ASK)
+    ask(settings(endpoint, thinking_tokens=0, extra={}), ASK)
+    thinks, plain = endpoint.asked
+    assert (thinks["max_tokens"] - plain["max_tokens"], thinks["reasoning_effort"]) == (4000, "low")
+    assert thinks["chat_template_kwargs"] == {"enable_thinking": True}
+    assert "reasoning_effort" not in plain
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("DIAGNOSE_LLM_THINKING_TOKENS", "many", "cannot be 'many'"),
+        ("DIAGNOSE_LLM_EXTRA", "[1]", "no JSON object"),
+        ("DIAGNOSE_LLM_EXTRA", "{", "no JSON object"),
+        ("DIAGNOSE_LLM_EXTRA", '{"messages": []}', "'messages' of a question cannot be set"),
+    ],
+)
+def test_what_is_wrong_with_these_is_said(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(DiagnoseError, match=said):
+        ask(settings(endpoint), ASK)
+
+
 def test_a_key_is_never_shown(endpoint: Endpoint) -> None:
     wanted = settings(endpoint, key="sk-secret-of-this-test")
     endpoint.always = Fault(401, b'{"error": {"message": "Incorrect API key: sk-secret-of-this-test"}}')

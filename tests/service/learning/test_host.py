@@ -17,6 +17,7 @@ from diagnose.knowledge.rules import Example, Rule
 from diagnose.learning.learned_rule import LearnedRule
 from diagnose.learning.rule_store import RuleStore
 from service.store import Store
+from service.store.quotas import limit
 from tests.conftest import Run
 from tests.diagnose.agent.test_explain import LAUNCHER, NOTHING_MORE, STALE, UNEXPLAINED, asked, cause
 from tests.diagnose.model.test_model import Endpoint, Fault, endpoint  # noqa: F401 - a fixture
@@ -178,6 +179,9 @@ def test_the_rules_answer_comes_first_and_the_agents_when_it_comes(
         until(endpoint.arrived.is_set)
         server.kill()  # in the middle of the question
         endpoint.always = None
+        store = Store(database)
+        store.write(lambda connection: limit(connection, "poor", {"tokens": 0}))
+        store.close()
         server.start()
         second = until(lambda: (r := server.get("/v1/jobs/odd/report"))["diagnosis"]["by"] == "agent" and r)
         assert second["diagnosis"]["reason"] == "storage_error"
@@ -197,7 +201,13 @@ def test_the_rules_answer_comes_first_and_the_agents_when_it_comes(
         fail(server, "sure", "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
         sure = until(lambda: found if (found := server.get("/v1/jobs/sure/report"))["agent"] else None)
         assert (sure["diagnosis"]["by"], sure["diagnosis"]["reason"]) == ("rule", "gpu_fell_off_bus")
-        assert 'diagnose_agent_questions_total{result="replaced"} 2.0' in server.client.get("/metrics").text
+        # A project whose budget is used up keeps the rules' answer.
+        fail(server, "poor~odd", UNEXPLAINED)
+        until(lambda: 'diagnose_project_refused_total{project="poor",quota="tokens"} 1.0' in server.client.get("/metrics").text)
+        assert server.get("/v1/jobs/poor~odd/report")["diagnosis"]["by"] == "none"
+        metrics = server.client.get("/metrics").text
+        assert 'diagnose_agent_questions_total{result="replaced"} 2.0' in metrics
+        assert 'diagnose_project_model_tokens_total{project="default"}' in metrics
 
 
 def test_an_endpoint_that_is_down_leaves_the_rules_answer(tmp_path: Path) -> None:

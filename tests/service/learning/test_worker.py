@@ -15,7 +15,7 @@ from sqlalchemy import Connection, insert
 from diagnose.agent.incidents import Incident
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule, RuleSet
-from diagnose.learning.learned_rule import Counts, LearnedRule
+from diagnose.learning.learned_rule import Counts, LearnedRule, followed, promoted
 from diagnose.learning.rule_store import RuleStore
 from diagnose.matching.scan import KEPT
 from diagnose.report import Report
@@ -176,3 +176,70 @@ def test_what_a_database_refuses_is_not_begun_again_and_again(store: Store, caps
     assert first == {"begun": 1}
     assert last["done"] == 1
     assert last["result"]["problem"].startswith("the database: FOREIGN KEY constraint failed")
+
+
+# --- projects
+
+
+def test_what_one_project_teaches_acts_for_its_own_jobs(store: Store) -> None:
+    rules = RuleStore(store)
+    lanes, wide = (Rule(name, "filters", rf"^{name} keeper chose lane \d+$", kind="debug") for name in ("lanes", "wide"))
+    lease = LearnedRule(LEASE, "active", "project", {"project": "apes"})
+    met = {"apes~k": Counts(1), "bees~k": Counts(1)}
+    rules.add(LearnedRule(lanes, "active", provenance={"project": "apes"}, workloads=met))
+    rules.add(LearnedRule(wide, "active", "global"))
+    rules.add(lease)
+    matchers = Matchers(RuleSet.of([]), rules, most_workloads=8)
+    matchers.open(0)
+    kinds = (None, "k", "apes~", "apes~k", "apes~other", "bees~", "bees~k")
+    for kind in kinds:  # a matcher is made once it was asked for
+        matchers.of(0, kind)
+    matchers.refresh()
+    lines = {"lanes": b"lanes keeper chose lane 4", "wide": b"wide keeper chose lane 4", "lease": b"FlashStore refused lease 4"}
+    acting = {kind: {rule for rule, line in lines.items() if matchers.of(0, kind).matches(line)} for kind in kinds}
+    assert acting == {
+        None: {"wide"},
+        "k": {"wide"},
+        "apes~": {"wide", "lease"},
+        "apes~k": {"wide", "lease", "lanes"},
+        "apes~other": {"wide", "lease"},
+        "bees~": {"wide"},
+        "bees~k": {"wide"},
+    }
+    assert not lease.acts_for(None)
+    assert promoted(lease, "an administrator said so", 1.0).acts_for("bees~k")
+
+
+def test_a_rule_that_is_clean_in_many_workloads_stays_in_its_project() -> None:
+    for project, scope in ((None, "global"), ("apes", "project")):
+        about = {"project": project} if project else {}
+        met = {f"{project or ''}~{number}": Counts(1, last=1.0) for number in range(3)}
+        assert followed(LearnedRule(LANES, "active", provenance=about, workloads=met), 1.0).scope == scope
+
+
+def test_the_school_counts_for_a_rule_what_its_own_project_says(store: Store) -> None:
+    rules = RuleStore(store)
+    rules.add(LearnedRule(LANES, "shadow", provenance={"project": "apes"}))
+    school = worker(store).school
+    school.take("bees~job", "bees~k", *scan("lane keeper chose lane 1", rule=3))  # evidence of failure, if it counted
+    school.tick()
+    assert state(store, "lanes") == "shadow"
+    school.take("apes~job", "apes~k", *scan("lane keeper chose lane 1"))
+    school.tick()
+    assert state(store, "lanes") == "active"
+    for number in range(30):
+        school.take("apes~job", "apes~k", *scan(f"a door opened for visitor {number} of the day"))
+    school.finish()
+    (made,) = [one for one in rules.rules(family="filters") if one.rule.id != "lanes"]
+    assert (made.project, made.provenance["jobs"]) == ("apes", ["apes~job"])
+
+
+def test_a_past_incident_is_told_in_its_own_project(store: Store) -> None:
+    line = "FlashStore refused lease of the quarterly volume"
+    for job in ("job", "apes~job", "bees~job"):
+        StoreIncidents(store).remember(Incident(f"{job}#1", "storage_error", f"{line} {job}", "s"))
+    for project, job in ((None, "job"), ("apes", "apes~job"), ("bees", "bees~job")):
+        mine = StoreIncidents(store, project)
+        assert [one.id for one in mine.incidents()] == [f"{job}#1"]
+        assert [one.incident.id for one in mine.similar([line], None, 5)] == [f"{job}#1"]
+    assert len(StoreIncidents(store, "apes").roots()) == 3, "what anybody's failure began with is never dropped"

@@ -86,7 +86,7 @@ class Case:
     def publish(self, kind: str, **data: Any) -> None:
         self.said.append(kind)
 
-    def workload(self, job: Fingerprint) -> str | None:
+    def workload(self, job: Fingerprint, project: str) -> str | None:
         return "kind"
 
     def learn(self, job: str, workload: str, scans: Sequence[Scan]) -> None:
@@ -328,6 +328,10 @@ def test_who_made_steps_and_is_silent_hangs_and_then_has_ended() -> None:
     assert case.ends == []
     case.work(0.1)
     assert case.ends == [End("silence", came)]
+    case.end(case.ends[0])
+    case.work()
+    last = case.reports[-1]
+    assert (last.outcome, last.diagnosis.reason) == ("failed", "hang"), "silence behind an alarm is no health"
 
 
 def test_a_hang_that_is_over_is_taken_back() -> None:

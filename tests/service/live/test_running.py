@@ -63,6 +63,7 @@ def test_a_job_that_made_steps_and_says_nothing_hangs_and_in_the_end_has_ended(s
     until(lambda: alarms(server, "hangs") == ["hang", "hang"])
     found = until(lambda: (one := job(server, "hangs"))["state"] == "ended" and one)
     assert found["attempt"]["ended_by"] == "silence"
+    assert server.get("/v1/jobs/hangs/report")["outcome"] == "failed"
     assert found["attempt"]["ended_at"] == found["attempt"]["last_seen"] < time.time() - 7
 
 

@@ -17,7 +17,7 @@ class Piece:
     """What is worked on here: so many slices, and then something that is due."""
 
     def __init__(self, name: str, log: list[str], slices: int = 1, due: float = 0.0) -> None:
-        self.owner, self.turn, self.workload = (name, 1), Turn(), f"kind of {name}"
+        self.owner, self.turn, self.kind = (name, 1), Turn(), f"kind of {name}"
         self.left, self.due, self._log = slices, due, log
         self.fails = self.waits = False
         self.matchers: list[Any] = []

@@ -61,5 +61,11 @@ def test_log_text_is_data_in_slack() -> None:
     assert len(text.splitlines()) == 7, "a line of the log makes no line of the message"
 
 
+def test_an_order_that_failed_says_why() -> None:
+    message = json.loads(slack(notice("action.failed", kind="isolate", state="failed", who="slurm", result="no such node"))[1])
+    assert ":wrench: Action failed" in message["text"]
+    assert "no such node" in message["text"]
+
+
 def test_a_gigantic_line_is_cut() -> None:
     assert len(escaped("&" * 10_000_000)) <= 600 * len("&amp;")
