@@ -901,10 +901,11 @@ class Weighing:
         for event in reversed(self.evidence.events):
             if self.ends[event.source] - event.line >= _LAST_SAID:
                 continue
+            if any(later.source == event.source and later.line > event.line for later in known):
+                continue
             sound = likeness(event.text, event.body)
             if says_done(event.body) and not sound.sounds and not _QUOTED.search(event.body):
-                if not any(later.source == event.source and later.line > event.line for later in known):
-                    return True
+                return True
         return False
 
     def _ended_well(self, standing: Sequence[Hypothesis]) -> bool:
