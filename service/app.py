@@ -20,6 +20,7 @@ from diagnose import __version__
 from diagnose.errors import DiagnoseError
 from service.api import (
     actions,
+    elastic,
     events,
     failures,
     health,
@@ -32,6 +33,7 @@ from service.api import (
     reference_page,
     rules,
     shipping,
+    splunk,
     training,
     webhooks,
 )
@@ -49,6 +51,8 @@ ROUTERS = (
     jobs_logs.pushes,
     jobs_logs.router,
     shipping.router,
+    splunk.router,
+    elastic.router,
     training.router,
     jobs.router,
     raw.router,
