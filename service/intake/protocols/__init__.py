@@ -5,7 +5,7 @@
     identity gathering          whose line is it (rules/identity.yaml); lines of one owner become one batch
     protobuf                    the wire format, read lazily
     plain records otlp loki     the protocols
-    splunk elastic
+    splunk elastic syslog forward
 
 A protocol knows nothing of the application. The routes (``service/api/shipping.py``) read bodies, hand the batches to
 ``ingest`` and write the answers that each protocol wants.
