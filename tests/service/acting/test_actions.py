@@ -21,7 +21,7 @@ from service.acting.executors.http import Server as Http
 from service.acting.remote import Remote
 from service.errors import Conflict, Forbidden, Unknown
 from service.events import Event, Events
-from service.store import Store, overview, reading, tables
+from service.store import Store, pages, reading, tables
 from service.store import actions as stored
 from service.store.flush import JudgedReport
 from service.store.history import cluster, lately
@@ -124,7 +124,7 @@ def test_a_diagnosis_becomes_one_action(desk: Desk) -> None:
     found = desk.store.read(lambda connection: stored.decision_of(connection, opened.attempt_id))
     assert found is not None
     assert found["key"] == row["key"]
-    trail = desk.store.read(lambda connection: overview.trail(connection, "job/a"))
+    trail = desk.store.read(lambda connection: pages.actions.trail(connection, "job/a"))
     assert [entry["what"] for entry in trail] == ["decided.restart", "job.failed"]
     assert trail[0]["detail"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
 
@@ -137,7 +137,7 @@ def test_an_action_keeps_what_it_was_decided_on(desk: Desk) -> None:
     healthy = report("healthy", outcome="healthy", group=None)
     failed(desk, lsn=2, made=healthy)
     desk.decide()
-    found = desk.store.read(lambda connection: overview.action(connection, first["id"]))
+    found = desk.store.read(lambda connection: pages.actions.action(connection, first["id"]))
     assert found is not None
     assert found["basis"]["decision"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
     assert found["basis"]["report_made_at"] == MONDAY
@@ -165,7 +165,7 @@ def test_a_restart_goes_on_while_the_isolation_waits_for_its_yes(store: Store, t
 
 def test_what_became_of_the_job_stands_with_the_action(desk: Desk) -> None:
     def shown() -> Any:
-        found = desk.store.read(lambda connection: overview.action(connection, action["id"]))
+        found = desk.store.read(lambda connection: pages.actions.action(connection, action["id"]))
         assert found is not None
         return found["aftermath"]
 
@@ -356,7 +356,7 @@ def test_from_yes_to_done(desk: Desk) -> None:
     desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "requeued"))  # the answer was lost: told again
     record = desk.record(action)
     assert (record.state, record.result, record.decided_by) == ("succeeded", "requeued", "kim")
-    trail = desk.store.read(lambda connection: overview.trail(connection, f"action/{action}"))
+    trail = desk.store.read(lambda connection: pages.actions.trail(connection, f"action/{action}"))
     said = [entry["what"].removeprefix("action.") for entry in reversed(trail)]
     assert said == ["proposed", "approved", "dispatched", "running", "succeeded"]
 
@@ -450,7 +450,7 @@ def test_a_node_is_taken_out_and_given_back(desk: Desk) -> None:
     assert (node(desk)["state"], node(desk)["why"]) == ("isolated", "fans are broken")
     done(desk, desk.run(desk.actions.ask_for_node(RELEASE, "n1", "kim", "new fans")))
     assert node(desk)["state"] == "ok"
-    trail = desk.store.read(lambda connection: overview.trail(connection, "node/n1"))
+    trail = desk.store.read(lambda connection: pages.actions.trail(connection, "node/n1"))
     assert [(entry["what"], entry["who"]) for entry in trail] == [("node.ok", "kim"), ("node.isolated", "kim")]
     with pytest.raises(Unknown):
         desk.run(desk.actions.ask_for_node(ISOLATE, "never-heard-of", "kim", "why not"))
