@@ -161,7 +161,7 @@ class Settings(BaseModel):
     """maximum size to which one compressed request body may unpack"""
     body_limit: Bytes = Field(default=64 * MIB, ge=64 * KIB, le=TIB)
     """maximum size of a request body that is read as a whole (OTLP, Loki)"""
-    most_sources: int = Field(default=4096, ge=1, le=1_000_000)
+    most_sources: int = Field(default=32_768, ge=1, le=1_000_000)
     """maximum number of sources per attempt"""
     most_live: int = Field(default=2000, ge=1, le=1_000_000)
     """maximum number of attempts in memory"""

@@ -430,7 +430,7 @@ class LiveAttempt:
             self._host.publish("job.started", job=self.job, attempt=self.number, again=True)
         self._last_data, self._wall_of_last_data = now, at
         if self._end is None:
-            self._times.hang = now + self._patience()
+            self._times.hang = now + self._settings.hang_s  # `_silent` then asks how slow its steps are
             if self._hung:  # it no longer hangs: say so
                 self._hung = False
                 self._times.diagnose = now
