@@ -114,6 +114,8 @@ class Settings(BaseModel):
     """whose word is enough to act without a person (docs/service.md): the scheduler's (confirmed), or a sender's (labels)"""
     executors: Location | None = None
     """file of the executors that carry out approved actions (docs/executors.md); without it, actions wait for a runner"""
+    sign_in: Location | None = None
+    """file that says which people sign in at an OpenID provider, and which service accounts come in (docs/sign-in.md)"""
     identities: Location | None = None
     """file that tells which labels name job, attempt, source, rank and node; it is written like rules/identity.yaml"""
 
