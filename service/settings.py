@@ -192,6 +192,14 @@ class Settings(BaseModel):
     """OpenAI-compatible endpoint, asked about failures and doubtful successes; its key is read from DIAGNOSE_LLM_KEY"""
     model: str | None = Field(default=None, pattern=r"^\S+$", examples=["the name of a model"])
     """model to use at that endpoint; without it, the first that the endpoint lists"""
+    larger_llm: str | None = Field(
+        default=None, pattern=r"^https?://\S+$", examples=["an address like http://localhost:8001/v1"], repr=False
+    )
+    """endpoint of a larger model, asked where the first one leaves doubt; its key is read from DIAGNOSE_LARGER_LLM_KEY"""
+    larger_model: str | None = Field(default=None, pattern=r"^\S+$", examples=["the name of a model"])
+    """model to use at that endpoint; without it, the first that the endpoint lists"""
+    redact_hosts: Flag = False
+    """take names and addresses of machines out of questions to a model too; then a model cannot name nodes"""
     agent_calls_per_job: int = Field(default=50, ge=1, le=_MOST)
     """maximum number of questions to the model about one job"""
     agent_tokens_per_job: int = Field(default=200_000, ge=1, le=_MOST)
