@@ -102,8 +102,10 @@ def role_of(entries: Iterable[Allowed], fits: Callable[[str], bool], namespace: 
         return None
     role = found[0].role
     grants = [_own(one, namespace) for one in found if one.role == role]
-    joined: dict[str, Any] = {name: [value for one in grants for value in getattr(one, name)] for name in _LISTS}
-    return role, replace(grants[0], **{name: tuple(dict.fromkeys(values)) for name, values in joined.items()})
+    joined: dict[str, Any] = {
+        name: tuple(dict.fromkeys(value for one in grants for value in getattr(one, name))) for name in _LISTS
+    }
+    return role, replace(grants[0], **joined)
 
 
 _LISTS: Final = ("projects", *_GRANTS)
