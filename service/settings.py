@@ -114,6 +114,8 @@ class Settings(BaseModel):
     """whose word is enough to act without a person (docs/service.md): the scheduler's (confirmed), or a sender's (labels)"""
     executors: Location | None = None
     """file of the executors that carry out approved actions (docs/executors.md); without it, actions wait for a runner"""
+    sign_in: Location | None = None
+    """file that says which people sign in at an OpenID provider, and which service accounts come in (docs/sign-in.md)"""
     identities: Location | None = None
     """file that tells which labels name job, attempt, source, rank and node; it is written like rules/identity.yaml"""
 
@@ -161,7 +163,7 @@ class Settings(BaseModel):
     """maximum size to which one compressed request body may unpack"""
     body_limit: Bytes = Field(default=64 * MIB, ge=64 * KIB, le=TIB)
     """maximum size of a request body that is read as a whole (OTLP, Loki)"""
-    most_sources: int = Field(default=4096, ge=1, le=1_000_000)
+    most_sources: int = Field(default=32_768, ge=1, le=1_000_000)
     """maximum number of sources per attempt"""
     most_live: int = Field(default=2000, ge=1, le=1_000_000)
     """maximum number of attempts in memory"""
