@@ -74,7 +74,8 @@ _STACK = re.compile(
 )
 """a line of a stack, of a table, or of a frame around a message; or a single word"""
 _BACK = re.compile(
-    r"(?i)\b(?:now (?:responding|reachable|available|online|back)|restored|re-?established|reconnected|recovered|is back|back online|came back"
+    r"(?i)\b(?:now (?:responding|reachable|available|online|back)"
+    r"|restored|re-?established|reconnected|recovered|is back|back online|came back"
     r"|link (?:is |becomes )?(?:up|ready|active)"
     r"|(?:reachable|available|responding) again|again (?:reachable|available))\b|\bserver \S+ OK$"
 )
