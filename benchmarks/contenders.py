@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.children import ours
 from benchmarks.measure import ROOT, Failed, Reading, run
-from benchmarks.templates import all_templates
+from benchmarks.mixed.templates import all_templates
 
 CACHE = Path(__file__).resolve().parent / ".cache"
 RAW = CACHE / "raw"

@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.log import Log
 from benchmarks.measure import ROOT, Failed, pin, run
+from benchmarks.mixed.log import Log
 
 CACHE = ROOT / "benchmarks" / ".cache"
 ERRORS = (

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 
 from benchmarks.measure import table
-from benchmarks.templates import Choice, Filler, Node, read
+from benchmarks.mixed.templates import Choice, Filler, Node, read
 from diagnose.compression.templates import VALUE, Templates
 from diagnose.matching.databases import core
 from diagnose.reading.prefixes import body_start

@@ -18,8 +18,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from benchmarks.log import Log
 from benchmarks.measure import table
+from benchmarks.mixed.log import Log
 from diagnose.job import Job
 from diagnose.knowledge.rules import load
 from diagnose.learning.live import Learner

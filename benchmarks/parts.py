@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import log as mixed_log
 from benchmarks.children import ours
 from benchmarks.contenders import CACHE, Contender, drain, nvrx, prefixed, product, raw, ripgrep
 from benchmarks.measure import ENVIRONMENT, ROOT, Failed, Reading, Spread, reap, run, table
+from benchmarks.mixed import log as mixed_log
 
-RULES = Path(__file__).resolve().parent / "rules"
+RULES = Path(mixed_log.__file__).with_name("rules")
 HEAD = ("", "MB/s", "klines/s", "ratio to raw: median (min-max)", "wall MB/s", "matched or kept")
 TO_RAW, RAW_ALONE = "raw", "raw, the log alone"
 
@@ -42,8 +42,8 @@ def cached_log(megabytes: float, seed: int) -> Path:
     """The mixed log of this size, made once for each state of the generator."""
     sources = [
         Path(mixed_log.__file__),
-        *sorted(Path(__file__).parent.glob("templates*/*")),
-        CACHE.parent / "templates.py",
+        *sorted(Path(mixed_log.__file__).parent.glob("templates*/*")),
+        Path(mixed_log.__file__).with_name("templates.py"),
     ]
     newest = max(path.stat().st_mtime for path in sources)
     path = CACHE / f"mixed-{megabytes:g}-{seed}.log"

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.log import Log
+from benchmarks.mixed.log import Log
 from diagnose.redaction.stream import conceal
 from diagnose.redaction.text import Redactor, redact
 

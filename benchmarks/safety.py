@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.log import Log
+from benchmarks.mixed.log import Log
 from diagnose.knowledge.rules import Example, Rule, RuleSet, load
 from diagnose.learning.learned_rule import CLEAN_JOBS, LearnedRule
 from diagnose.learning.lesson import shadow

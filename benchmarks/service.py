@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from benchmarks import log as mixed
 from benchmarks.learning import Slow
 from benchmarks.measure import ROOT, run
+from benchmarks.mixed import log as mixed
 from tests.support.servers import Postgres, Server
 
 _CACHE = ROOT / "benchmarks" / ".cache"

@@ -14,7 +14,7 @@ from service.errors import Unknown
 from service.names import check_job, storable
 from service.runtime import Service
 from service.store import actions as stored
-from service.store import overview, reading
+from service.store import pages, reading
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     **REFUSALS,
@@ -138,7 +138,7 @@ def _name(token: str, claim: bodies.Claim) -> str:
 
 
 async def _shown(service: Service, who: Who, action: int) -> dict[str, Any]:
-    found = await service.read(who, lambda connection: overview.action(connection, action))
+    found = await service.read(who, lambda connection: pages.actions.action(connection, action))
     if found is None:
         raise Unknown("there is no such action", where=str(action), remedy="GET /v1/actions lists them")
     return found

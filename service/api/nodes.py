@@ -16,7 +16,7 @@ from service.auth import Who, check_runs_the_cluster
 from service.errors import Unknown
 from service.names import storable
 from service.runtime import Service
-from service.store import nodechecks, overview, reading
+from service.store import nodechecks, pages, reading
 
 router = APIRouter(tags=["nodes"], responses=REFUSALS)
 
@@ -81,4 +81,4 @@ async def _asked(service: Service, kind: str, node: str, who: Who, why: str) -> 
     storable(node, "node")
     storable(why, "why")
     found = await service.actions.ask_for_node(kind, node, who.name, why)
-    return await service.read(who, lambda connection: overview.action(connection, found))
+    return await service.read(who, lambda connection: pages.actions.action(connection, found))

@@ -13,7 +13,7 @@ from service.dashboard import session
 from service.dashboard.page import PAGE, Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.store import actions as stored
-from service.store import overview
+from service.store import pages
 
 log = logging.getLogger("diagnose.dashboard")
 
@@ -22,7 +22,7 @@ async def show(request: Request) -> Response:
     """The queue, the latest first."""
     page = Page.of(request)
     state, before = page.asked("state"), page.number("before")
-    rows = await page.read(lambda connection: overview.some_actions(connection, limit=PAGE, state=state, before=before))
+    rows = await page.read(lambda connection: pages.actions.some_actions(connection, limit=PAGE, state=state, before=before))
     return await page.show(
         "actions.html",
         "actions",
@@ -49,7 +49,7 @@ async def one(request: Request) -> Response:
             "action": found,
             "decision": decision,
             "evidence": decision.get("evidence") if decision is not None else None,
-            "audit": overview.trail(connection, f"action/{action_id}"),
+            "audit": pages.actions.trail(connection, f"action/{action_id}"),
         }
 
     found = await page.read(work)
@@ -57,7 +57,7 @@ async def one(request: Request) -> Response:
 
 
 def _action(connection: Any, action_id: int) -> dict[str, Any]:
-    found = overview.action(connection, action_id)
+    found = pages.actions.action(connection, action_id)
     if found is None:
         raise Unknown("there is no such action", where=str(action_id), remedy="see the list of actions")
     return found
@@ -66,7 +66,7 @@ def _action(connection: Any, action_id: int) -> dict[str, Any]:
 def _about_node(connection: Any, action: dict[str, Any]) -> dict[str, Any] | None:
     """The decision behind an action on a node, from the node's record. If a person asked for it, there is none."""
     for node in action["nodes"][:1]:
-        for entry in overview.trail(connection, f"node/{node}"):
+        for entry in pages.actions.trail(connection, f"node/{node}"):
             if entry["what"] == f"decided.{action['kind']}" and entry["at"] == action["created"]:
                 found: dict[str, Any] = entry["detail"]
                 return found

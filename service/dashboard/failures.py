@@ -15,8 +15,8 @@ from service.dashboard.page import PAGE, Page, taxonomy
 from service.errors import Forbidden, Unknown
 from service.names import storable
 from service.store import groups as states
-from service.store import overview, reading
-from service.store.overview import Asked
+from service.store import pages, reading
+from service.store.pages.asked import Asked
 
 _TREND_S, _TREND = 14 * 86400.0, 14
 _SAMPLES = 5
@@ -40,9 +40,11 @@ async def show(request: Request) -> Response:
             search=search,
             **where,
         )
-        trends = overview.by_group(connection, Asked(page.now - _TREND_S, page.now + 1), [row["id"] for row in rows], _TREND)
-        nodes = overview.nodes_of(connection, [row["id"] for row in rows])
-        jobs = overview.jobs_of(connection, [row["id"] for row in rows])
+        trends = pages.failures.by_group(
+            connection, Asked(page.now - _TREND_S, page.now + 1), [row["id"] for row in rows], _TREND
+        )
+        nodes = pages.failures.nodes_of(connection, [row["id"] for row in rows])
+        jobs = pages.failures.jobs_of(connection, [row["id"] for row in rows])
         return [
             {**row, "spark": charts.sparkline([float(count) for count in trends[row["id"]]], "failures a day"),
              "nodes": nodes.get(row["id"], 0), "jobs": jobs.get(row["id"], 0)}
@@ -75,12 +77,14 @@ async def one(request: Request) -> Response:
         first = min(group["first_seen"], page.now - 86400)
         asked = Asked(max(first, page.now - 90 * 86400), page.now + 1, group=group_id)
         return {
-            "group": {**group, **overview.reach(connection, group_id)},
+            "group": {**group, **pages.failures.reach(connection, group_id)},
             "occurrences": rows,
-            "suspects": overview.suspects_of(connection, [row["attempt_id"] for row in rows]),
-            "samples": overview.root_lines(connection, group_id, _SAMPLES),
+            "suspects": pages.jobs.suspects_of(connection, [row["attempt_id"] for row in rows]),
+            "samples": pages.failures.root_lines(connection, group_id, _SAMPLES),
             # All of one category, so an index alone gives the counts.
-            "counts": [{group["category"]: count} for count in overview.by_group(connection, asked, [group_id], 30)[group_id]],
+            "counts": [
+                {group["category"]: count} for count in pages.failures.by_group(connection, asked, [group_id], 30)[group_id]
+            ],
             "asked": asked,
         }
 

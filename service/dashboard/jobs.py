@@ -30,8 +30,8 @@ from service.errors import BadName, Forbidden, Refused, Unknown
 from service.live.verdict import lacking
 from service.names import check_job, storable
 from service.store import actions as stored
-from service.store import overview, reading, timeline
-from service.store.timeline import Lane, Mark
+from service.store import pages, reading
+from service.store.pages.timeline import Lane, Mark
 
 _AROUND = 12
 _LINES = 500
@@ -77,9 +77,9 @@ async def one(request: Request) -> Response:
         found = reading.report(connection, attempt["id"])
         diagnosis = Diagnosis.model_validate(found["report"]["diagnosis"]) if found else None
         root = diagnosis.root_cause if diagnosis is not None else None
-        group = overview.group_of(connection, attempt["id"])
-        around = overview.around(connection, attempt["id"], root.source, root.line, _AROUND) if root else []
-        last = overview.last_lines(connection, attempt["id"], _LAST) if attempt["state"] == "running" else []
+        group = pages.jobs.group_of(connection, attempt["id"])
+        around = pages.lines.around(connection, attempt["id"], root.source, root.line, _AROUND) if root else []
+        last = pages.lines.last_lines(connection, attempt["id"], _LAST) if attempt["state"] == "running" else []
         return {
             "diagnosis": diagnosis,
             "around": _shown(around, root, below=below),
@@ -89,7 +89,7 @@ async def one(request: Request) -> Response:
             "series": reading.series(connection, attempt["id"]),
             "actions": [one for one in reading.actions(connection, limit=50, job=name) if one["attempt"] == attempt["number"]],
             "last": _shown(last, below=below),
-            "lanes": timeline.lanes(connection, job["attempts"]),
+            "lanes": pages.timeline.lanes(connection, job["attempts"]),
         }
 
     found = await page.read(work)
@@ -136,7 +136,7 @@ async def log(request: Request) -> Response:
     search, node, only = page.asked("q"), page.asked("node"), page.asked("only")
     rank, after = page.number("rank", 1 << 30), page.number("before")
     rows = await page.read(
-        lambda connection: overview.kept(
+        lambda connection: pages.lines.kept(
             connection, attempt["id"], limit=_LINES, after=-1 if after is None else after, search=search, rank=rank, node=node,
             failures=only == "failures",
         )

@@ -13,7 +13,7 @@ from service.dashboard import session
 from service.dashboard.page import Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.names import storable
-from service.store import nodechecks, overview, reading
+from service.store import nodechecks, pages, reading
 
 _MOST = 1500
 """so that the grid of a large cluster fits on a page"""
@@ -25,8 +25,8 @@ async def show(request: Request) -> Response:
     asked = {key: page.asked(key) for key in ("q", "state", "check")}
     rows, counts, checks = await page.read(
         lambda connection: (
-            overview.some_nodes(connection, limit=_MOST, name=asked["q"], state=asked["state"], check=asked["check"]),
-            overview.node_states(connection),
+            pages.nodes.some_nodes(connection, limit=_MOST, name=asked["q"], state=asked["state"], check=asked["check"]),
+            pages.nodes.node_states(connection),
             nodechecks.latest(connection),
         )
     )
@@ -43,13 +43,13 @@ async def one(request: Request) -> Response:
         node = reading.node(connection, name)
         if node is None:
             raise Unknown("there is no such node", where=name[:80], remedy="see the nodes")
-        titles = overview.titles(connection, [row["group_id"] for row in node["history"]])
+        titles = pages.failures.titles(connection, [row["group_id"] for row in node["history"]])
         history = [{**row, "title": titles.get(row["group_id"], "?")} for row in node["history"]]
         return {
             "node": node,
             "history": history,
             "checks": nodechecks.of_node(connection, name),
-            "audit": [{**row, "why": _why(row["detail"])} for row in overview.trail(connection, f"node/{name}")],
+            "audit": [{**row, "why": _why(row["detail"])} for row in pages.actions.trail(connection, f"node/{name}")],
         }
 
     return await page.show("node.html", "nodes", **await page.read(work))

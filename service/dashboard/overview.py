@@ -12,8 +12,9 @@ from starlette.responses import Response
 from service.dashboard import charts
 from service.dashboard.charts import Bar
 from service.dashboard.page import Page
-from service.store import overview, reading
-from service.store.overview import Asked, Cost
+from service.store import pages, reading
+from service.store.pages.asked import Asked
+from service.store.pages.totals import Cost
 
 CATEGORIES = ("infrastructure", "framework", "script", "unknown")
 _INCIDENTS, _RUNNING, _WAITING, _REASONS = 8, 10, 8, 10
@@ -27,14 +28,14 @@ async def show(request: Request) -> Response:
         running = reading.jobs(
             connection, limit=_RUNNING, node=asked.node, equal=_given(state="running", cluster=asked.cluster, user=asked.user)
         )
-        losses = overview.losses(connection, [job["attempt_id"] for job in running])
+        losses = pages.jobs.losses(connection, [job["attempt_id"] for job in running])
         return {
-            "figures": overview.figures(connection, asked, page.now - page.service.settings.hang_s),
-            "over_time": overview.over_time(connection, asked, bars),
-            "costs": overview.by_reason(connection, asked),
-            "incidents": overview.incidents(connection, asked, _INCIDENTS),
+            "figures": pages.totals.figures(connection, asked, page.now - page.service.settings.hang_s),
+            "over_time": pages.totals.over_time(connection, asked, bars),
+            "costs": pages.totals.by_reason(connection, asked),
+            "incidents": pages.failures.incidents(connection, asked, _INCIDENTS),
             "running": [{**job, "losses": losses.get(job["attempt_id"], [])} for job in running],
-            "actions": overview.to_approve(connection, asked, _WAITING),
+            "actions": pages.actions.to_approve(connection, asked, _WAITING),
         }
 
     found = await page.read(work)

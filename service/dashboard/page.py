@@ -22,8 +22,8 @@ from service.errors import TooLarge
 from service.events import KINDS
 from service.names import storable
 from service.runtime import Service
-from service.store import overview
-from service.store.overview import Asked
+from service.store import pages
+from service.store.pages.asked import Asked
 
 T = TypeVar("T")
 RANGES = {
@@ -98,7 +98,7 @@ class Page:
         )
 
     async def options(self, since: float) -> dict[str, list[str]]:
-        found = await self.read(lambda connection: overview.options(connection, since))
+        found = await self.read(lambda connection: pages.totals.options(connection, since))
         chosen = self.asked("reason")
         if chosen and chosen not in found["reasons"]:
             found["reasons"].append(chosen)
@@ -115,7 +115,7 @@ class Page:
 
     async def show(self, template: str, page: str, status: int = 200, **values: Any) -> Response:
         """The page, in its frame."""
-        waiting = await self.read(overview.waiting)
+        waiting = await self.read(pages.actions.waiting)
         common = {
             **common_values(self.request),
             "who": {"name": self.who.name if session.known_by_name(self.who) else None, "role": " ".join(sorted(self.who.may))},

@@ -17,7 +17,7 @@ from service.api.rules import moved
 from service.dashboard import session
 from service.dashboard.page import PAGE, Page
 from service.errors import Forbidden, Refused, Unknown
-from service.store import overview
+from service.store import pages
 from service.store.learned_rules import learned_rules, stored
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def show(request: Request) -> Response:
     page = Page.of(request)
     asked = {name: page.asked(name) for name in ("q", "family", "state")} | {"line": page.given("line", _LONGEST_LINE)}
     known, explained, dropped = await page.read(
-        lambda connection: (stored(connection), overview.explained(connection), overview.dropped(connection))
+        lambda connection: (stored(connection), pages.rules.explained(connection), pages.rules.dropped(connection))
     )
     rows = await asyncio.to_thread(_chosen, known, page.service.jobs.rules, asked, explained, dropped)
     after = page.asked("before")
@@ -59,7 +59,9 @@ async def one(request: Request) -> Response:
     name = request.path_params["rule"]
     known = learned_rules(page.service.store)
     found = await asyncio.to_thread(known.find, name) if known is not None else None
-    explained, dropped = await page.read(lambda connection: (overview.explained(connection), overview.dropped(connection)))
+    explained, dropped = await page.read(
+        lambda connection: (pages.rules.explained(connection), pages.rules.dropped(connection))
+    )
     row = (
         _row(found.rule, found, explained, dropped)
         if found is not None
@@ -67,7 +69,7 @@ async def one(request: Request) -> Response:
     )
     if row is None:
         raise Unknown("there is no such rule", where=name[:80], remedy="see the list of rules")
-    audit = await page.read(lambda connection: overview.trail(connection, f"rule/{name}")) if found is not None else []
+    audit = await page.read(lambda connection: pages.actions.trail(connection, f"rule/{name}")) if found is not None else []
     return await page.show("rule.html", "rules", rule=row, audit=audit)
 
 

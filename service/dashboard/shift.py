@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from service.dashboard import charts
 from service.dashboard.page import Page
-from service.store import overview
-from service.store.overview import Asked
+from service.store import pages
+from service.store.pages.asked import Asked
 
 _MOST: Final = 30
 _MOST_ROWS: Final = 100
@@ -26,11 +26,11 @@ async def show(request: Request) -> Response:
 
     def work(connection: Any) -> dict[str, Any]:
         return {
-            "figures": overview.figures(connection, asked, page.now - page.service.settings.hang_s),
-            "done": overview.done(connection, since, _MOST),
-            "fresh": overview.new_failures(connection, since, _MOST),
-            "costs": overview.by_reason(connection, asked)[:8],
-            "waits": overview.to_approve(connection, Asked(0.0, page.now + 1), _MOST),
+            "figures": pages.totals.figures(connection, asked, page.now - page.service.settings.hang_s),
+            "done": pages.actions.done(connection, since, _MOST),
+            "fresh": pages.failures.new_failures(connection, since, _MOST),
+            "costs": pages.totals.by_reason(connection, asked)[:8],
+            "waits": pages.actions.to_approve(connection, Asked(0.0, page.now + 1), _MOST),
         }
 
     found = await page.read(work)
@@ -59,10 +59,10 @@ async def breakdowns(request: Request) -> Response:
     page = Page.of(request)
     name, seconds, _ = page.range()
     by = page.asked("by") or "user"
-    by = by if by in overview.BY else "user"
+    by = by if by in pages.breakdowns.BY else "user"
     sort = page.asked("sort") or "lost"
     rows = await page.read(
-        lambda connection: overview.broken_down(connection, page.now - seconds, page.now + 1, by, _MOST_ROWS)
+        lambda connection: pages.breakdowns.broken_down(connection, page.now - seconds, page.now + 1, by, _MOST_ROWS)
     )
     keys = {"lost": lambda row: row["lost"], "count": lambda row: row["count"], "jobs": lambda row: row["jobs"],
             "change": lambda row: row["lost"] - row["lost_before"]}  # fmt: skip
@@ -73,7 +73,7 @@ async def breakdowns(request: Request) -> Response:
         for row in sorted(rows, key=keys[sort], reverse=True)
     ]
     return await page.show(
-        "breakdowns.html", "breakdowns", rows=rows, by=by, all_by=overview.BY, asked={"range": name, "sort": sort}
+        "breakdowns.html", "breakdowns", rows=rows, by=by, all_by=pages.breakdowns.BY, asked={"range": name, "sort": sort}
     )
 
 

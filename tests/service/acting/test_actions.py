@@ -21,11 +21,12 @@ from service.acting.executors.http import Server as Http
 from service.acting.remote import Remote
 from service.errors import Conflict, Forbidden, Unknown
 from service.events import Event, Events
-from service.store import Store, overview, reading, tables
+from service.store import Store, pages, reading, tables
 from service.store import actions as stored
+from service.store.flush import JudgedReport
 from service.store.history import cluster, lately
 from service.store.nodechecks import Check, Checked
-from tests.service.store.test_store import begin, judge, report
+from tests.service.store.test_store import begin, flush, judge, report, taking_in
 from tests.support.logs import report_of, steps
 from tests.support.servers import Server
 
@@ -123,7 +124,7 @@ def test_a_diagnosis_becomes_one_action(desk: Desk) -> None:
     found = desk.store.read(lambda connection: stored.decision_of(connection, opened.attempt_id))
     assert found is not None
     assert found["key"] == row["key"]
-    trail = desk.store.read(lambda connection: overview.trail(connection, "job/a"))
+    trail = desk.store.read(lambda connection: pages.actions.trail(connection, "job/a"))
     assert [entry["what"] for entry in trail] == ["decided.restart", "job.failed"]
     assert trail[0]["detail"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
 
@@ -136,7 +137,7 @@ def test_an_action_keeps_what_it_was_decided_on(desk: Desk) -> None:
     healthy = report("healthy", outcome="healthy", group=None)
     failed(desk, lsn=2, made=healthy)
     desk.decide()
-    found = desk.store.read(lambda connection: overview.action(connection, first["id"]))
+    found = desk.store.read(lambda connection: pages.actions.action(connection, first["id"]))
     assert found is not None
     assert found["basis"]["decision"]["evidence"]["diagnosis"]["reason"] == "cuda_error"
     assert found["basis"]["report_made_at"] == MONDAY
@@ -164,7 +165,7 @@ def test_a_restart_goes_on_while_the_isolation_waits_for_its_yes(store: Store, t
 
 def test_what_became_of_the_job_stands_with_the_action(desk: Desk) -> None:
     def shown() -> Any:
-        found = desk.store.read(lambda connection: overview.action(connection, action["id"]))
+        found = desk.store.read(lambda connection: pages.actions.action(connection, action["id"]))
         assert found is not None
         return found["aftermath"]
 
@@ -268,6 +269,37 @@ def test_soft_failures_of_a_week_isolate_nobody(store: Store, tmp_path: Path, lo
     assert all(not row["nodes"] for row in desk.rows())
 
 
+def test_an_alarm_must_last_and_who_goes_on_is_left_alone(store: Store, tmp_path: Path) -> None:
+    desk = Desk(store, policy(tmp_path, "mode: auto\nalarms: {lasts: 90s}\nbudgets: {hang: {backoff: 0s}}"))
+    stands = report("hang", outcome="running", group="hang-silent")
+    stands = stands.model_copy(update={"diagnosis": stands.diagnosis.model_copy(update={"confidence": 0.6, "by": "detector"})})
+    opened = begin(desk.store, "a")
+
+    def say(lsn: int, made: Report) -> None:
+        judged = JudgedReport(made, False, desk.clock.now, None)
+        desk.store.write(taking_in([flush(opened, lsn, judged=judged)]))
+        desk.decide()
+
+    say(1, stands)
+    (first,) = desk.rows()
+    assert (first["kind"], first["state"], first["not_before"]) == ("restart", "approved", MONDAY + 90)
+    assert desk.run(desk.actions.orders()) == []
+    desk.clock.now += 60
+    say(2, report("unknown", outcome="running", group=None))
+    assert [row["state"] for row in desk.rows()] == ["rejected"]
+    desk.clock.now += 3600
+    say(3, stands)
+    again, _ = desk.rows()
+    assert (again["state"], again["not_before"]) == ("approved", MONDAY + 3750)
+    desk.clock.now += 60
+    say(4, stands.model_copy(update={"diagnosis": stands.diagnosis.model_copy(update={"group": "hang-train.py"})}))
+    latest = desk.rows()[0]
+    assert (latest["state"], latest["not_before"]) == ("approved", MONDAY + 3750), "stacks make an alarm no younger"
+    desk.clock.now += 30
+    (order,) = desk.run(desk.actions.orders())
+    assert order["id"] == latest["id"]
+
+
 def test_what_was_cut_off_is_decided_by_the_next_service(desk: Desk) -> None:
     failed(desk)
     second = Desk(desk.store, desk.actions.policy)
@@ -324,7 +356,7 @@ def test_from_yes_to_done(desk: Desk) -> None:
     desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "requeued"))  # the answer was lost: told again
     record = desk.record(action)
     assert (record.state, record.result, record.decided_by) == ("succeeded", "requeued", "kim")
-    trail = desk.store.read(lambda connection: overview.trail(connection, f"action/{action}"))
+    trail = desk.store.read(lambda connection: pages.actions.trail(connection, f"action/{action}"))
     said = [entry["what"].removeprefix("action.") for entry in reversed(trail)]
     assert said == ["proposed", "approved", "dispatched", "running", "succeeded"]
 
@@ -418,7 +450,7 @@ def test_a_node_is_taken_out_and_given_back(desk: Desk) -> None:
     assert (node(desk)["state"], node(desk)["why"]) == ("isolated", "fans are broken")
     done(desk, desk.run(desk.actions.ask_for_node(RELEASE, "n1", "kim", "new fans")))
     assert node(desk)["state"] == "ok"
-    trail = desk.store.read(lambda connection: overview.trail(connection, "node/n1"))
+    trail = desk.store.read(lambda connection: pages.actions.trail(connection, "node/n1"))
     assert [(entry["what"], entry["who"]) for entry in trail] == [("node.ok", "kim"), ("node.isolated", "kim")]
     with pytest.raises(Unknown):
         desk.run(desk.actions.ask_for_node(ISOLATE, "never-heard-of", "kim", "why not"))

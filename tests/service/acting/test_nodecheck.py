@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from diagnose.cli import nodes as command
 from diagnose.decision.policy import ISOLATE, RELEASE
 from diagnose.errors import DiagnoseError
-from service.store import Store, nodechecks, overview, reading, timeline, training
+from service.store import Store, nodechecks, pages, reading, training
 from service.store.history import cluster
 from service.store.nodechecks import Check, Checked
 from tests.service.acting.test_actions import OPERATOR, Desk, failed, policy
@@ -78,7 +78,7 @@ def test_a_faulty_node_is_proposed_for_isolation_once(desk: Desk) -> None:
     assert state(desk, "bad") == "suspect"
     (told,) = desk.store.read(lambda connection: nodechecks.of_node(connection, "bad"))
     assert (told["result"], told["why"], told["who"], told["tested"]) == ("faulty", "failed twice", "kim", 31)
-    trail = desk.store.read(lambda connection: overview.trail(connection, "node/bad"))
+    trail = desk.store.read(lambda connection: pages.actions.trail(connection, "node/bad"))
     assert trail[0]["what"] == "decided.isolate"
     assert trail[0]["detail"]["evidence"]["signals"][0]["name"] == "check-faulty"
 
@@ -100,7 +100,7 @@ def test_a_check_is_the_second_signal_of_a_diagnosis(desk: Desk) -> None:
     seen = desk.store.read(lambda connection: cluster(connection, desk.clock.now))
     assert [(one.node, one.result) for one in seen.checks if one.node == "n01" and one.result != "good"] == [("n01", "suspect")]
     desk.decide()
-    evidence = desk.store.read(lambda connection: overview.trail(connection, "job/first"))[0]["detail"]["evidence"]
+    evidence = desk.store.read(lambda connection: pages.actions.trail(connection, "job/first"))[0]["detail"]["evidence"]
     assert {one["name"] for one in evidence["signals"]} >= {"diagnosis", "check-suspect"}
 
 
@@ -159,7 +159,7 @@ def test_what_the_pages_ask_both_databases_answer_alike(desk: Desk) -> None:
     now = desk.clock.now
     values = {"step": 10, "path": "/c/10", "healthy": False, "at": now}
     desk.store.write(lambda connection: training.checkpoint(connection, opened.attempt_id, **values))
-    whole = overview.Asked(now - HOUR, now + 1)
+    whole = pages.asked.Asked(now - HOUR, now + 1)
     every = [
         whole,
         *(replace(whole, **{name: value}) for name, value in (
@@ -170,18 +170,21 @@ def test_what_the_pages_ask_both_databases_answer_alike(desk: Desk) -> None:
     def read(connection: Connection) -> list[Any]:
         job = reading.job(connection, "first")
         assert job is not None
-        (lane,) = timeline.lanes(connection, job["attempts"])
+        (lane,) = pages.timeline.lanes(connection, job["attempts"])
         return [
             [_shown(connection, asked) for asked in every],
             [_shown(connection, asked) for asked in none],
-            [row["name"] for row in overview.some_nodes(connection, limit=9, name=None, state=None, check="faulty")],
-            len(overview.some_nodes(connection, limit=99, name=None, state=None, check="none")),
+            [row["name"] for row in pages.nodes.some_nodes(connection, limit=9, name=None, state=None, check="faulty")],
+            len(pages.nodes.some_nodes(connection, limit=99, name=None, state=None, check="none")),
             nodechecks.latest(connection)["bad"]["result"],
             [(mark.step, mark.state, mark.told_by) for mark in lane.marks],
-            [(row["kind"], row["title"]) for row in overview.some_actions(connection, limit=9, state="proposed", before=None)],
-            overview.reach(connection, 1),
-            overview.suspects_of(connection, [opened.attempt_id]),
-            overview.explained(connection),
+            [
+                (row["kind"], row["title"])
+                for row in pages.actions.some_actions(connection, limit=9, state="proposed", before=None)
+            ],
+            pages.failures.reach(connection, 1),
+            pages.jobs.suspects_of(connection, [opened.attempt_id]),
+            pages.rules.explained(connection),
         ]
 
     found = desk.store.read(read)
@@ -192,12 +195,12 @@ def test_what_the_pages_ask_both_databases_answer_alike(desk: Desk) -> None:
     assert found[7:] == [{"job_count": 1, "user_count": 1, "node_count": 1}, {opened.attempt_id: ["n01"]}, {}]
 
 
-def _shown(connection: Connection, asked: overview.Asked) -> tuple[int, ...]:
+def _shown(connection: Connection, asked: pages.asked.Asked) -> tuple[int, ...]:
     """(failures, open groups, actions that wait by figure and by list, reasons) of the overview."""
-    figures = overview.figures(connection, asked, 0.0)
-    waiting = overview.to_approve(connection, asked, 9)
-    assert len(overview.incidents(connection, asked, 9)) == figures.open
-    return figures.failures, figures.open, figures.waiting, len(waiting), len(overview.by_reason(connection, asked))
+    figures = pages.totals.figures(connection, asked, 0.0)
+    waiting = pages.actions.to_approve(connection, asked, 9)
+    assert len(pages.failures.incidents(connection, asked, 9)) == figures.open
+    return figures.failures, figures.open, figures.waiting, len(waiting), len(pages.totals.by_reason(connection, asked))
 
 
 @pytest.mark.server

@@ -20,7 +20,7 @@ from diagnose.learning.learned_rule import LearnedRule
 from diagnose.learning.rule_store import RuleStore
 from diagnose.shipping.destination import Destination
 from service import demo
-from service.store import Store, overview, tables
+from service.store import Store, pages, tables
 from tests.conftest import ROOT
 from tests.support.servers import Server
 
@@ -343,7 +343,7 @@ def test_a_learned_rule_is_promoted_and_the_record_says_by_whom(page: Any, serve
     row.locator(".tag.active").wait_for()  # the list heard of it by itself
     page.click("button:text('Retire')")
     page.wait_for_selector("text=rule.retired")
-    trail = store.read(lambda connection: overview.trail(connection, "rule/r1"))
+    trail = store.read(lambda connection: pages.actions.trail(connection, "rule/r1"))
     store.close()
     said = [(row["who"], row["what"], row["detail"]["was"]) for row in trail]
     assert said == [("local", "rule.retired", "active"), ("local", "rule.promoted", "shadow")]

@@ -1,0 +1,104 @@
+"""Actions, those that wait for a person first, and the trail of what was done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, Select, Text, and_, cast, func, or_, select
+
+from service.store.actions import aftermath, still_out
+from service.store.pages.asked import Asked
+from service.store.tables import (
+    actions,
+    attempts,
+    audit,
+    groups,
+    jobs,
+    occurrence_nodes,
+    occurrences,
+)
+
+ACTS = ("restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release")
+"""actions that something carries out; the others say what a person should do"""
+_WAITS = (
+    actions.c.state == "proposed",
+    actions.c.kind.in_(ACTS),
+    func.coalesce(actions.c.mode, "approve") != "observe",  # nobody can approve what a policy only observes
+)
+
+
+def waiting(connection: Connection, asked: Asked | None = None) -> int:
+    """Number of actions that wait for a person's approval."""
+    query = select(func.count()).select_from(actions).where(*_WAITS)
+    return int(connection.execute(_of_actions(query, asked) if asked is not None else query).scalar_one())
+
+
+def to_approve(connection: Connection, asked: Asked, most: int) -> list[dict[str, Any]]:
+    """The actions that wait for a person's approval, the oldest first."""
+    query = _actions().where(*_WAITS).order_by(actions.c.created, actions.c.id).limit(most)
+    return [dict(row._mapping) for row in connection.execute(_of_actions(query, asked))]
+
+
+def _of_actions(query: Select[Any], asked: Asked) -> Select[Any]:
+    a, o = actions.c, occurrences.c
+    for column, wanted in (
+        (o.cluster, asked.cluster),
+        (o.user, asked.user),
+        (o.category, asked.category),
+        (o.reason, asked.reason),
+    ):
+        if wanted is not None:
+            query = query.where(a.attempt_id.in_(select(o.attempt_id).where(column == wanted)))
+    if asked.node is not None:
+        blamed = select(occurrence_nodes.c.attempt_id).where(occurrence_nodes.c.node == asked.node)
+        alone = cast(a.nodes, Text).contains(json.dumps(asked.node), autoescape=True)
+        query = query.where(or_(a.attempt_id.in_(blamed), alone))
+    return query
+
+
+def trail(connection: Connection, subject: str, most: int = 100) -> list[dict[str, Any]]:
+    """The audit trail of one thing, the latest first."""
+    rows = connection.execute(
+        select(audit.c.at, audit.c.who, audit.c.what, audit.c.detail)
+        .where(audit.c.subject == subject)
+        .order_by(audit.c.at.desc(), audit.c.id.desc())
+        .limit(most)
+    )
+    return [dict(row._mapping) for row in rows]
+
+
+def action(connection: Connection, action_id: int) -> dict[str, Any] | None:
+    """One action with its job, and what became of that."""
+    found = connection.execute(_actions().where(actions.c.id == action_id)).first()
+    return (
+        {**found._mapping, "aftermath": aftermath(connection, action_id), "out": still_out(connection, found.key)}
+        if found is not None
+        else None
+    )
+
+
+def some_actions(connection: Connection, *, limit: int, state: str | None, before: int | None) -> list[dict[str, Any]]:
+    """Actions with what they are about, the latest first."""
+    query = _actions().order_by(actions.c.id.desc()).limit(limit)
+    if state is not None:
+        query = query.where(actions.c.state == state)
+    if before is not None:
+        query = query.where(actions.c.id < before)
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def _actions() -> Select[Any]:
+    return (
+        select(actions, jobs.c.name.label("job"), attempts.c.number.label("attempt"), groups.c.title, groups.c.root_text)
+        .outerjoin(attempts, attempts.c.id == actions.c.attempt_id)
+        .outerjoin(jobs, jobs.c.id == attempts.c.job_id)
+        .outerjoin(groups, groups.c.id == actions.c.group_id)
+    )
+
+
+def done(connection: Connection, since: float, most: int) -> list[dict[str, Any]]:
+    """Actions that somebody or the policy decided, the latest first, each with what came of it."""
+    decided = and_(actions.c.changed >= since, actions.c.kind.in_(ACTS), actions.c.state.not_in(("proposed", "expired")))
+    rows = connection.execute(_actions().where(decided).order_by(actions.c.changed.desc(), actions.c.id.desc()).limit(most))
+    return [{**row._mapping, "aftermath": aftermath(connection, row.id)} for row in rows]
