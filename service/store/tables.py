@@ -508,7 +508,7 @@ webhooks = Table(
     metadata,
     Column("id", Big, primary_key=True),
     Column("url", Text, nullable=False),
-    Column("format", Text, nullable=False),  # cloudevents, slack
+    Column("format", Text, nullable=False),  # cloudevents, slack, alertmanager
     Column("secret", Text),
     Column("events", JSON, nullable=False),
     Column("active", Boolean, nullable=False),
