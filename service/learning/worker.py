@@ -104,6 +104,9 @@ class ServiceWorker(Worker):
         await asyncio.to_thread(self._keep_records)
         tokens = self.model.spent(report.job.id) - before
         result = {"asked": found.asked, "replaced": found.replaced, "why": found.why, "rules": gist(report), "tokens": tokens}
+        if found.opinion is not None:
+            result["said"] = found.opinion.reason
+            result["model"] = found.report.agent.model if found.report.agent is not None else None
         changed = await self._taught(found.report, task["attempt_id"])
         if found.report is report:
             return {"result": result, "changed": changed}
