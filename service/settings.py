@@ -81,6 +81,18 @@ class Settings(BaseModel):
     """certificate file to serve HTTPS with"""
     tls_key: Location | None = None
     """file of the certificate's private key"""
+    clients_ca: Location | None = None
+    """file of the authority that signs the certificates of clients of syslog, forward and gRPC, which must then show one"""
+    syslog_port: int | None = Field(default=None, ge=0, le=65535)
+    """port that takes syslog over TCP, or over TLS if there is a certificate; without it, there is none"""
+    syslog_as: str | None = Field(default=None, pattern=r"^\S.*$", examples=["the name of a token"])
+    """name of the token in whose name syslog lines are taken that show no token"""
+    forward_port: int | None = Field(default=None, ge=0, le=65535)
+    """port that takes the forward protocol of Fluentd and Fluent Bit, as syslog_port does"""
+    forward_as: str | None = Field(default=None, pattern=r"^\S.*$", examples=["the name of a token"])
+    """name of the token in whose name these records are taken, as their senders cannot show one"""
+    grpc_port: int | None = Field(default=None, ge=0, le=65535)
+    """port that takes OTLP over gRPC; its clients show a token as over HTTP"""
     root_path: str = Field(default="", pattern=r"^(/[^\s/?#]+)*$", examples=["a path like /diagnose"])
     """path under which a proxy in front shows the service, such as /diagnose"""
     allowed_hosts: str = Field(
@@ -114,6 +126,8 @@ class Settings(BaseModel):
     """whose word is enough to act without a person (docs/service.md): the scheduler's (confirmed), or a sender's (labels)"""
     executors: Location | None = None
     """file of the executors that carry out approved actions (docs/executors.md); without it, actions wait for a runner"""
+    sign_in: Location | None = None
+    """file that says which people sign in at an OpenID provider, and which service accounts come in (docs/sign-in.md)"""
     identities: Location | None = None
     """file that tells which labels name job, attempt, source, rank and node; it is written like rules/identity.yaml"""
 
@@ -161,7 +175,7 @@ class Settings(BaseModel):
     """maximum size to which one compressed request body may unpack"""
     body_limit: Bytes = Field(default=64 * MIB, ge=64 * KIB, le=TIB)
     """maximum size of a request body that is read as a whole (OTLP, Loki)"""
-    most_sources: int = Field(default=4096, ge=1, le=1_000_000)
+    most_sources: int = Field(default=32_768, ge=1, le=1_000_000)
     """maximum number of sources per attempt"""
     most_live: int = Field(default=2000, ge=1, le=1_000_000)
     """maximum number of attempts in memory"""

@@ -229,6 +229,7 @@ _LONGEST_HEAD = 100
 _PIPED = re.compile(rb"(?:stdout|stderr)[\])]?(?:[:|>]|[ ]-)[:|>-]*[ ]?\Z")
 _HEADER = b"Traceback (most recent call last)"
 _FRAME = re.compile(rb'  File "[^"]+", line \d+')
+_FROM_TOP = re.compile(rb", in (?:<module>|_run_module_as_main|_bootstrap)\s*\Z")
 _ANOTHER = re.compile(
     rb"\[(?:rank|default)\d+\]:|\([A-Za-z_]\w* pid=\d+"  # another launcher's mark
     rb"|\[?[IWEF]\d{4} \d\d:\d\d:\d\d"  # glog
@@ -251,8 +252,8 @@ def heads(line: bytes) -> list[bytes]:
     start = body_start(line[:400])
     body = _RUNS.sub(b"0", line[start : start + _LONGEST_HEAD].partition(b"\r")[0])
     said = _SAYS_LEVEL.search(body)
-    if said is None or said[0].lower().startswith(b"warn"):
-        return []  # who passes on what a job prints calls no line of it a warning; who handled an exception does
+    if said is None:
+        return []
     begin, found = said.end(), []
     depth = body.count(b"[", 0, begin) - body.count(b"]", 0, begin)
     for one in _ENDS.finditer(body, begin):
@@ -261,6 +262,14 @@ def heads(line: bytes) -> list[bytes]:
         if depth == 0 and sign != b"[":
             found.append(body[: one.end()])
     return found
+
+
+def warns(head: bytes) -> bool:
+    """Whether a head calls its line a warning. A wrapper seldom does so, and who handled an exception does. So only lines
+    that surely come from another program show that it is a wrapper's.
+    """
+    said = _SAYS_LEVEL.search(head)
+    return said is not None and said[0].lower().startswith(b"warn")
 
 
 def piped(found: list[bytes]) -> bytes | None:
@@ -300,6 +309,13 @@ def surely_tells(payload: bytes, line: bytes) -> bool:
 def tells(payload: bytes, line: bytes) -> bool:
     """The same question with weaker signs, for a head that many lines share."""
     return surely_tells(payload, line) or _RAISED.match(payload) is not None
+
+
+def ends_program(payload: bytes, line: bytes) -> bool:
+    """The same question with the strongest signs only: another program's own prefix, or a traceback that nobody caught."""
+    if _FRAME.match(payload) is not None:
+        return _FROM_TOP.search(payload) is not None
+    return surely_tells(payload, line)
 
 
 def begins_traceback(payload: bytes) -> bool:

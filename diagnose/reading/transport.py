@@ -358,7 +358,7 @@ class Transport:
             return []
         shared = [head for head in reversed(found) if self._shared(head)]
         return [
-            head for head in shared if dresses.begins_traceback(payload := _behind(line, head)) or dresses.tells(payload, line)
+            head for head in shared if dresses.begins_traceback(payload := _behind(line, head)) or _tells(head, payload, line)
         ]
 
     def _wait(self, line: bytes, out: list[bytes]) -> None:
@@ -379,7 +379,7 @@ class Transport:
             self._give_up(out)
             return
         header = dresses.begins_traceback(_behind(first, both[0]))
-        if dresses.tells(_behind(line, both[0]), line) or (not header and self._bodies >= _FEW):
+        if _tells(both[0], _behind(line, both[0]), line) or (not header and self._bodies >= _FEW):
             self._go_on(both[0], out)
         elif header:
             self._give_up(out)
@@ -405,7 +405,8 @@ class Transport:
         """Keep the heads that nearly all lines had, when the close look ends."""
         if self._head is not None:
             return
-        self._suspects = [head for head in self._heads if self._bodies >= _ENOUGH and self._shared(head)]
+        shared = (head for head in self._heads if self._bodies >= _ENOUGH and self._shared(head))
+        self._suspects = [head for head in shared if not dresses.warns(head)]
         self._heads.clear()
         self._bodies = 0
 
@@ -431,7 +432,9 @@ class Transport:
         if self._waiting:
             first = self._waiting[0]
             sure = [
-                head for head in self._told(first, dresses.heads(first)) if dresses.surely_tells(_behind(first, head), first)
+                head
+                for head in self._told(first, dresses.heads(first))
+                if not dresses.warns(head) and dresses.surely_tells(_behind(first, head), first)
             ]
             if sure:
                 self._go_on(sure[0], out)
@@ -441,6 +444,11 @@ class Transport:
 def _behind(line: bytes, head: bytes) -> bytes:
     """The rest of ``line`` after ``head``."""
     return dresses.behind(line, dresses.pattern_of(head))
+
+
+def _tells(head: bytes, payload: bytes, line: bytes) -> bool:
+    """Whether another program wrote what follows ``head`` in ``line``."""
+    return dresses.ends_program(payload, line) if dresses.warns(head) else dresses.tells(payload, line)
 
 
 def _kind(line: bytes) -> str | None:

@@ -454,7 +454,7 @@ class LiveAttempt:
             self._host.publish("job.started", job=self.job, attempt=self.number, again=True)
         self._last_data, self._wall_of_last_data = now, at
         if self._end is None:
-            self._times.hang = now + self._patience()
+            self._times.hang = now + self._settings.hang_s  # `_silent` then asks how slow its steps are
             if self._hung and not self._stalled:
                 self._goes_on(now)
         if self._times.end:
@@ -526,7 +526,7 @@ class LiveAttempt:
             self._ends(self._ended_by)
         if times.hang and times.hang <= now and not items:
             self._silent(job, now)
-        if not items and now - self._moved_at >= self._patience():
+        if not items and now - self._moved_at >= self._settings.hang_s:
             self._looks_stalled(job, now)
         if self._report_wanted and not items:
             self._report_wanted = False
@@ -588,7 +588,7 @@ class LiveAttempt:
         """It prints, and makes no step: a rank is gone and the others wait, or it is lost in something else."""
         if self._end is not None or self._hung or (self._step is None and not self._reported):
             return
-        stood, patience = now - self._moved_at, self._patience()
+        stood, patience = now - self._moved_at, self._patience()  # asked last: it looks at all sources
         if self._cause and stood >= patience:
             self._ends("silence")
         elif stood >= _STALLED * patience:
