@@ -2,7 +2,7 @@
 # Shared by the samples: how to reach the service. A prolog or an epilog must never fail or hang because of it: a node whose prolog
 # fails is drained. Put it beside them; Slurm sets no PATH for them.
 PATH=/usr/local/bin:/usr/bin:/bin
-# The one file to edit: DIAGNOSE_URL=https://…:8321, and other paths if you have some. slurmctld and slurmd give scripts no environment.
+# The one file to edit: DIAGNOSE_URL=https://…:8321. slurmctld and slurmd give scripts no environment of their own.
 for configuration in "$(dirname "${BASH_SOURCE[0]}")/diagnose.env" /etc/diagnose/diagnose.env; do
     # shellcheck source=/dev/null
     if [ -r "$configuration" ]; then . "$configuration" && break; fi
