@@ -222,7 +222,8 @@ def _off_columns(line: bytes, dress: Dress) -> bytes | None:
 # --- what a wrapper writes before all that a job prints ---------------------------------------------------------------------
 
 _SAYS_LEVEL = re.compile(rb"(?i)(?<![A-Za-z])(?:debug|info|notice|warn(?:ing)?|error|critical|fatal|stdout|stderr)(?![A-Za-z])")
-_ENDS = re.compile(rb"[^\w\[({<.]")
+_ENDS = re.compile(rb"[^\w({<.]")
+"""what a head may end with, and brackets, which must be closed in it"""
 _RUNS = re.compile(rb"[0-9]+")
 _LONGEST_HEAD = 100
 _PIPED = re.compile(rb"(?:stdout|stderr)[\])]?(?:[:|>]|[ ]-)[:|>-]*[ ]?\Z")
@@ -253,10 +254,14 @@ def heads(line: bytes) -> list[bytes]:
     said = _SAYS_LEVEL.search(body)
     if said is None:
         return []
-    ends = [found.end() for found in _ENDS.finditer(body, said.end())]
-    if b"[" in body or b"]" in body:
-        ends = [end for end in ends if body.count(b"[", 0, end) == body.count(b"]", 0, end)]
-    return [body[:end] for end in ends]
+    begin, found = said.end(), []
+    depth = body.count(b"[", 0, begin) - body.count(b"]", 0, begin)
+    for one in _ENDS.finditer(body, begin):
+        sign = one[0]
+        depth += (sign == b"[") - (sign == b"]")
+        if depth == 0 and sign != b"[":
+            found.append(body[: one.end()])
+    return found
 
 
 def warns(head: bytes) -> bool:
@@ -269,6 +274,8 @@ def warns(head: bytes) -> bool:
 
 def piped(found: list[bytes]) -> bytes | None:
     """Of the possible heads of a line the one that names the stream that a job's output came from."""
+    if not found or b"std" not in found[-1]:
+        return None
     return next((head for head in reversed(found) if _PIPED.search(head)), None)
 
 

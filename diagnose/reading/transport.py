@@ -2,7 +2,7 @@
 
 This takes off encodings, colours that were spelled out, broken lines, records, line numbers and wrappers. Lines keep their
 numbers. Plain logs pass unchanged at almost no cost: a source is examined closely for its first ``_ATTENTIVE`` bytes, and a
-little every 16 MiB. A line that needs no change goes on at once. Only lines that may be dressed are held, until ``_ENOUGH`` of
+little every 32 MiB. A line that needs no change goes on at once. Only lines that may be dressed are held, until ``_ENOUGH`` of
 them decide. The result does not depend on how the bytes were cut into chunks. ``state`` holds all that the next chunk depends
 on.
 """
@@ -19,7 +19,7 @@ from diagnose.reading.encodings import Decoder, LineEnds
 from diagnose.reading.records import exported, printed
 from diagnose.reading.wrapping import Unwrap
 
-_ATTENTIVE, _AGAIN, _EVERY = 65536, 16384, 16 << 20
+_ATTENTIVE, _AGAIN, _EVERY = 65536, 16384, 32 << 20
 """bytes at the beginning that are examined closely; the same later, and how often"""
 _ENOUGH = 16
 """lines that show what all have in common"""
@@ -269,8 +269,11 @@ class Transport:
                 return
         self._held.append(line)
         self._held_bytes += len(line)
-        if self._held_bytes > _MOST_BYTES or sum(1 for one in self._held if one.strip()) >= _ENOUGH:
+        if self._held_bytes > _MOST_BYTES or (len(self._held) >= _ENOUGH and self._enough()):
             self._decide(out)
+
+    def _enough(self) -> bool:
+        return sum(1 for line in self._held if line.strip()) >= _ENOUGH
 
     def _decide(self, out: list[bytes]) -> None:
         """Enough lines were held: decide whether they have a dress."""
@@ -351,6 +354,8 @@ class Transport:
 
     def _told(self, line: bytes, found: list[bytes]) -> list[bytes]:
         """Those heads that nearly all lines share, and after which ``line`` shows that another program wrote it."""
+        if not found or not self._shared(found[0]):  # the first is the beginning of all others
+            return []
         shared = [head for head in reversed(found) if self._shared(head)]
         return [
             head for head in shared if dresses.begins_traceback(payload := _behind(line, head)) or _tells(head, payload, line)
