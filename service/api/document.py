@@ -48,7 +48,7 @@ def _secured(said: dict[str, Any], app: FastAPI) -> dict[str, Any]:
     said.setdefault("components", {})["securitySchemes"] = _SCHEMES
     for route in routes(app):
         if route.include_in_schema:
-            for method in route.methods:
+            for method in route.methods or ():
                 needs: list[dict[str, list[str]]] = [{"token": []}] if any(rights(route.dependant)) else []
                 said["paths"][route.path_format][method.lower()]["security"] = needs
     return said
