@@ -20,6 +20,7 @@ from diagnose import __version__
 from diagnose.errors import DiagnoseError
 from service.api import (
     actions,
+    elastic,
     events,
     failures,
     health,
@@ -32,13 +33,17 @@ from service.api import (
     reference_page,
     rules,
     shipping,
+    splunk,
     training,
     webhooks,
 )
 from service.api.common import Json
 from service.dashboard import create_pages
+from service.doors import owner_is_ours
 from service.edge import Edge
 from service.errors import Refused
+from service.intake.sockets import ports
+from service.intake.sockets.listener import Parts
 from service.nvrx import Attributions
 from service.runtime import Service
 from service.store import away
@@ -49,6 +54,8 @@ ROUTERS = (
     jobs_logs.pushes,
     jobs_logs.router,
     shipping.router,
+    splunk.router,
+    elastic.router,
     training.router,
     jobs.router,
     raw.router,
@@ -68,6 +75,9 @@ def create_app(service: Service) -> FastAPI:
 
     settings = service.settings
     attributions = Attributions(service, settings.nvrx_root) if settings.nvrx_root is not None else None
+    sockets = ports.wanted(
+        Parts(settings, service.ingest, service.tokens, service.identities, service.telemetry, owner_is_ours)
+    )
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -76,8 +86,12 @@ def create_app(service: Service) -> FastAPI:
             if attributions is not None:
                 attributions.start()
             try:
+                for port in sockets:
+                    await port.start()
                 yield
             finally:
+                for port in sockets:
+                    await port.stop()
                 if attributions is not None:
                     await attributions.stop()
                 await service.stop()

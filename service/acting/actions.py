@@ -28,12 +28,13 @@ from diagnose.decision.result import RESTARTS, Decision
 from diagnose.report import Report
 from service.acting.authority import Authority
 from service.acting.executors.claim import Unconfirmed
+from service.acting.findings import Found
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.acting.standing import Asked, Standing, asked_of
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.events import Events
 from service.projects import parted
-from service.store import Store, nodechecks, reading
+from service.store import Store, findings, nodechecks, reading
 from service.store import actions as stored
 from service.store.history import cluster, history, lately, report_of
 from service.store.nodechecks import Check
@@ -271,6 +272,11 @@ class Actions:
         self._tell(await self._store.awrite(work))
         named = {kind: check.named(kind) for kind in ("faulty", "slow", "suspect")}
         self._events.publish("nodes.checked", who=who, tested=len(check.nodes), **named)
+
+    async def take_findings(self, found: Found, who: str) -> None:
+        """Enter what others found of nodes. It is looked at when a job is decided about."""
+        now = self._clock()
+        await self._store.awrite(lambda connection: findings.enter(connection, found.findings, found.over, who, now))
 
     async def checked(self, verdict: dict[str, Any], who: str) -> None:
         """Enter the result of a node check that an executor ran."""

@@ -13,7 +13,7 @@ from service.dashboard import session
 from service.dashboard.page import Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.names import storable
-from service.store import nodechecks, pages, reading
+from service.store import findings, nodechecks, pages, reading
 
 _MOST = 1500
 """so that the grid of a large cluster fits on a page"""
@@ -49,6 +49,7 @@ async def one(request: Request) -> Response:
             "node": node,
             "history": history,
             "checks": nodechecks.of_node(connection, name),
+            "findings": findings.of_node(connection, name),
             "audit": [{**row, "why": _why(row["detail"])} for row in pages.actions.trail(connection, f"node/{name}")],
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,17 @@ import pytest
 from diagnose.decision.clauses import MODES
 from diagnose.decision.decide import LOOKS, decide
 from diagnose.decision.ending import Ending
-from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, PastAction, PastAttempt
+from diagnose.decision.history import (
+    Checkpoint,
+    Cluster,
+    Failure,
+    History,
+    Isolation,
+    NodeCheck,
+    NodeFinding,
+    PastAction,
+    PastAttempt,
+)
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.result import RESTARTS, Decision
@@ -296,6 +307,43 @@ def test_xids_of_logs_that_jobs_can_write_are_not_believed_where_the_site_says_s
     assert believed.action.nodes == [A]
     doubted = decide(asked, ran_on(A), cluster(), policy(tmp_path, "signals: {kernel_sources: ['*/kern.log']}"), NOW)
     assert doubted.action.nodes == []
+
+
+def found_of(node: str, *, at: float = NOW - HOUR / 2, ended: float | None = None, count: int = 1) -> tuple[NodeFinding, ...]:
+    return tuple(NodeFinding(node, at, "alertmanager", f"Alert{number}", ended) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("reason", "findings", "extra", "isolated"),
+    [
+        ("ecc_error", found_of(A), "", [A]),
+        ("ecc_error", found_of(A), "signals: {kernel_sources: ['node:*']}", [A]),
+        ("ecc_error", found_of(A), "signals: {kernel_sources: ['*/kern.log']}", []),
+        ("ecc_error", (), "", []),
+        ("ecc_error", found_of(B, count=9), "", []),
+        ("ecc_error", found_of(A, at=NOW - 30 * HOUR), "", []),
+        ("ecc_error", found_of(A, at=NOW - 20 * HOUR, ended=NOW - 19 * HOUR), "", []),
+        ("nccl_timeout", found_of(A, count=9), "", []),
+    ],
+    ids=[
+        "with-a-diagnosis",
+        "believed",
+        "not-believed",
+        "none",
+        "of-another-node",
+        "long-ago",
+        "over-before",
+        "with-soft-evidence",
+    ],
+)
+def test_what_others_found_is_one_point_while_it_lasts(
+    tmp_path: Path, reason: str, findings: tuple[NodeFinding, ...], extra: str, isolated: list[str]
+) -> None:
+    history = replace(ran_on(A, B), started=NOW - 2 * HOUR, ended=NOW)
+    decision = decide(report(reason, nodes=(A,)), history, cluster(findings=findings), policy(tmp_path, extra), NOW)
+    assert decision.action.nodes == isolated
+    if reason == "nccl_timeout":
+        assert (decision.avoid, decision.check) == ((A,), (A,)), "but the node is avoided and tested"
 
 
 SOFT = sorted(shipped_taxonomy().properties["soft"])
