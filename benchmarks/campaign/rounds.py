@@ -22,7 +22,7 @@ import httpx
 from benchmarks.campaign.faults import Site, flip
 
 _WORDS: Final = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron")
-_GAP: Final = re.compile(rb"\n--- diagnose: bytes (\d+) to (\d+) of this source are not kept ---\n")
+_GAP: Final = re.compile(rb"\n--- diagnose: bytes (\d+) to (\d+) of this source are not kept(?: so far)? ---\n")
 _SOURCES: Final = 4
 _PIECES: Final = 24
 _LONGEST_PIECE: Final = 8_000
