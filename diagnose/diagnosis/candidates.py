@@ -362,7 +362,8 @@ class _Reading:
         for name in ("step", *self.log.series_names):
             if (found := self.log.series(name)) is not None:
                 source, whole = found
-                start = last_start(self.log.streams[source].named.get("step"))
+                named = self.log.streams[source].named
+                start = last_start(named.get("step"), named.get("loss"))
                 series[name] = source, whole.since(start) if start else whole
         for anomaly in findings(Course(series, running=self.running)):
             if anomaly.reason is None:

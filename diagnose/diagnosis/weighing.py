@@ -22,6 +22,7 @@ from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
 from diagnose.diagnosis.likeness import likeness, says_done
+from diagnose.diagnosis.runs import launched_again
 from diagnose.diagnosis.topology import expand, numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
@@ -118,6 +119,9 @@ class Weighing:
             if _BACK.search(event.body):
                 self._back.setdefault(event.source, []).append(event)
         self._starts: dict[int, list[int]] = {}
+        self._launches: dict[int, list[tuple[int, int]]] = {}
+        self.over: set[tuple[int, int]] = set()
+        """(source, line) where a run was over before another one began"""
         self._own: dict[int, dict[str, list[int]]] = {}
         self._talks: dict[int, tuple[list[int], list[tuple[int, str | None]]]] = {}
         self._heard: dict[int, list[int]] = {}
@@ -147,7 +151,8 @@ class Weighing:
     def _overcome(self, one: Hypothesis) -> None:
         if one.detector is not None and one.kind != "dump":
             return
-        if self._went_on(one) or self._started_anew(one) or self._ran_again(one) or self._works_on(one):
+        again = self._started_anew(one) or self._ran_again(one) or self._launched_again(one)
+        if again or self._went_on(one) or self._works_on(one):
             one.signals["survived"] = 1.0
         elif self._talks_on(one) or self._went_past(one):
             one.signals["talked_on"] = 1.0
@@ -218,6 +223,20 @@ class Weighing:
             return False
         again = sorted(at for line in own.values() if (at := next((at for at in line if at > one.event.line), None)))
         return 5 * len(again) >= 4 * len(own) and again[-1] - again[0] <= _SPAN_LINES
+
+    def _launched_again(self, one: Hypothesis) -> bool:
+        """Whether the run that it belongs to was over, and the next one failed for a reason of its own."""
+        source, line = one.event.source, one.event.line
+        if source not in self._launches:
+            self._launches[source] = launched_again(event for event in self.evidence.events if event.source == source)
+        for over, over_again in self._launches[source]:
+            if line <= over and any(
+                other.event.source == source and over < other.event.line < over_again and other.fatal and not other.symptom
+                for other in self.found.hypotheses
+            ):
+                self.over.add((source, over))
+                return True
+        return False
 
     def _own_lines(self, source: int) -> dict[str, list[int]]:
         """What a source says, as far as no rule knows it and no traceback claims it -> the lines where it says so."""

@@ -29,7 +29,7 @@ from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.result import RESTARTS, Decision
 from diagnose.errors import RuleError
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.report import Report
+from diagnose.report import EvidenceLine, Report
 from tests.conftest import ROOT
 from tests.support.cases import HOUR, NODES, NOW, cluster, done, elsewhere, failed, policy, ran_on, report, xid
 
@@ -38,6 +38,25 @@ A, B, C, D, E = NODES[:5]
 
 def names(decision: Decision) -> list[str]:
     return [limit.name for limit in decision.limits]
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "before", "kind"),
+    [
+        pytest.param("failed (exitcode: -9) local_rank: 3 (pid: 4711)", 400.0, (), "restart", id="killed-once-may-be-luck"),
+        pytest.param("failed (exitcode: -9) local_rank: 3 (pid: 4711)", 400.0, (1,), "fix_config", id="twice-is-not"),
+        pytest.param("failed (exitcode: -9) local_rank: 3 (pid: 4711)", None, (), "fix_config", id="before-the-first-step"),
+        pytest.param("Out of memory: Killed process 4711 (python)", 400.0, (), "fix_config", id="the-kernel-says-why"),
+    ],
+)
+def test_who_was_killed_and_nobody_says_why(
+    tmp_path: Path, text: str, step: float | None, before: tuple[int, ...], kind: str
+) -> None:
+    made = report("host_out_of_memory", root=EvidenceLine(source="log", line=1, text=text), step=step)
+    history = ran_on(A, attempts=tuple(failed(number, reason="host_out_of_memory", group="other") for number in before))
+    if before:
+        made = made.model_copy(update={"job": made.job.model_copy(update={"attempt": 2})})
+    assert decide(made, history, None, policy(tmp_path), NOW).action.kind == kind
 
 
 # --- what is usual -----------------------------------------------------------------------------------------------------------

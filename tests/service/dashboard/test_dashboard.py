@@ -30,7 +30,7 @@ pytestmark = pytest.mark.browser
 PAGES = """
  shift breakdowns?by=team&sort=change
  failures failures/1 jobs jobs/job123 jobs/job123/log nodes nodes/gpu-13 actions actions/1 rules rules?line=Killed rules/xid-ecc
- jobs/hostile jobs/hostile/log jobs/hostile/raw jobs/job123/raw?source=gpu-13.log jobs?q=nothing-is-called-so
+ model jobs/hostile jobs/hostile/log jobs/hostile/raw jobs/job123/raw?source=gpu-13.log jobs?q=nothing-is-called-so
 """.split()
 HOSTILE = (
     b"<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">\n"
@@ -99,7 +99,20 @@ def test_every_page_shows_and_fits(page: Any, path: str, width: int) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "path", ["", "shift", "breakdowns", "failures/1", "jobs/job123", "jobs/job123/log", "nodes", "actions", "rules", "sign-in"]
+    "path",
+    [
+        "",
+        "shift",
+        "breakdowns",
+        "failures/1",
+        "jobs/job123",
+        "jobs/job123/log",
+        "nodes",
+        "actions",
+        "rules",
+        "model",
+        "sign-in",
+    ],
 )
 def test_no_serious_violation_of_accessibility(page: Any, path: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
