@@ -25,6 +25,8 @@ from service.names import check_job
 from service.runtime import Service
 
 log = logging.getLogger("diagnose.dashboard")
+_BEAT = b"event: beat\ndata: {}\n\n"
+"""a page must hear that nothing happens, to know that the service is there"""
 _YEAR = "public, max-age=31536000, immutable"
 
 
@@ -99,7 +101,7 @@ async def _events(request: Request) -> Response:
     said = request.headers.get("last-event-id", "")
     start = int(said) if said.isascii() and said.isdecimal() and len(said) < 19 else None
     job = request.query_params.get("job")
-    return stream(service, who, start, who.named(check_job(job)) if job else None)
+    return stream(service, who, start, who.named(check_job(job)) if job else None, beat=_BEAT)
 
 
 async def _asset(request: Request) -> Response:

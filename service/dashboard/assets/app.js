@@ -225,7 +225,9 @@ async function fetchParts() {
       if (other && other.innerHTML !== part.dataset.was) {
         part.dataset.was = other.innerHTML;
         for (const one of $$("details[data-keep][open]", part)) $(`details[data-keep="${one.dataset.keep}"]`, other)?.setAttribute("open", "");
+        const stay = placeIn(part);
         part.replaceChildren(...other.childNodes);
+        stay();
         localTimes(part);
         plots(part);
       }
@@ -234,26 +236,58 @@ async function fetchParts() {
     // the service is away: the stream below says so and comes back by itself
   }
 }
+// Who moves with the keys, or has a link in focus, stays there when the fragment under it is renewed.
+function placeIn(part) {
+  const of = (link) => (part.contains(link) ? link.getAttribute("href") : null);
+  const focused = of(document.activeElement);
+  const row = of($("[data-row][data-at] a"));
+  const again = (href) => $$("a[href]", part).find((link) => link.getAttribute("href") === href);
+  return () => {
+    if (row) {
+      const found = again(row)?.closest("[data-row]");
+      found?.setAttribute("data-at", "");
+      if (found) at = $$("[data-row]").indexOf(found);
+    }
+    if (focused) again(focused)?.focus({ preventScroll: true });
+  };
+}
 let source = null;
 let comingBack = 0;
+// The service says something every five seconds, if only that nothing happened. A connection may die without a word.
+const QUIET_MS = 13000;
+let heard = 0;
+function hear(event) {
+  heard = Date.now();
+  if (event) renew(event);
+}
+function lose(words) {
+  live.classList.add("lost");
+  live.textContent = words;
+}
+setInterval(() => {
+  if (source?.readyState !== EventSource.OPEN || Date.now() - heard < QUIET_MS) return;
+  lose("no answer");
+  source.close();
+  comingBack = setTimeout(connect, 1000);
+}, 2000);
 function connect() {
   source = new EventSource(`${base}/${live.dataset.events}`);
-  source.onopen = () => { live.classList.remove("lost"); live.textContent = "live"; renew(); };
+  source.onopen = () => { live.classList.remove("lost"); live.textContent = "live"; hear(); renew(); };
   source.onerror = () => {
-    live.classList.add("lost");
-    live.textContent = "reconnecting";
+    lose("reconnecting");
     if (source.readyState !== EventSource.CLOSED) return; // the browser comes back by itself
     fetchParts(); // it was refused: by a service that starts, a proxy before it, or because we are not known any more
     comingBack = setTimeout(connect, 3000);
   };
   const kinds = (live.dataset.kinds || "").split(" ").filter(Boolean);
-  for (const kind of kinds) source.addEventListener(kind, renew);
-  source.onmessage = renew;
+  for (const kind of kinds) source.addEventListener(kind, hear);
+  source.addEventListener("beat", () => hear());
+  source.onmessage = hear;
 }
 function signedOut() {
   source?.close();
   clearTimeout(comingBack);
-  live?.classList.add("lost");
+  if (live) lose("");
   const again = document.createElement("a");
   again.href = location.href;
   again.textContent = "signed out: sign in again";

@@ -247,13 +247,16 @@ def test_keys(page: Any) -> None:
     page.goto("failures")
     page.keyboard.press("j")
     page.keyboard.press("j")
-    second = page.locator("[data-row]").nth(1)
-    assert second.get_attribute("data-at") is not None
-    target = second.locator("a").first.get_attribute("href")
+    second = page.locator("[data-row][data-at] a").first
+    target = second.get_attribute("href")
+    assert target == page.locator("[data-row]").nth(1).locator("a").first.get_attribute("href")
+    page.evaluate("fetchParts()")  # the page renews itself: who is on a row stays there
+    page.wait_for_function("href => document.activeElement.getAttribute('href') === href", arg=target)
+    assert second.get_attribute("href") == target
     page.keyboard.press("Enter")
     page.wait_for_url(f"**{target}")
     page.keyboard.press("?")
-    assert page.locator("#keys").is_visible()
+    page.wait_for_selector("#keys")
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("j")
@@ -262,7 +265,7 @@ def test_keys(page: Any) -> None:
     page.keyboard.type("job123")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=job123**")
-    assert page.locator("[data-row]").count() == 1
+    page.wait_for_function("document.querySelectorAll('[data-row]').length === 1")
 
 
 def test_colours_are_remembered(page: Any) -> None:

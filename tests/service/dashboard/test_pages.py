@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from service.store import Store, tables
 from service.store.tokens import create
@@ -376,26 +376,28 @@ def test_a_token_that_expires_while_a_page_is_open(chromium: Any, tmp_path: Path
     store.migrate()
     sender = store.write(lambda connection: create(connection, "sender", "ingest"))
     lasting = store.write(lambda connection: create(connection, "lasting", "read"))
-    ends = time.time() + 12
-    secret = store.write(lambda connection: create(connection, "short", "read", expires=ends))
-    store.close()
+    secret = store.write(lambda connection: create(connection, "short", "read", expires=time.time() + 3600))
     with Server(data) as running:
         headers = {"Authorization": f"Bearer {sender}"}
         running.client.post("/v1/jobs/one/logs", content=b"hello\n", headers=headers)
         context = chromium.new_context(base_url=f"{running.url}/ui/")
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.goto("jobs/one")
         page.fill("[name=token]", secret)
         page.click("main button")
         page.wait_for_selector("#live:not(.lost)")
-        time.sleep(max(0.0, ends - time.time()) + 0.2)
+        over = update(tables.tokens).where(tables.tokens.c.name == "short").values(expires=time.time() - 1)
+        store.write(lambda connection: connection.execute(over))
+        store.close()
+        refused = {"Authorization": f"Bearer {secret}"}
+        eventually(lambda: running.client.get("/v1/jobs", headers=refused).status_code == 401, within_s=60)
         running.client.post("/v1/jobs/one/logs", content=b"something new\n", headers=headers)
         page.click("text=signed out: sign in again")
         page.wait_for_url("**/ui/sign-in?next=jobs**")
         page.fill("[name=token]", secret)
         page.click("main button")
-        assert "did not work" in page.inner_text("main")
+        page.wait_for_selector("main >> text=did not work")
         page.fill("[name=token]", lasting)
         page.click("main button")
         page.wait_for_url("**/ui/jobs/one")
@@ -503,17 +505,20 @@ def test_a_job_of_thousands_of_checkpoints_stays_small_and_tells_of_each(page: A
 
 def test_who_loses_most_is_sorted_and_leads_to_the_failures(page: Any) -> None:
     page.goto("breakdowns?by=cluster&sort=count")
-    assert {cell.split("\n")[0] for cell in page.locator("#rows tbody td:first-child").all_inner_texts()} == {"alps", "delta"}
-    assert page.locator("#rows td[data-name=change]").all_inner_texts() == ["new", "new"]
+    names = [cell.split("\n")[0] for cell in page.locator("#rows tbody td:first-child").all_inner_texts()]
+    assert {"alps", "delta"} <= set(names)  # jobs of other tests may have failed before, and named no cluster
+    assert set(page.locator("#rows td[data-name=change]").all_inner_texts()) == {"new"}
     page.get_by_role("link", name="alps").click()
     assert "cluster=alps" in page.url
 
 
 def test_a_shift_shows_what_waits_what_is_new_and_what_it_cost(page: Any) -> None:
     page.goto("shift")
-    assert page.locator("#fresh tbody tr").count() >= 2
-    assert page.locator("#costs tbody tr").count() >= 2
-    box = page.locator("#waits").bounding_box()
-    for button in page.locator("#waits button").all():  # none is clipped
-        place = button.bounding_box()
-        assert place["x"] + place["width"] <= box["x"] + box["width"]
+    page.wait_for_selector("#fresh tbody tr >> nth=1")
+    page.wait_for_selector("#costs tbody tr >> nth=1")
+    # One question to the page, because it renews itself between two.
+    clipped = """() => {
+      const edge = document.querySelector("#waits")?.getBoundingClientRect().right;
+      return [...document.querySelectorAll("#waits button")].filter((one) => one.getBoundingClientRect().right > edge).length;
+    }"""
+    assert page.evaluate(clipped) == 0
