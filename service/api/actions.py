@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -47,6 +48,7 @@ async def orders(
     who: Operator,
     executor: Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", description="how its names begin")],
 ) -> dict[str, Any]:
+    service.runner_at = time.time()
     return {
         "waiting": await service.actions.orders(who.projects),
         "in_hand": [asdict(one) for one in await service.actions.in_hand(f"{who.name}/{executor}")],
@@ -75,6 +77,7 @@ async def decision(job: JobName, service: Here, who: Reader, attempt: Number = N
 @router.post("/v1/actions/claim", response_model=bodies.InHand, summary="Take the oldest action that waits for an executor")
 async def claim_next(service: Here, who: Operator, claim: Annotated[bodies.ClaimNext, Body()]) -> Any:
     """204 if there is none: ask again later."""
+    service.runner_at = time.time()
     taken = await service.actions.claim_next(_name(who.name, claim), claim.kinds, who.projects)
     return asdict(taken) if taken is not None else Response(status_code=204)
 

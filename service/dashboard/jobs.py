@@ -53,7 +53,11 @@ async def show(request: Request) -> Response:
     equal = {key: value for key, value in words.items() if value}
     if state in ("running", "failed", "healthy"):
         equal["outcome"] = state
-    rows = await page.read(lambda connection: reading.jobs(connection, limit=PAGE, before=before, equal=equal, name=search))
+    rows = await page.read(
+        lambda connection: reading.jobs(
+            connection, limit=PAGE, before=before, equal=equal, name=search, at_risk=state == "at_risk"
+        )
+    )
     hang_s = page.service.settings.hang_s
     return await page.show(
         "jobs.html",

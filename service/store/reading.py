@@ -12,6 +12,8 @@ from service.store import tables as t
 from service.store.diagnoses import unpacked
 
 Rows = list[dict[str, Any]]
+AT_RISK = 0.5
+"""a running job is at risk if its diagnosis is at least so sure"""
 Place = tuple[float, int]
 """time and id: where a page ended"""
 
@@ -29,15 +31,19 @@ def jobs(
     equal: dict[str, str] | None = None,
     name: str | None = None,
     node: str | None = None,
+    at_risk: bool = False,
 ) -> Rows:
-    """Jobs, newest first. ``equal``: column -> value; ``name``: a part of the job's name; ``node``: one that it ran on."""
+    """Jobs, newest first. ``equal``: column -> value; ``name``: a part of the job's name; ``node``: one that it ran on;
+    ``at_risk``: only running ones in which something is wrong.
+    """
     j, a, p = t.jobs.c, t.attempts.c, t.progress.c
     query = (
         select(t.jobs, a.id.label("attempt_id"), func.coalesce(a.step, p.step).label("step"),
                func.coalesce(a.loss, p.loss).label("loss"), a.phase, a.started_at, a.ended_at, a.exit_code,
-               a.lines_in, a.bytes_in, a.lines_kept, a.bytes_kept)
+               a.lines_in, a.bytes_in, a.lines_kept, a.bytes_kept, t.diagnoses.c.confidence)
         .join(t.attempts, and_(a.job_id == j.id, a.number == j.attempt))
         .outerjoin(t.progress, p.attempt_id == a.id)
+        .outerjoin(t.diagnoses, t.diagnoses.c.attempt_id == a.id)
         .order_by(j.last_seen.desc(), j.id.desc())
         .limit(limit)
     )  # fmt: skip
@@ -49,6 +55,9 @@ def jobs(
         query = query.where(j[column] == value)
     if name:
         query = query.where(j.name.contains(name, autoescape=True))
+    if at_risk:
+        wrong = and_(j.reason.is_not(None), j.reason != "healthy", t.diagnoses.c.confidence >= AT_RISK)
+        query = query.where(j.state == "running", wrong)
     if node:
         ran = select(t.attempts.c.job_id).join(t.sources, t.sources.c.attempt_id == t.attempts.c.id)
         query = query.where(j.id.in_(ran.where(t.sources.c.node == node)))
