@@ -5,7 +5,7 @@ FROM python:3.13-slim-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev libhyperscan5 && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY . .
-RUN python -m venv /opt/diagnose && /opt/diagnose/bin/pip install --no-cache-dir '.[postgres]'
+RUN python -m venv /opt/diagnose && /opt/diagnose/bin/pip install --no-cache-dir '.[postgres,sign-in]'
 
 FROM python:3.13-slim-bookworm
 # libhyperscan5: the fast engine of the native core. Security fixes of Debian are wanted, so no version is pinned.

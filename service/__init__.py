@@ -18,6 +18,7 @@ Beside the path:
     opening         the port, while all of this gets ready
     doors  edge     who may connect, and what is checked before a request is read
     probes          whether all of it works, found out by doing it
+    sign_in         people from an OpenID provider, and service accounts, beside the tokens of ``auth``
     auth  names  settings  events  telemetry  errors
     nvrx            the API of NVIDIA's resiliency extension
     runtime         the parts, put together; ``app`` and ``server`` put HTTP around them

@@ -1,12 +1,14 @@
 """Authentication: bearer tokens with roles, and how many bytes per second each may send.
 
-A service without any token is open, and must then be bound to loopback: ``check_exposure`` refuses anything else.
+A service without any token is open, and must then be bound to loopback: ``check_exposure`` refuses anything else. Where people
+sign in at a provider, or service accounts come in, it is never open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from fastapi import Request
 
@@ -39,6 +41,10 @@ class Who:
     """no token was needed: somebody on this machine"""
     projects: tuple[str, ...] | None = None
     """what it reads and writes; None: everything"""
+    until: float | None = None
+    """when it ends, if it is known by something else than a token of ours"""
+    session: str = ""
+    """which session it is, if it is one"""
 
     def reads(self, project: str) -> bool:
         return self.projects is None or project in self.projects
@@ -54,10 +60,24 @@ class Who:
         return qualified(project, name)
 
 
+class Others(Protocol):
+    """Knows who sends a request by something else than a token of ours."""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether something may be done on the word of some of them."""
+
+    def who(self, secret: str) -> Who | None:
+        """None: it is nothing of that kind. Raises Unauthorised if it is, and is not valid."""
+
+    def holds(self, who: Who) -> bool:
+        """Whether ``who`` came in here, and would still be let in."""
+
+
 class Tokens:
     """The valid tokens, in memory. They are read again regularly, so that tokens of another process soon count."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
+    def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM, others: Sequence[Others] = ()) -> None:
         self._store, self._settings, self._clock = store, settings, clock
         self._by_hash: dict[str, Token] = {}
         self._by_name: dict[str, Token] = {}
@@ -65,6 +85,7 @@ class Tokens:
         self._asks = settings.authority == "confirmed"
         self._local = Who("local", ROLES["admin"], grant=NOBODY if self._asks else None, anybody=True)
         self._rates = Buckets(clock)
+        self._others = tuple(others)
 
     async def refresh(self) -> None:
         found = await self._store.aread(stored.listed)
@@ -76,7 +97,8 @@ class Tokens:
     def any_speaks(self) -> bool:
         """Whether some token is enough for something to be done without a person."""
         now = self._clock.now()
-        return any(token.grant.speaks for token in self._by_hash.values() if token.valid(now))
+        mine = (token.grant.speaks for token in self._by_hash.values() if token.valid(now))
+        return any(mine) or any(one.speaks for one in self._others)
 
     @property
     def open(self) -> bool:
@@ -84,7 +106,7 @@ class Tokens:
 
         To revoke the last token does not open it: that is meant to let fewer in, not all.
         """
-        return not self._any and self._settings.on_loopback
+        return not self._any and not self._others and self._settings.on_loopback
 
     def who(self, authorization: str | None) -> Who:
         """The holder of a token."""
@@ -93,6 +115,10 @@ class Tokens:
         scheme, _, secret = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not secret:
             raise Unauthorised("a token is needed", remedy="send Authorization: Bearer TOKEN; diagnose tokens create makes one")
+        for other in self._others:
+            found = other.who(secret.strip())
+            if found is not None:
+                return found
         token = self._by_hash.get(hash_of(secret.strip()))
         if token is None or not token.valid(self._clock.now()):
             raise Unauthorised("the token is not valid, or not valid any more", remedy="ask an administrator for a new one")
@@ -104,6 +130,8 @@ class Tokens:
         """Whether ``who`` would still be let in. Long-lived requests ask this again and again."""
         if who.anybody:
             return self.open
+        if who.until is not None:
+            return any(one.holds(who) for one in self._others)
         token = self._by_name.get(who.name)
         return token is not None and token.valid(self._clock.now())
 
@@ -170,7 +198,7 @@ def admit(request: Request) -> None:
 
 def check_exposure(store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
     """Refuse to start if other machines can reach the service and it has no token."""
-    if settings.on_loopback:
+    if settings.on_loopback or settings.sign_in is not None:
         return
     if not any(token.valid(clock.now()) for token in store.read(stored.listed)):
         raise DiagnoseError(

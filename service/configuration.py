@@ -26,7 +26,7 @@ PREFIX: Final = "DIAGNOSE_SERVE_"
 _FILE = f"{PREFIX}CONFIG"
 """names the configuration file if no flag does"""
 _SECRETS = ("key", "token", "password", "secret")
-_FILES = ("tls_certificate", "tls_key", "policy", "executors", "identities")
+_FILES = ("tls_certificate", "tls_key", "policy", "executors", "sign_in", "identities")
 
 
 class _Layer(PydanticBaseSettingsSource):

@@ -38,6 +38,7 @@ from service.raw.archive import Archive, sizes
 from service.retention import Retention
 from service.scrubber import Scrubber
 from service.settings import Settings
+from service.sign_in.entrance import Entrance
 from service.store import Store
 from service.store.attempts import last_lsn
 from service.store.lease import BEAT_S, Claim, LeaseLost
@@ -58,6 +59,7 @@ class Service:
         outgoing = Outgoing(private)
         executors = configuration.load(settings.executors, private) if settings.executors else ()
         self.identities = identity.load(settings.identities)
+        self.sign_in = Entrance.of(settings)
         policy, self.asks = in_force(
             settings.policy,
             confirmed=settings.authority == "confirmed",
@@ -105,7 +107,7 @@ class Service:
             quotas=self.quotas,
         )
         self.jobs.learning = self.learning
-        self.tokens = Tokens(self.store, settings)
+        self.tokens = Tokens(self.store, settings, others=self.sign_in.others)
         self.actions = Actions(
             self.store, self.events, policy, authority=Authority(executors) if self.asks else None, shown_at=settings.public_url
         )
@@ -182,6 +184,7 @@ class Service:
         self._tasks.append(asyncio.create_task(self._beat_for_ever()))
         self._tasks.append(asyncio.create_task(self.probes.watch()))
         self._tasks.append(asyncio.create_task(self.scrubber.run()))
+        self._tasks.append(asyncio.create_task(self.sign_in.run()))
         self.ready = True
 
     async def stop(self) -> None:

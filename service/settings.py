@@ -114,6 +114,8 @@ class Settings(BaseModel):
     """whose word is enough to act without a person (docs/service.md): the scheduler's (confirmed), or a sender's (labels)"""
     executors: Location | None = None
     """file of the executors that carry out approved actions (docs/executors.md); without it, actions wait for a runner"""
+    sign_in: Location | None = None
+    """file that says which people sign in at an OpenID provider, and which service accounts come in (docs/sign-in.md)"""
     identities: Location | None = None
     """file that tells which labels name job, attempt, source, rank and node; it is written like rules/identity.yaml"""
 
@@ -161,7 +163,7 @@ class Settings(BaseModel):
     """maximum size to which one compressed request body may unpack"""
     body_limit: Bytes = Field(default=64 * MIB, ge=64 * KIB, le=TIB)
     """maximum size of a request body that is read as a whole (OTLP, Loki)"""
-    most_sources: int = Field(default=4096, ge=1, le=1_000_000)
+    most_sources: int = Field(default=32_768, ge=1, le=1_000_000)
     """maximum number of sources per attempt"""
     most_live: int = Field(default=2000, ge=1, le=1_000_000)
     """maximum number of attempts in memory"""
@@ -190,6 +192,14 @@ class Settings(BaseModel):
     """OpenAI-compatible endpoint, asked about failures and doubtful successes; its key is read from DIAGNOSE_LLM_KEY"""
     model: str | None = Field(default=None, pattern=r"^\S+$", examples=["the name of a model"])
     """model to use at that endpoint; without it, the first that the endpoint lists"""
+    larger_llm: str | None = Field(
+        default=None, pattern=r"^https?://\S+$", examples=["an address like http://localhost:8001/v1"], repr=False
+    )
+    """endpoint of a larger model, asked where the first one leaves doubt; its key is read from DIAGNOSE_LARGER_LLM_KEY"""
+    larger_model: str | None = Field(default=None, pattern=r"^\S+$", examples=["the name of a model"])
+    """model to use at that endpoint; without it, the first that the endpoint lists"""
+    redact_hosts: Flag = False
+    """take names and addresses of machines out of questions to a model too; then a model cannot name nodes"""
     agent_calls_per_job: int = Field(default=50, ge=1, le=_MOST)
     """maximum number of questions to the model about one job"""
     agent_tokens_per_job: int = Field(default=200_000, ge=1, le=_MOST)

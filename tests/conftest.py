@@ -127,6 +127,8 @@ def diagnose(commands: Commands, tmp_path: Path) -> Run:
     """Run ``diagnose`` as a person does; in an empty folder."""
 
     def run(*words: str, stdin: bytes | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        record = str(tmp_path.with_name(f"{tmp_path.name}-model-record.db"))  # what one test learns of a model is its own
+        environment = {"DIAGNOSE_MODEL_RECORD": record, **environment}
         return commands.run(words, cwd=tmp_path, stdin=stdin, environment=environment)
 
     return run

@@ -3,4 +3,4 @@
 Imported only where it is called: without this folder logs are still compressed and diagnosed.
 """
 
-__all__ = ["explain", "gate", "incidents", "window", "witnesses"]
+__all__ = ["explain", "gate", "incidents", "records", "window", "witnesses"]

@@ -34,7 +34,6 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.model import prompts
 from diagnose.model.answers import Answer, Ask
 from diagnose.model.model import Model
-from diagnose.redaction.text import redact
 from diagnose.report import Action, AgentFigures, Alternative, Diagnosis, EvidenceLine, Report, Suspects, Witnesses
 from diagnose.verification.rules import body_of
 
@@ -80,15 +79,15 @@ async def improve(
     *,
     samples: int = SAMPLES,
     whatever: bool = False,
-    hosts: bool = False,
     records: dict[str, Record] | None = None,
     may_be_healthy: bool = False,
 ) -> Improved:
     """``report``, improved by a model where it can be. Never raises for what an endpoint does.
 
-    ``whatever``: ask also where there is no need, to measure with; the rules' answer stands then. ``hosts``: host names and
-    addresses are redacted too; then the model cannot name nodes. ``records``: how often models were right, by name; what this
-    case tells of the model is added. ``may_be_healthy``: nobody but the log says that the job failed.
+    ``whatever``: ask also where there is no need, to measure with; the rules' answer stands then. ``records``: how often models
+    were right, by name; what this case tells of the model is added. ``may_be_healthy``: nobody but the log says that the job
+    failed. A model whose settings hide hosts cannot name nodes. Where there is a larger model, it is asked about what the first
+    one leaves in doubt.
     """
     kind = gate.kind_of(report, evidence.rules)
     why = gate.why_ask(report, evidence.rules)
@@ -98,8 +97,10 @@ async def improve(
         note = "A model was not asked: no line of the log was kept."
         return Improved(_noted(report, [note]), why=why)
     case = _Case(report, model, samples, kind, why, records if records is not None else {})
-    await case.prepare(evidence, incidents, hosts=hosts)
+    await case.prepare(evidence, incidents)
     opinion = await case.answer()
+    if model.larger is not None and case.in_doubt(opinion):
+        opinion = await case.second_opinion(model.larger, opinion)
     if opinion is None:
         return Improved(case.unimproved(), True, why, None)
     line = None
@@ -127,11 +128,13 @@ class _Case:
         self.doubts: list[str] = []
         self.versions: dict[str, str] = {}
         self.answers: list[Answer] = []
+        self.speaker: str | None = None
+        """the model whose opinion counts"""
 
     # --- what it is shown ----------------------------------------------------------------------------------------------------
 
-    async def prepare(self, evidence: Evidence, incidents: Incidents | None, *, hosts: bool) -> None:
-        self.material = await asyncio.to_thread(Material, evidence, hosts=hosts)
+    async def prepare(self, evidence: Evidence, incidents: Incidents | None) -> None:
+        self.material = await asyncio.to_thread(Material, evidence, hosts=self.model.hides_hosts)
         scores = await asyncio.to_thread(likely, self.material)
         if incidents is not None and (found := await self._incidents(scores, incidents)):
             self.similar = [one for _, one in found]
@@ -171,7 +174,7 @@ class _Case:
         loss = self.report.metrics.get("loss")
         if loss is not None:
             facts.append(f"loss: last {loss.last}, least {loss.min}, {loss.not_finite} values not finite")
-        return [redact(fact).text for fact in facts]
+        return [self.material.told(fact) for fact in facts]
 
     def _progress(self) -> str:
         """How far the job came. The diagnosis says it, or else the numbers of its log."""
@@ -218,7 +221,28 @@ class _Case:
         opinion = voices.opinion(answer)
         for note in voices.notes:
             self._note(note)
+        if opinion is not None:
+            self.speaker = answer.model
         return opinion
+
+    def in_doubt(self, opinion: Opinion | None) -> bool:
+        """Whether a model's opinion is worth another: there is none, it cannot tell, its samples differ, or it objects."""
+        if opinion is None or opinion.reason == UNKNOWN or opinion.share < _AGREED:
+            return True
+        return opinion.reason != self.report.diagnosis.reason
+
+    async def second_opinion(self, larger: Model, first: Opinion | None) -> Opinion | None:
+        """What a larger model says, or the first one again if that says nothing."""
+        smaller, self.model = self.model, larger
+        speaker = self.speaker
+        second = await self.answer()
+        if second is None:
+            self.model = smaller
+            return first
+        if first is not None:
+            self.records.setdefault(speaker or "", Record()).tested_by(self.report, self.kind, first.chances)
+            self._note(f"A smaller model says {self._words(first)}; that left doubt, so a larger one was asked.")
+        return second
 
     async def _read(self) -> bool:
         """Let the model read more, for a few rounds. False if a recorded answer is missing that decides what is asked next."""
@@ -478,7 +502,7 @@ class _Case:
         return _noted(told, self.notes)
 
     def _model_name(self) -> str | None:
-        return next((answer.model for answer in reversed(self.answers) if answer.model), None)
+        return self.speaker or next((answer.model for answer in reversed(self.answers) if answer.model), None)
 
     def _line(self, number: int, role: str, root: int) -> EvidenceLine:
         event, evidence = self.material.events[number], self.material.evidence

@@ -162,8 +162,8 @@ class Voices:
 
 
 def _occurs(name: str, texts: str) -> bool:
-    """Whether the name occurs in the texts as a whole word."""
-    return len(name.strip()) > 0 and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", texts) is not None
+    """Whether the name occurs in the texts as a whole word. What stands there for a redacted one names nobody."""
+    return len(name.strip()) > 0 and "<" not in name and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", texts) is not None
 
 
 def plain(text: str) -> str:

@@ -70,10 +70,11 @@ class Material:
         self.evidence = evidence
         self.events = _in_time(evidence)
         self.number = {id(event): number for number, event in enumerate(self.events)}
-        self.plain, self.texts = _redacted(evidence, self.events, hosts=hosts)
+        known = [name for event in self.events if (name := evidence.node_of(event)) is not None] if hosts else []
+        self._redactor = Redactor(hosts=hosts, names=known)
+        self.plain, self.texts = _redacted(evidence, self.events, self._redactor, hosts=hosts)
         """the redacted text of each event; and the same with source, rank and node before it"""
         self._index: sqlite3.Connection | None = None
-        self._redactor = Redactor(hosts=hosts)
         self._places: dict[int, tuple[int, int]] = {}
         """for a line that was read from the file afterwards: (the kept line before it, its line number)"""
         self._kept = len(self.events)
@@ -134,6 +135,10 @@ class Material:
         event = self.events[number]
         telling = event.rule >= 0 or _STRONG.search(event.body[:_LONGEST])
         return _MOST_TELLING if telling else MOST_CHARACTERS
+
+    def told(self, text: str) -> str:
+        """Any text about the job, redacted as its lines are."""
+        return self._redactor.redact(text).text
 
     def redacted(self, numbers: Iterable[int]) -> Counter[str]:
         """What was taken out of these lines, by kind."""
@@ -382,10 +387,8 @@ def _in_time(evidence: Evidence) -> list[Event]:
     return [event for _, _, event in placed]
 
 
-def _redacted(evidence: Evidence, events: Sequence[Event], *, hosts: bool) -> tuple[list[str], list[str]]:
+def _redacted(evidence: Evidence, events: Sequence[Event], redactor: Redactor, *, hosts: bool) -> tuple[list[str], list[str]]:
     """The events' texts without secrets; and the same after what is known of their speakers."""
-    known = [name for event in events if (name := evidence.node_of(event)) is not None] if hosts else []
-    redactor = Redactor(hosts=hosts, names=known)
     names = _names(evidence)
     plain: dict[int, str] = {}
     texts: dict[int, str] = {}

@@ -34,7 +34,7 @@ COMMANDS = {
     "restore": "make a service from a backup, or check one",
     "webhooks": "choose the addresses that a service notifies of failures and actions",
     "mcp": "let other agents ask about logs and about a service, with the Model Context Protocol",
-    "llm": "check what the endpoint of a language model can do",
+    "llm": "check what the endpoint of a language model can do, and show how often models were right",
     "doctor": "say what of this installation works, what does not, and what to do about it",
     "completion": "print the script with which a shell completes commands and options",
     "man": "print the manual page, made from the same descriptions as the help",

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "--ask has no effect without a model", remedy="name an endpoint with --llm URL, or leave it out"
             )
         return _run(arguments, None)
-    with endpoint.Agent(arguments) as agent:
+    with endpoint.Agent(arguments, remembers=False) as agent:  # so that figures do not depend on what was run before
         return _run(arguments, agent)
 
 

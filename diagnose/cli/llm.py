@@ -1,4 +1,4 @@
-"""``diagnose llm check``: what a model's endpoint can do, and what is worse without it."""
+"""``diagnose llm``: what a model's endpoint can do, and how often models were right."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from diagnose.cli import action, printable
+from diagnose.cli.options import endpoint
 from diagnose.errors import DiagnoseError, needs
 from diagnose.rendering.terminal import Style, table
 
@@ -33,9 +34,61 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--timeout", metavar="TIME", default="60", help="longest wait for one answer, such as 90s or 2m (default: 60s)"
     )
     add.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    add = action(actions, "record", "show how often models were right, by the kind of evidence that the rules had")
+    add.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return {"check": _check_endpoint, "record": _show_record}[arguments.action](arguments)
+
+
+def _show_record(arguments: argparse.Namespace) -> int:
+    needs("diagnose.agent")
+    from diagnose.agent.records import RecordFile
+
+    path = endpoint.record_file()
+    file = RecordFile(path) if path.exists() else None
+    records = file.records() if file is not None else {}
+    if file is not None:
+        file.close()
+    if arguments.json:
+        told = {
+            name: {"proved": round(record.proved, 3), "kinds": record.as_dict()} for name, record in sorted(records.items())
+        }
+        print(json.dumps(told, ensure_ascii=False))
+        return 0
+    if not records:
+        print(f"no model was tested yet; {path} is written when one is asked about failures that the rules are sure of")
+        return 0
+    rows = [("model", "the rules had", "right", "wrong", "trust", "has proved itself")]
+    for name, record in sorted(records.items()):
+        for kind, (right, wrong) in sorted(record.seen.items()):
+            rows.append(
+                (
+                    printable(name or "?"),
+                    _KINDS.get(kind, kind),
+                    f"{right:.0f}",
+                    f"{wrong:.0f}",
+                    f"{record.trust(kind):.0%}",
+                    f"{record.proved:.0%}",
+                )
+            )
+    print(table(rows, Style(sys.stdout), header=True))
+    return 0
+
+
+_KINDS = {
+    "specific": "a rule for this message",
+    "generic": "an exception or a general rule",
+    "echo": "an echo of a fault elsewhere",
+    "detector": "only numbers of the job",
+    "line": "only a line that no rule knows",
+    "well": "a line that all went well",
+    "quiet": "no proof that the job ended well",
+}
+
+
+def _check_endpoint(arguments: argparse.Namespace) -> int:
     needs("diagnose.model")
     from diagnose.model.settings import Settings, shown_url
 

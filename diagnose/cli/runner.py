@@ -17,19 +17,24 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from diagnose.cli import printable
 from diagnose.cli.options.destination import add_job, add_service, address, count, destination, token
 from diagnose.errors import DiagnoseError
-from diagnose.shipping.destination import Owner
+from diagnose.shipping.destination import Destination, Owner
 from diagnose.shipping.patterns import Pattern
 from diagnose.shipping.pipes import Pipe, pump
 from diagnose.shipping.runner import Found, Runner
 from diagnose.shipping.spool import Spool, default_folder
+from diagnose.shipping.stacks import ask, look, signal_named, stacks_of
 
 _INTERVAL_S = 0.5
+_ANSWER_S = 5.0
+"""so long after a signal, what the command prints is the answer to it"""
+_MOST_STACKS = 2
 _PACKED = (".gz", ".zst", ".xz", ".bz2")
 
 
@@ -64,6 +69,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "always", "never"),
         default="auto",
         help="whether the command's exit code is sent as the end of the job (default: auto, if it is the job's only task)",
+    )
+    standing = parser.add_argument_group(
+        "a command that stands still", "If the service thinks so, the runner sends the stacks of its processes (docs/hangs.md)."
+    )
+    standing.add_argument(
+        "--stacks",
+        metavar="HOW",
+        default="py-spy",
+        help="py-spy (default; needs the right to trace), never, or a signal such as USR1: sent to processes that catch it, "
+        "which must then print their stacks (faulthandler.register)",
+    )
+    standing.add_argument(
+        "--stacks-after",
+        type=count,
+        metavar="SECONDS",
+        default=60,
+        help="ask the service when the command has printed nothing for so long, and again every half of it (default: 60)",
     )
     sending = parser.add_argument_group("sending")
     sending.add_argument(
@@ -131,7 +153,6 @@ def _say(text: str) -> None:
 def _act(arguments: argparse.Namespace, command: list[str]) -> int:
     import asyncio
     import logging
-    from dataclasses import replace
 
     from service.acting import remote
     from service.acting.executors import configuration
@@ -260,6 +281,14 @@ class _Wrapping:
         run = "" if self._attempt is not None else time.strftime("@%Y%m%dT%H%M%S", time.gmtime()) + f".{os.getpid()}"
         self._owner = Owner(self._job, name + run, self._attempt, self._rank, node, dict(arguments.label))
         self._process: subprocess.Popen[bytes] | None = None
+        self._signal = signal_named(arguments.stacks)
+        if self._signal is None and arguments.stacks not in ("py-spy", "never"):
+            raise DiagnoseError(
+                "this is no way to take stacks", where=arguments.stacks, remedy="give py-spy, never, or a signal such as USR1"
+            )
+        self._stacks: dict[int | None, Pipe] = {}
+        self._stacks_at = 0.0
+        self._taken = 0
 
     def run(self) -> int:
         arguments = self._arguments
@@ -290,6 +319,7 @@ class _Wrapping:
         with contextlib.closing(spool), contextlib.closing(runner):
             while self._process.poll() is None:
                 if not runner.step():
+                    self._take_stacks(service, runner, pipe)
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         self._process.wait(_INTERVAL_S)
             for thread in pumps:
@@ -308,6 +338,43 @@ class _Wrapping:
         if own and done:
             shutil.rmtree(folder, ignore_errors=True)
         return code
+
+    def _take_stacks(self, service: Destination, runner: Runner, pipe: Pipe) -> None:
+        """If the command stands still and the service wants to know where, send the stacks of its processes: twice, as two
+        sets show who still moves.
+        """
+        after, now = float(self._arguments.stacks_after), time.monotonic()
+        if pipe.quiet_s < after:
+            self._taken = 0
+            return
+        if self._arguments.stacks == "never" or runner.away or self._taken >= _MOST_STACKS or now < self._stacks_at:
+            return
+        self._stacks_at = now + after / 2
+        if self._process is None or not service.wants_stacks(self._owner.job, self._attempt):
+            return
+        self._taken += 1
+        if self._signal is not None:
+            into = self._stacks_pipe(runner, self._owner.rank)
+            pipe.divert(into, _ANSWER_S)
+            if not ask(self._process.pid, self._signal):
+                _say(f"no process of the command catches {self._signal.name}: no stacks were taken")
+            return
+        dumps = list(look(self._process.pid))
+        for dump in dumps:
+            rank = dump.rank if dump.rank is not None else self._owner.rank
+            self._stacks_pipe(runner, rank).write(1, dump.text.encode() + b"\n")
+        if not dumps:
+            _say("no stacks were taken: py-spy is missing, or may not trace the command (root or SYS_PTRACE)")
+
+    def _stacks_pipe(self, runner: Runner, rank: int | None) -> Pipe:
+        """The source for the stacks of a rank."""
+        known = self._stacks.get(rank)
+        if known is None:
+            owner = self._owner
+            base = owner.source if rank == owner.rank else f"{owner.source}/rank{rank}"
+            known = self._stacks[rank] = Pipe(replace(owner, source=stacks_of(base), rank=rank))
+            runner.add(known)
+        return known
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -20,6 +20,7 @@ GROUPS: dict[str, dict[str, str | None]] = {
         "root_path": "PATH",
         "allowed_hosts": "NAMES",
         "trusted_proxies": "NETWORKS",
+        "sign_in": "FILE",
     },
     "what it stores": {
         "data": "DIR",

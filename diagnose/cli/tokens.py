@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,11 @@ from diagnose.cli.serve import settings_of
 
 if TYPE_CHECKING:
     from service.projects import Grant
+
+_FIRST = (
+    "This is the service's first token. Within seconds everybody needs one, also for the pages, where it is typed in: "
+    "use one of the role read, operate or admin."
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     with database.opened(settings_of(arguments)) as store:
         if arguments.action == "create":
             expires = time.time() + 86_400 * arguments.days if arguments.days is not None else None
+            first = not store.read(stored.listed)
             secret = store.write(
                 lambda connection: stored.create(
                     connection,
@@ -84,6 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
                 )
             )
             print(secret)
+            if first:
+                print(_FIRST, file=sys.stderr)
         elif arguments.action == "revoke":
             store.write(lambda connection: stored.revoke(connection, arguments.name))
         else:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.matching.databases import core
 
 KEEP: Final = 3
@@ -54,7 +55,8 @@ def available() -> bool:
 
 def folds(folding: Folding, state: bytes = b"") -> Any:
     """The folds of one source in the native core. ``state``: go on from there."""
-    return core.Folds(folding.keep, int.from_bytes(os.urandom(8), "little"), state)
+    names = " ".join(sorted(shipped_metrics().keywords)).encode()
+    return core.Folds(folding.keep, int.from_bytes(os.urandom(8), "little"), state, names)
 
 
 def masked(body: bytes) -> str:

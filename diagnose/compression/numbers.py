@@ -8,12 +8,12 @@ known name (``rules/metrics.yaml``) stands before it, in whatever dress: ``loss:
 from __future__ import annotations
 
 import re
-import string
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from diagnose.compression.names import COUNTERS, LEFT, NAME, OF_NAMES, PER_STEP, Names, meant_by_unit, shipped_names
 from diagnose.knowledge.metrics import OF_A_KIND, Meaning, Metrics, shipped_metrics, words_of
 from diagnose.matching.series import Series
 
@@ -28,8 +28,7 @@ REGULAR: Final = 3
 MOST_FORMS: Final = 4096
 MOST_SERIES: Final = 256
 
-_KINDS: Final = {"step": STEP, "epoch": EPOCH, "total_steps": TOTAL}
-_THROUGHPUTS: Final = ("tokens_per_s", "samples_per_s", "tflops")
+_KINDS: Final = dict(zip(COUNTERS, (STEP, EPOCH, TOTAL), strict=True))
 _SPEEDS: Final = {
     "speed",
     "throughput",
@@ -49,32 +48,17 @@ _PART: Final = 4
 _OF_AN_EPOCH: Final = "of an epoch"
 _LONGEST, _MOST_NUMBERS = 8192, 128
 """of a line are looked at"""
-_LEFT, _WRAP, _SIGNS = 96, 24, 10
-"""letters before a number that are looked at: for its name, for what is written around it, for what is between the two"""
 _ALIKE: Final = 3
 """so many numbers of one quantity are told apart in a line, beside those of which there is one in the line only"""
 _COLUMNS: Final = 3
 # In the text, \x01 is a number, and here \x0e one that is nan or inf.
 _MARKS: Final = re.compile(r"[\x01\x06]|(?<![\w.])[-+]?(?:nan|inf|infinity)(?![\w.-])", re.IGNORECASE)
-_WRAPPED: Final = re.compile(
-    r"(?:(?:[\[({\"'~]|(?<!\w)(?:(?:np|numpy|torch|jnp|tf|jax)\.)?(?:float|int|bfloat|tensor|Tensor|array|Array|scalar)\x01?\()+\s?)?\Z"
-)
-_BETWEEN: Final = re.compile(
-    r"(?:(?P<quoted>[\"'])\]?\s?[:=,]\s?|\s?[:=]{1,2}>?\s?|\s?\|\s?|\s?->\s?|\s?\.\x06:?\s?|\s(?:is|was)\s|(?P<blank>\s|(?<=\w)))\Z"
-)
-_MOST_WORDS: Final = 6
-_NAME: Final = re.compile(
-    rf"(?P<words>[A-Za-z_][\w\x01@./%+-]*(?:\s[A-Za-z_][\w\x01@./%+-]*){{0,{_MOST_WORDS - 1}}})"
-    r"(?:\s?[(\[](?P<unit>[A-Za-z/ ]+)[)\]])?\Z"
-)
-_OF_NAMES: Final = string.ascii_letters + string.digits + "_\x01@./%+- \t()[]"
 _BEHIND: Final = re.compile(r"\s?(?P<kilo>[kKM](?=\s?[a-z]+/))?\s?(?P<unit>[A-Za-z]+(?:\s?/\s?[A-Za-z]+){0,2})")
 _OF: Final = re.compile(r"\s?(?:/|of)\s?\x01")
 _BRACKET: Final = re.compile(r"\[\s?\Z")
 _CLOSED: Final = re.compile(r"\s?/\s?\x01\s?\]")
 _CONTEXT: Final = re.compile(r"(?<![\w/.-])([A-Za-z]+)(?=[\s:\]|>),\"'=]|\Z)|([{}])")
 _WORD: Final = re.compile(r"(?<!\w)[A-Za-z]{2,}(?!\w)")
-_PER_STEP: Final = re.compile(r"(ms|s|sec|secs|seconds)\s?/\s?(?:it|iter|iters|iteration|step|batch)\Z")
 _CELLS: Final = re.compile(r"\s*[|,]\s*|\s{2,}|\t")
 _CELL: Final = re.compile(r"[\[(\"']*[\x01\x0e](?:/\x01)?[A-Za-z%]{0,3}[\])\"':]*\Z")
 _ROW_ENDS: Final = re.compile(r":\s")
@@ -133,6 +117,7 @@ class Numbers:
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._metrics = metrics or shipped_metrics()
+        self._names = Names(metrics) if metrics is not None else shipped_names()
         self.keys: list[Key] = []
         """by number of the series, as the native core knows it"""
         self._forms: dict[tuple[Any, ...], int] = {}
@@ -200,7 +185,7 @@ class Numbers:
         epoch: int | None = None
         before: Found | None = None
         for at, number in enumerate(places):
-            left = text[max(0, number.at - _LEFT) : number.at]
+            left = text[max(0, number.at - LEFT) : number.at]
             found = self._by_name(text, left, number, places) or self._by_unit(text, left, number)
             if found is None and epoch is not None and _BRACKET.search(left) and _CLOSED.match(text, number.at + 1):
                 key = Key("step", "position", 0)  # Epoch: [3][ 100/500]
@@ -219,82 +204,28 @@ class Numbers:
             before = found
 
     def _by_name(self, text: str, left: str, number: _Number, places: Sequence[_Number]) -> Found | None:
-        if left[-1:].isalnum() or left[-1:] in ("_", "@", "\x01"):
-            return None  # a digit of a name
-        wrap = _WRAPPED.search(left, max(0, len(left) - _WRAP))
-        inner = left[: wrap.start()] if wrap else left
-        between = _BETWEEN.search(inner, max(0, len(inner) - _SIGNS))
-        if between is None:
-            return None
-        before = inner[: between.start()]
-        name = _NAME.search(before, _where_a_name_may_begin(before))
+        name = self._names.before(left)
         if name is None:
             return None
-        said = self._without_unit(inner, name)
-        blank = between["blank"] is not None and not (wrap and wrap[0].strip())
-        digits = [
-            place for place in places if number.at - len(left) + name.start() <= place.at < number.at - len(left) + name.end()
-        ]
+        begin = number.at - len(left)
+        digits = [place for place in places if begin + name.start <= place.at < begin + name.end]
         if len(digits) > 1 or any(digit.slot == CONSTANT for digit in digits):
             return None
-        said = said.replace("\x01", f"{digits[0].value:g}" if digits else "")
-        read = self._meaning(said)
-        if read is None and name["unit"] and (meant := _meant_by_unit(self._metrics, name["unit"])) is not None:
-            read = meant, words_of(f"{said} {name['unit']}"), None
+        read = self._names.meaning(name.said.replace("\x01", f"{digits[0].value:g}" if digits else ""), name.unit)
         if read is None:
             return None
-        meaning, words, unit = read
-        quantity = meaning.quantity
+        quantity = read.meaning.quantity
         behind = _BEHIND.match(text, number.at + 1)
         if quantity not in _KINDS and _OF.match(text, number.at + 1):
             return None  # 45/100
-        scale = self._scale(quantity, (unit, name["unit"], behind["unit"] if behind else None))
+        scale = self._scale(quantity, (read.unit, name.unit, behind["unit"] if behind else None))
         if scale is None:
             return None
-        key = self._key(meaning, words, text, number.at, percent=text[number.at + 1 : number.at + 2] == "%")
+        key = self._key(read.meaning, read.words, text, number.at, percent=text[number.at + 1 : number.at + 2] == "%")
         if key is None:
             return None
         guard = (digits[0].slot, digits[0].value) if digits else (NO_GUARD, 0.0)
-        return Found(key, number.slot, number.value, scale, *guard, not blank)
-
-    def _without_unit(self, text: str, name: re.Match[str]) -> str:
-        """The words of a name, less the one that is the unit of a number before it."""
-        words, before = name["words"], text[max(0, name.start() - 2) : name.start()]
-        first = words.split()[0]
-        glued = before[-1:] in ("\x01", "%")
-        behind = before == "\x01 " and (
-            any(first.lower() in known for known in self._metrics.units.values()) or _meant_by_unit(self._metrics, first)
-        )
-        return words[len(first) :].lstrip() if glued or behind else words
-
-    def _meaning(self, said: str) -> tuple[Meaning, tuple[str, ...], str | None] | None:
-        """What a name means, its words, and the unit that it ends with."""
-        if self._metrics.words.isdisjoint(words_of(said)):
-            return None
-        every = said.split()
-        for first in range(len(every)):
-            words = words_of(" ".join(every[first:]))
-            unit = words[-1] if words and any(words[-1] in known for known in self._metrics.units.values()) else None
-            for some in (words, words[:-1]) if unit else (words,):
-                meaning = self._metrics.meaning(some)
-                if some == ("time",) and unit == "ms":
-                    meaning = Meaning("step_time_s", OF_A_KIND, None)
-                if meaning is None:
-                    continue
-                if first and meaning.quantity in _KINDS:
-                    return None  # warmup steps
-                if first and meaning.rank < OF_A_KIND:
-                    meaning = meaning._replace(rank=meaning.rank + OF_A_KIND)
-                if first and not self._metrics.about.isdisjoint(words_of(" ".join(every[:first]))):
-                    return None
-                return meaning, self._plain(words_of(said)), unit if some is not words else None
-        return None
-
-    def _plain(self, words: tuple[str, ...]) -> tuple[str, ...]:
-        """A name without what only fills its sentence."""
-        while len(words) > 1 and words[0] in self._metrics.filling:
-            words = words[1:]
-        return words
+        return Found(key, number.slot, number.value, scale, *guard, name.told)
 
     def _scale(self, quantity: str, units: Iterable[str | None]) -> float | None:
         """By what a number is multiplied; None where its unit is needed and not known."""
@@ -349,14 +280,14 @@ class Numbers:
         if behind is None or "/" not in behind["unit"]:
             return None
         scale = {"k": 1e3, "M": 1e6}.get((behind["kilo"] or "").replace("K", "k"), 1.0)
-        meaning = _meant_by_unit(self._metrics, behind["unit"])
+        meaning = meant_by_unit(self._metrics, behind["unit"])
         if meaning is None:
             return None
         words = words_of(behind["unit"])
-        if per_step := _PER_STEP.match(behind["unit"]):
+        if per_step := PER_STEP.match(behind["unit"]):
             scale = self._metrics.units["s"][per_step[1]]
         left = left.rstrip(" :=|(")
-        before = _NAME.search(left, len(left.rstrip(_OF_NAMES)))
+        before = NAME.search(left, len(left.rstrip(OF_NAMES)))
         beside = words_of(before["words"].split()[-1]) if before else ()
         name = "_".join((*beside, *words))
         if self._evaluates(text, number.at) or not set(beside) <= self._metrics.around | _SPEEDS:
@@ -393,32 +324,12 @@ class Numbers:
             number = next((place for place in places if place.at >= start), None)
             if number is None:
                 return
-            read = self._meaning(name)
+            read = self._names.meaning(name)
             unit = re.sub(r"[^A-Za-z]", "", cell)
-            scale = self._scale(read[0].quantity, (read[2], unit)) if read is not None else None
-            key = self._key(read[0], read[1], "", 0) if read is not None else None
+            scale = self._scale(read.meaning.quantity, (read.unit, unit)) if read is not None else None
+            key = self._key(read.meaning, read.words, "", 0) if read is not None else None
             if key is not None and scale is not None:
                 yield Found(key, number.slot, number.value, scale, NO_GUARD, 0.0, True)
-
-
-def _meant_by_unit(metrics: Metrics, unit: str) -> Meaning | None:
-    """What a number is of that ``unit`` stands behind."""
-    if _PER_STEP.match(unit):
-        return Meaning("step_time_s", 0, None)
-    meaning = metrics.meaning(words_of(unit)) if "/" in unit else None
-    return meaning if meaning is not None and meaning.quantity in _THROUGHPUTS else None
-
-
-def _where_a_name_may_begin(before: str) -> int:
-    """At most so many words before the end of ``before``: to try from its beginning takes long."""
-    start, at = len(before.rstrip(_OF_NAMES)), len(before)
-    if before.endswith((")", "]")):
-        return start  # a unit stands between
-    for _ in range(_MOST_WORDS):
-        at = max(before.rfind(blank, start, at) for blank in " \t")
-        if at < 0:
-            return start
-    return at + 1
 
 
 def _with_places(text: str, numbers: Sequence[tuple[float, int]]) -> tuple[str, list[_Number]]:

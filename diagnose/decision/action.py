@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -77,6 +77,16 @@ def key_of(job: str, attempt: int, group: str | None, kind: str, nodes: Iterable
     """The name of an action: the same for any process that decides it, at any time."""
     parts = json.dumps([job, attempt, group, kind, sorted(set(nodes))], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+
+def unused(key: str, existing: Mapping[str, Record]) -> str:
+    """``key``, or one that follows from it if the action of this name was withdrawn: an alarm that was over may come again."""
+    turn = 1
+    found = key
+    while found in existing and existing[found].state == "rejected" and existing[found].decided_by == "decision":
+        turn += 1
+        found = hashlib.sha256(f"{key}.{turn}".encode()).hexdigest()[:32]
+    return found
 
 
 def propose(

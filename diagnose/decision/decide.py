@@ -323,6 +323,17 @@ def _cool_down(case: Case) -> None:
         )
 
 
+def _alarm(case: Case) -> None:
+    """Does it still run? Then the alarm must have lasted."""
+    if case.settled or case.report.outcome != "running" or case.kind not in RESTARTS:
+        return
+    mine = [one.at for one in case.own if one.attempt == case.attempt and one.key in case.supersedes]
+    since, wait = min([case.now, *mine]), case.policy.alarms.lasts_s
+    case.not_before = max(case.not_before or 0.0, since + wait)
+    stood = " The stacks of its processes were read." if case.diagnosis.dumps is not None else ""
+    case.note("alarm", f"the job still runs: the alarm must last {span(wait)}.{stood}", case.line("alarms.lasts"))
+
+
 def _test_first(case: Case) -> None:
     """Are the job's nodes to be tested before it starts again?"""
     remedy = case.policy.remedy(case.diagnosis.reason, case.job_class)
@@ -411,6 +422,7 @@ LOOKS: tuple[Callable[[Case], None], ...] = (
     radius,
     _budget,
     _cool_down,
+    _alarm,
     _test_first,
     _on_whose_word,
 )

@@ -166,6 +166,15 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
+class Alarms:
+    """What is done about a job that still runs."""
+
+    __pydantic_config__ = IN_FILE
+    lasts_s: Duration
+    """an alarm must last so long before anything is done"""
+
+
+@dataclass(frozen=True, slots=True)
 class LifeSpans:
     """How long an action may wait and run."""
 
@@ -234,6 +243,7 @@ class Policy:
     bursts: Annotated[Bursts, TABLE]
     rollback: Annotated[Rollback, TABLE]
     life: Annotated[LifeSpans, TABLE]
+    alarms: Annotated[Alarms, TABLE]
     modes: Modes = field(default_factory=dict)
     """reason or action -> mode"""
     approvers: Approvers = field(default_factory=dict)

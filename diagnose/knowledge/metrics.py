@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ _PARTS: Final = ("filling", "around", "evaluation", "training", "about", "kinds"
 _PER: Final = re.compile(r"\s*/\s*(s|sec|secs|second)\b")
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
+_LETTERS: Final = re.compile(r"[a-z]+")
 _MOST_WORDS: Final = 8
 WITH_WORDS: Final = 100
 OF_A_KIND: Final = 1000
@@ -55,6 +56,8 @@ class Metrics:
     """name -> quantity, and where the name stands among its names: the most usual one comes first"""
     words: frozenset[str]
     """all that names are made of"""
+    keywords: frozenset[str]
+    """of the letters of each name one run is among these: where none of them stands there is no name"""
     units: Mapping[str, Mapping[str, float]]
     filling: frozenset[str]
     around: frozenset[str]
@@ -135,4 +138,17 @@ def _metrics(data: dict[str, Any], path: Path) -> Metrics:
     evaluations = frozenset(one.evaluation for one in quantities.values() if one.evaluation)
     several = re.compile(rf"(?i)(?<![A-Za-z])(?:{'|'.join(data['kinds']) or '(?!)'})[ _:=#\[]{{0,2}}\x01")
     parts = frozenset(part for name in names for part in name.split("_"))
-    return Metrics(quantities, names, parts, units, **words, evaluations=evaluations, one_of_several=several)
+    beside = words["filling"] | words["around"] | words["about"]
+    return Metrics(
+        quantities, names, parts, _keywords(names, beside), units, **words, evaluations=evaluations, one_of_several=several
+    )
+
+
+def _keywords(names: Iterable[str], beside: frozenset[str]) -> frozenset[str]:
+    """A few words such that each name has one of them: rather none that stand ``beside`` names, and rather long ones."""
+    runs = sorted((_LETTERS.findall(name) for name in names), key=len)
+    keywords = {"time"}  # of so many milliseconds
+    for words in runs:
+        if keywords.isdisjoint(words):
+            keywords.add(max(words, key=lambda word: (word == "per", word not in beside, len(word))))
+    return frozenset(keywords)

@@ -197,7 +197,8 @@ class _Confirmed:
         prompt = prompts.load("failure-rule")
         mine = words(self.root)
         # Redacted before the nearest are chosen: the line before may show what is secret.
-        safe = dict.fromkeys(Redactor().lines([line[:_LONGEST] for line in healthy]))
+        redactor = Redactor(hosts=model.hides_hosts)
+        safe = dict.fromkeys(redactor.lines([line[:_LONGEST] for line in healthy]))
         near = sorted(safe, key=lambda line: -in_common(mine, words(line)))[:_MOST_HEALTHY]
         category = shipped_taxonomy().category_of[self.reason]
         told = [
@@ -206,9 +207,9 @@ class _Confirmed:
             f"mitigation: {diagnosis.mitigation or 'none'}",
         ]
         messages = prompt.render(
-            diagnosis=[redact(line).text for line in told],
-            root=[self.safe_root],
-            same=self.same,
+            diagnosis=[redactor.redact(line).text for line in told],
+            root=[redactor.redact(self.safe_root).text],
+            same=[redactor.redact(line).text for line in self.same],
             healthy=near,
         )
         ask = Ask(prompt.name, prompt.version, messages, prompt.schema, _SAMPLES, 0.5)

@@ -73,7 +73,7 @@ class LogAgent:
     async def write(self, templates: Sequence[Template], job: str, segment: int = 0, frameworks: Sequence[str] = ()) -> Written:
         """A proposal for each template, by the model or else by the miner."""
         written = Written()
-        redactor = Redactor()
+        redactor = Redactor(hosts=self._model.hides_hosts)
         for start in range(0, len(templates), _GROUPS_AN_ASK):
             part = templates[start : start + _GROUPS_AN_ASK]
             shown = [[redactor.redact(line).text for line in _shown(template)] for template in part]

@@ -1421,7 +1421,6 @@ PyMODINIT_FUNC PyInit__core(void) {
     set_up_kinds();
     set_up_roles();
     set_up_stems();
-    set_up_parts();
     PyObject *m = PyModule_Create(&module);
     if (m && PyModule_AddIntConstant(m, "API", 2)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
     if (!m) return NULL;

@@ -20,6 +20,7 @@
 #define RARE 6u         /* a value of a word that came more often is one of a few, no name */
 #define SILENCE 1000u   /* lines */
 #define MOST_GLUED 64u
+#define OPEN_BITS 65536u
 #define LATE 100u      /* lines */
 #define ALTERNATION 20u /* a place of more words than that is no choice of a few, however often they come */
 #define GUARDED 20u     /* indented lines behind a failure that stay */
@@ -50,6 +51,7 @@ typedef struct {
     u32 *slots, slot_mask; /* fold + 1 by key */
     Vector heard; /* what may sound like a failure, and whether it does; can be asked again, and is no part of the state */
     size_t place_count, who_count, heard_count;
+    u64 open[OPEN_BITS / 64]; /* which places may be open, by their keys: few are, and most lines have none */
     Masks masks, loud; /* of the line; of one that sounds like a failure, for its numbers */
     Readings readings;
     Vector text, kept, scratch;
@@ -90,6 +92,7 @@ static void forget_folds(Folds *f) {
     memset(f->slots, 0, ((size_t)f->slot_mask + 1) * sizeof *f->slots);
     if (f->places.items) memset(f->places.items, 0, f->places.count * sizeof(Place));
     if (f->who.items) memset(f->who.items, 0, f->who.count * sizeof(u64));
+    memset(f->open, 0, sizeof f->open);
     f->place_count = f->who_count = 0;
     forget_plans(&f->readings);
 }
@@ -258,14 +261,31 @@ static void leave_out(Folds *f, Masks *m, u32 which) {
     m->word_count = count;
 }
 
+static u64 *open_bit(Folds *f, u64 key, u64 *bit) {
+    *bit = 1ull << (key >> 32 & 63);
+    return &f->open[key >> 38 & (OPEN_BITS / 64 - 1)];
+}
+
+static void open_place(Folds *f, Place *place) {
+    u64 bit, *word = open_bit(f, place->key, &bit);
+    *word |= bit;
+    place->open = 1;
+}
+
+static int is_open(Folds *f, u64 key) {
+    u64 bit;
+    if (!(*open_bit(f, key, &bit) & bit)) return 0;
+    const Place *place = entry_of(&f->places, &f->place_count, key, MOST_PLACES, 0);
+    return place && place->open;
+}
+
 /* Words whose places are known to vary are left out; whether there was one. */
 static int generalise(Folds *f, Masks *m) {
     int any = 0;
     Pieces pieces;
     take_apart(f, m, &pieces);
     for (u32 w = 0; w < m->word_count;) {
-        const Place *place = entry_of(&f->places, &f->place_count, key_without(&pieces, m->word_count, w), MOST_PLACES, 0);
-        if (!place || !place->open) { w++; continue; }
+        if (!is_open(f, key_without(&pieces, m->word_count, w))) { w++; continue; }
         if (!grow(&f->scratch, m->length + 64)) return -1;
         leave_out(f, m, w);
         take_apart(f, m, &pieces);
@@ -279,25 +299,31 @@ static int generalise(Folds *f, Masks *m) {
    said. A word that is one of a few stays what it is. */
 static void learn_places(Folds *f, Masks *m, u32 fold) {
     const Fold *folds = f->folds.items;
-    u32 needed = m->word_count > 2 ? 5 : VALUES;
+    u32 needed = m->word_count > 2 ? 5 : VALUES, count = 0;
+    u64 keys[MOST_WORDS];
     Pieces pieces;
     take_apart(f, m, &pieces);
     for (u32 w = 0; w < m->word_count; w++) {
         if (!is_first(&pieces, w)) continue;
-        Place *place = entry_of(&f->places, &f->place_count, key_without(&pieces, m->word_count, w), MOST_PLACES, 1);
+        keys[count] = key_without(&pieces, m->word_count, w);
+        expect(&f->places, keys[count++]);
+    }
+    for (u32 k = 0; k < count; k++) {
+        Place *place = entry_of(&f->places, &f->place_count, keys[k], MOST_PLACES, 1);
         if (!place || place->open) continue;
         place->distinct++;
         if (place->count == VALUES) { /* what came often since leaves room */
             u32 kept = 0;
-            for (u32 k = 0; k < VALUES; k++) if (folds[place->folds[k]].count <= RARE) place->folds[kept++] = place->folds[k];
+            for (u32 v = 0; v < VALUES; v++) if (folds[place->folds[v]].count <= RARE) place->folds[kept++] = place->folds[v];
             place->count = kept;
-            if (kept == VALUES) { place->open = 1; continue; }
-            if (place->distinct >= ALTERNATION) place->open = 1;
+            if (kept == VALUES) { open_place(f, place); continue; }
+            if (place->distinct >= ALTERNATION) open_place(f, place);
         }
         place->folds[place->count++] = fold;
         u32 rare = 0;
-        for (u32 k = 0; k < place->count; k++) rare += folds[place->folds[k]].count <= RARE;
-        place->open = rare >= needed || place->distinct >= ALTERNATION;
+        for (u32 v = 0; v < place->count; v++) rare += folds[place->folds[v]].count <= RARE;
+        if (rare >= needed || place->distinct >= ALTERNATION) open_place(f, place);
+        else place->open = 0;
     }
 }
 
@@ -502,17 +528,18 @@ static Vector *const *folds_vectors(Folds *f, Vector *room[VECTORS]) {
     return room;
 }
 
-/* Folds(keep, seed, state): state is what another one's state() gave, or empty */
+/* Folds(keep, seed, state, names): state is what another one's state() gave, or empty; names: words that names of numbers have */
 static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     Folds *f = (Folds *)self;
     unsigned keep;
     unsigned long long seed;
-    const char *data;
-    Py_ssize_t length;
+    const char *data, *names;
+    Py_ssize_t length, names_length;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "IKy#", &keep, &seed, &data, &length)) return -1;
+    if (!PyArg_ParseTuple(args, "IKy#y#", &keep, &seed, &data, &length, &names, &names_length)) return -1;
     if (f->slots) { PyErr_SetString(PyExc_RuntimeError, "folds are made once"); return -1; }
     if (!keep) { PyErr_SetString(PyExc_ValueError, "at least one line of a fold is kept"); return -1; }
+    if (take_names(&f->readings, (const u8 *)names, (size_t)names_length)) { PyErr_SetString(PyExc_ValueError, "there are too many names"); return -1; }
     f->state.keep = keep;
     f->state.seed = seed;
     Vector *vectors[VECTORS];
@@ -567,6 +594,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
         for (size_t k = 0; k < f->places.count; k++) {
             const Place *place = (const Place *)f->places.items + k;
             if (place->count > VALUES) goto damaged;
+            if (place->open) open_place(f, (Place *)f->places.items + k);
             for (u32 v = 0; v < place->count; v++) if (place->folds[v] >= f->folds.count) goto damaged;
         }
         for (size_t k = 0; k < f->samples.count; k++) if (((Sample *)f->samples.items)[k].length > SAMPLE) goto damaged;

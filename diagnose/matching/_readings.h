@@ -7,6 +7,7 @@
 #define MOST_PLANS 16384u
 #define MOST_READERS (MOST_PLANS * 4u)
 #define MOST_EARLY 65536u
+#define MOST_NAMES 512u /* half of it is filled at most */
 #define NEAR 256u /* lines for which a step, or a header, holds */
 #define BESIDE 32u /* bytes before a number, and behind it, in which its name or its unit stands */
 #define NO_SLOT 0xffffu
@@ -24,35 +25,47 @@ typedef struct {
     Vector plans, readers, known, forms, early; /* known is a table, see entry_of */
     size_t known_count;
     Vector numbers; /* what this block brought */
+    u64 names[MOST_NAMES]; /* a table of words that names of numbers have; no part of the state */
 } Readings;
 
-/* Parts of the words that stand beside numbers, in lower case: who finds none of them there need not ask. */
-static const char *const parts[] = {
-    "loss", "acc", "prec", "top", "step", "it", "epoch", "ep", "lr", "learn", "norm", "grad", "rew", "return", "kl", "ppl", "perplex",
-    "nll", "xent", "entropy", "scal", "skip", "overflow", "tok", "samples", "im", "seq", "ps", "tgs", "flop", "mem", "vram", "alloc",
-    "batch", "update", "dt", "time", "/s", "second", "word", "record", "sentence", "example", "instance", "timing", "rate",
-    "value", "score", "scor", "wps", "div", "divergence", "usage", "memory", "tflop", "nan", "ratio", "data", "second", "sec", "ms",
-};
-#define PARTS (sizeof parts / sizeof *parts)
-static u8 part_heads[1 << 16], part_next[PARTS + 1]; /* by the first two bytes: the first part, then the next of the same, by 1 */
+static u64 spelt(u64 key, u8 c) { return mix(key ^ (c | 32), 0x9e3779b97f4a7c15ull); }
 
-static void set_up_parts(void) {
-    for (size_t k = PARTS; k > 0; k--) {
-        u32 head = (u32)(u8)parts[k - 1][0] << 8 | (u8)parts[k - 1][1];
-        part_next[k] = part_heads[head];
-        part_heads[head] = (u8)k;
-    }
+static int is_name(const Readings *r, u64 key) {
+    u32 at = (u32)key & (MOST_NAMES - 1);
+    while (r->names[at] && r->names[at] != key) at = (at + 1) & (MOST_NAMES - 1);
+    return r->names[at] != 0;
 }
 
-static u32 parts_in(const u8 *s, size_t n) {
+/* Take the names, words in lower case with anything between; -1 where they are too many. */
+static int take_names(Readings *r, const u8 *s, size_t n) {
+    size_t count = 0;
+    for (size_t i = 0; i < n;) {
+        if (!letter(s[i])) { i++; continue; }
+        u64 key = 0;
+        while (i < n && letter(s[i])) key = spelt(key, s[i++]);
+        u32 at = (u32)key & (MOST_NAMES - 1);
+        while (r->names[at] && r->names[at] != key) at = (at + 1) & (MOST_NAMES - 1);
+        if (!r->names[at] && 2 * ++count > MOST_NAMES) return -1;
+        r->names[at] = key;
+    }
+    return 0;
+}
+
+/* How many of the words in s are of `names`: runs of letters, what begins with a capital inside of one, and "per" where /s says
+ * so. Who finds none beside numbers need not ask. */
+static u32 names_in(const Readings *r, const u8 *s, size_t n) {
     u32 found = 0;
-    for (size_t i = 0; i + 1 < n; i++) {
-        for (u8 k = part_heads[(u32)lower(s[i]) << 8 | lower(s[i + 1])]; k; k = part_next[k]) {
-            const char *part = parts[k - 1];
-            size_t j = 2;
-            while (part[j] && i + j < n && lower(s[i + j]) == (u8)part[j]) j++;
-            found += !part[j];
+    for (size_t i = 0; i < n;) {
+        if (s[i] == '/') {
+            while (++i < n && blank(s[i]));
+            if (i < n && lower(s[i]) == 's') found += is_name(r, spelt(spelt(spelt(0, 'p'), 'e'), 'r'));
+            continue;
         }
+        if (!letter(s[i])) { i++; continue; }
+        u64 key = 0;
+        u8 before = 'A';
+        for (; i < n && letter(s[i]) && (before < 'a' || s[i] >= 'a'); i++) { before = s[i]; key = spelt(key, before); }
+        found += is_name(r, key);
     }
     return found;
 }
@@ -61,21 +74,21 @@ static int is_nan(const u8 *s, size_t n) {
     return n == 3 && ((lower(s[0]) == 'n' && lower(s[1]) == 'a') || (lower(s[0]) == 'i' && lower(s[1]) == 'n'));
 }
 
-/* The parts of words before numbers, and of units behind them; of all words where no number stands, or one that is nan. */
-static u32 parts_beside(const Masks *m) {
+/* How many names of numbers stand before numbers, or are units behind them; of all words where no number stands, or one that is nan. */
+static u32 names_beside(const Readings *r, const Masks *m) {
     const u8 *out = m->out.items;
     int whole = !m->slots;
     for (u32 w = 0; w < m->word_count && !whole; w++) whole = is_nan(out + m->words[w].start, m->words[w].end - m->words[w].start);
-    if (whole) return parts_in(out, m->length);
+    if (whole) return names_in(r, out, m->length);
     u32 found = 0;
     for (size_t i = 0, from = 0; i < m->length && !found; i++) {
         if (out[i] != NUMBER_MASK) continue;
         if (i - from > BESIDE) from = i - BESIDE;
-        found = parts_in(out + from, i - from);
+        found = names_in(r, out + from, i - from);
         from = i + 1;
         size_t end = from;
         while (end < m->length && end - from < BESIDE && (letter(out[end]) || out[end] == '/' || out[end] == ' ')) end++;
-        if (memchr(out + from, '/', end - from)) found += parts_in(out + from, end - from);
+        if (memchr(out + from, '/', end - from)) found += names_in(r, out + from, end - from);
     }
     return found;
 }
@@ -133,7 +146,7 @@ static u32 plan_of(Readings *r, u64 key, const Masks *m, const u8 *body, size_t 
     u32 header = 0;
     Known *known = entry_of(&r->known, &r->known_count, key | 1, MOST_PLANS, 0);
     if (known) return known->plan;
-    u32 found = parts_beside(m);
+    u32 found = names_beside(r, m);
     if (!found && is_row(m)) { /* what it is depends on what stands above it */
         if (!r->state.header || line - r->state.header_line > NEAR) return 0;
         header = r->state.header;

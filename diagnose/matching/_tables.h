@@ -1,6 +1,11 @@
 /* Hash tables of fixed entries in a vector, with open addressing: they are copied and compared as one string of bytes. Included by
  * _core.c.
  */
+/* A key will be looked for soon. */
+static inline void expect(const Vector *table, u64 key) {
+    if (table->items) __builtin_prefetch((const char *)table->items + ((size_t)key & (table->count - 1)) * table->size);
+}
+
 /* Tables of fixed entries that begin with their key: the entry of a key, made when `make`; NULL where there is none */
 static void *entry_of(Vector *table, size_t *count, u64 key, size_t most, int make) {
     if (!table->items) {

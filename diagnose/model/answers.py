@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 _OBJECTS_TRIED = 200
+_HELD_BACK = ("content_filter", "refusal", "safety", "SAFETY")
+"""why an answer ended, in the words of several vendors"""
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,12 @@ def judged(ask: Ask, choices: list[Choice], validator: Validator) -> tuple[tuple
             continue
         which = f"answer {number} of {ask.n}" if ask.n > 1 else "the answer"
         if choice.finish == "length":
-            found = f"was cut at {ask.max_tokens} tokens ({found})"
-        elif choice.finish == "content_filter":
+            room = "; a model that thinks first needs DIAGNOSE_LLM_THINKING_TOKENS" if found == _ONLY_THOUGHTS else ""
+            found = f"was cut at {ask.max_tokens} tokens ({found}){room}"
+        elif choice.finish in _HELD_BACK:
             found = "was held back by the endpoint's content filter"
         else:
-            again = again or choice.refusal is None
+            again = again or not found.startswith("is a refusal")
         problems.append(f"{which} {found}")
     if choices and len(choices) < ask.n:
         problems.append(f"{len(choices)} of {ask.n} answers came")
@@ -116,10 +119,9 @@ def _value(choice: Choice, validator: Validator) -> dict[str, Any] | str:
     """The object in a sample, or what is wrong with it."""
     if choice.refusal is not None:
         return f"is a refusal: {_short(choice.refusal)}"
-    # A model's thoughts are not its answer.
-    text = re.sub(r"\A\s*<think>.*?</think>", "", choice.text or "", flags=re.DOTALL).strip()
+    text = _without_thoughts(choice.text or "")
     if not text:
-        return "is empty"
+        return _ONLY_THOUGHTS if (choice.text or "").strip() else "is empty"
     wrong = "has no JSON object in it"
     fitting: list[dict[str, Any]] = []
     for found in _objects(text):
@@ -132,7 +134,33 @@ def _value(choice: Choice, validator: Validator) -> dict[str, Any] | str:
     if len(fitting) > 1:
         # One of them may be quoted from the log, and nothing shows which one is meant.
         return f"has {len(fitting)} objects that fit, and they differ"
+    if not fitting and _REFUSES.match(text):
+        return f"is a refusal: {_short(text)}"
     return fitting[0] if fitting else f"{wrong}: {_short(text)}" if wrong.startswith("has no") else wrong
+
+
+_ONLY_THOUGHTS = "has only thoughts"
+_REFUSES = re.compile(
+    r"(?i)(?:i['\u2019]?m |i am )?(?:very |so )?sorry\b"
+    r"|i (?:can(?:['\u2019]t|not| not)|am unable|won['\u2019]t|must decline)\b"
+)
+"""how models refuse in words, where a server has no field for it"""
+_TAG = r"(?:\w{1,20}:)?(?:think(?:ing)?|thoughts?|reasoning|reflection)"
+_THOUGHT_BEGINS = re.compile(rf"\s*(?:<{_TAG}>|\[THINK\]|\u25c1think\u25b7|<\|channel\|>(?!final\b))", re.IGNORECASE)
+_THOUGHT_ENDS = re.compile(rf"</{_TAG}>|\[/THINK\]|\u25c1/think\u25b7|<\|channel\|>final(?:<\|message\|>)?", re.IGNORECASE)
+
+
+def _without_thoughts(text: str) -> str:
+    """What a model says after its thoughts. Many templates write the mark that begins them into the question, so only their end
+    is sure to stand in the answer.
+    """
+    text = text.strip()
+    if text.startswith("{") and text.endswith("}"):
+        return text  # a mark within an answer is quoted from somewhere
+    ends = [found.end() for found in _THOUGHT_ENDS.finditer(text)]
+    if ends:
+        return text[ends[-1] :].strip()
+    return "" if _THOUGHT_BEGINS.match(text) else text
 
 
 _BEGINS = re.compile(r"\{\s*\"")

@@ -71,6 +71,13 @@ class Accounts:
         return replace(total, by_prompt=dict(self._by_prompt))
 
 
+def together(a: Usage, b: Usage) -> Usage:
+    """What two models have cost."""
+    prompts = {**a.by_prompt, **b.by_prompt}
+    by_prompt = {name: _sum(a.by_prompt.get(name, Usage()), b.by_prompt.get(name, Usage())) for name in prompts}
+    return replace(_sum(a, b), by_prompt=by_prompt)
+
+
 @dataclass
 class Spending:
     at: float

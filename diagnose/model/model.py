@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from diagnose.model import capabilities, recordings
 from diagnose.model.answers import Answer, Ask, Choice, judged, validator_of
-from diagnose.model.budget import Tally, Usage
+from diagnose.model.budget import Tally, Usage, together
 from diagnose.model.capabilities import Capabilities, Capability
 from diagnose.model.endpoint import Endpoint
 from diagnose.model.protocol import (
@@ -37,7 +37,7 @@ from diagnose.model.protocol import (
     plainer,
 )
 from diagnose.model.recordings import RECORD_FORMAT, folder_for
-from diagnose.model.settings import Settings, base_url, shown_url
+from diagnose.model.settings import Settings, base_url, redacts_hosts, shown_url
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -69,6 +69,10 @@ class Model:
         self._endpoint = Endpoint(settings, clock)
         self._embedder: str | None = None
         self._forms: dict[str, str] = {}
+        self.hides_hosts = redacts_hosts(settings.redact_hosts)
+        """whether questions may not name machines: for the caller, who redacts"""
+        self.larger = Model(settings.larger, clock) if settings.larger is not None else None
+        """the model to ask where this one leaves doubt"""
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,15 +83,18 @@ class Model:
     async def close(self) -> None:
         """End the connections. The next question opens new ones."""
         await self._endpoint.close()
+        if self.larger is not None:
+            await self.larger.close()
 
     @property
     def usage(self) -> Usage:
-        """What was spent so far."""
-        return self._endpoint.accounts.usage
+        """What was spent so far, with what the larger model cost."""
+        own = self._endpoint.accounts.usage
+        return together(own, self.larger.usage) if self.larger is not None else own
 
     def spent(self, job: str) -> int:
         """The tokens that questions about a job have cost so far."""
-        return self._endpoint.spent(job)
+        return self._endpoint.spent(job) + (self.larger.spent(job) if self.larger is not None else 0)
 
     @property
     def breaker(self) -> str:

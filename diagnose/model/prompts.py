@@ -334,14 +334,22 @@ def _taken(units: list[str], room: int) -> list[str]:
     return taken
 
 
-# A chat template or a tokenizer takes these for the border of a message. One character of each is escaped.
+# A chat template or a tokenizer takes these for the border of a message. One character of each is escaped. They are known by
+# their form, because every new family of models brings names of its own. What logs print in this form is excepted.
+_PRINTED = (
+    "module|lambda|listcomp|dictcomp|setcomp|genexpr|locals|stdin|stdout|stderr|string|console|unknown|anonymous|void|bool|char"
+    "|int|long|float|double|half|auto|u?int[0-9]{1,2}(?:_t)?|b?float[0-9]{1,3}|token|private_key|email|(?:user|host)[0-9]{0,6}"
+)
+"""names that Python, C++ and our own redaction put between angle brackets"""
+_LEVELS = "NOTSET|TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERR|ERROR|CRIT|CRITICAL|FATAL|OK|FAILED|SKIP|DONE|NCCL|GPU|CPU|RANK"
+"""words that logs put between square brackets"""
+_BARS = "|\uff5c"
 _MARKS = re.compile(
-    r"<(?=[|\uff5c])|(?<=[|\uff5c])>"  # <|im_start|>, <|eot_id|>, and the same with full-width bars
-    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|sep|cls|start_of_turn|end_of_turn|start_of_image|end_of_image|think|tool_call"
-    r"|tool_calls|tool_response|unused\d{0,9}|extra_id_\d{0,9}|reserved\w{0,40})>)"
-    r"|<(?=</?SYS>>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|IMG|THINK|ARGS)\])"
-    r"|<(?=<</?DATA)|(?<=DATA>>)>",
-    re.IGNORECASE,
+    rf"[<\[](?=[{_BARS}])|(?<=[{_BARS}])[>\]]"  # <|im_start|>, [|user|], and the same with full-width bars
+    rf"|<(?!(?:{_PRINTED})>)(?=/?(?:[A-Za-z_]|0x)[\w.:=-]{{0,60}}>)"  # <s>, </s>, <start_of_turn>, <unused99>, <function=read>
+    rf"|<(?=<{{1,3}}/?[A-Z])|(?<=[A-Z]>)>(?=>)"  # <<SYS>>, and our own borders
+    rf"|\[(?!(?:{_LEVELS})\])(?=/?[a-z]?[A-Z_]{{2,40}}\])|\[(?=/[A-Za-z_]{{1,40}}\])"  # [INST], [/INST], [gMASK]
+    r"|[\[\]](?=[a-z]?~)|[\u25c1\u25b7]"  # ]~b], [e~[, and triangles for brackets
 )
 
 

@@ -177,10 +177,7 @@ def choices_in(got: dict[str, Any]) -> list[Choice]:
     found = []
     for row in _by_index(got["choices"]):
         message = member(row, "message")
-        content = member(message, "content")
-        if isinstance(content, list):  # some servers answer in parts
-            parts = [member(part, "text") for part in content]
-            content = "".join(part for part in parts if isinstance(part, str))
+        content = _content(message)
         refusal, finish = member(message, "refusal"), member(row, "finish_reason")
         found.append(
             Choice(
@@ -190,6 +187,27 @@ def choices_in(got: dict[str, Any]) -> list[Choice]:
             )
         )
     return found
+
+
+def _content(message: Any) -> Any:
+    """What a message says, in whichever field it stands."""
+    content = member(message, "content")
+    if isinstance(content, list):  # some servers answer in parts
+        parts = [member(part, "text") for part in content]
+        content = "".join(part for part in parts if isinstance(part, str))
+    if isinstance(content, str) and content.strip():
+        return content
+    if isinstance(parsed := member(message, "parsed"), dict):
+        return json.dumps(parsed)
+    calls = member(message, "tool_calls")
+    if isinstance(calls, list) and len(calls) == 1:
+        return member(member(calls[0], "function"), "arguments")
+    # A server that takes all for thoughts puts the answer there as well. Thoughts are more than one object.
+    for name in ("reasoning_content", "reasoning"):
+        thoughts = member(message, name)
+        if isinstance(thoughts, str) and thoughts.strip().startswith("{") and thoughts.strip().endswith("}"):
+            return thoughts
+    return content
 
 
 def tokens_used(got: dict[str, Any], request: Request) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -53,6 +54,10 @@ class Settings:
     """further fields of each question, as the server wants them. None: the JSON object in ``DIAGNOSE_LLM_EXTRA``"""
     embedding_model: str | None = None
     """None: the model whose name says so, else ``model``"""
+    redact_hosts: bool | None = None
+    """names and addresses of machines are taken out of questions too. None: whether ``DIAGNOSE_LLM_REDACT_HOSTS`` is 1"""
+    larger: Settings | None = None
+    """a larger model, which is asked where this one does not answer, or leaves doubt"""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -111,17 +116,49 @@ def endpoint_key(key: str | None) -> str:
     return found
 
 
-def thinking_tokens(given: int | None) -> int:
+def with_larger(settings: Settings, url: str, model: str | None) -> Settings:
+    """``settings`` with a larger model behind them. It costs at most as much again, and is never sent the first one's key."""
+    recorded, replayed = settings.record, settings.replay
+    larger = replace(
+        settings,
+        url=base_url(url),
+        model=model,
+        key=os.environ.get(f"{_LARGER}KEY") or "none",
+        thinking_tokens=thinking_tokens(None, _LARGER),
+        extra=extra_fields(None, _LARGER),
+        record=Path(recorded, "larger") if recorded is not None else None,
+        replay=Path(replayed, "larger") if replayed is not None else None,
+    )
+    return replace(settings, larger=larger)
+
+
+_FIRST, _LARGER = "DIAGNOSE_LLM_", "DIAGNOSE_LARGER_LLM_"
+"""how the variables of the environment begin that are about the first model, and about the larger one"""
+
+
+def redacts_hosts(given: bool | None) -> bool:
     """``given``, else what the environment has."""
-    said = os.environ.get("DIAGNOSE_LLM_THINKING_TOKENS", "").strip() or "0"
+    if given is not None:
+        return given
+    said = os.environ.get("DIAGNOSE_LLM_REDACT_HOSTS", "").strip() or "0"
+    if said not in ("0", "1"):
+        raise DiagnoseError(f"DIAGNOSE_LLM_REDACT_HOSTS cannot be {said[:40]!r}", remedy="give 1, or 0 to leave hosts in")
+    return said == "1"
+
+
+def thinking_tokens(given: int | None, variables: str = _FIRST) -> int:
+    """``given``, else what the environment has."""
+    name = f"{variables}THINKING_TOKENS"
+    said = os.environ.get(name, "").strip() or "0"
     if given is None and not (said.isascii() and said.isdecimal() and int(said) <= 1_000_000):
-        raise DiagnoseError(f"DIAGNOSE_LLM_THINKING_TOKENS cannot be {said[:40]!r}", remedy="give a number from 0 to 1000000")
+        raise DiagnoseError(f"{name} cannot be {said[:40]!r}", remedy="give a number from 0 to 1000000")
     return int(said) if given is None else given
 
 
-def extra_fields(given: dict[str, Any] | None) -> dict[str, Any]:
+def extra_fields(given: dict[str, Any] | None, variables: str = _FIRST) -> dict[str, Any]:
     """``given``, else what the environment has."""
-    said = os.environ.get("DIAGNOSE_LLM_EXTRA", "").strip()
+    name = f"{variables}EXTRA"
+    said = os.environ.get(name, "").strip()
     if given is None and said:
         try:
             given = json.loads(said)
@@ -129,7 +166,7 @@ def extra_fields(given: dict[str, Any] | None) -> dict[str, Any]:
             given = None
         if not isinstance(given, dict):
             remedy = 'give one such as {"reasoning_effort": "low"}'
-            raise DiagnoseError("DIAGNOSE_LLM_EXTRA is no JSON object", remedy=remedy)
+            raise DiagnoseError(f"{name} is no JSON object", remedy=remedy)
     if own := _OURS & (given or {}).keys():
         raise DiagnoseError(f"the field {min(own)!r} of a question cannot be set", remedy="leave it out")
     return given or {}

@@ -164,7 +164,7 @@ def _table(line: bytes) -> str | None:
             continue
         if separator != 9 and _STAMP.match(first) and not (mark == b"," and re.match(rb"\d{3,6}\b(?!,)", rest)):
             return mark.decode()
-        if first.startswith(b'"') or (not _HEADER_WORDS.isdisjoint(_header(line, mark)) and len(line) < 300):
+        if first.startswith(b'"') or (len(line) < 300 and not _HEADER_WORDS.isdisjoint(_header(line, mark))):
             return mark.decode()
     return None
 
@@ -248,17 +248,19 @@ _TIME = re.compile(rb"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d")
 def heads(line: bytes) -> list[bytes]:
     """All possible heads of a wrapper: beginnings of the body with a level. Each number in them is one digit."""
     start = body_start(line[:400])
-    body = line[start : start + _LONGEST_HEAD].partition(b"\r")[0]
+    body = _RUNS.sub(b"0", line[start : start + _LONGEST_HEAD].partition(b"\r")[0])
     said = _SAYS_LEVEL.search(body)
     if said is None or said[0].lower().startswith(b"warn"):
         return []  # who passes on what a job prints calls no line of it a warning; who handled an exception does
-    ends = (found.end() for found in _ENDS.finditer(body, said.end()))
-    return [_RUNS.sub(b"0", body[:end]) for end in ends if body.count(b"[", 0, end) == body.count(b"]", 0, end)]
+    ends = [found.end() for found in _ENDS.finditer(body, said.end())]
+    if b"[" in body or b"]" in body:
+        ends = [end for end in ends if body.count(b"[", 0, end) == body.count(b"]", 0, end)]
+    return [body[:end] for end in ends]
 
 
-def piped(line: bytes) -> bytes | None:
-    """The head of ``line`` if it names the stream that a job's output came from."""
-    return next((head for head in reversed(heads(line)) if _PIPED.search(head)), None)
+def piped(found: list[bytes]) -> bytes | None:
+    """Of the possible heads of a line the one that names the stream that a job's output came from."""
+    return next((head for head in reversed(found) if _PIPED.search(head)), None)
 
 
 def off_head(line: bytes, head: re.Pattern[bytes]) -> bytes | None:

@@ -334,7 +334,7 @@ class Transport:
         found = self._count(line)
         if not found:
             return None
-        if (head := dresses.piped(line)) is not None:
+        if (head := dresses.piped(found)) is not None:
             return head
         told = self._told(line, found)
         if told and self._bodies >= _FEW and not dresses.begins_traceback(_behind(line, told[0])):

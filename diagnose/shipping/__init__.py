@@ -2,6 +2,7 @@
 
     destination     one service: pieces of sources over HTTP, its answers, when to try again
     patterns        Slurm's output patterns: which files, and whose
+    stacks          a process that stands still: the stacks of it and its children
     spool           the runner's memory on disk: how far each file was read, and what waits for the service
     tails           growing files, rotated and truncated ones
     send runner     a whole source once; many for ever
@@ -10,4 +11,4 @@ Everything is sent with its offset in its source, and the service takes every by
 sender goes on from the offset that the service has.
 """
 
-__all__ = ["destination", "patterns", "pipes", "runner", "send", "spool"]
+__all__ = ["destination", "patterns", "pipes", "runner", "send", "spool", "stacks"]

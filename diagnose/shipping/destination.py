@@ -109,6 +109,15 @@ class Destination:
             body["attempt"] = attempt
         self._tell(f"/v1/jobs/{quote(job, safe='')}/end", body)
 
+    def wants_stacks(self, job: str, attempt: int | None) -> bool:
+        """Whether the job seems to stand still, and where it stands would say why."""
+        query = "" if attempt is None else f"?attempt={attempt}"
+        try:
+            answer = self._get(f"/v1/jobs/{quote(job, safe='')}/stacks{query}")
+        except DiagnoseError:  # an older service, or one that is away: the log says that
+            return False
+        return answer.get("wanted") is True
+
     def checkpoint(self, job: str, report: Mapping[str, object]) -> None:
         """Report a checkpoint of the job."""
         self._tell(f"/v1/jobs/{quote(job, safe='')}/checkpoints", report)
@@ -124,22 +133,28 @@ class Destination:
     def _tell(self, path: str, what: Mapping[str, object]) -> dict[str, Any]:
         return self._post(path, json.dumps(what).encode(), {"Content-Type": "application/json"})
 
+    def _get(self, path: str) -> dict[str, Any]:
+        return self._asked("GET", path, b"", {})
+
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+        return self._asked("POST", path, body, headers)
+
+    def _asked(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         headers = {**headers, "User-Agent": f"diagnose/{__version__}"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            response, content = self._exchange(path, body, headers)
+            response, content = self._exchange(method, path, body, headers)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise Away(f"the service does not answer ({error or type(error).__name__})", where=self.shown) from None
         return self._understood(response, content)
 
-    def _exchange(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
+    def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
         while True:
             fresh, self._fresh = self._fresh, False
             try:
-                self._connection.request("POST", self._path + path, body, headers)
+                self._connection.request(method, self._path + path, body, headers)
                 response = self._connection.getresponse()
                 content = response.read(_LARGEST_ANSWER)
                 if response.length:  # longer than any of our answers

@@ -31,9 +31,22 @@ class Pipe:
         self._partial_since: dict[int, float] = {}
         self._offset = 0
         self._dropped = 0
+        self._written = clock()
+        self._diverted: tuple[Pipe, float] | None = None
+
+    def divert(self, other: Pipe, seconds: float) -> None:
+        """What comes within this time goes to ``other``: it is an answer to a signal, and no sign of life."""
+        self._diverted = other, self._clock() + seconds
 
     def write(self, channel: int, data: bytes) -> None:
         """The process printed ``data`` on ``channel``."""
+        if self._diverted is not None:
+            other, until = self._diverted
+            if self._clock() < until:
+                other.write(channel, data)
+                return
+            self._diverted = None
+        self._written = self._clock()
         with self._lock:
             partial = self._partial.setdefault(channel, bytearray())
             if not partial:
@@ -76,6 +89,15 @@ class Pipe:
         with self._lock:
             del self._held[: len(piece.data)]
             self._offset += len(piece.data)
+
+    @property
+    def quiet_s(self) -> float:
+        """For how long the process has printed nothing."""
+        return self._clock() - self._written
+
+    @property
+    def owner(self) -> Owner:
+        return self._owner
 
     def rename(self, owner: Owner, renamed: Owner, offset: int) -> None:
         with self._lock:

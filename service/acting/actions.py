@@ -202,9 +202,10 @@ class Actions:
         spans = self.policy.life
         existing = {record.key: record for record in stored.of_attempt(connection, attempt_id)}
         ids = stored.ids_of(connection, list(existing))
-        withdrawn = [key for key in decision.supersedes if key in existing and key != decision.key]
+        action_key = life.unused(decision.key, existing)
+        withdrawn = [key for key in decision.supersedes if key in existing and key != action_key]
         if decision.acts:
-            admission = life.admit(decision.key, list(existing.values()))
+            admission = life.admit(action_key, list(existing.values()))
             if admission.verdict in ("same", "refuse"):
                 return changed
             withdrawn = list(dict.fromkeys([*withdrawn, *admission.withdraw]))
@@ -220,7 +221,7 @@ class Actions:
         if not decision.acts:
             return changed
         record = life.propose(
-            decision.key, decision.job, decision.attempt, decision.action.kind, decision.mode, now, spans, decision.not_before
+            action_key, decision.job, decision.attempt, decision.action.kind, decision.mode, now, spans, decision.not_before
         )
         action = decision.action
         start = action.restart_from.model_dump() if action.restart_from else None

@@ -12,6 +12,7 @@ from service.api import bodies
 from service.api.common import REFUSALS, Here, JobName, Sender
 from service.errors import Unknown
 from service.intake.batch import check_may_write
+from service.live.inbox import Moved
 from service.names import storable
 from service.store import attempts, training
 
@@ -39,6 +40,7 @@ async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bod
     """Only the latest report is kept."""
     check_may_write(job, who.grant)
     attempt = await service.ingest.open(job, done.attempt, None, who.grant)
+    attempt.tell(Moved(time.time()))
     at = done.time if done.time is not None else time.time()
     await service.store.awrite(
         lambda connection: training.progress(
@@ -46,6 +48,25 @@ async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bod
         )
     )
     return {"job": job, "attempt": attempt.number, "stored": True}
+
+
+@router.get(
+    "/v1/jobs/{job}/stacks", response_model=bodies.StacksWanted, summary="Whether the stacks of its processes are wanted"
+)
+async def stacks(
+    job: JobName,
+    service: Here,
+    who: Sender,
+    attempt: Annotated[int | None, Query(ge=0, le=1_000_000, description="The run of this job; the latest if left out")] = None,
+) -> dict[str, Any]:
+    """True while it runs and seems to stand still. A runner then takes them, and sends them as the source `SOURCE/stacks`."""
+    number = attempt
+    if number is None:
+        number = await service.store.aread(lambda connection: attempts.latest_attempt(connection, job))
+    if number is None:
+        raise Unknown("there is no such job", where=job, remedy="send its log first")
+    live = service.jobs.live(job, number)
+    return {"job": job, "attempt": number, "wanted": live is not None and live.seen.stands}
 
 
 @router.get(

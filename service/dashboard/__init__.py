@@ -23,6 +23,7 @@ from service.dashboard.page import common_values
 from service.errors import Refused, Unauthorised, Unknown
 from service.names import check_job
 from service.runtime import Service
+from service.sign_in.people import People
 
 log = logging.getLogger("diagnose.dashboard")
 _BEAT = b"event: beat\ndata: {}\n\n"
@@ -58,6 +59,8 @@ def create_pages(service: Service) -> Starlette:
             Route("/rules/{rule}", rules.decide, methods=["POST"]),
             Route("/sign-in", _sign_in),
             Route("/sign-in", _enter, methods=["POST"]),
+            Route("/sign-in/begin", _begin),
+            Route("/sign-in/back", _back),
             Route("/sign-out", _leave, methods=["POST"]),
             Route("/events", _events),
             Route("/assets/{name}", _asset),
@@ -75,7 +78,33 @@ def create_pages(service: Service) -> Starlette:
 
 
 async def _sign_in(request: Request) -> Response:
-    return await _plain(request, "sign-in.html", next=request.query_params.get("next", ""))
+    return await _sign_in_page(request, request.query_params.get("next", ""))
+
+
+async def _sign_in_page(request: Request, target: str, status: int = 200, **values: object) -> Response:
+    service: Service = request.app.state.service
+    people = service.sign_in.people
+    button = people.button if people is not None else None
+    return await _plain(request, "sign-in.html", status=status, **{"next": target, "button": button, **values})
+
+
+async def _begin(request: Request) -> Response:
+    return session.sent_out(request, _people(request), request.query_params.get("next", ""))
+
+
+async def _back(request: Request) -> Response:
+    """From the provider. The cookie is for our own pages only, so the way goes on from a page of ours."""
+    arrived, keep = await session.came_back(request, _people(request))
+    answer = await _plain(request, "arrived.html", name=arrived.name, target=session.inside(request, arrived.target))
+    keep(answer)
+    return answer
+
+
+def _people(request: Request) -> People:
+    service: Service = request.app.state.service
+    if service.sign_in.people is None:
+        raise Unknown("nobody signs in at a provider here", remedy="sign in with a token (docs/sign-in.md)")
+    return service.sign_in.people
 
 
 async def _enter(request: Request) -> Response:
@@ -84,8 +113,8 @@ async def _enter(request: Request) -> Response:
     try:
         return session.signed_in(request, secret, target)
     except Unauthorised as error:
-        values = {"next": target, "said": {"kind": "bad", "text": f"That did not work: {error.what}."}}
-        return await _plain(request, "sign-in.html", status=401, **values)
+        said = {"kind": "bad", "text": f"That did not work: {error.what}."}
+        return await _sign_in_page(request, target, status=401, said=said)
 
 
 async def _leave(request: Request) -> Response:

@@ -6,7 +6,9 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote, urlsplit
 
 from starlette.requests import Request
@@ -15,9 +17,13 @@ from starlette.responses import RedirectResponse, Response
 from service.auth import Who, admit, sender
 from service.errors import Forbidden, Unauthorised
 from service.runtime import Service
+from service.sign_in.people import ON_THE_WAY_S, Arrived, People
 
 COOKIE = "diagnose"
+_ON_THE_WAY = "diagnose-on-the-way"
+_THERE = "sign-in"
 _DAYS = 30
+_LONGEST = 4000
 
 
 class SignInFirst(Exception):
@@ -51,22 +57,55 @@ def signed_in(request: Request, secret: str, target: str) -> Response:
     service: Service = request.app.state.service
     service.tokens.who(f"Bearer {secret.strip()}")
     answer = RedirectResponse(inside(request, target), status_code=303)
-    answer.set_cookie(
-        COOKIE,
-        secret.strip(),
-        max_age=_DAYS * 86400,
-        path=request.scope.get("root_path", "") or "/",
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
+    _keep(request, answer, COOKIE, secret.strip(), _DAYS * 86400, _home(request), "strict")
     return answer
 
 
 def signed_out(request: Request) -> Response:
+    service: Service = request.app.state.service
+    if service.sign_in.sessions is not None:
+        service.sign_in.sessions.end(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse(inside(request, "sign-in"), status_code=303)
-    answer.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+    answer.delete_cookie(COOKIE, path=_home(request))
     return answer
+
+
+def sent_out(request: Request, people: People, target: str) -> Response:
+    """Redirect to the provider where people sign in. The cookie must come back from there, so it is a lax one."""
+    begun = people.begin(f"{_shown_at(request)}/{_THERE}/back", target)
+    answer = RedirectResponse(begun.address, status_code=303)
+    _keep(request, answer, _ON_THE_WAY, begun.cookie, ON_THE_WAY_S, f"{_home(request)}/{_THERE}", "lax")
+    return answer
+
+
+async def came_back(request: Request, people: People) -> tuple[Arrived, Callable[[Response], None]]:
+    """(who came back from the provider, what adds the session's cookie to an answer)."""
+    said = {name: value for name, value in request.query_params.items() if len(value) <= _LONGEST}
+    arrived = await people.arrive(said, request.cookies.get(_ON_THE_WAY))
+
+    def keep(answer: Response) -> None:
+        answer.delete_cookie(_ON_THE_WAY, path=f"{_home(request)}/{_THERE}")
+        _keep(request, answer, COOKIE, arrived.secret, int(arrived.lasts_s), _home(request), "strict")
+
+    return arrived, keep
+
+
+def _keep(
+    request: Request, answer: Response, name: str, value: str, age_s: int, path: str, samesite: Literal["lax", "strict"]
+) -> None:
+    secure = _shown_at(request).startswith("https:")
+    answer.set_cookie(name, value, max_age=age_s, path=path, secure=secure, httponly=True, samesite=samesite)
+
+
+def _home(request: Request) -> str:
+    return request.scope.get("root_path", "") or "/"
+
+
+def _shown_at(request: Request) -> str:
+    """Where browsers find the pages. ``Host`` was checked before."""
+    service: Service = request.app.state.service
+    base = service.settings.public_url or str(request.base_url).removesuffix("/").removesuffix("/ui")
+    return f"{base}/ui"
 
 
 def inside(request: Request, target: str) -> str:

@@ -377,9 +377,9 @@ def endpoint(settings: Settings, beside: VLLM | None) -> ModelSettings | None:
     if url is None:
         return None
     from diagnose.model.settings import Settings as ModelSettings
-    from diagnose.model.settings import base_url
+    from diagnose.model.settings import base_url, with_larger
 
-    return ModelSettings(
+    found = ModelSettings(
         base_url(url),
         model=settings.model,
         timeout_s=settings.agent_timeout_s,
@@ -387,4 +387,6 @@ def endpoint(settings: Settings, beside: VLLM | None) -> ModelSettings | None:
         tokens_per_job=settings.agent_tokens_per_job,
         calls_per_hour=settings.agent_calls_per_hour,
         tokens_per_hour=settings.agent_tokens_per_hour,
+        redact_hosts=settings.redact_hosts or None,
     )
+    return with_larger(found, settings.larger_llm, settings.larger_model) if settings.larger_llm is not None else found

@@ -28,13 +28,14 @@ from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 from diagnose.matching.series import Series
 from diagnose.report import Report
+from diagnose.shipping.stacks import is_stacks
 from service.clock import Clock
-from service.live.inbox import Awaited, Entered, Inbox, Labelled, Note, Stored
+from service.live.inbox import Awaited, Entered, Inbox, Labelled, Moved, Note, Stored
 from service.live.rows import Rows
 from service.live.scanner import Scanner, Turn
 from service.live.stream import End, Item, Reading, Stream
 from service.live.timers import Timers
-from service.live.verdict import judged, redacted
+from service.live.verdict import WITHOUT_A_CAUSE, judged, redacted
 from service.projects import DEFAULT, MARK, Grant, parted
 from service.segments import DATA, Definition
 from service.settings import Settings
@@ -48,6 +49,12 @@ _SLICE = 1 << 20
 _BEHIND_S = 5.0
 _GRACE_S = 1.0
 """an attempt that is loaded because bytes came is not silent yet"""
+_DUMPED_S = 1.0
+"""dumps of several ranks come in pieces: one diagnosis for all"""
+_STARTS = 2.0
+"""times the patience of a hang, for a job that has made no step yet"""
+_STALLED = 4.0
+"""times the patience of a hang, for a job that prints and makes no step: it may evaluate for long"""
 _WELL = 12.0
 """times the settling time, after words that all went well"""
 _ITEM_WEIGHT = 256
@@ -142,6 +149,8 @@ class Seen(NamedTuple):
     """its timers must go on although nothing comes, so that its end or a hang is noticed"""
     course: tuple[float | None, ...]
     """the loss so far, in few points"""
+    stands: bool
+    """it seems to hang: the stacks of its processes are wanted"""
 
 
 class LiveAttempt:
@@ -193,10 +202,17 @@ class LiveAttempt:
         self._settling = 0.0
         self._ended_by = "scheduler"
         self._hung = opened.hangs
+        self._stalled = False
+        """it hangs because no step came, although it prints"""
+        self._cause = False
+        """the last diagnosis found a failure in what a job printed that still runs"""
+        self._reported = False
+        """the training itself reports its steps"""
         self._step: float | None = None
         self._training_at = opened.training_at
         self._progress_at = self._last_seen = self._wall_of_last_data = opened.last_seen
         self._last_data = max(host.began, now - max(0.0, clock.now() - opened.last_seen))
+        self._moved_at = self._last_data
         self._times = Timers(max(self._last_data + settings.hang_s, now + _GRACE_S) if self._end is None else 0.0)
         self.seen = self._look()
 
@@ -296,7 +312,7 @@ class LiveAttempt:
     def _look(self) -> Seen:
         busy = self._flushing or self._dirty or self._judged is not None
         awaited = bool(self._times.end) or (self._end is None and not self._hung and self._step is not None)
-        return Seen(self._end, self._last_seen, busy, awaited, self._course)
+        return Seen(self._end, self._last_seen, busy, awaited, self._course, self._hung and self._end is None)
 
     def _show(self) -> None:
         self.seen = self._look()
@@ -314,6 +330,10 @@ class LiveAttempt:
                     self._report_wanted = self._report_wanted or report
                 case Stored():
                     self._flushing = False
+                case Moved(at):
+                    self._reported = True
+                    self._is_alive(at)
+                    self._moves(at)
                 case _:
                     assert_never(note)
 
@@ -398,7 +418,11 @@ class LiveAttempt:
         if not reading.goes_on_at(item):
             self._break_off(job, reading)
         data = reading.take(item, self._settings.duplicates)
-        self._is_alive(item.at)
+        if is_stacks(reading.definition.source):  # taken of a job that stands still: no sign of life
+            self._times.diagnose = self._clock.steady() + _DUMPED_S
+            self._judged_lsn = -1
+        else:
+            self._is_alive(item.at)
         scans = job.feed(reading.number, data)
         for scan in scans:
             self._keep(job, reading, scan)
@@ -430,12 +454,23 @@ class LiveAttempt:
             self._host.publish("job.started", job=self.job, attempt=self.number, again=True)
         self._last_data, self._wall_of_last_data = now, at
         if self._end is None:
-            self._times.hang = now + self._patience()
-            if self._hung:  # it no longer hangs: say so
-                self._hung = False
-                self._times.diagnose = now
+            self._times.hang = now + self._settings.hang_s  # `_silent` then asks how slow its steps are
+            if self._hung and not self._stalled:
+                self._goes_on(now)
         if self._times.end:
             self._times.end = now + self._settling
+
+    def _moves(self, at: float) -> None:
+        """It has made a step at the time of day ``at``."""
+        now = self._clock.steady()
+        self._progress_at, self._moved_at, self._cause = at, now, False
+        if self._stalled:
+            self._goes_on(now)
+
+    def _goes_on(self, now: float) -> None:
+        """It no longer hangs: say so."""
+        self._hung = self._stalled = False
+        self._times.diagnose = now
 
     def _learn(self, scans: list[Scan]) -> None:
         """Pass on what was kept for learning, once the workload is known."""
@@ -491,6 +526,8 @@ class LiveAttempt:
             self._ends(self._ended_by)
         if times.hang and times.hang <= now and not items:
             self._silent(job, now)
+        if not items and now - self._moved_at >= self._settings.hang_s:
+            self._looks_stalled(job, now)
         if self._report_wanted and not items:
             self._report_wanted = False
             if self._judged_lsn != self._lsn:
@@ -527,19 +564,43 @@ class LiveAttempt:
 
     def _silent(self, job: Job, now: float) -> None:
         """No byte came for long: first it hangs, and in the end it has ended."""
-        quiet = now - self._last_data
+        quiet, patience = now - self._last_data, self._patience()
+        starts = self._step is None and not self._reported
+        if starts:
+            patience *= _STARTS
         if self._end is not None:
             self._times.hang = 0.0
         elif quiet >= self._settings.silence_s:
             self._times.hang = 0.0
             self._ends("silence")
-        elif not self._hung and quiet < (patience := self._patience()):
+        elif not self._hung and quiet < patience:
             self._times.hang = self._last_data + patience
+        elif self._cause:  # it failed, and whoever is left waits for what does not come
+            self._times.hang = 0.0
+            self._ends("silence")
         else:
-            if not self._hung and self._step is not None:
+            if not self._hung and (not starts or self._on_gpus()):
                 self._hung = True
                 self._diagnose(job)
             self._times.hang = self._last_data + self._settings.silence_s
+
+    def _looks_stalled(self, job: Job, now: float) -> None:
+        """It prints, and makes no step: a rank is gone and the others wait, or it is lost in something else."""
+        if self._end is not None or self._hung or (self._step is None and not self._reported):
+            return
+        stood, patience = now - self._moved_at, self._patience()  # asked last: it looks at all sources
+        if self._cause and stood >= patience:
+            self._ends("silence")
+        elif stood >= _STALLED * patience:
+            self._hung = self._stalled = True
+            self._diagnose(job)
+
+    def _on_gpus(self) -> bool:
+        """Whether somebody said that the job has GPUs, or ranks: other jobs may be silent for as long as they like."""
+        gpus = self._labels.get("gpus", "0")
+        return (gpus.isascii() and gpus.isdecimal() and int(gpus[:9]) > 0) or any(
+            one.definition.rank is not None for one in self._readings
+        )
 
     def _diagnose(self, job: Job) -> float:
         """Make a judged report, to be stored. Returns the seconds that it took."""
@@ -549,7 +610,10 @@ class LiveAttempt:
             job.report(running=self._end is None),
             attempt=self.number,
             end=self._end,
-            silent_s=began - self._last_data if self._hung and (self._end is None or self._end.by == "silence") else None,
+            silent_s=began - (self._moved_at if self._stalled else self._last_data)
+            if self._hung and (self._end is None or self._end.by == "silence")
+            else None,
+            sure=not self._stalled and (self._step is not None or self._reported),
             missing={one.definition.source: one.missing for one in self._readings if one.missing},
         )
         if self._settings.redact:
@@ -558,6 +622,8 @@ class LiveAttempt:
         self._times.judged(done)
         self._phase = report.diagnosis.phase
         self._look_for_progress(job)
+        found = report.diagnosis
+        self._cause = self._end is None and found.root_cause is not None and found.reason not in WITHOUT_A_CAUSE
         self._judged = JudgedReport(report, self._end is not None, self._clock.now(), self._ran())
         self._host.reported(report, done - began)
         return done - began
@@ -615,7 +681,8 @@ class LiveAttempt:
         if step is not None and step != self._step:
             if self._step is None:
                 self._training_at = self._last_seen
-            self._step, self._progress_at = step, self._last_seen
+            self._step = step
+            self._moves(self._last_seen)
         return step
 
     def _figures(self, job: Job) -> dict[str, Any]:

@@ -37,7 +37,13 @@ class Stored(NamedTuple):
     """The flush is in the database."""
 
 
-Note = Entered | Labelled | Awaited | Stored
+class Moved(NamedTuple):
+    """The training itself reports that it has made a step."""
+
+    at: float
+
+
+Note = Entered | Labelled | Awaited | Stored | Moved
 
 
 class Inbox:

@@ -7,14 +7,17 @@ from types import MappingProxyType
 from typing import Any
 
 from diagnose.decision.ending import joined
+from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.detectors.course import duration
 from diagnose.redaction.text import redact
-from diagnose.report import Diagnosis, Problem, Report
+from diagnose.report import Action, Diagnosis, Problem, Report
 from service.live.stream import End
 
 _WORDS = ("text", "summary", "frame")
-_HANG = 0.6
-"""confidence that a silent job hangs"""
+_HANG, _PERHAPS = 0.6, 0.45
+"""confidence that a silent job hangs; and that one does which prints, or has not made a step yet: a person is asked"""
+WITHOUT_A_CAUSE = frozenset({"unknown", "healthy", "hang", "loss_anomaly"})
+"""reasons that say of a running job that it stands or goes wrong, or nothing: none of its processes has failed"""
 _MOST_TOLD = 20
 _DAMAGED = "are missing: they were accepted, and the service's disk damaged them before they were read"
 
@@ -25,30 +28,20 @@ def judged(
     attempt: int,
     end: End | None,
     silent_s: float | None = None,
+    sure: bool = True,
     missing: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
 ) -> Report:
     """``report`` with the attempt's number, its exit code and its silence taken into account.
 
+    ``silent_s``: how long it has stood still, if that is too long. ``sure``: it is silent, and made steps before.
     ``missing``: bytes of sources that were accepted and cannot be read.
     """
     changes: dict[str, object] = {"job": report.job.model_copy(update={"attempt": max(attempt, report.job.attempt)})}
     if missing:
         report = _lacking(report, missing)
     found = report.diagnosis
-    if silent_s is not None and end is not None and report.outcome == "healthy":
-        changes["outcome"] = "failed"  # nobody said that it ended: silence behind an alarm is no health
-    if silent_s is not None and (found.root_cause is None or "outcome" in changes):
-        changes["diagnosis"] = found.model_copy(
-            update={
-                "category": "framework",
-                "reason": "hang",
-                "confidence": _HANG,
-                "by": "detector",
-                "summary": f"The job has been silent for {duration(silent_s)}, and made steps before.",
-                "mitigation": "Look at the stacks of its processes (py-spy dump), then restart it from its last checkpoint.",
-                "group": "hang-silent",
-            }
-        )
+    if silent_s is not None:
+        changes |= _standing(report, silent_s, sure=sure, over=end is not None)
     elif end is not None and end.exit_code not in (None, 0) and report.outcome == "healthy":
         how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
         changes["outcome"] = "failed"
@@ -65,6 +58,33 @@ def judged(
             step=found.step,
         )
     return joined(report.model_copy(update=changes), end.ending if end is not None else None)
+
+
+def _standing(report: Report, silent_s: float, *, sure: bool, over: bool) -> dict[str, object]:
+    """What changes in the report of a job that has stood still for so long."""
+    found, changes = report.diagnosis, dict[str, object]()
+    if over and report.outcome == "healthy":
+        changes["outcome"] = "failed"  # nobody said that it ended: silence behind an alarm is no health
+    if found.root_cause is None or changes:
+        stood = duration(silent_s)
+        said = (
+            f"The job has been silent for {stood}, and made steps before." if sure else f"The job has made no step for {stood}."
+        )
+        found = found.model_copy(
+            update={
+                "category": "framework",
+                "reason": "hang",
+                "confidence": _HANG if sure else _PERHAPS,
+                "by": "detector",
+                "summary": said,
+                "mitigation": "Look at the stacks of its processes (py-spy dump), then restart it from its last checkpoint.",
+                "group": "hang-silent",
+            }
+        )
+    if found.reason == "hang":
+        remedy = shipped_policy().remedy("hang")
+        changes["action"] = Action(kind=remedy.kind, why=remedy.why)
+    return changes | {"diagnosis": found}
 
 
 def _lacking(report: Report, missing: Mapping[str, Sequence[tuple[int, int]]]) -> Report:

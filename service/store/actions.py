@@ -19,9 +19,12 @@ _A_ROUND = 200
 
 
 def undecided(connection: Connection, leaving: Collection[int] = ()) -> list[int]:
-    """Attempts whose diagnosis is newer than their decision, oldest first. Those in ``leaving`` are left out."""
+    """Attempts whose diagnosis is newer than their decision, oldest first. Those in ``leaving`` are left out.
+
+    One that was decided about while it ran is decided again whatever is said of it now: it may have gone on.
+    """
     d, x = t.diagnoses.c, t.decisions.c
-    waits = or_(d.final, d.reason.in_(("hang", "loss_anomaly")))
+    waits = or_(d.final, d.reason.in_(("hang", "loss_anomaly")), x.attempt_id.is_not(None))
     return list(
         connection.execute(
             select(d.attempt_id)

@@ -70,7 +70,7 @@ def create(
         raise BadName("this cannot be the name of a token", where=name[:80], remedy="use up to 100 printable characters")
     if role not in ROLES:
         raise BadName(f"{role!r} is not a role", remedy=f"use one of: {', '.join(ROLES)}")
-    binding = _binding(grant, role) if grant is not None else None
+    binding = check_grant(grant, role) if grant is not None else None
     if connection.execute(select(t.tokens.c.id).where(t.tokens.c.name == name)).first() is not None:
         raise Conflict("there is a token of this name", where=name, remedy="choose another name")
     secret = _PREFIX + secrets.token_urlsafe(32)
@@ -88,10 +88,12 @@ def create(
     return secret
 
 
-def _binding(grant: Grant, role: str) -> dict[str, Any] | None:
-    """The binding as it is stored. Refuses one that makes no sense."""
+def check_grant(grant: Grant, role: str) -> dict[str, Any] | None:
+    """The grant as it is stored. Refuses one that makes no sense."""
     said = grant.as_dict()
     for name, patterns in said.items():
+        if not isinstance(patterns, list):
+            continue
         for pattern in patterns:
             if not pattern or len(pattern) > _LONGEST_PATTERN or not pattern.isprintable():
                 raise BadName(

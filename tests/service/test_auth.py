@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diagnose.errors import DiagnoseError
-from service.auth import Tokens, Who, check_exposure, holder, needs
+from service.auth import OWNER, Tokens, Who, check_exposure, check_runs_the_cluster, holder, needs, sender
 from service.errors import BadName, Busy, Forbidden, Unauthorised
 from service.projects import EVERYTHING, NOBODY, Grant
 from service.settings import Settings
@@ -275,6 +275,13 @@ def test_one_valid_token_is_enough(database: Store, hands: Hands) -> None:
     check_exposure(database, Settings(host=OTHERS), hands.clock)
 
 
+def test_who_makes_the_first_token_is_told_that_the_pages_need_one_now(tmp_path: Path, diagnose: Any) -> None:
+    first, second = (diagnose("tokens", "create", name, "--role", "ingest", "--data", str(tmp_path)) for name in ("kim", "lee"))
+    assert "everybody needs one, also for the pages" in first.stderr
+    assert first.stdout.startswith("dgn_")
+    assert "everybody" not in second.stderr
+
+
 # --- for whom a token speaks
 
 
@@ -302,3 +309,81 @@ def test_a_node_token_names_its_nodes_and_patterns_are_bounded(database: Store) 
     for role, grant in (("node", Grant()), ("ingest", Grant(users=("",))), ("ingest", Grant(users=("u",) * 101))):
         with pytest.raises(BadName):
             create(database, role=role, grant=grant)
+
+
+# --- whose projects
+
+
+def test_a_token_reads_its_projects_and_who_has_all_reads_any() -> None:
+    some, every = Who("kim", frozenset(), projects=("vision", "speech")), Who("root", frozenset())
+    assert [some.reads(name) for name in ("vision", "speech", "default")] == [True, True, False]
+    assert [every.reads(name) for name in ("vision", "default")] == [True, True]
+    assert not every.anybody, "a token was needed"
+
+
+@pytest.mark.parametrize(
+    ("projects", "said", "known_as"),
+    [
+        (None, "job1", "job1"),
+        (None, "vision~job1", "vision~job1"),
+        (("default",), "job1", "job1"),
+        (("vision", "speech"), "job1", "vision~job1"),
+        (("vision", "speech"), "speech~job1", "speech~job1"),
+    ],
+)
+def test_a_job_that_names_no_project_is_of_the_first_of_its_sender(projects: Any, said: str, known_as: str) -> None:
+    assert Who("kim", frozenset(), projects=projects).named(said) == known_as
+
+
+@pytest.mark.parametrize(("projects", "said"), [(("vision",), "speech~job1"), (("default",), "vision~job1")])
+def test_a_job_of_another_project_is_refused(projects: tuple[str, ...], said: str) -> None:
+    with pytest.raises(Forbidden, match="'kim' is for other projects"):
+        Who("kim", frozenset(), projects=projects).named(said)
+
+
+def test_who_has_only_projects_does_not_run_the_cluster() -> None:
+    for projects in (None, ("default",), ("vision", "default")):
+        check_runs_the_cluster(Who("kim", frozenset(), projects=projects))
+    with pytest.raises(Forbidden, match="for projects only"):
+        check_runs_the_cluster(Who("kim", frozenset(), projects=("vision",)))
+
+
+# --- what lasts, and who is on the same machine
+
+
+def test_a_long_request_goes_on_for_as_long_as_its_token_counts(database: Store, hands: Hands) -> None:
+    secret = create(database, expires=hands.clock.now() + 10)
+    known = loaded(database, hands)
+    who = known.who(f"Bearer {secret}")
+    assert known.holds(who) is True
+    assert known.holds(Who("lee", frozenset())) is False, "nobody has such a token"
+    hands.passed = 10
+    assert known.holds(who) is False
+
+
+def test_what_needed_no_token_ends_with_the_first_one(database: Store, hands: Hands) -> None:
+    known = loaded(database, hands, "127.0.0.1")
+    who = known.who(None)
+    assert known.holds(who) is True
+    create(database)
+    asyncio.run(known.refresh())
+    assert known.holds(who) is False
+
+
+@pytest.mark.parametrize(("owner", "let_in"), [(None, True), (lambda: True, True), (lambda: False, False)])
+def test_without_a_token_only_the_user_that_runs_it_comes_in(database: Store, hands: Hands, owner: Any, let_in: bool) -> None:
+    asked = request(loaded(database, hands, "127.0.0.1"), None)
+    if owner is not None:
+        asked.scope[OWNER] = owner
+    if let_in:
+        assert sender(asked).name == "local"
+        return
+    with pytest.raises(Unauthorised, match="only to the user of this machine"):
+        sender(asked)
+
+
+def test_with_a_token_it_does_not_matter_which_user_sends(database: Store, hands: Hands) -> None:
+    asked = request(loaded(database, hands, "127.0.0.1"), f"Bearer {create(database)}")
+    asyncio.run(asked.app.state.service.tokens.refresh())
+    asked.scope[OWNER] = lambda: False
+    assert sender(asked).name == "kim"

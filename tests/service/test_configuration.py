@@ -201,10 +201,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
         configuration.load({}, path)
 
 
-@pytest.mark.parametrize("name", ["policy", "executors", "identities"])
+@pytest.mark.parametrize("name", ["policy", "executors", "sign_in", "identities"])
 def test_a_file_that_a_setting_names_must_be_there(tmp_path: Path, name: str) -> None:
     found = configuration.load({name: str(tmp_path / "gone")})
-    with pytest.raises(DiagnoseError, match=f"--{name}: {name}: no such file"):
+    with pytest.raises(DiagnoseError, match=f"--{name.replace('_', '-')}: {name}: no such file"):
         found.check_files()
 
 

@@ -172,6 +172,7 @@ def _confirm(arguments: argparse.Namespace) -> int:
             return await confirm(report, store, incidents, time.time(), model=model, **more)
 
     lesson = asyncio.run(run())
+    endpoint.learned_right(report, arguments.reason or report.diagnosis.reason)
     if arguments.json:
         figures = {
             "rule": lesson.rule.id if lesson.rule else None,

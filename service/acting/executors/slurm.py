@@ -40,6 +40,8 @@ _LOOKS = 3
 _ANOTHER_LOOK_S = 0.5
 _QUEUED: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
 _ON: Final = frozenset({"RUNNING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"})
+_STOPPED: Final = frozenset({"SUSPENDED", "STOPPED"})
+"""it is silent because somebody said so"""
 _OVER: Final = frozenset(
     {"BOOT_FAIL", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "COMPLETING"}
 )
@@ -231,6 +233,8 @@ class Slurm:
                 return Confirmed(job.id, job.owner, (), ended)
             if job.held:
                 return Unconfirmed(f"job {job.id} is held by somebody")
+            if job.states & _STOPPED:
+                return Unconfirmed(f"job {job.id} is suspended by somebody")
             if (why := self._objection(order, job)) is not None:
                 return why
             if self._went_on(order, job):
@@ -336,6 +340,8 @@ class Slurm:
                 )
             done.append(f"job {job.id} was restarted since: it is {_said(job)} after {job.restarts} restarts")
             return
+        if begun is None and job.states & _STOPPED:
+            raise Problem(f"job {job.id} is suspended by somebody: resume it, or requeue it by hand")
         ours = begun or _mark(order, job.restarts, avoid)
         before, without = _read(ours)
         without = list(dict.fromkeys([*without, *avoid]))  # after a crash, the order lacks what a node check found

@@ -38,7 +38,7 @@ from service.api.bodies.nodes import Node, NodeCheck, NodeDetail, NodeFailure, N
 from service.api.bodies.projects import Project, ProjectList
 from service.api.bodies.raw import RawGap, RawLine, RawPage, RawSource, RawSourceList
 from service.api.bodies.rules import RuleChange, RulePage, RuleRow
-from service.api.bodies.training import LatestProgress, Progress, Reported, Resume, Saved
+from service.api.bodies.training import LatestProgress, Progress, Reported, Resume, Saved, StacksWanted
 from service.api.bodies.webhooks import (
     DeliveryList,
     DeliveryRow,
@@ -112,6 +112,7 @@ __all__ = [
     "SeriesRow",
     "Source",
     "Sources",
+    "StacksWanted",
     "Taken",
     "Told",
     "UserCount",

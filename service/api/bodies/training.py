@@ -35,6 +35,13 @@ class Reported(BaseModel):
     stored: bool
 
 
+class StacksWanted(BaseModel):
+    job: str
+    attempt: int
+    wanted: bool
+    """it runs and seems to stand still: where its processes stand would say why"""
+
+
 class LatestProgress(BaseModel):
     attempt: int
     step: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,11 @@ NOTHING_MORE = '{"why": "It is all here.", "reads": []}'
 
 def improved(job: Job, at: Endpoint, incidents: SqliteIncidents | None = None, **more: Any) -> Improved:
     """What becomes of a job's report."""
-    wanted = {name: more.pop(name) for name in ("record", "replay", "timeout_s", "retries", "calls_per_job") if name in more}
+    wanted = {
+        name: more.pop(name)
+        for name in ("record", "replay", "timeout_s", "retries", "calls_per_job", "redact_hosts")
+        if name in more
+    }
 
     async def run() -> Improved:
         async with Model(settings(at, **wanted)) as model:
@@ -333,6 +338,71 @@ def test_samples_that_name_the_same_message_of_other_ranks_agree_and_the_first_c
     assert report.agent.agreed == 5
 
 
+# --- a larger model ---------------------------------------------------------------------------------------------------------
+
+
+def with_larger_one(job: Job, small: Endpoint, large: Endpoint, **more: Any) -> Improved:
+    """What becomes of a job's report if a larger model stands behind the first one."""
+
+    async def run() -> Improved:
+        async with Model(replace(settings(small), model="small", larger=settings(large, model="large"))) as model:
+            found = await improve(job.report(), job.evidence(), model, **more)
+            assert model.usage.calls == len(small.asked) + len(large.asked), "what both cost is counted"
+            return found
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def larger() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("small", "why"),
+    [
+        (lambda body, k: cause(body, None), "it cannot tell"),
+        (lambda body, k: cause(body, "came up short", "storage_error" if k < 2 else "hang"), "its samples differ"),
+        (lambda body, k: cause(body, "came up short", "hang"), "it objects"),
+        (lambda body, k: "no idea", "it gives no answer"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_larger_model_is_asked_where_the_first_one_leaves_doubt(
+    small: Callable[[dict[str, Any], int], Any],
+    why: str,
+    endpoint: Endpoint,  # noqa: F811
+    larger: Endpoint,
+) -> None:
+    endpoint.text = small
+    larger.text = lambda body, k: cause(body, "came up short")
+    records = {"small": Record({"specific": [50.0, 0.0]})}
+    report = with_larger_one(job_of(UNEXPLAINED), endpoint, larger, records=records).report
+    assert report.diagnosis.reason == "storage_error"
+    assert report.agent is not None
+    assert report.agent.model == "large"
+    assert [body["model"] for body in larger.asked] == ["large"] * len(larger.asked) != []
+
+
+def test_a_larger_model_is_not_asked_where_the_first_one_agrees(endpoint: Endpoint, larger: Endpoint) -> None:  # noqa: F811
+    endpoint.text = lambda body, k: cause(body, "fallen off the bus", "gpu_fell_off_bus")
+    report = with_larger_one(job_of(FALLEN), endpoint, larger).report
+    assert report.agent is not None
+    assert (report.agent.model, larger.asked) == ("small", [])
+
+
+def test_a_larger_model_that_is_down_leaves_the_first_one_s_answer(endpoint: Endpoint, larger: Endpoint) -> None:  # noqa: F811
+    larger.always = Fault(status=500)
+    endpoint.text = lambda body, k: cause(body, "came up short")
+    report = with_larger_one(job_of(UNEXPLAINED), endpoint, larger).report
+    assert report.diagnosis.reason == "storage_error"
+    assert report.agent is not None
+    assert report.agent.model == "small"
+    assert any("answers 500" in note for note in report.diagnosis.notes)
+
+
 # --- the action -------------------------------------------------------------------------------------------------------------
 
 
@@ -440,6 +510,23 @@ def test_secrets_do_not_leave_and_are_counted(endpoint: Endpoint) -> None:  # no
     assert report.agent.redacted == {"token": 1, "private_key": 3, "user": 1, "email": 1}
     assert report.diagnosis.root_cause is not None
     assert report.diagnosis.root_cause.text == STALE, "the report is not redacted: it stays here"
+
+
+def test_names_of_machines_leave_only_if_they_may(endpoint: Endpoint) -> None:  # noqa: F811
+    suspects = {"nodes": ["<host1>", "gpu-04"], "ranks": [], "gpus": []}
+    endpoint.text = lambda body, k: cause(body, "came up short", suspects=suspects)
+    log = UNEXPLAINED.replace("mount /fs0", "mount 10.1.2.3:/fs0")
+    report = improved(job_of(log), endpoint, redact_hosts=True).report
+    sent = json.dumps([body["messages"][-1] for body in endpoint.asked])
+    assert "gpu-04" not in sent
+    assert "10.1.2.3" not in sent
+    assert "<host1>" in sent
+    assert report.diagnosis.reason == "storage_error"
+    assert report.diagnosis.suspects.nodes == [], "a placeholder names nobody"
+    assert report.agent is not None
+    assert report.agent.redacted.get("host", 0) > 0
+    improved(job_of(log), endpoint)
+    assert "gpu-04" in json.dumps(endpoint.asked[-1]["messages"][-1])
 
 
 def test_what_is_embedded_is_redacted_with_the_lines_before_it_in_sight(endpoint: Endpoint, tmp_path: Path) -> None:  # noqa: F811
@@ -569,6 +656,28 @@ def test_replay_with_an_endpoint_that_is_down_exits_as_without(diagnose: Run, tm
     assert plain.returncode == asked_too.returncode == 3
     assert asked_too.stdout.startswith(plain.stdout.rstrip("\n"))
     assert "gave no usable answer" in asked_too.stdout
+
+
+def test_commands_keep_how_often_a_model_was_right(diagnose: Run, tmp_path: Path, endpoint: Endpoint) -> None:  # noqa: F811
+    def record() -> Any:
+        return json.loads(diagnose("llm", "record", "--json").stdout)
+
+    assert record() == {}
+    endpoint.text = lambda body, k: cause(body, "fallen off the bus", "gpu_fell_off_bus")
+    (tmp_path / "a.log").write_text(FALLEN)
+    (tmp_path / "b.log").write_text(FALLEN.replace("3b:00", "5e:00"))
+    for log, times in (("a.log", 1), ("a.log", 1), ("b.log", 2)):  # a log that is read again is no new case
+        done = diagnose("replay", log, "--json", "--llm", endpoint.url, "--model", "tiny")
+        right, wrong = record()["tiny"]["kinds"]["specific"]
+        assert (round(right), wrong) == (times, 0), done.stderr
+    (tmp_path / "report.json").write_text(done.stdout)
+    for _ in range(2):
+        diagnose(
+            "rules", "learn", "--confirm", "report.json", "--reason", "cuda_error", "--store", "s.db", "--incidents", "i.db"
+        )
+        right, wrong = record()["tiny"]["kinds"]["specific"]
+        assert (round(right), wrong) == (2, 1), "a person knows better, and is counted once"
+    assert "a rule for this message" in diagnose("llm", "record").stdout
 
 
 def test_half_of_the_options_is_an_error_with_a_remedy(diagnose: Run, tmp_path: Path) -> None:

@@ -295,10 +295,10 @@ def test_folds_go_on_from_a_snapshot(pair: tuple[bytes, list[bytes]]) -> None:
 
 
 def test_a_damaged_state_is_refused() -> None:
-    state = core.Folds(3, 1, b"").state()
+    state = core.Folds(3, 1, b"", b"loss").state()
     for cut in (state[:-1], state + b"x", b"\xff" * len(state)):
         with pytest.raises(ValueError, match="not the state of folds"):
-            core.Folds(3, 1, cut)
+            core.Folds(3, 1, cut, b"loss")
     compression = compressed([b"one\n"])
     compression.streams[0].folds = type("Folds", (), {"state": lambda self: b"nothing"})()
     lines = [stored(line, MATCHER.rules) for line in compression.kept]

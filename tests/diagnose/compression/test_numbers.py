@@ -250,3 +250,12 @@ def test_any_text_has_a_plan(text: str, below: bool) -> None:
     names = Numbers()
     header = names.plan(b"epoch loss acc", [], b"epoch  loss  acc", 0).header if below else 0
     assert names.plan(masked, numbers, body, header).form >= NOTHING.form
+
+
+def test_prose_is_not_asked_about() -> None:
+    """Asking costs more than folding, so the core asks only where a word of a name stands beside a number."""
+    asked: list[bytes] = []
+    compression = Compression(MATCHER, FOLDING)
+    compression._stream(0).numbers.plan = lambda masked, *_: asked.append(masked) or NOTHING  # type: ignore[method-assign, misc, func-returns-value]
+    compression.feed(0, b"the captain sat with 3 of them, at imminent speed\nsample 17: it was late\nrate 3 images/s\n")
+    assert asked == [b"rate \x01 images/s"]

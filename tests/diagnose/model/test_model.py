@@ -468,6 +468,11 @@ ANSWERS = {
     "fenced": ("```json\n" + GOOD + "\n```", None),
     "with words around it": ("The cause is {here}: " + GOOD + " I am sure.", None),
     "after thoughts": ('<think>maybe {"reason": "ecc_error", "line": 1}?</think>\n' + GOOD, None),
+    "after thoughts whose beginning stands in the question": ('so {"reason": "ecc_error", "line": 1}?</think>' + GOOD, None),
+    "after thoughts of other families": ("[THINK]hm[/THINK]" + GOOD, None),
+    "after a channel for thoughts": ("<|channel|>analysis<|message|>hm<|channel|>final<|message|>" + GOOD, None),
+    "thoughts alone": ("<think>it may be", "has only thoughts"),
+    "a refusal in words": ("I'm sorry, but I can't help with that.", "is a refusal: I'm sorry, but"),
     "said twice": (GOOD + "\n" + GOOD, None),
     "no JSON": ("I think it hangs.", "has no JSON object in it: I think it hangs."),
     "a list": ("[1, 2]", "has no JSON object in it: [1, 2]"),
@@ -520,8 +525,13 @@ def test_without_chance_nothing_is_drawn_again(endpoint: Endpoint) -> None:
         (answer([GOOD[:20]], finish="length"), "the answer was cut at 1024 tokens (has no JSON object in it: "),
         (answer([None], refusal="I cannot\nhelp."), "the answer is a refusal: I cannot help."),
         (answer([None], finish="content_filter"), "the answer was held back by the endpoint's content filter"),
+        (answer(["I cannot help."]), "the answer is a refusal: I cannot help."),
+        (
+            answer(["<think>well"], finish="length"),
+            "the answer was cut at 1024 tokens (has only thoughts); a model that thinks first needs DIAGNOSE_LLM_THINKING",
+        ),
     ],
-    ids=["length", "refusal", "filter"],
+    ids=["length", "refusal", "filter", "refusal in words", "thoughts"],
 )
 def test_an_answer_that_another_draw_would_not_mend(endpoint: Endpoint, said: Fault, problem: str) -> None:
     endpoint.always = said
@@ -545,6 +555,23 @@ def test_without_an_account_the_tokens_are_reckoned(endpoint: Endpoint, usage: A
 def test_an_answer_in_parts_is_put_together(endpoint: Endpoint) -> None:
     endpoint.always = answer([[{"type": "text", "text": GOOD[:9]}, {"type": "text", "text": GOOD[9:]}, None]])
     assert len(ask(settings(endpoint), ASK)[0].values) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "usable"),
+    [
+        ({"parsed": {"reason": "hang", "line": 3}}, True),
+        ({"tool_calls": [{"type": "function", "function": {"name": "answer", "arguments": GOOD}}]}, True),
+        ({"reasoning_content": GOOD}, True),
+        ({"reasoning": f" {GOOD}\n"}, True),
+        ({"reasoning_content": f"it may be {GOOD}"}, False),
+        ({"reasoning_content": f'{GOOD} is one, {{"reason": "ecc_error", "line": 1}}'}, False),
+    ],
+    ids=["parsed", "tool call", "reasoning_content", "reasoning", "thoughts", "two objects"],
+)
+def test_an_answer_in_another_field_is_read(endpoint: Endpoint, message: dict[str, Any], usable: bool) -> None:
+    endpoint.always = answer([None], **message)
+    assert len(ask(settings(endpoint), replace(ASK, temperature=0))[0].values) == usable
 
 
 # -- endpoints that can do less -----------------------------------------------------------------------------------------------

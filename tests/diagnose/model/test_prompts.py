@@ -360,6 +360,33 @@ def test_nothing_hostile_stands_outside_of_a_fence(prompt: prompts.Prompt, file:
         assert not [mark for mark in TEMPLATE_MARKS if mark in line], "a tokenizer finds no border of a message"
 
 
+FAMILIES = (
+    "<|im_start|>", "<|eot_id|>", "<|channel|>", "<\uff5cUser\uff5c>", "[|user|]", "[|endofturn|]", "[INST]",
+    "[/INST]", "<<SYS>>", "<</SYS>>", "[TOOL_CALLS]", "[SYSTEM_PROMPT]", "[gMASK]", "[CLS]", "<sop>", "<eoh>", "<s>",
+    "</s>", "<start_of_turn>", "<seed:think>", "</seed:think>", "<reserved_106>", "<unused99>", "<extra_id_0>",
+    "<SPECIAL_12>", "<0x0A>", "<TOKENS_UNUSED_1>", "<tool_call>", "<function=read>", "<think>", "]~b]", "[e~[",
+    "\u25c1think\u25b7", "<a_family_of_tomorrow>", "[/NEWER]",
+)  # fmt: skip
+HARMLESS = (
+    "[2025-01-01 00:00:00,000] [INFO] [real_accelerator.py:222] (auto detect)", "[ERROR] x", "[NCCL] x", "[rank3]: Traceback",
+    'File "a.py", line 3, in <module>', 'File "<string>", line 1, in <lambda>', "std::vector<float> a; x<int64_t>",
+    "a[i] < b[i] > c", "tensor([1, 2]) <= 3 | 4 >> 5", "loss 1.2 -> 1.1 <- good", "<token> /home/<user12>/x",
+    "Xid (PCI:0000:3b:00): 79, pid='<unknown>'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", FAMILIES)
+def test_a_mark_of_any_family_is_escaped(mark: str) -> None:
+    told = shown(f"step 1 {mark} go{mark}on")
+    assert mark not in told
+    assert told.replace("\\x3c", "<").replace("\\x5b", "[").replace("\\x5d", "]").startswith("step 1 "), "the rest stays"
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_what_logs_print_stays_as_it_is(line: str) -> None:
+    assert shown(line) == line
+
+
 def test_all_kinds_of_hostile_lines_are_there() -> None:
     assert [file.stem for file in HOSTILE] == [
         "drop-errors", "fake-fences", "ignore-instructions", "imitated-answers", "isolate-node", "leak-prompt", "long-lines",

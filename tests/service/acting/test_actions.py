@@ -23,9 +23,10 @@ from service.errors import Conflict, Forbidden, Unknown
 from service.events import Event, Events
 from service.store import Store, pages, reading, tables
 from service.store import actions as stored
+from service.store.flush import JudgedReport
 from service.store.history import cluster, lately
 from service.store.nodechecks import Check, Checked
-from tests.service.store.test_store import begin, judge, report
+from tests.service.store.test_store import begin, flush, judge, report, taking_in
 from tests.support.logs import report_of, steps
 from tests.support.servers import Server
 
@@ -266,6 +267,37 @@ def test_soft_failures_of_a_week_isolate_nobody(store: Store, tmp_path: Path, lo
         desk.decide()
     assert [row["kind"] for row in desk.rows()] == [most] * 3
     assert all(not row["nodes"] for row in desk.rows())
+
+
+def test_an_alarm_must_last_and_who_goes_on_is_left_alone(store: Store, tmp_path: Path) -> None:
+    desk = Desk(store, policy(tmp_path, "mode: auto\nalarms: {lasts: 90s}\nbudgets: {hang: {backoff: 0s}}"))
+    stands = report("hang", outcome="running", group="hang-silent")
+    stands = stands.model_copy(update={"diagnosis": stands.diagnosis.model_copy(update={"confidence": 0.6, "by": "detector"})})
+    opened = begin(desk.store, "a")
+
+    def say(lsn: int, made: Report) -> None:
+        judged = JudgedReport(made, False, desk.clock.now, None)
+        desk.store.write(taking_in([flush(opened, lsn, judged=judged)]))
+        desk.decide()
+
+    say(1, stands)
+    (first,) = desk.rows()
+    assert (first["kind"], first["state"], first["not_before"]) == ("restart", "approved", MONDAY + 90)
+    assert desk.run(desk.actions.orders()) == []
+    desk.clock.now += 60
+    say(2, report("unknown", outcome="running", group=None))
+    assert [row["state"] for row in desk.rows()] == ["rejected"]
+    desk.clock.now += 3600
+    say(3, stands)
+    again, _ = desk.rows()
+    assert (again["state"], again["not_before"]) == ("approved", MONDAY + 3750)
+    desk.clock.now += 60
+    say(4, stands.model_copy(update={"diagnosis": stands.diagnosis.model_copy(update={"group": "hang-train.py"})}))
+    latest = desk.rows()[0]
+    assert (latest["state"], latest["not_before"]) == ("approved", MONDAY + 3750), "stacks make an alarm no younger"
+    desk.clock.now += 30
+    (order,) = desk.run(desk.actions.orders())
+    assert order["id"] == latest["id"]
 
 
 def test_what_was_cut_off_is_decided_by_the_next_service(desk: Desk) -> None:

@@ -112,7 +112,7 @@ def test_everybody_sees_their_own_and_an_administrator_all(two: Two) -> None:
     for path in _gets(two):
         if path in LATER | NOT_OF_JOBS | NOTHING:
             continue
-        role = "ingest" if path in ("/v1/jobs/{job}/sources", "/v1/jobs/{job}/resume") else "operate"
+        role = "ingest" if path in ("/v1/jobs/{job}/sources", "/v1/jobs/{job}/stacks", "/v1/jobs/{job}/resume") else "operate"
         for own in WORDS:
             status, text = _asked(two, path, own, two.tokens[own, role].client)
             assert (status, WORDS[own] in text or own in text) == (200, True), (path, text)

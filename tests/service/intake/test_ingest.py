@@ -143,6 +143,18 @@ async def test_an_attempt_has_only_so_many_sources(here: Live, hands: Hands) -> 
     await here.send(b"x", source="c", job="other")
 
 
+@pytest.mark.slow
+@live()
+async def test_a_job_of_more_ranks_than_four_thousand_is_taken_as_the_service_comes(here: Live, hands: Hands) -> None:
+    ranks = range(4200)
+    await asyncio.gather(*(here.send(b"step 1\n", source=f"rank{rank}", rank=rank) for rank in ranks))
+    await here.send(b"RuntimeError: boom\n", source="rank4100")
+    await here.ingest.finish("job", None, End("exit", 7.0, 1))
+    await here.jobs.fresh("job", report=True, within_s=60)
+    assert len(await here.ingest.received("job", None)) == 4200
+    assert (await here.attempts())[0].reason == "runtime_error"
+
+
 @pytest.mark.parametrize(
     ("settings", "job", "size", "refusal"),
     [

@@ -15,7 +15,7 @@ from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 from diagnose.report import Report
 from service.live.attempt import LiveAttempt
-from service.live.inbox import Stored
+from service.live.inbox import Moved, Stored
 from service.live.scanner import Scanner
 from service.live.stream import End, Item
 from service.segments import DATA, Definition
@@ -358,6 +358,91 @@ def test_who_never_made_a_step_does_not_hang() -> None:
     assert (case.reports, case.ends) == ([], [])
     case.work(400.0)
     assert [end.by for end in case.ends] == ["silence"]
+
+
+def settled(case: Case) -> None:
+    """What was pushed is read and stored."""
+    case.work()
+    case.work(2.0)
+    case.stored()
+
+
+def test_stacks_that_were_taken_of_it_are_no_sign_of_life() -> None:
+    case = Case()
+    case.push(steps(5))
+    settled(case)
+    assert not case.attempt.seen.stands
+    case.work(98.0)
+    assert case.attempt.seen.stands
+    case.stored()
+    stack = b'Process 7: python train.py\nPython v3.11.2\n\nThread 7 (idle): "MainThread"\n'
+    stack += b"    all_reduce (distributed_c10d.py:2501)\n"
+    case.push(stack, source="s/stacks")
+    case.work()
+    case.work(1.0)
+    assert case.attempt.seen.stands
+    assert [report.diagnosis.dumps is not None for report in case.reports] == [False, True]
+    assert case.reports[-1].action.kind == "restart"
+
+
+def test_whose_rank_is_gone_has_failed_when_the_others_have_waited_for_long() -> None:
+    case = Case()
+    case.push(steps(5) + b"RuntimeError: boom\n")
+    settled(case)
+    assert case.reports[-1].outcome == "running"
+    for minute in range(9):  # the others say that they wait
+        case.push(b"still waiting for the store %d\n" % minute)
+        case.work(9.0)
+    assert case.ends == []
+    case.push(b"still waiting for the store\n")
+    case.work(20.0)
+    (end,) = case.ends
+    case.end(end)
+    case.work()
+    assert (end.by, case.reports[-1].outcome, case.reports[-1].diagnosis.reason) == ("silence", "failed", "runtime_error")
+
+
+def test_who_prints_and_makes_no_step_may_hang_and_a_person_is_asked() -> None:
+    case = Case()
+    case.push(steps(5))
+    settled(case)
+    for _ in range(39):
+        case.push(b"still here\n")
+        case.work(10.0)
+    assert case.reports == []
+    case.push(b"still here\n")
+    case.work(10.0)
+    (report,) = case.reports
+    assert (report.diagnosis.reason, report.diagnosis.confidence) == ("hang", 0.45)
+    assert report.diagnosis.summary.startswith("The job has made no step for ")
+    case.stored()
+    case.push(steps(1, 6))
+    case.work(2.0)
+    case.work()
+    assert case.reports[-1].diagnosis.reason == "unknown"
+
+
+def test_steps_that_the_training_reports_are_steps() -> None:
+    case = Case()
+    case.push(b"hello\n")
+    settled(case)
+    for _ in range(5):
+        case.attempt.tell(Moved(case.hands.clock.now()))
+        case.work(90.0)
+    assert case.reports == []
+    case.work(100.0)
+    assert [report.diagnosis.reason for report in case.reports] == ["hang"]
+
+
+def test_who_has_gpus_and_never_made_a_step_may_hang() -> None:
+    case = Case()
+    case.attempt.label({"gpus": "8"})
+    case.push(b"hello\n")
+    settled(case)
+    case.work(150.0)
+    assert case.reports == []
+    case.work(50.0)
+    assert [(report.diagnosis.reason, report.diagnosis.confidence) for report in case.reports] == [("hang", 0.45)]
 
 
 def test_the_time_before_the_service_ran_is_no_silence() -> None:

@@ -460,7 +460,7 @@ def decided(service: Service, job: str) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def recovering(
-    cluster: real.Slurm, folder: Path, policy: str = POLICY, authority: str = "labels", **executor: str
+    cluster: real.Slurm, folder: Path, policy: str = POLICY, authority: str = "labels", hang_s: float = 900.0, **executor: str
 ) -> Iterator[Service]:
     """A service that acts on ``cluster``."""
     (folder / "policy.yaml").write_text(policy)
@@ -475,18 +475,19 @@ def recovering(
         f"    commands: {{configuration: {cluster.configuration}}}\n{more}"
     )
     words = "--authority", authority, "--policy", str(folder / "policy.yaml"), "--executors", str(folder / "executors.yaml")
-    with Service(folder / "data", *words, SLURM_CONF=str(cluster.configuration)) as service:
+    environment = {"SLURM_CONF": str(cluster.configuration), "DIAGNOSE_SERVE_HANG_S": f"{hang_s:g}"}
+    with Service(folder / "data", *words, **environment) as service:
         for node in cluster.nodes:  # it has heard of them: shares are of what is known
             service.push("earlier", b"hello\n", source=node, node=node)
         until(lambda: len(service.get("/v1/nodes")["nodes"]) == len(cluster.nodes), service)
         yield service
 
 
-def train(cluster: real.Slurm, service: Service, script: str = TRAIN) -> str:
+def train(cluster: real.Slurm, service: Service, script: str = TRAIN, program: str = "sh", *words: str) -> str:
     """A batch job whose log a runner ships from the node that it runs on."""
-    (cluster.folder / "train.sh").write_text(script)
-    runner = f"PYTHONPATH={ROOT} {sys.executable} -m diagnose runner --to {service.url}"
-    return cluster.submit(f'{runner} --state "{cluster.folder}/$SLURM_JOB_ID.$$" -- sh {cluster.folder}/train.sh')
+    (cluster.folder / "train").write_text(script)
+    runner = f"PYTHONPATH={ROOT} {sys.executable} -m diagnose runner --to {service.url} {' '.join(words)}"
+    return cluster.submit(f'{runner} --state "{cluster.folder}/$SLURM_JOB_ID.$$" -- {program} {cluster.folder}/train')
 
 
 def until(done: Callable[[], Any], service: Service, within_s: float = 60.0) -> Any:
@@ -529,6 +530,43 @@ def test_from_a_bad_node_to_a_job_that_ends_well_elsewhere(cluster: real.Slurm, 
         until(lambda: service.get(f"/v1/actions/{given['id']}")["state"] == "succeeded", service)
         assert "DRAIN" not in cluster.node("gpu-1")["State"]
         assert service.get("/v1/nodes/gpu-1")["state"] == "ok"
+
+
+STANDS = """\
+import faulthandler, os, signal, time
+
+faulthandler.register(signal.SIGUSR1)
+first = os.environ.get("SLURM_RESTART_COUNT", "0") == "0"
+
+
+def wait_for_the_others():
+    while first:
+        time.sleep(60)
+
+
+for step in range(20):
+    print(f"step {step}/1000 | loss 2.{step} | grad_norm 0.5", flush=True)
+wait_for_the_others()
+print("training finished")
+"""
+
+
+def test_a_job_that_stands_still_is_looked_at_and_started_again(cluster: real.Slurm, tmp_path: Path) -> None:
+    policy = POLICY + "alarms: {lasts: 3s}\n"
+    policy = policy.replace("gpu_fell_off_bus", "hang")
+    with recovering(cluster, tmp_path, policy, hang_s=1.5) as service:
+        job = train(cluster, service, STANDS, sys.executable, "--stacks", "USR1", "--stacks-after", "1")
+        assert cluster.wait(job, "COMPLETED")["Restarts"] == "1"
+        action, *before = service.get("/v1/actions", job=job)["actions"]
+
+        assert (action["kind"], action["state"], action["nodes"]) == ("restart", "succeeded", [])
+        assert {one["replaced_by"] for one in before} <= {action["id"]}, "the stacks say more: their order takes its place"
+        said = service.get(f"/v1/actions/{action['id']}")["basis"]["decision"]
+        assert said["reason"] == "hang"
+        assert "The stacks of its processes were read." in str(said["reasons"])
+        found = service.get(f"/v1/jobs/{job}/sources", attempt=1)["sources"]
+        (stacks,) = [one["name"] for one in found if one["name"].endswith("/stacks")]
+        assert any("wait_for_the_others" in line["text"] for line in service.lines(job, attempt=1, source=stacks))
 
 
 def test_a_dry_run_of_the_whole_path_changes_nothing(cluster: real.Slurm, tmp_path: Path) -> None:
