@@ -189,8 +189,7 @@ def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: 
 
     parts = [Markup('<svg class="chart tracks" viewBox="0 0 {} {}" role="group" aria-label="{}">').format(width, height, what)]
     form = "day" if reach > 2 * 86400 else "hour"
-    for step in range(7):
-        at = since + reach * step / 6
+    for at in _whole(since, until):
         label = time.strftime("%d %b" if form == "day" else "%H:%M", time.gmtime(at))
         parts.append(
             Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}"/>').format(x(at), height - bottom)
@@ -215,6 +214,14 @@ def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: 
             parts.append(Markup('<a href="{}" aria-label="{}">{}</a>').format(one.href, one.said, mark) if one.href else mark)
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
+
+
+def _whole(since: float, until: float) -> list[float]:
+    """Round times between two, six or seven of them: whole days or hours (UTC), so that no label stands twice."""
+    unit = 86400.0 if until - since > 2 * 86400 else 3600.0
+    step = max(1, math.ceil((until - since) / unit / 7)) * unit
+    first = math.ceil(since / step) * step
+    return [first + step * index for index in range(int((until - first) // step) + 1)]
 
 
 def sparkline(values: Sequence[float | None], what: str, width: int = 120, height: int = 26) -> Markup:

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from diagnose.decision.policy import ISOLATE, RELEASE
 from service.acting.executors.executor import Order
 from service.auth import check_runs_the_cluster
-from service.dashboard import charts, session
+from service.dashboard import charts, links, session
 from service.dashboard.approval import Hands
 from service.dashboard.charts import Stretch, Track
 from service.dashboard.page import Page
@@ -63,7 +63,8 @@ async def one(request: Request) -> Response:
 
     found = await page.read(work)
     waiting = [one for one in found["actions"] if one["state"] == "proposed" and one["mode"] != "observe"]
-    return await page.show("node.html", "nodes", axis=_axis(page, found), waits=waiting, **found)
+    out = links.of_node(page.service.settings.links, name, page.now - 86400.0, page.now)
+    return await page.show("node.html", "nodes", axis=_axis(page, found), waits=waiting, links=out, **found)
 
 
 def _axis(page: Page, found: dict[str, Any]) -> Any:

@@ -226,6 +226,7 @@ def group(connection: Connection, group_id: int) -> dict[str, Any] | None:
         "nodes": [_dict(row) for row in nodes],
         "users": [_dict(row) for row in users],
         "occurrences": occurrences(connection, group_id, limit=50),
+        "comments": comments(connection, group_id),
     }
 
 
@@ -247,9 +248,9 @@ def occurrences(connection: Connection, group_id: int, *, limit: int, before: fl
 
 
 def change_group(connection: Connection, group_id: int, changes: dict[str, Any], who: str, now: float) -> bool:
-    """Set state or note, with an entry in the audit trail that says who did it."""
+    """Set state, note or assignee, with an entry in the audit trail that says who did it."""
     g = t.groups.c
-    before = connection.execute(select(g.state, g.note).where(g.id == group_id)).first()
+    before = connection.execute(select(g.state, g.note, g.assignee).where(g.id == group_id)).first()
     if before is None:
         return False
     values = dict(changes)
@@ -258,6 +259,18 @@ def change_group(connection: Connection, group_id: int, changes: dict[str, Any],
     connection.execute(update(t.groups).where(g.id == group_id).values(**values))
     record(connection, who, "failure.changed", f"failure/{group_id}", {"was": _dict(before), "is": changes}, now)
     return True
+
+
+def comment(connection: Connection, group_id: int, text: str, who: str, now: float) -> None:
+    """Store what a person says of a group."""
+    connection.execute(insert(t.comments).values(group_id=group_id, at=now, who=who, text=text))
+
+
+def comments(connection: Connection, group_id: int, limit: int = 100) -> Rows:
+    """What people said of a group, the latest first."""
+    c = t.comments.c
+    query = select(c.at, c.who, c.text).where(c.group_id == group_id).order_by(c.at.desc(), c.id.desc()).limit(limit)
+    return [_dict(row) for row in connection.execute(query)]
 
 
 def correct(connection: Connection, attempt: int, values: dict[str, Any], who: str, now: float) -> int:

@@ -101,11 +101,33 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// --- copy a text: where the browser does not let us (only https and this machine), the link opens it
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-copy]");
+  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || !navigator.clipboard) return;
+  event.preventDefault();
+  try {
+    const answer = await fetch(link.href, { credentials: "same-origin" });
+    if (answer.redirected || !answer.ok) throw new Error(answer.statusText);
+    await navigator.clipboard.writeText(await answer.text());
+    const words = link.textContent;
+    link.textContent = "Copied";
+    setTimeout(() => (link.textContent = words), 2000);
+  } catch {
+    location.href = link.href;
+  }
+});
+
 // --- keys: / search, j k move, Enter opens, g then o s b f j n a r goes, ? help
 let at = -1;
 let going = false;
 const places = { o: "", s: "shift", b: "breakdowns", f: "failures", j: "jobs", n: "nodes", a: "actions", r: "rules" };
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+    const all = $("#everything");
+    if (all) { event.preventDefault(); all.focus(); all.select(); }
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.matches("input, textarea, select, [contenteditable]")) {
     if (event.key === "Escape") event.target.blur();
@@ -141,9 +163,10 @@ function plot(where) {
   const lines = [{ label: data.x }].concat(
     data.series.map((series, index) => ({
       label: series.name,
-      stroke: colour(["accent", "framework", "script", "infrastructure"][index % 4]),
-      width: 1.5,
-      spanGaps: false,
+      stroke: colour(series.earlier ? "unknown" : ["accent", "framework", "script", "infrastructure"][index % 4]),
+      width: series.earlier ? 1 : 1.5,
+      dash: series.earlier ? [6, 4] : undefined,
+      spanGaps: data.series.some((one) => one.earlier), // their steps are not ours
       points: { show: series.values.length < 30 },
     })),
   );
@@ -222,12 +245,14 @@ async function fetchParts() {
       if ($("a[data-fold][aria-expanded=true]", part)) continue; // somebody reads there
       if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) continue;
       const other = fresh.getElementById(part.id);
+      if ("follow" in part.dataset && innerHeight + scrollY < document.body.scrollHeight - 120) continue; // somebody reads further up
       if (other && other.innerHTML !== part.dataset.was) {
         part.dataset.was = other.innerHTML;
         for (const one of $$("details[data-keep][open]", part)) $(`details[data-keep="${one.dataset.keep}"]`, other)?.setAttribute("open", "");
         const stay = placeIn(part);
         part.replaceChildren(...other.childNodes);
         stay();
+        if ("follow" in part.dataset) window.scrollTo({ top: document.body.scrollHeight });
         localTimes(part);
         plots(part);
       }
