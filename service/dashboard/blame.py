@@ -43,10 +43,12 @@ def fault(diagnosis: Diagnosis, known: Sequence[Known]) -> Fault:
     if bad:
         return Fault("yes", [f"a node check after it found {one.name} {one.check}" for one in bad], list(known))
     good = {one.name for one in known if one.check == "good"}
-    named = [name for name in diagnosis.culprits if name not in good]
-    if named:
+    if named := diagnosis.culprits:
         because = [f"{', '.join(named)} reported a fault of its own hardware ({diagnosis.reason.replace('_', ' ')})"]
-        return Fault("yes", [*because, *_met(known)], list(known))
+        mended = [
+            f"{name} has passed a check since: it was mended, or the fault comes and goes" for name in named if name in good
+        ]
+        return Fault("yes", [*because, *mended, *_met(known)], list(known))
     if diagnosis.category in _OWN and diagnosis.confidence >= _SURE:
         because = [f"a {diagnosis.reason.replace('_', ' ')} is the job's own ({diagnosis.category}): it fails on any node"]
         return Fault("no", because, list(known))

@@ -147,7 +147,7 @@ def _fault(connection: Any, diagnosis: Diagnosis | None, attempt: dict[str, Any]
     names = list(dict.fromkeys((*diagnosis.culprits, *diagnosis.suspects.nodes)))[:_BLAMED]
     failures = pages.failures.of_machines(connection, names, but=attempt["id"])
     checks = {name: row for name in names for row in nodechecks.of_node(connection, name, most=1)}
-    return blame.fault(diagnosis, blame.known_of(names, failures, checks, attempt["started_at"]))
+    return blame.fault(diagnosis, blame.known_of(names, failures, checks, attempt["ended_at"] or attempt["last_seen"]))
 
 
 def _earlier(connection: Any, attempts: Sequence[dict[str, Any]], number: int) -> dict[int, list[dict[str, Any]]]:

@@ -24,7 +24,7 @@ def checked(result: str, at: float = 200.0) -> dict[str, Any]:
     [
         (ECC, {}, {}, "yes", "gpu-7 reported a fault of its own hardware"),
         (ECC, {"gpu-7": 3}, {}, "yes", "3 infrastructure failures of other jobs"),
-        (ECC, {}, checked("good"), "no", "found gpu-7 good"),
+        (ECC, {}, checked("good"), "yes", "it was mended, or the fault comes and goes"),
         (NCCL, {}, {}, "cannot tell", "diagnose nodes check --nodes gpu-7"),
         (NCCL, {"gpu-7": 2}, {}, "yes", "the same node failed other jobs"),
         (NCCL, {"gpu-7": 2}, checked("good"), "no", "found gpu-7 good"),
