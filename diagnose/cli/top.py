@@ -137,7 +137,7 @@ def _of_files(arguments: argparse.Namespace, style: Style) -> Callable[[], str]:
     """The page of a job that writes these files: its report so far."""
     from diagnose.job import Job
     from diagnose.knowledge.rules import load
-    from diagnose.matching.matcher import Matcher
+    from diagnose.matching.matcher import EARLY, Matcher
     from diagnose.reading.sources import Follower, Restart, find
     from diagnose.rendering import text
 
@@ -148,7 +148,7 @@ def _of_files(arguments: argparse.Namespace, style: Style) -> Callable[[], str]:
         raise DiagnoseError("no log was found", where=arguments.paths[0], remedy="name files, or a folder that has some")
     if any(source.path is None for source in found.sources):
         raise DiagnoseError("a stream cannot be looked at again and again", where="-", remedy="name files or a folder")
-    job = Job(arguments.paths[0], found.sources, Matcher(load()))
+    job = Job(arguments.paths[0], found.sources, Matcher(load(), reserved=EARLY))
     followers = [Follower(source) for source in found.sources]
 
     def screen() -> str:

@@ -100,6 +100,7 @@ async def reject(action: ActionId, service: Here, who: Operator, reject: Annotat
 @router.post("/v1/actions/{action}/claim", response_model=bodies.InHand, summary="Take this action, with a lease")
 async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated[bodies.Claim, Body()]) -> dict[str, Any]:
     await _shown(service, who, action)  # of a project that the sender has
+    service.runner_at = time.time()
     return asdict(await service.actions.claim(action, _name(who.name, claim)))
 
 

@@ -28,7 +28,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 pytestmark = pytest.mark.browser
 PAGES = """
- shift breakdowns?by=team&sort=change
+ shift breakdowns?by=team&sort=change search?q=gpu
  failures failures/1 jobs jobs/job123 jobs/job123/log nodes nodes/gpu-13 actions actions/1 rules rules?line=Killed rules/xid-ecc
  jobs/hostile jobs/hostile/log jobs/hostile/raw jobs/job123/raw?source=gpu-13.log jobs?q=nothing-is-called-so
 """.split()
@@ -99,7 +99,21 @@ def test_every_page_shows_and_fits(page: Any, path: str, width: int) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "path", ["", "shift", "breakdowns", "failures/1", "jobs/job123", "jobs/job123/log", "nodes", "actions", "rules", "sign-in"]
+    "path",
+    [
+        "",
+        "shift",
+        "breakdowns",
+        "failures/1",
+        "jobs/job123",
+        "jobs/job123/log",
+        "nodes",
+        "nodes/gpu-13",
+        "actions",
+        "actions/1",
+        "rules",
+        "sign-in",
+    ],
 )
 def test_no_serious_violation_of_accessibility(page: Any, path: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

@@ -230,9 +230,15 @@ def test_node_checks_are_on_the_grid_and_lead_to_an_action(page: Any, server: Se
     assert "the node check found it faulty" in page.inner_text("#evidence")
     assert "no job" in page.inner_text("#facts")
     accessible(page)
-    page.click("button:text('Approve')")
-    page.wait_for_selector("text=Approved: it will be carried out.")
-    assert "action.approved" in page.inner_text("#record")
+    page.wait_for_selector("#nobody >> text=Nothing can act.")
+    assert re.search(r"placed on n99; \d+ of \d+ known nodes are left", page.inner_text("#meant"))
+    assert "nobody: the service has no executor" in page.inner_text("#meant")
+    assert "It expires in" in page.inner_text("#meant")
+    page.goto("nodes/n99")
+    page.click("button:text('Isolate: approve what waits')")
+    page.wait_for_selector("text=Approved, but nothing can carry it out")
+    page.click("#actions [data-row] a >> nth=0")
+    page.wait_for_selector("#record >> text=action.approved")
     for path in ("nodes", "nodes/n99"):
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
@@ -251,7 +257,7 @@ def test_a_node_is_taken_out_and_given_back_after_a_question(page: Any, server: 
     page.on("dialog", accept)
     page.fill("[name=why]", "its fan is loud")
     page.click("button:text('Isolate')")
-    page.wait_for_selector("text=Asked for: the node will be isolated.")
+    page.wait_for_selector("text=Approved, but nothing can carry it out")
     action = server.get("/v1/actions")["actions"][0]
     there, executor = f"/v1/actions/{action['id']}", {"executor": "slurm"}
     held = {**executor, "fence": server.client.post(f"{there}/claim", json=executor).json()["fence"]}
@@ -522,3 +528,47 @@ def test_a_shift_shows_what_waits_what_is_new_and_what_it_cost(page: Any) -> Non
       return [...document.querySelectorAll("#waits button")].filter((one) => one.getBoundingClientRect().right > edge).length;
     }"""
     assert page.evaluate(clipped) == 0
+
+
+def test_a_job_says_whose_fault_it_was_and_leads_to_the_line(page: Any) -> None:
+    page.goto("jobs/lost-ecc")
+    fault = page.inner_text("#fault")
+    assert re.search(r"fault\? (yes|no|cannot tell)", fault)
+    assert "gpu-1: 0 infrastructure failures of other jobs, no check after it" in fault
+    ticket = page.request.get(page.locator("a[data-copy]").get_attribute("href")).text()
+    assert ticket.startswith("## `lost-ecc`: `ecc_error`")
+    assert ticket.rstrip().endswith("/ui/jobs/lost-ecc?attempt=1>")
+    page.click("a:text-is('Root line')")
+    assert "Xid (PCI:0000:8a:00): 48" in page.inner_text(".log li.at")
+    page.click(".log li >> nth=-1 >> .no a")
+    page.wait_for_url("**#here")
+
+
+def test_everything_is_searched_from_any_page(page: Any) -> None:
+    page.goto("rules")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("lost-e")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=lost-e")
+    assert page.locator("#jobs [data-row] a").all_inner_texts() == ["lost-ecc"]
+    accessible(page)
+    page.goto("search?q=gpu-1")
+    assert "gpu-1" in page.locator("#nodes [data-row] a").all_inner_texts()
+    page.goto("search?q=nothing-is-called-so")
+    assert "Nothing is called so" in page.inner_text("main")
+
+
+def test_a_failure_has_somebody_who_looks_after_it_and_comments(page: Any, server: Server) -> None:
+    page.goto("failures?reason=name_error")
+    page.click("#groups [data-row] a >> nth=0")
+    page.fill("[name=assignee]", "<b>kim</b>")
+    page.fill("[name=said]", "a typo, see !12")
+    page.click("button:text('Save')")
+    page.wait_for_selector("#comments >> text=a typo, see !12")
+    group = page.url.partition("?")[0].rpartition("/")[2]
+    said = server.get(f"/v1/failures/{group}")
+    assert (said["assignee"], [one["text"] for one in said["comments"]]) == ("<b>kim</b>", ["a typo, see !12"])
+    page.goto("failures?assignee=%3Cb%3Ekim%3C%2Fb%3E")
+    assert "<b>kim</b>" in page.inner_text("#groups")
+    posted = server.client.post(f"/v1/failures/{group}/comments", json={"text": "done"})
+    assert [one["text"] for one in posted.json()["comments"]] == ["done", "a typo, see !12"]
