@@ -13,6 +13,8 @@ _AGAIN: Final = 2
 """in so many other jobs a fault of the same kind is no chance"""
 _OWN: Final = ("script", "framework")
 """categories whose causes go wherever the job goes"""
+_EITHER: Final = ("loss_anomaly", "hang", "native_crash")
+"""reasons of those categories that a bad machine has too: wrong numbers, a wait for ever, a crash"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def fault(diagnosis: Diagnosis, known: Sequence[Known]) -> Fault:
             f"{name} has passed a check since: it was mended, or the fault comes and goes" for name in named if name in good
         ]
         return Fault("yes", [*because, *mended, *_met(known)], list(known))
-    if diagnosis.category in _OWN and diagnosis.confidence >= _SURE:
+    if diagnosis.category in _OWN and diagnosis.reason not in _EITHER and diagnosis.confidence >= _SURE:
         because = [f"a {diagnosis.reason.replace('_', ' ')} is the job's own ({diagnosis.category}): it fails on any node"]
         return Fault("no", because, list(known))
     suspects = diagnosis.suspects.nodes

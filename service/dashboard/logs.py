@@ -60,9 +60,9 @@ def shown(
             there = f"{log}&{place}#here" if log else None
             more = {"who": who, "place": row["source"], "root": marked(row, where), "at": marked(row, at), "there": there}
             found.append({**row, "fold": None, **more})
-        for row in alike:
             before[row["source"]] = row["line"]
         if one:
+            before |= {row["source"]: row["line"] for row in alike}
             found.append(_alike(alike, log))
     return found
 

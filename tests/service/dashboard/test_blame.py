@@ -31,6 +31,7 @@ def checked(result: str, at: float = 200.0) -> dict[str, Any]:
         (NCCL, {}, checked("faulty"), "yes", "found gpu-7 faulty"),
         (NCCL, {}, checked("faulty", at=50.0), "cannot tell", "no node check since then"),
         (BUG, {"gpu-7": 5}, {}, "no", "it fails on any node"),
+        (BUG.model_copy(update={"category": "framework", "reason": "loss_anomaly"}), {}, {}, "cannot tell", "no node check"),
         (BUG, {}, checked("faulty"), "yes", "found gpu-7 faulty"),
         (NCCL.model_copy(update={"suspects": Suspects()}), {}, {}, "cannot tell", "no line names a node"),
     ],

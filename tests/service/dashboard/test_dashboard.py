@@ -77,7 +77,7 @@ def page(chromium: Any, server: Server) -> Iterator[Any]:
         viewport={"width": 1280, "height": 900}, base_url=f"{server.url}/ui/", timezone_id="Asia/Tokyo"
     )
     opened = context.new_page()
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(60_000)  # a machine that runs all tests at once is slow
     said: list[str] = []
     opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: said.append(str(error)))
@@ -187,7 +187,7 @@ def test_pages_of_long_lines_go_on_and_stay_small(server: Server, path: str) -> 
     while there:
         answer = server.client.get(there)
         assert len(answer.content) < 200_000
-        found += [int(number) for number in re.findall(r'<span class="no">(\d+)</span>', answer.text)]
+        found += [int(number) for number in re.findall(r'<span class="no">(?:<a [^>]*>)?(\d+)<', answer.text)]
         following = re.search(r'href="([^"]*)" rel="next"', answer.text)
         there = following[1].replace("&amp;", "&") if following else ""
     assert found == list(range(1, 201))
@@ -381,7 +381,7 @@ def test_an_action_is_approved(chromium: Any, tmp_path: Path) -> None:
         page.wait_for_selector("#figures dd:text('1')", timeout=20_000)
         page.goto("actions")
         page.click("button:text('Approve')", timeout=20_000)
-        page.wait_for_selector("text=Approved: it will be carried out.")
+        page.wait_for_selector("text=Approved, but nothing can carry it out")
         assert "approved" in page.inner_text(".head")
         assert "How it was decided" in page.inner_text("main")
         page.goto("jobs/one")

@@ -27,6 +27,8 @@ def test_what_many_ranks_say_is_one_line() -> None:
 def test_numbers_of_one_process_are_not_folded() -> None:
     rows = [row(n, f"step {n} loss {n / 7:.3f}", rank=0) for n in range(1, 40)]
     assert words(shown(rows)) == [one["text"] for one in rows]
+    apart = [row(1, "a"), row(3, "step 1"), row(4, "step 2"), row(9, "step 3")]
+    assert words(shown(apart)) == ["a", "… 1 line dropped", "step 1", "step 2", "… 4 lines dropped", "step 3"]
 
 
 def test_the_root_line_is_the_one_that_is_shown_of_many() -> None:

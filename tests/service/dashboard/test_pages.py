@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def page(chromium: Any, server: Server) -> Iterator[Any]:  # noqa: F811
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=f"{server.url}/ui/")
     opened = context.new_page()
-    opened.set_default_timeout(20_000)
+    opened.set_default_timeout(60_000)
     wrong: list[str] = []
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("dialog", accept)
