@@ -85,6 +85,7 @@ document.addEventListener("click", async (event) => {
     return;
   }
   unfolded.set(row, []);
+  fold.setAttribute("aria-expanded", "true"); // now: a renewal of the fragment spares what somebody reads
   try {
     const answer = await fetch(fold.href, { credentials: "same-origin" });
     if (answer.redirected || !answer.ok) throw new Error(answer.statusText);
@@ -94,7 +95,6 @@ document.addEventListener("click", async (event) => {
     for (const line of lines) line.dataset.of = "fold";
     unfolded.set(row, lines);
     row.after(...lines);
-    fold.setAttribute("aria-expanded", "true");
     if ("more" in fold.dataset) row.hidden = true;
   } catch {
     location.href = fold.href; // the page says what is wrong
