@@ -71,7 +71,8 @@ _TRACEBACKS = "diagnose/diagnosis/tracebacks.py"
 AREAS: dict[str, Area] = {
     "auth": Area("service/auth.py", ("tests/service/test_auth.py",)),
     "actions": Area(
-        "service/acting/actions.py", ("tests/service/acting/test_actions.py", "tests/service/acting/test_nodecheck.py")
+        "service/acting/actions.py",
+        tuple(f"tests/service/acting/test_{name}.py" for name in ("actions", "standing", "nodecheck")),
     ),
     "journal": Area("service/journal.py", ("tests/service/test_journal.py",)),
     "segments": Area("service/segments.py", ("tests/service/test_journal.py", "tests/service/live/test_damage.py")),

@@ -24,7 +24,7 @@ from statistics import median
 
 from benchmarks.measure import table
 from benchmarks.parts import cached_log
-from diagnose.compression.folds import KEEP
+from diagnose.compression.folds import KEEP, masked
 from diagnose.diagnosis.likeness import sounds
 from diagnose.job import Job
 from diagnose.knowledge.metrics import shipped_metrics
@@ -129,21 +129,26 @@ def _copy(text: bytes) -> bytes:
     return words[:period] if len(words) > 1 else words
 
 
-def _searched(text: str) -> dict[str, list[float]]:
-    """The values behind each name that has a number behind it three times or more."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for name, value in _PLAIN.findall(text):
-        if not _ABOUT.search(name):
-            found[" ".join(name.lower().split())].append(float(value))
+def _searched(text: str) -> dict[tuple[str, str], list[float]]:
+    """The values behind each name that has a number behind it three times or more: of all lines, and of those of one mask, as
+    some programs tell a loss in two kinds of line, and once more at their end.
+    """
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for line in re.split(r"[\n\r]", text):
+        for name, value in _PLAIN.findall(line):
+            if not _ABOUT.search(name):
+                plain = " ".join(name.lower().split())
+                found[plain, ""].append(float(value))
+                found[plain, masked(line.encode())].append(float(value))
     return {name: values for name, values in found.items() if len(values) >= _FEWEST}
 
 
-def _losses(found: Mapping[str, list[float]]) -> dict[str, list[float]]:
+def _losses(found: Mapping[tuple[str, str], list[float]]) -> list[list[float]]:
     """Those that are a loss, of training or not."""
-    return {name: values for name, values in found.items() if "loss" in name or "entropy" in name}
+    return [values for (name, _), values in found.items() if "loss" in name or "entropy" in name]
 
 
-def _verdict(found: Mapping[str, list[float]], series: Mapping[str, Series]) -> str:
+def _verdict(found: Mapping[tuple[str, str], list[float]], series: Mapping[str, Series]) -> str:
     """Whether a log's loss is in its series: ``-`` none is printed, ``missing``, ``other`` values, or ``right``."""
     printed = _losses(found)
     if not printed:
@@ -152,7 +157,7 @@ def _verdict(found: Mapping[str, list[float]], series: Mapping[str, Series]) -> 
     if not ours:
         return "missing"
     ends = {(one.first, one.last, one.least) for one in ours}
-    return "right" if any((values[0], values[-1], min(values)) in ends for values in printed.values()) else "other"
+    return "right" if any((values[0], values[-1], min(values)) in ends for values in printed) else "other"
 
 
 def _text(rows: Sequence[Row]) -> str:

@@ -20,6 +20,8 @@ from diagnose import __version__
 from diagnose.errors import DiagnoseError
 from service.api import (
     actions,
+    document,
+    elastic,
     events,
     failures,
     health,
@@ -32,13 +34,17 @@ from service.api import (
     reference_page,
     rules,
     shipping,
+    splunk,
     training,
     webhooks,
 )
 from service.api.common import Json
 from service.dashboard import create_pages
+from service.doors import owner_is_ours
 from service.edge import Edge
 from service.errors import Refused
+from service.intake.sockets import ports
+from service.intake.sockets.listener import Parts
 from service.nvrx import Attributions
 from service.runtime import Service
 from service.store import away
@@ -49,6 +55,8 @@ ROUTERS = (
     jobs_logs.pushes,
     jobs_logs.router,
     shipping.router,
+    splunk.router,
+    elastic.router,
     training.router,
     jobs.router,
     raw.router,
@@ -68,6 +76,9 @@ def create_app(service: Service) -> FastAPI:
 
     settings = service.settings
     attributions = Attributions(service, settings.nvrx_root) if settings.nvrx_root is not None else None
+    sockets = ports.wanted(
+        Parts(settings, service.ingest, service.tokens, service.identities, service.telemetry, owner_is_ours)
+    )
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -76,8 +87,12 @@ def create_app(service: Service) -> FastAPI:
             if attributions is not None:
                 attributions.start()
             try:
+                for port in sockets:
+                    await port.start()
                 yield
             finally:
+                for port in sockets:
+                    await port.stop()
                 if attributions is not None:
                     await attributions.stop()
                 await service.stop()
@@ -98,6 +113,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.attributions = attributions
     if attributions is not None:
         app.include_router(nvrx.router(attributions, settings.nvrx_from))
+    document.add(app)
     reference_page.add(app)
     app.add_api_route("/", lambda: RedirectResponse(f"{service.settings.root_path}/ui/"), include_in_schema=False)
     app.mount("/ui", create_pages(service))

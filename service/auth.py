@@ -6,16 +6,17 @@ sign in at a provider, or service accounts come in, it is never open.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fastapi import Request
 
 from diagnose.errors import DiagnoseError
 from service.clock import SYSTEM, Clock
-from service.errors import Busy, Forbidden, Unauthorised
-from service.projects import DEFAULT, MARK, NOBODY, Grant, parted, qualified
+from service.errors import BadName, Busy, Forbidden, Unauthorised
+from service.projects import DEFAULT, MARK, NOBODY, PROJECT, Grant, parted, qualified
 from service.quotas import Buckets
 from service.settings import Settings
 from service.store import Store
@@ -24,6 +25,8 @@ from service.store.tokens import ROLES, Token, hash_of
 
 ADMIT = "diagnose.admit"
 """where a request has the function to call once its sender is known"""
+RIGHT = "right"
+"""where such a dependency has the right that it asks for"""
 OWNER = "diagnose.owner"
 """where a request has the function that says which user of this machine sent it (None: nobody knows)"""
 
@@ -58,6 +61,16 @@ class Who:
                 f"the token {self.name!r} is for other projects", where=job, remedy="use a token of the job's project"
             )
         return qualified(project, name)
+
+    def within(self, project: str) -> Who:
+        """The same sender, for what belongs to one project. Raises Forbidden if it does not have that project."""
+        if not re.fullmatch(PROJECT, project):
+            raise BadName("this is not the name of a project", where=project[:80], remedy="use letters, digits and _ . -")
+        if not self.reads(project):
+            raise Forbidden(
+                f"the token {self.name!r} is for other projects", where=project, remedy="use a token of that project"
+            )
+        return replace(self, projects=(project,))
 
 
 class Others(Protocol):
@@ -119,7 +132,13 @@ class Tokens:
             found = other.who(secret.strip())
             if found is not None:
                 return found
-        token = self._by_hash.get(hash_of(secret.strip()))
+        return self._holder(self._by_hash.get(hash_of(secret.strip())))
+
+    def holder_of(self, name: str) -> Who:
+        """The holder of the token of this name, for who cannot show one."""
+        return self._local if self.open else self._holder(self._by_name.get(name))
+
+    def _holder(self, token: Token | None) -> Who:
         if token is None or not token.valid(self._clock.now()):
             raise Unauthorised("the token is not valid, or not valid any more", remedy="ask an administrator for a new one")
         grant = token.grant if self._asks or token.binding else None  # a binding always counts
@@ -149,11 +168,13 @@ class Tokens:
             )
 
 
-def needs(right: str) -> Callable[[Request], Awaitable[Who]]:
-    """A dependency for routes that need the right ``right``."""
+def needs(right: str, shown: Callable[[Request], str | None] | None = None) -> Callable[[Request], Awaitable[Who]]:
+    """A dependency for routes that need the right ``right``. ``shown``: finds what the request shows, if not in our own way."""
 
     async def check(request: Request) -> Who:
-        return holder(request, right)
+        return holder(request, right, shown(request) if shown is not None else None)
+
+    setattr(check, RIGHT, right)
 
     return check
 
@@ -167,9 +188,9 @@ def check_runs_the_cluster(who: Who) -> None:
         )
 
 
-def holder(request: Request, right: str) -> Who:
-    """The sender of a request, if it has the right ``right``; else a refusal."""
-    who = sender(request)
+def holder(request: Request, right: str, shown: str | None = None) -> Who:
+    """The sender of a request, if it has the right ``right``; else a refusal. ``shown``: as for `sender`."""
+    who = sender(request, shown)
     admit(request)
     if right not in who.may:
         raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")

@@ -40,7 +40,11 @@ Intent = Literal["track_only", "progressive", "terminal"]
 PRINTED = 4096
 _PIECE = 1 << 20
 _MOST, _MOST_ACTIVE = 20_000, 1000
-_POLL_S, _QUIET_S, _DRAIN_S = 1.0, 0.5, 10.0
+_POLL_S = 1.0
+_SETTLED_S = 0.5
+"""a log that shows a failure is read until nothing came for so long"""
+_QUIET_S, _LEAST_S, _MOST_S = 5.0, 10.0, 40.0
+"""one that shows none may still be on its way over the file system: so long without news, and at least and at most so long"""
 _LONGEST_PATH = 4096
 _IDLE_S = 24 * 3600.0
 _HOPELESS = frozenset(("fix_config", "fix_code"))
@@ -75,11 +79,21 @@ class Submission:
     at: float
     status: Status = "pending"
     problem: str | None = None
+    run: int = 0
+    """the attempt, if the cycle does not say it: the path, or the job and cycle, was submitted before"""
+    base: int = 0
+    """where in the file it begins"""
+    size: int = 0
+    """of the file when it was read to its end"""
 
     @property
     def attempt(self) -> int | None:
         """Cycles count from 0, attempts from 1."""
-        return None if self.cycle is None else self.cycle + 1
+        return self.run or (None if self.cycle is None else self.cycle + 1)
+
+    @property
+    def over(self) -> bool:
+        return self.status in ("completed", "failed")
 
 
 @dataclass(slots=True)
@@ -87,6 +101,8 @@ class _Work:
     """The work for one submission."""
 
     position: int = 0
+    base: int = 0
+    """the byte of the file that is byte 0 of the attempt; less than 0 if the file was cut and began anew"""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -130,20 +146,23 @@ class Attributions:
     # --- what they ask
 
     def submit(self, text: str, *, user: str, job_id: str | None, cycle_id: int | None, intent: Intent) -> Submission:
-        """Register a path. Progressive and terminal ones are read. To submit the same again changes nothing."""
-        path = self.allowed(text, must_exist=intent == "terminal")
+        """Register a path. Progressive and terminal ones are read. To submit the same again changes nothing.
+
+        A path whose log went on, was cut, or is named for another job or cycle, begins a new attempt: what was said of the one
+        before says nothing about it. A terminal one need not have a file yet.
+        """
+        path = self.allowed(text, must_exist=False)
         known = self._submissions.get(path)
         if known is None:
             known = self._register(path, user, job_id, cycle_id, intent)
-        else:
-            for name, given, had in (("job_id", job_id, known.named_job), ("cycle_id", cycle_id, known.cycle)):
-                if given is not None and given != had:
-                    raise Wrong(400, "invalid_parameter", f"the path was submitted with another {name}", {"was": had})
+        elif self._is_another(known, job_id, cycle_id, intent):
+            known = self._again(known, user, job_id, cycle_id, intent)
         if intent == "terminal" or (intent == "progressive" and known.intent == "track_only"):
             known.intent = intent
         if known.intent != "track_only" and known.status in ("pending", "in_flight"):
-            if known.path not in self._work and len(self._work) >= _MOST_ACTIVE:
-                raise Wrong(503, "job_limit_reached", f"{_MOST_ACTIVE} logs are being read")
+            if known.path not in self._work:
+                self._make_room()
+                self._close_earlier_cycles(known)
             self._begin(known, ended=known.intent == "terminal")
         self._write(known)
         return known
@@ -230,8 +249,6 @@ class Attributions:
             raise Wrong(403, "not_readable", "log_path cannot be read") from None
         if not stat.S_ISREG(status.st_mode):
             raise Wrong(400, "not_regular", "log_path is not a regular file")
-        if must_exist and not status.st_size:
-            raise Wrong(400, "empty_file", "log_path is empty")
         if not os.access(real, os.R_OK):
             raise Wrong(403, "not_readable", "log_path cannot be read")
         return real
@@ -258,12 +275,16 @@ class Attributions:
         cycle = cycle_id
         if cycle is None and (found := _CYCLE_IN_PATH.search(path)):
             cycle = int(found[1])
+        run = 0
         if named is not None and cycle is not None:
             for other in self._submissions.values():
-                if (other.named_job, other.cycle) == (named, cycle):
+                if (other.named_job, other.cycle) != (named, cycle):
+                    continue
+                if not other.over:
                     raise Wrong(
                         400, "invalid_parameter", "the job and cycle were submitted with another path", {"was": other.path}
                     )
+                run = self._next_run(other)  # the job was started again, and counts its cycles anew
         name = named or f"log-{hashlib.blake2b(path.encode(), digest_size=6).hexdigest()}"
         try:
             check_job(name)
@@ -274,15 +295,59 @@ class Attributions:
             if oldest is None:
                 raise Wrong(503, "job_limit_reached", "too many logs are being read")
             del self._submissions[oldest]
-        made = Submission(path, name, cycle, named, user[:200], intent, time.time())
+        made = Submission(path, name, cycle, named, user[:200], intent, time.time(), run=run)
         self._submissions[path] = made
         self.counts["registered"] += 1
         return made
 
+    def _is_another(self, known: Submission, job_id: str | None, cycle_id: int | None, intent: Intent) -> bool:
+        """Whether a path that was submitted before is now the log of another attempt."""
+        if (job_id is not None and job_id != known.named_job) or (cycle_id is not None and cycle_id != known.cycle):
+            return True
+        return known.over and (intent == "progressive" or (intent == "terminal" and _size(known.path) != known.size))
+
+    def _again(self, known: Submission, user: str, job_id: str | None, cycle_id: int | None, intent: Intent) -> Submission:
+        """The next attempt on the same path."""
+        work = self._work.pop(known.path, None)
+        if work is not None and work.task is not None:
+            work.task.cancel()
+        same = job_id in (None, known.named_job)
+        run = self._next_run(known) if same else 0
+        read, there = work.position if work is not None else known.size, _size(known.path)
+        del self._submissions[known.path]
+        named, cycle = job_id or known.named_job, cycle_id if cycle_id is not None else known.cycle
+        made = self._register(known.path, user, named, cycle, intent)
+        made.run = made.run or run
+        made.base = read if there >= read else 0
+        return made
+
+    def _next_run(self, known: Submission) -> int:
+        return 1 + max(one.attempt or 1 for one in (known, *self._submissions.values()) if one.job == known.job)
+
+    def _make_room(self) -> None:
+        """The oldest log that nobody waits for is closed. Those that have ended are few, and somebody waits for them."""
+        if len(self._work) < _MOST_ACTIVE:
+            return
+        oldest = next((path for path, work in self._work.items() if not work.ended.is_set()), None)
+        if oldest is not None:
+            self._begin(self._submissions[oldest], ended=True)
+        elif len(self._work) >= 2 * _MOST_ACTIVE:
+            raise Wrong(503, "job_limit_reached", f"{len(self._work)} logs are being read to their ends")
+
+    def _close_earlier_cycles(self, begun: Submission) -> None:
+        """When a cycle begins, those before it are over, also those that nobody has called failed."""
+        if begun.named_job is None or begun.cycle is None:
+            return
+        for path, work in list(self._work.items()):
+            one = self._submissions[path]
+            earlier = one.named_job == begun.named_job and one.cycle is not None and one.cycle < begun.cycle
+            if earlier and not work.ended.is_set():
+                self._begin(one, ended=True)
+
     def _begin(self, submission: Submission, *, ended: bool) -> None:
         work = self._work.get(submission.path)
         if work is None:
-            work = self._work[submission.path] = _Work()
+            work = self._work[submission.path] = _Work(submission.base, submission.base)
             self.counts["analyzing"] += 1
             submission.status = "in_flight" if ended else "pending"
             work.task = asyncio.create_task(self._attribute(submission, work))
@@ -293,9 +358,11 @@ class Attributions:
     async def _attribute(self, submission: Submission, work: _Work) -> None:
         try:
             await self._read(submission, work)
+            if work.position == work.base:
+                raise Wrong(404, "not_found", "nothing was written to log_path")
             await self._service.ingest.finish(submission.job, submission.attempt, End("exit", time.time()))
             await self._service.jobs.fresh(submission.job, submission.attempt, report=True, within_s=60)
-            submission.status = "completed"
+            submission.status, submission.size = "completed", _size(submission.path)
         except (Refused, Wrong, OSError) as error:
             submission.status, submission.problem = "failed", str(error)
             log.warning("%s was not attributed: %s", submission.path, error)
@@ -305,10 +372,11 @@ class Attributions:
                 self.counts[submission.status] += 1
                 self._write(submission)
             work.done.set()
-            self._work.pop(submission.path, None)
+            if self._work.get(submission.path) is work:
+                del self._work[submission.path]
 
     async def _read(self, submission: Submission, work: _Work) -> None:
-        """Read the log into the ingestion until the end was announced and nothing was written for a moment."""
+        """Read the log into the ingestion until the end was announced, and it shows a failure or nothing came for long."""
         began = time.monotonic()
         while not work.ended.is_set() and time.monotonic() - began < _IDLE_S:
             if await self._read_on(submission, work):
@@ -316,31 +384,42 @@ class Attributions:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_S):
                     await work.ended.wait()
-        deadline = time.monotonic() + _DRAIN_S
-        quiet_since: float | None = None
-        while time.monotonic() < deadline:
+        announced = heard = looked = time.monotonic()
+        while (now := time.monotonic()) < announced + _MOST_S:
             if await self._read_on(submission, work):
-                quiet_since = None
+                heard = time.monotonic()
                 continue
-            quiet_since = quiet_since or time.monotonic()
-            if time.monotonic() - quiet_since >= _QUIET_S:
+            if now - heard >= _QUIET_S and now - announced >= _LEAST_S:
                 return
-            await asyncio.sleep(_QUIET_S / 4)
+            if now - heard >= _SETTLED_S and looked <= heard:
+                looked = now
+                if await self._shows_a_failure(submission):
+                    return
+            await asyncio.sleep(_SETTLED_S / 4)
+
+    async def _shows_a_failure(self, submission: Submission) -> bool:
+        await self._service.jobs.fresh(submission.job, submission.attempt, report=True, within_s=60)
+        report = await self.report(submission)
+        return report is not None and report["diagnosis"]["root_cause"] is not None
 
     async def _read_on(self, submission: Submission, work: _Work) -> bool:
         try:
-            data = await asyncio.to_thread(self._piece, submission.path, work.position)
+            data, size = await asyncio.to_thread(self._piece, submission.path, work.position)
         except Wrong as wrong:
-            if wrong.code == "not_found" and not work.ended.is_set():
-                return False  # a progressive one may come before its file
+            if wrong.code == "not_found":
+                return False  # it may come later, or be on its way over the file system
             raise
+        if size < work.position:  # it was cut: what comes is new
+            work.base -= work.position
+            work.position = 0
+            return False
         if not data:
             return False
         batch = Batch(
             job=submission.job,
             attempt=submission.attempt,
             source=submission.path,
-            offset=work.position,
+            offset=work.position - work.base,
             data=data,
             labels={"user": submission.user} if submission.user.isprintable() and submission.user else {},
         )
@@ -350,13 +429,14 @@ class Attributions:
                 break
             except (Busy, Unavailable) as later:
                 await asyncio.sleep(later.retry_after_s or 1.0)
-        work.position = max(work.position + len(data), accepted.next_offset)
+        work.position = max(work.position + len(data), accepted.next_offset + work.base)
         return True
 
-    def _piece(self, path: str, position: int) -> bytes:
+    def _piece(self, path: str, position: int) -> tuple[bytes, int]:
+        """(what comes from there, the size of the file)."""
         descriptor = self._opened(path)
         try:
-            return os.pread(descriptor, _PIECE, position)
+            return os.pread(descriptor, _PIECE, position), os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
 
@@ -371,6 +451,28 @@ class Attributions:
         fresh = self._book.with_suffix(".new")
         fresh.write_text("".join(json.dumps(asdict(one)) + "\n" for one in list(self._submissions.values())[-_MOST:]), "utf-8")
         fresh.replace(self._book)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def result_of(submission: Submission, report: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Our report with the fields that the extension's monitor prints: which module, which result, and a text."""
+    diagnosis = (report or {}).get("diagnosis") or {}
+    said = " ".join(str(part) for part in (diagnosis.get("summary"), diagnosis.get("mitigation")) if part)
+    key = hashlib.blake2b(f"{submission.path}\0{submission.attempt}".encode(), digest_size=8).hexdigest()
+    state = {"completed": "complete", "failed": "failed"}.get(submission.status, submission.status)
+    return {
+        **(report or {}),
+        "module": "diagnose",
+        "state": state,
+        "result_id": key,
+        "result": said or submission.problem or "",
+    }
 
 
 def recommendation(report: Mapping[str, Any] | None, *, came_back: bool) -> dict[str, str]:

@@ -81,6 +81,18 @@ class Settings(BaseModel):
     """certificate file to serve HTTPS with"""
     tls_key: Location | None = None
     """file of the certificate's private key"""
+    clients_ca: Location | None = None
+    """file of the authority that signs the certificates of clients of syslog, forward and gRPC, which must then show one"""
+    syslog_port: int | None = Field(default=None, ge=0, le=65535)
+    """port that takes syslog over TCP, or over TLS if there is a certificate; without it, there is none"""
+    syslog_as: str | None = Field(default=None, pattern=r"^\S.*$", examples=["the name of a token"])
+    """name of the token in whose name syslog lines are taken that show no token"""
+    forward_port: int | None = Field(default=None, ge=0, le=65535)
+    """port that takes the forward protocol of Fluentd and Fluent Bit, as syslog_port does"""
+    forward_as: str | None = Field(default=None, pattern=r"^\S.*$", examples=["the name of a token"])
+    """name of the token in whose name these records are taken, as their senders cannot show one"""
+    grpc_port: int | None = Field(default=None, ge=0, le=65535)
+    """port that takes OTLP over gRPC; its clients show a token as over HTTP"""
     root_path: str = Field(default="", pattern=r"^(/[^\s/?#]+)*$", examples=["a path like /diagnose"])
     """path under which a proxy in front shows the service, such as /diagnose"""
     allowed_hosts: str = Field(

@@ -71,6 +71,12 @@ class Telemetry:
         self.connections_refused = Counter(
             "diagnose_connections_refused", "Connections closed before anybody knew whose they are", ["why"], registry=r
         )
+        self.socket_lines = Counter(
+            "diagnose_socket_lines", "Lines over syslog, forward and gRPC", ["protocol", "result"], registry=r
+        )
+        self.socket_connections = Gauge(
+            "diagnose_socket_connections", "Open connections of syslog and forward", ["protocol"], registry=r
+        )
         self.strangers = Gauge("diagnose_strangers", "Connections that have shown no token yet", registry=r)
         self.live_jobs = Gauge("diagnose_live_jobs", "Attempts in memory", registry=r)
         self.queued_bytes = Gauge("diagnose_queued_bytes", "Accepted and not yet scanned", registry=r)

@@ -2,6 +2,11 @@
 # Shared by the samples: how to reach the service. A prolog or an epilog must never fail or hang because of it: a node whose prolog
 # fails is drained. Put it beside them; Slurm sets no PATH for them.
 PATH=/usr/local/bin:/usr/bin:/bin
+# The one file to edit: DIAGNOSE_URL=https://…:8321. slurmctld and slurmd give scripts no environment of their own.
+for configuration in "$(dirname "${BASH_SOURCE[0]}")/diagnose.env" /etc/diagnose/diagnose.env; do
+    # shellcheck source=/dev/null
+    if [ -r "$configuration" ]; then . "$configuration" && break; fi
+done
 : "${DIAGNOSE_URL:=http://diagnose.example:8321}"
 # deploy/README.md says which tokens there are.
 : "${DIAGNOSE_TOKEN_FILE:=/etc/diagnose/token}"

@@ -25,7 +25,7 @@ from diagnose.agent.incidents import Incident, Incidents, Similar, Vectors
 from diagnose.agent.opinion import Believed, Opinion, Voices
 from diagnose.agent.retrieval import Material, choose, likely
 from diagnose.agent.window import window
-from diagnose.agent.witnesses import HEALTHY, UNKNOWN, Record, by_rules, together
+from diagnose.agent.witnesses import HEALTHY, RULES, UNKNOWN, Record, by_rules, together
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.explain import group_of
@@ -90,13 +90,16 @@ async def improve(
     one leaves in doubt.
     """
     kind = gate.kind_of(report, evidence.rules)
+    records = records if records is not None else {}
     why = gate.why_ask(report, evidence.rules)
     if why is None and not whatever:
         return Improved(report)
+    if not whatever and gate.settled(report, kind, records):
+        return Improved(_noted(report, ["No model was asked: models have always agreed with this rule."]), why=why)
     if not evidence.events:
         note = "A model was not asked: no line of the log was kept."
         return Improved(_noted(report, [note]), why=why)
-    case = _Case(report, model, samples, kind, why, records if records is not None else {})
+    case = _Case(report, model, samples, kind, why, records)
     await case.prepare(evidence, incidents)
     opinion = await case.answer()
     if model.larger is not None and case.in_doubt(opinion):
@@ -324,6 +327,9 @@ class _Case:
         record = self.records.setdefault(self._model_name() or "", Record())
         trust, proved = record.trust(self.kind), record.proved
         record.tested_by(self.report, self.kind, opinion.chances)
+        if before.rule is not None and opinion.reason != UNKNOWN:
+            rules = self.records.setdefault(RULES, Record())
+            rules.note(before.rule, right=opinion.reason == before.reason)
         said = self._words(opinion)
         if self.only_measured:
             self._note(f"A model was asked and says {said}; the rules' answer stands.")

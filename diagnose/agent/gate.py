@@ -7,8 +7,10 @@ the highest ``worth`` come first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 
+from diagnose.agent.witnesses import RULES, SURE, Record
 from diagnose.diagnosis.candidates import is_generic
 from diagnose.diagnosis.doubt import NO_END
 from diagnose.knowledge.rules import Rule
@@ -50,6 +52,21 @@ def why_ask(report: Report, rules: Sequence[Rule]) -> str | None:
     if report.outcome == "healthy" and heard and kind_of(report, rules) == "quiet":
         return "nothing says that the job ended well, and a line sounds like a failure"
     return None
+
+
+def settled(report: Report, kind: str, records: Mapping[str, Record]) -> bool:
+    """Whether a question would bring nothing: a rule for exactly this message is sure, and models have always agreed with it.
+
+    So the questions of a cluster become fewer while its rules grow. One in ten is asked all the same, so that a rule that went
+    wrong is found out.
+    """
+    rules, rule = records.get(RULES), report.diagnosis.rule
+    if kind != "specific" or rule is None or rules is None or report.diagnosis.confidence < SURE:
+        return False
+    return rules.settled(rule) and zlib.crc32(report.job.id.encode()) % _STILL_ASKED != 0
+
+
+_STILL_ASKED = 10
 
 
 def worth(report: Report, cost: float) -> float:

@@ -21,6 +21,8 @@ from typing import Any, Final
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Report
 
+RULES: Final = "*"
+"""under this name, which no model has, stands the record of the rules: how often models agreed with each"""
 HEALTHY: Final = "healthy"
 UNKNOWN: Final = "unknown"
 
@@ -34,8 +36,10 @@ _HEARD = 0.8
 """what the objection of such a model weighs; the rest is the rules'"""
 _POOLED = 6.0
 """how many cases the record over all kinds weighs within one kind"""
-_SURE = 0.95
+SURE: Final = 0.95
 """an answer of the rules that is this sure is a test of the model"""
+_SETTLED = 3
+"""so often models agreed with a rule, and never objected, that they are asked no more about what it is sure of"""
 _LEAST = 0.002
 """what every reason of a failed job gets from the rules, for they may not know it"""
 _STAYS_UNKNOWN = 0.5
@@ -76,9 +80,14 @@ class Record:
     def tested_by(self, report: Report, kind: str, said: Mapping[str, float]) -> None:
         """Where the rules are sure, their answer tells whether the model is right. (``said``: what the model says.)"""
         diagnosis = report.diagnosis
-        if diagnosis.confidence >= _SURE and kind in ("specific", "well"):
+        if diagnosis.confidence >= SURE and kind in ("specific", "well"):
             best = max(said, key=lambda reason: said[reason], default=UNKNOWN)
             self.note(kind, right=best == diagnosis.reason, weight=diagnosis.confidence)
+
+    def settled(self, rule: str) -> bool:
+        """Whether nothing more is learned from a question about an answer of this rule. Only of the record of rules."""
+        right, wrong = self.seen.get(rule, [0.0, 0.0])
+        return right >= _SETTLED and wrong == 0.0
 
     def as_dict(self) -> dict[str, list[float]]:
         return {kind: [round(count, 3) for count in counts] for kind, counts in self.seen.items()}
@@ -86,6 +95,15 @@ class Record:
     @staticmethod
     def of(data: Mapping[str, Sequence[Any]]) -> Record:
         return Record({str(kind): [float(counts[0]), float(counts[1])] for kind, counts in data.items()})
+
+
+def person_knows(records: dict[str, Record], report: Report, reason: str) -> None:
+    """Somebody knows the reason, which shows whether the model that was asked was right, and whether the rule was."""
+    asked, rule = report.agent, report.diagnosis.rule
+    if asked is not None and asked.said is not None:
+        records.setdefault(asked.model or "", Record()).note(asked.kind, right=asked.said == reason)
+    if rule is not None:
+        records.setdefault(RULES, Record()).note(rule, right=report.diagnosis.reason == reason)
 
 
 def by_rules(report: Report, *, may_be_healthy: bool = False) -> dict[str, float]:

@@ -6,10 +6,12 @@ Modules of commands are imported when they are called, so that ``diagnose --help
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import importlib
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
 from diagnose import __version__
@@ -101,6 +103,16 @@ def parser_of(commands: Collection[str]) -> argparse.ArgumentParser:
     return parser
 
 
+@contextlib.contextmanager
+def imports() -> Iterator[None]:
+    """Do not look for garbage while modules are imported: there is none, and looking takes an eighth of the time of a start."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -109,7 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         at = words.index("--")
         words, behind = words[:at], words[at + 1 :]
     asked = next((word for word in words if not word.startswith("-")), None)
-    parser = parser_of([asked] if asked in COMMANDS else [])
+    with imports():
+        parser = parser_of([asked] if asked in COMMANDS else [])
     try:
         arguments = parser.parse_args(words)
         arguments.command_to_run = behind

@@ -45,10 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _show_record(arguments: argparse.Namespace) -> int:
     needs("diagnose.agent")
     from diagnose.agent.records import RecordFile
+    from diagnose.agent.witnesses import RULES
 
     path = endpoint.record_file()
     file = RecordFile(path) if path.exists() else None
-    records = file.records() if file is not None else {}
+    records = {name: one for name, one in file.records().items() if name != RULES} if file is not None else {}
     if file is not None:
         file.close()
     if arguments.json:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnose.cli import imports
+
 if TYPE_CHECKING:
     from service.configuration import Configuration
     from service.settings import Settings
@@ -88,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     from service.opening import Opening
 
     with Opening(configuration.settings) as opening:
-        from service.server import serve  # its imports take long: the port is open before
+        with imports():
+            from service.server import serve  # its imports take long: the port is open before
 
         serve(configuration.settings, opening)
     return 0

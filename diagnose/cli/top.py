@@ -86,7 +86,7 @@ def page(
     many = "or more" if len(jobs) == _MOST else ""
     head = f"{style.bold(printable(url))}  {len(jobs):,}{many and f' {many}'} running, {len(risky):,} at risk"
     parts = [f"{head}, {len(failures)} open {'failure' if len(failures) == 1 else 'failures'}, {len(waiting)} waiting"]
-    rows = [("job", "state", "step", "loss", "last line", "user")]
+    rows: list[tuple[str, ...]] = [("job", "state", "step", "loss", "last line", "user")]
     rows += [
         (
             printable(shortened(job["name"], style.width // 3)),

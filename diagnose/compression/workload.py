@@ -1,7 +1,9 @@
 """Metadata and the shapes of the first lines -> a fingerprint of the kind of job; and how alike two of them are.
 
 A job that is submitted again prints the same shapes at its beginning, and another job does not. The shapes are stored as a
-min-hash sketch, which has a fixed size and estimates how much two sets have in common.
+min-hash sketch, which has a fixed size and estimates how much two sets have in common. One kind of line with a new name in each
+would fill a sketch, so what changes from line to line counts once. And what is known of both jobs speaks for them: the same
+script of the same user needs few lines in common.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import hashlib
 import re
 import zlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnose.compression.kept_log import Compression
@@ -25,6 +27,13 @@ FIRST = 32 << 10
 KEYS = ("user", "script", "framework", "image", "arguments")
 ALIKE = 0.5
 """jobs of one workload have this share of a sketch in common"""
+
+_SPEAKS = {"script": 0.3, "image": 0.2, "user": 0.15, "arguments": 0.15}
+"""how much the same script and so on speak for two jobs being of one workload"""
+_LEAST = 0.05
+"""but not for jobs that have fewer lines in common: many scripts are called train.py"""
+_FREE = 8
+"""more different words than this in one place of lines that are alike otherwise are names"""
 
 _shape, _body_start = (core.shape, core.body_start) if core is not None else (shape, body_start)
 _SIZE = 64
@@ -66,7 +75,9 @@ class Fingerprint:
             return 0.0
         if not self.sketch or not other.sketch:
             return 0.0
-        return sum(a == b for a, b in zip(self.sketch, other.sketch, strict=True)) / _SIZE
+        same = sum(a == b for a, b in zip(self.sketch, other.sketch, strict=True)) / _SIZE
+        told = sum(weight for key, weight in _SPEAKS.items() if key in ours and ours[key] == theirs.get(key))
+        return 1.0 - (1.0 - same) * (1.0 - told) if same >= _LEAST else same
 
 
 def fingerprint(compression: Compression, told: Mapping[str, str], first: bytes = b"") -> Fingerprint:
@@ -81,18 +92,53 @@ def fingerprint(compression: Compression, told: Mapping[str, str], first: bytes 
         if must in folded and (found := pattern.search(folded if lower else first)):
             metadata[key] = first[slice(*found.span(1))].decode("utf-8", "replace")
     features: set[int] = set()
+    shapes: dict[bytes, None] = {}
     rules = compression.matcher.rules
     for number in compression.counts.dropped:
         if rules[number].framework != "learned":
             features.add(zlib.crc32(rules[number].id.encode()))
     for kept in compression.kept:
-        if kept.line > _LINES or len(features) > _LINES:
+        if kept.line > _LINES or len(shapes) > _LINES:
             break
         text = kept.text[:_LONGEST]
         if kept.rule == -1:
-            features.add(zlib.crc32(_shape(text[_body_start(text) :])))
+            shapes[_shape(text[_body_start(text) :])] = None
+    features |= {zlib.crc32(text) for text in unnamed(list(shapes))}
     metadata |= {key: value for key, value in told.items() if key in KEYS}
     return Fingerprint(tuple(sorted(metadata.items())), _sketch(features))
+
+
+def unnamed(shapes: Sequence[bytes]) -> set[bytes]:
+    """The shapes, but those that differ only in names are one.
+
+    Many shapes are of one kind if they have the same marks between their words, and a word in common, in the same place. Of
+    these, words that are always others are left out.
+    """
+    alike: dict[tuple[bytes, ...], list[bytes]] = {}
+    for text in shapes:
+        alike.setdefault(tuple(_MARKS.findall(text)), []).append(text)
+    found: set[bytes] = set()
+    for texts in alike.values():
+        left = [(text, _MARKS.split(text)) for text in texts]
+        for place in range(len(left[0][1])):
+            kinds: dict[bytes, list[tuple[bytes, list[bytes]]]] = {}
+            for row in left:
+                kinds.setdefault(row[1][place], []).append(row)
+            left = [row for word, rows in kinds.items() if len(rows) <= _FREE or not word for row in rows]
+            for word, rows in kinds.items():
+                if len(rows) > _FREE and word:
+                    found |= _one_kind([words for _, words in rows])
+        found.update(text for text, _ in left)
+    return found
+
+
+def _one_kind(rows: Sequence[Sequence[bytes]]) -> set[bytes]:
+    """The words of lines of one kind, without those that are names."""
+    often = [len(set(column)) for column in zip(*rows, strict=True)]
+    return {b" ".join(b"*" if seen > _FREE else word for word, seen in zip(row, often, strict=True)) for row in rows}
+
+
+_MARKS = re.compile(rb"[^A-Za-z0-9_\x80-\xff\x00-\x08]+")
 
 
 def sketch(features: set[int]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ the action, some hold it back, and the last says who must approve it. The promis
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -36,6 +37,7 @@ from diagnose.report import Report, RestartFrom
 
 _OF_THE_JOB: Final = frozenset({"fix_code", "fix_config"})
 _WHILE_RUNNING: Final = frozenset({"loss_anomaly", "hang"})
+_OF_MEMORY: Final = re.compile(r"memory|\boom\b|oom[-_]?kill|cgroup|bad_?alloc", re.IGNORECASE)
 _UNDER_WAY: Final = frozenset({"dispatched", "running", "succeeded", "failed", "expired"})
 
 
@@ -92,6 +94,21 @@ def _scheduler(case: Case) -> None:
     elif ending.kind == "failed" and case.report.outcome == "healthy":
         case.choose("scheduler", "none", f"{ending.said}, and its log says nothing of a failure.", tell="operator")
         case.hold("unexplained", ending.said, "look where else the job wrote")
+
+
+def _killed(case: Case) -> None:
+    """Was it killed from outside, and nothing says that memory ran out? The first time a restart costs less than a person."""
+    reason, root, ending = case.diagnosis.reason, case.diagnosis.root_cause, case.history.ending
+    if case.settled or case.kind not in _OF_THE_JOB or not shipped_taxonomy().has(reason, "kills") or root is None:
+        return
+    told = [root.text, *(line.text for line in case.diagnosis.evidence)]
+    proven = any(_OF_MEMORY.search(text) for text in told) or (ending is not None and ending.kind == "out_of_memory")
+    again = any(one.reason == reason for one in case.history.attempts)
+    if proven or again or case.diagnosis.step is None:
+        return
+    why = "Something killed it, and nothing says that memory ran out: once may be luck, a second time is not."
+    case.choose("killed", "restart", why, tell="nobody")
+    case.wanted = "restart"
 
 
 def _after_the_time_limit(case: Case, ending: Ending) -> None:
@@ -413,6 +430,7 @@ def _narrow(case: Case, chosen: Chosen) -> None:
 LOOKS: tuple[Callable[[Case], None], ...] = (
     _usual,
     _scheduler,
+    _killed,
     _acted_already,
     _burst,
     _weigh,

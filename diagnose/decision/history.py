@@ -149,6 +149,20 @@ class NodeCheck(_Value):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeFinding(_Value):
+    """What somebody else found of a node: an alert, a condition of Kubernetes."""
+
+    node: str
+    at: float
+    """since when"""
+    source: str
+    """who found it: alertmanager, kubernetes"""
+    name: str
+    ended: float | None = None
+    """None: it is not over"""
+
+
+@dataclass(frozen=True, slots=True)
 class Isolation(_Value):
     """A node was taken out of service, by an action of ours or by a person."""
 
@@ -170,6 +184,7 @@ class Cluster(_Value):
     """how many there are, by the scheduler or an administrator; 0: nobody knows; None: as many as are named"""
     isolations: tuple[Isolation, ...] = ()
     checks: tuple[NodeCheck, ...] = ()
+    findings: tuple[NodeFinding, ...] = ()
 
     @property
     def count(self) -> int:

@@ -23,7 +23,7 @@ from diagnose.quantities import DAY_S
 from diagnose.report import Action
 
 _HOUR_S: Final = 3600.0
-_MET_BEFORE: Final = frozenset({"seen-before", "recurrence", "check-suspect", "check-slow"})
+_MET_BEFORE: Final = frozenset({"seen-before", "recurrence", "check-suspect", "check-slow", "reported"})
 
 
 # --- the nodes of a job that failed ----------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ Each signal is a sentence with its points. The weights stand in the policy's com
 - An earlier failure is one point if it is another's word: that of another user's job, or of another kind of job; where
   programs cause such faults too, of a kind of job that is known to be another. Else it follows the program, not the node.
 - Failures in a burst are nobody's: what they have in common is not the node.
+- What others found of a node (an alert that fires, a condition of Kubernetes) is one point in all, however much they found: it
+  may be about something else, and it isolates nobody alone.
 - A node check after the failure outweighs weak signals, both ways. One that a node passed takes back one earlier accusation,
   not two; a release after an isolation takes back all before it.
 """
@@ -31,6 +33,7 @@ from diagnose.report import Diagnosis
 XID = re.compile(r"NVRM: .{0,80}?Xid \((?:PCI:)?[0-9a-fA-F:.]+\): (\d{1,4})\b")
 _NODE = "node:"
 """what a node's own runner sends is named so"""
+_NAMED_MOST = 5
 _OFTEN = 2
 """so many accusations count although a node check cleared each: there are faults that a check does not find"""
 
@@ -72,6 +75,7 @@ def against(
             continue
         found += _said_now(node, diagnosis, policy)
         found += _said_before(node, diagnosis, job, attempt, history, cluster, policy, now)
+        found += _said_by_others(node, history, cluster, policy, now)
         found += checked(node, cluster, policy, now, history.ended)
     return found
 
@@ -148,6 +152,25 @@ def _said_before(
     if confirming:
         return [Signal(node, "recurrence", 1, said)]
     return [Signal(node, "seen-before", 0, f"{said}: not by another's job and a machine's fault, which alone confirm it")]
+
+
+def _said_by_others(node: str, history: History, cluster: Cluster | None, policy: Policy, now: float) -> list[Signal]:
+    """What was found of the node while the job ran on it, or shortly before, and was not over when it began."""
+    begin = now - policy.signals.check_within_s
+    until = history.ended if history.ended is not None else now
+    started = history.started if history.started is not None else begin
+    found = [
+        one
+        for one in (cluster.findings if cluster is not None else ())
+        if one.node == node and begin <= one.at <= until and (one.ended is None or one.ended >= started)
+    ]
+    if not found:
+        return []
+    said = ", ".join(dict.fromkeys(f"{one.source} says {one.name}" for one in found[-_NAMED_MOST:]))
+    sources = {f"{_NODE}{node}/{one.source}" for one in found}
+    if not any(fnmatch.filter(sources, pattern) for pattern in policy.signals.kernel_sources):
+        return [Signal(node, "unbelieved", 0, f"{said}, which signals.kernel_sources does not believe")]
+    return [Signal(node, "reported", 1, said)]
 
 
 def _is_anothers_word(failure: Failure, diagnosis: Diagnosis, job: str, history: History) -> bool:

@@ -56,6 +56,12 @@ _FABRIC = re.compile(
 """the line is about a network fabric, so an errno in it is the fabric's"""
 _ABOVE_FABRIC = {"storage", "host", "framework", "user"}
 _LIST_LINES = 10
+_MESSAGE = 3
+"""a logger's message, or what is said to be ignored, goes on in so many lines"""
+_CONTINUES = re.compile(r"[│└] |\s|(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Interrupt)\b(?:: |$)")
+"""how the next line of a message begins: the class of an exception, or the side of a box"""
+_BOX = re.compile(r"[│└] ")
+_BOXED = re.compile(r"┌ (?P<level>Warning|Error|Info|Debug): ")
 _WARNS, _WARNING_LINES = re.compile(r":\d+: \w*Warning: "), 15
 """an interpreter begins to warn; so many lines later it quotes the line of the program, at most"""
 _LEFT = re.compile(r"(?:.*\.)?SystemExit\Z")
@@ -130,10 +136,12 @@ class _Reading:
             possible = bullet(body) and self._in_a_list(events, number)
             rule = self.evidence.rule(event)
             if rule is not None and rule.reason == "healthy":
-                self.found.well.append(event)
+                if not rule.symptom:  # else it does no harm, and vouches for nothing
+                    self.found.well.append(event)
             elif rule is not None:
                 if (event.line, rule.reason) not in explained:
                     one = self._known(event, rule, transport, possible)
+                    self._below(one, events, number)
                     if one.kind != "line" or one.like.sounds:
                         raised.append(one)
             else:
@@ -147,6 +155,24 @@ class _Reading:
             if one.kind == "line":
                 _by_its_words(one, one.event.body)
         self.found.hypotheses += raised + heard
+
+    def _below(self, one: Hypothesis, events: Sequence[Event], number: int) -> None:
+        """Notice whose message the line continues: a logger's, or what the interpreter says that it ignored."""
+        event = one.event
+        back = [before for before in events[max(0, number - _MESSAGE) : number] if event.line - before.line <= _MESSAGE]
+        if not back or one.kind != "rule" or not _CONTINUES.match(event.body):
+            return
+        if any(before.body.startswith("Exception ignored in") for before in back):
+            one.ignored = True
+        above = back[-1]
+        boxed = _BOX.match(event.body)
+        while boxed and back and _BOX.match(back[-1].body):
+            back.pop()
+        if boxed and back:
+            above = back[-1]
+        if (boxed or above.line == event.line - 1) and (said := _level_of(above)) in ("soft", "error"):
+            one.below = above
+            one.handled = one.handled or said == "soft"
 
     def _in_a_list(self, events: Sequence[Event], number: int) -> bool:
         """Whether one of the lines just before announces a list of possibilities."""
@@ -336,7 +362,8 @@ class _Reading:
         for name in ("step", *self.log.series_names):
             if (found := self.log.series(name)) is not None:
                 source, whole = found
-                start = last_start(self.log.streams[source].named.get("step"))
+                named = self.log.streams[source].named
+                start = last_start(named.get("step"), named.get("loss"))
                 series[name] = source, whole.since(start) if start else whole
         for anomaly in findings(Course(series, running=self.running)):
             if anomaly.reason is None:
@@ -356,6 +383,13 @@ class _Reading:
         anomaly = Anomaly("dumps", reason, event.source, event.line, f"{picture.sentence[:1].upper()}{picture.sentence[1:]}.")
         layer = self.taxonomy.depth("framework")
         return Hypothesis(event, None, reason, layer, False, False, detector=anomaly, kind="dump", moment=moment_of(event))
+
+
+def _level_of(event: Event) -> str | None:
+    """The level of a logger's line, also of the first line of a box that Julia draws."""
+    if (box := _BOXED.match(event.body)) is not None:
+        return {"Warning": "soft", "Error": "error"}.get(box["level"], "info")
+    return level(event.text)
 
 
 def _by_its_words(one: Hypothesis, text: str) -> None:

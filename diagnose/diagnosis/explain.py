@@ -220,7 +220,9 @@ class _Case:
         return Hypothesis((loud or unknown)[-1], None, "unknown", end.layer, False, False, kind="line")
 
     def _attempt(self) -> int:
-        """Which attempt of the job the log ends with: each process that died before later steps was an earlier one."""
+        """Which attempt of the job the log ends with: each process that died before later steps was an earlier one, and so was
+        each run whose launcher said that it was over before another one began.
+        """
         attempt = 1
         last: tuple[int, int] | None = None
         for one in self.weighing.all:
@@ -230,7 +232,7 @@ class _Case:
             if at[1] and (last is None or (last[0] == at[0] and last[1] - at[1] >= 2)):
                 attempt += 1
                 last = at
-        return attempt
+        return max(attempt, 1 + len(self.weighing.over))
 
     def _folded(self, hypotheses: Sequence[Hypothesis], root: Hypothesis | None = None) -> list[Many]:
         """One entry per kind."""

@@ -42,6 +42,8 @@ class Hypothesis:
     detector: Anomaly | None = None
     handled: bool = False
     """a logger printed it, so the program was still in control"""
+    below: Event | None = None
+    """the logger's line of trouble directly above it; its message goes on here"""
     ignored: bool = False
     """the interpreter, or whoever printed it, went on at once"""
     recovered: bool = False
@@ -90,7 +92,8 @@ class Hypothesis:
             return leaves(self.event.body)
         taxonomy = shipped_taxonomy()
         by_scheduler = self.rule is not None and self.rule.layer == "scheduler" and not self.handled
-        return by_scheduler or taxonomy.has(self.reason, "kills") or (self.symptom and taxonomy.has(self.reason, "nameless"))
+        killed = taxonomy.has(self.reason, "kills") and (self.fatal or self.symptom or self.rule is None)
+        return by_scheduler or killed or (self.symptom and taxonomy.has(self.reason, "nameless"))
 
 
 def captures(rule: Rule | None, body: str) -> dict[str, str]:

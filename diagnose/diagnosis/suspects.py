@@ -67,7 +67,7 @@ def suspects(
     taxonomy = shipped_taxonomy()
     depth = {layer: number for number, layer in enumerate(taxonomy.layers)}
     alike = [fault for fault in faults if fault.reason == root.reason and not fault.recovered]
-    if root.symptom and taxonomy.has(root.reason, "witness"):
+    if root.symptom and (taxonomy.has(root.reason, "witness") or _tells_of_a_peer(root)):
         return _waited_for(root, alike, faults, evidence, topology)
     found = named(same, evidence, depth)
     if not found.nodes:
@@ -91,6 +91,11 @@ def suspects(
     found.sort()
     found.own = [node for node in found.nodes if node in own]
     return found
+
+
+def _tells_of_a_peer(root: Hypothesis) -> bool:
+    """Whether the line tells that the other side of a connection went: whoever prints it has outlived the other."""
+    return root.rule is not None and any(f"(?P<{name}>" in root.rule.pattern for name in ("host", "peer"))
 
 
 def _waited_for(

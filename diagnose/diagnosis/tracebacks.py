@@ -13,12 +13,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from diagnose.diagnosis.evidence import Event
+from diagnose.diagnosis.likeness import level
 
 Link = Literal["context", "cause", "original", "remote"]
 
 TOP = {"<module>", "_bootstrap", "_bootstrap_inner", "_run_module_as_main", "main", "run", "_main", "spawn_main", "wrapper"}
 """a traceback that nobody caught begins there; excerpts often begin a little later"""
+_PROGRAM = {"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "spawn_main"}
+"""nobody catches above these"""
 _MOST_OPEN = 32
+_TROUBLE = {"soft", "error", "fatal"}
 _NO_END = "Error in atexit", "--- Logging error ---"
 """after these words Python shows a traceback, and goes on"""
 _MOST_FRAMES = 64
@@ -88,6 +92,8 @@ class Traceback:
     """the log begins in the middle of it, or was cut there"""
     where: str = "main"
     """who raised it: main | thread | ignored"""
+    under: Event | None = None
+    """the logger's line directly above the header: whoever caught the exception logged it there"""
 
     def chain(self) -> Iterator[Traceback]:
         """This traceback and those before it, latest first."""
@@ -100,6 +106,11 @@ class Traceback:
     def from_top(self) -> bool:
         """Whether nobody caught it: it begins where programs and threads begin, or the log has lost its beginning."""
         return not self.frames or self.frames[0].function in TOP or self.headless
+
+    @property
+    def caught(self) -> bool:
+        """Whether a handler logged it: it stands under a logger's line of trouble, and does not begin where a program does."""
+        return self.under is not None and bool(self.frames) and self.frames[0].function not in _PROGRAM
 
     @property
     def own_frame(self) -> Frame | None:
@@ -135,6 +146,7 @@ class _Assembly:
         """speaker -> the traceback that ended last"""
         self._pending: dict[str, Link] = {}
         self._where: dict[str, str] = {}
+        self._above: Event | None = None
         self.claimed: set[int] = set()
 
     def run(self, events: Iterable[Event]) -> list[Traceback]:
@@ -143,6 +155,7 @@ class _Assembly:
             telling = "raceback" in text or "xception" in text or 'File "' in text or text.startswith(_NO_END)
             if telling or self._open:
                 self._take(event, text[: event.start], telling=telling)
+            self._above = event
         for entry in self._open:
             self._close(entry)
         return self._done
@@ -190,6 +203,9 @@ class _Assembly:
             self._close(self._open.pop(0))
         lead = "" if lead.strip(" |+╭─│\"'") == "" else lead
         new = Traceback(event.source, event.line, event.line, lead=lead.strip(), where=self._where.pop(speaker, "main"))
+        above = self._above
+        if not lead and above is not None and above.line == event.line - 1 and level(above.text) in _TROUBLE:
+            new.under = above
         last = self._last.get(speaker)
         link = self._pending.pop(speaker, None)
         if original:

@@ -22,7 +22,8 @@ from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
 from diagnose.diagnosis.likeness import likeness, says_done
-from diagnose.diagnosis.topology import numbers
+from diagnose.diagnosis.runs import launched_again
+from diagnose.diagnosis.topology import expand, numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
 
@@ -53,7 +54,7 @@ _OFTEN = 4
 _TIME_LIMIT = re.compile(r"(?i)\b(?:wall-?time|time ?limit|run ?limit|h_rt|s_rt)\b")
 _SCRAP_LINES = 2
 _KERNEL = re.compile(r"\bkernel: |^\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
-_CALM = re.compile(r"^\W*(?:[\w.:,/-]+ ){0,3}\W*(?:INFO|DEBUG)\b")
+_CALM = re.compile(r"^\W*(?:[\w.:,/+-]+\]?[ \t|-]+){0,3}\W*(?:INFO|DEBUG)\b|^\W*(?:INFO|DEBUG)\b|^\[ Info: ")
 _TALKS = 2
 _HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
 """a log begins with so many lines; a line of this length can be recognised; so many recognised lines are a new start, unless
@@ -74,12 +75,15 @@ _STACK = re.compile(
 )
 """a line of a stack, of a table, or of a frame around a message; or a single word"""
 _BACK = re.compile(
-    r"(?i)\b(?:restored|re-?established|reconnected|recovered|is back|back online|came back"
+    r"(?i)\b(?:now (?:responding|reachable|available|online|back)"
+    r"|restored|re-?established|reconnected|recovered|is back|back online|came back"
     r"|link (?:is |becomes )?(?:up|ready|active)"
     r"|(?:reachable|available|responding) again|again (?:reachable|available))\b|\bserver \S+ OK$"
 )
 _NAMED = re.compile(r"\b(?=[\w.:/@-]*\d)(?=[\w.:/@-]*[A-Za-z])[\w.:/@-]{5,}\b")
 """names of machines, devices and services: they have letters and digits"""
+_LOGGED = re.compile(r"\W*(?:[\w.]+ - )?ERROR\b")
+_LIST_OF_NAMES = re.compile(r"\b[A-Za-z][\w-]*\[[\d,-]+\]")
 _NEXT = 2
 _OTHERWISE = re.compile(
     r"(?i)\b(?:fall(?:ing|s)? ?back|using (?:the )?(?:default|cached|cpu|slow|random)"
@@ -115,8 +119,11 @@ class Weighing:
             if _BACK.search(event.body):
                 self._back.setdefault(event.source, []).append(event)
         self._starts: dict[int, list[int]] = {}
+        self._launches: dict[int, list[tuple[int, int]]] = {}
+        self.over: set[tuple[int, int]] = set()
+        """(source, line) where a run was over before another one began"""
         self._own: dict[int, dict[str, list[int]]] = {}
-        self._talks: dict[int, tuple[list[int], int]] = {}
+        self._talks: dict[int, tuple[list[int], list[tuple[int, str | None]]]] = {}
         self._heard: dict[int, list[int]] = {}
         self._stacked: dict[int, list[int]] = {}
         self._tails: dict[int, list[list[Event]]] = {}
@@ -126,6 +133,7 @@ class Weighing:
     def weigh(self) -> list[Hypothesis]:
         for one in self.found.hypotheses:
             self._overcome(one)
+        self._announced()
         self._alike()
         self.all = sorted(self.found.hypotheses, key=self.place)
         kinds = self._kinds()
@@ -143,9 +151,10 @@ class Weighing:
     def _overcome(self, one: Hypothesis) -> None:
         if one.detector is not None and one.kind != "dump":
             return
-        if self._went_on(one) or self._started_anew(one) or self._ran_again(one) or self._works_on(one):
+        again = self._started_anew(one) or self._ran_again(one) or self._launched_again(one)
+        if again or self._went_on(one) or self._works_on(one):
             one.signals["survived"] = 1.0
-        elif (one.traceback is not None and self._talks_on(one)) or self._went_past(one):
+        elif self._talks_on(one) or self._went_past(one):
             one.signals["talked_on"] = 1.0
         elif self._well_again(one) or self._restored(one):
             one.signals["well_again"] = 1.0
@@ -169,6 +178,14 @@ class Weighing:
             return _PATIENCE_ENDED
         layer = one.rule.layer if one.rule else "user"
         deep = one.fatal and not one.symptom and layer in _DEEP and not self.taxonomy.has(one.reason, "stop")
+        if (
+            layer == "storage"
+            and one.kind == "rule"
+            and not by_kernel(one)
+            and one.like.error
+            and _LOGGED.match(one.event.body)
+        ):
+            deep = False  # the program caught it, logged it, and may do without that file
         return _PATIENCE_DEEP if deep else _PATIENCE
 
     def _printed_late(self, one: Hypothesis) -> bool:
@@ -206,6 +223,20 @@ class Weighing:
             return False
         again = sorted(at for line in own.values() if (at := next((at for at in line if at > one.event.line), None)))
         return 5 * len(again) >= 4 * len(own) and again[-1] - again[0] <= _SPAN_LINES
+
+    def _launched_again(self, one: Hypothesis) -> bool:
+        """Whether the run that it belongs to was over, and the next one failed for a reason of its own."""
+        source, line = one.event.source, one.event.line
+        if source not in self._launches:
+            self._launches[source] = launched_again(event for event in self.evidence.events if event.source == source)
+        for over, over_again in self._launches[source]:
+            if line <= over and any(
+                other.event.source == source and over < other.event.line < over_again and other.fatal and not other.symptom
+                for other in self.found.hypotheses
+            ):
+                self.over.add((source, over))
+                return True
+        return False
 
     def _own_lines(self, source: int) -> dict[str, list[int]]:
         """What a source says, as far as no rule knows it and no traceback claims it -> the lines where it says so."""
@@ -281,26 +312,60 @@ class Weighing:
         return list(quiet)
 
     def _talks_on(self, one: Hypothesis) -> bool:
-        """Whether a handler printed the traceback (it does not begin at the top of the program) and calm lines follow it."""
+        """Whether a handler printed it (a traceback that does not begin at the top of the program, or what stands under a
+        logger's line) and calm lines follow it.
+        """
         traceback = one.traceback
-        if traceback is None or not traceback.frames or traceback.from_top or one.event.rule < 0:
+        if traceback is None:
+            handled = one.below is not None and one.event.rule >= 0
+        else:
+            handled = bool(traceback.frames) and (not traceback.from_top or traceback.caught) and one.event.rule >= 0
+        if not handled:
             return False
-        calm, loudest = self._talk(one.event.source)
-        return loudest <= one.event.line and len(calm) - bisect_right(calm, one.event.line) >= _TALKS
+        calm, loud = self._talk(one.event.source)
+        below = _under(one)
+        loudest = max((line for line, text in loud if below is None or text != below), default=0)
+        last = max((line for line, _ in loud), default=0)
+        return loudest <= one.event.line and len(calm) - bisect_right(calm, max(last, one.event.line)) >= _TALKS
 
-    def _talk(self, source: int) -> tuple[list[int], int]:
-        """(the calm lines of a source, the last line that a failure rule knows)."""
+    def _announced(self) -> None:
+        """A logger's line of trouble is overcome with the exception that it announced."""
+        handled = {
+            one.traceback.under.order
+            for one in self.found.hypotheses
+            if one.traceback is not None and one.traceback.under is not None and one.recovered
+        }
+        for one in self.found.hypotheses:
+            if one.kind in ("line", "rule") and one.traceback is None and one.event.order in handled and not one.recovered:
+                one.signals["talked_on"] = 1.0
+                one.recovered = True
+
+    def _talk(self, source: int) -> tuple[list[int], list[tuple[int, str | None]]]:
+        """(the calm lines of a source; the lines that a failure rule knows, with the logger's line above them)."""
         if source not in self._talks:
-            calm, loudest = [], 0
+            spans = self._spans(source)
+            calm: list[int] = []
+            loud: list[tuple[int, str | None]] = []
             for event in self.evidence.events:
                 if event.source != source:
                     continue
                 if _CALM.match(event.text):
                     calm.append(event.line)
+                    if (fold := self._folds.get((source, event.line))) is not None and fold.last > event.line:
+                        calm.append(fold.last)
                 elif (rule := self.evidence.rule(event)) is not None and rule.reason != "healthy":
-                    loudest = event.line
-            self._talks[source] = calm, loudest
+                    loud.append((event.line, next((text for begin, end, text in spans if begin <= event.line <= end), None)))
+            self._talks[source] = sorted(calm), loud
         return self._talks[source]
+
+    def _spans(self, source: int) -> list[tuple[int, int, str]]:
+        """Where the messages stand that go on below a logger's line of trouble: (first line, last line, that first line)."""
+        found = []
+        for one in self.found.hypotheses:
+            if one.event.source == source and (text := _under(one)) is not None:
+                above = one.below if one.traceback is None else one.traceback.under
+                found.append((above.line if above is not None else one.event.line, one.event.line, text))
+        return found
 
     def _well_again(self, one: Hypothesis) -> bool:
         """Whether a later line says that all is well with the job, or with the layer that failed."""
@@ -323,8 +388,8 @@ class Weighing:
             return False
         if later[-1].line >= self.ends[one.event.source] and one.kind == "line":
             return True  # the log ends with it
-        named = set(_NAMED.findall(one.event.body))
-        last = max((event.line for event in later if named & set(_NAMED.findall(event.body))), default=0)
+        named = _names(one.event.body)
+        last = max((event.line for event in later if named & _names(event.body)), default=0)
         return last > one.event.line
 
     def _softened(self, one: Hypothesis) -> bool:
@@ -966,6 +1031,17 @@ def same_exception(one: Hypothesis, other: Hypothesis) -> bool:
     if first is None or second is None:
         return one.reason == other.reason and normal(one.event.body) == normal(other.event.body)
     return first.type == second.type and normal(first.message) == normal(second.message)
+
+
+def _names(body: str) -> set[str]:
+    """The machines, devices and services that a line names; those of a list of Slurm one by one."""
+    return {name for word in _LIST_OF_NAMES.findall(body) for name in expand(word)} | set(_NAMED.findall(body))
+
+
+def _under(one: Hypothesis) -> str | None:
+    """The logger's line above it, without numbers."""
+    above = one.below if one.traceback is None else one.traceback.under
+    return normal(above.body) if above is not None else None
 
 
 def _body(line: bytes) -> str:

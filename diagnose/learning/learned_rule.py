@@ -39,6 +39,10 @@ ROT_S = 180 * 86_400.0
 """a rule that matched nothing for so long is retired"""
 
 
+BY_ANSWER = "answer"
+"""who confirmed the failure that a rule was made of, if nobody did but the model that named it"""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """How many lines, and how many that speak against it, a rule has matched."""
@@ -46,7 +50,9 @@ class Counts:
     matched: int = 0
     """lines"""
     dirty: int = 0
-    """of those, lines that speak against it: for a filter evidence of failure, for a failure rule a run that went well"""
+    """of those, lines that speak against it: for a filter evidence of failure; for a failure rule a run that went well, or a
+    failure with another reason
+    """
     jobs: int = 0
     """jobs that it was compared with, whether it matched or not"""
     last: float | None = None
@@ -93,6 +99,11 @@ class LearnedRule:
         """The project that it was learned in, if there are projects."""
         return self.provenance.get("project")
 
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether it was made of a model's answer that nobody has confirmed. It must be right about another failure first."""
+        return self.provenance.get("confirmed") == BY_ANSWER
+
     def may_learn_from(self, project: str | None) -> bool:
         """Whether what happens in jobs of a project says something about it."""
         return self.scope == "global" or self.project in (None, project)
@@ -125,7 +136,7 @@ def followed(known: LearnedRule, now: float) -> LearnedRule:
     if known.state == "shadow":
         if known.rule.family == "filters" and counts.matched >= CLEAN_LINES:
             return _moved(known, "active", f"clean on {counts.matched} lines in shadow", now)
-        if known.rule.family == "failures" and counts.jobs >= CLEAN_JOBS:
+        if known.rule.family == "failures" and counts.jobs >= CLEAN_JOBS and (counts.matched or not known.unconfirmed):
             return _moved(known, "active", f"silent on {counts.jobs} jobs that went well, in shadow", now)
         return known
     seen = max(known.changed, counts.last or 0.0)

@@ -22,7 +22,7 @@ from diagnose.diagnosis.evidence import normal
 from diagnose.errors import DiagnoseError, nearest
 from diagnose.knowledge.rules import Example, Rule, RuleSet, load
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.learning.learned_rule import Counts, LearnedRule, moved
+from diagnose.learning.learned_rule import BY_ANSWER, Counts, LearnedRule, moved
 from diagnose.learning.rule_store import RuleStore, settle, usable
 from diagnose.matching.matcher import Matcher
 from diagnose.model import prompts
@@ -90,7 +90,8 @@ async def confirm(
         raise DiagnoseError(f"the reason {reason!r} explains nothing", where=where, remedy=remedy)
     root = body_of(diagnosis.root_cause.text).decode("utf-8", "replace")
     confirmed = _Confirmed(report, root, reason, [one for one in incidents.incidents() if one.id != incident_id(report)])
-    await confirmed.remember(incidents, model, by)
+    if by != BY_ANSWER:  # what nobody has confirmed is no past incident
+        await confirmed.remember(incidents, model, by)
     for filter_ in _dropping(store, root):
         store.write(moved(filter_, "retired", f"it matches the root line of {report.job.id}", now), filter_.state)
     shipped = load(examples=True)
@@ -115,6 +116,8 @@ async def confirm(
         )
         if not store.add(entered):
             before = store.known(rule.pattern, "failures")
+            if before is not None and before.unconfirmed and by != BY_ANSWER and before.rule.reason == reason:
+                store.count(before.rule.id, "", Counts(1, 0, 0, now))  # somebody says that the answer was right
             notes.append(f"the pattern {rule.pattern!r} is known and {before.state if before else 'of another family'}")
             continue
         # Kept lines do not have what learned filters drop, so shadow cannot see an alarm on it.
@@ -134,6 +137,7 @@ def watch(store: RuleStore, bodies: Iterable[str], now: float, *, well: bool, wo
     ``well``: the job ended well, so whatever matches speaks against its rule.
     """
     waiting = usable(store.rules("shadow", "active", family="failures"))
+    waiting = [known for known in waiting if well or not known.unconfirmed]  # of failures ``compare`` says more
     if not waiting:
         return []
     matcher = Matcher(RuleSet.of(known.rule for known in waiting), "plain")
@@ -145,6 +149,60 @@ def watch(store: RuleStore, bodies: Iterable[str], now: float, *, well: bool, wo
         if well or found:
             store.count(rule.id, workload, Counts(found, found if well else 0, int(well), now if found else None))
     return settle(store, now)
+
+
+async def teach(
+    report: Report,
+    store: RuleStore,
+    incidents: Incidents,
+    now: float,
+    *,
+    healthy: Sequence[str] = (),
+    project: str | None = None,
+) -> Confirmation:
+    """A rule of an answer that no rule had: it passes the same door, made of the root line, and then waits in shadow.
+
+    It acts only after a later failure had its line and the same reason, and runs that went well had not.
+    """
+    return await confirm(report, store, incidents, now, healthy=healthy, by=BY_ANSWER, project=project)
+
+
+def taught(report: Report) -> bool:
+    """Whether a model said something that the rules did not know, and enough of its samples agree."""
+    asked, diagnosis = report.agent, report.diagnosis
+    if (
+        asked is None
+        or diagnosis.root_cause is None
+        or report.outcome != "failed"
+        or diagnosis.reason in ("unknown", "healthy")
+    ):
+        return False
+    agree = asked.said == diagnosis.reason and asked.samples > 0 and asked.agreed / asked.samples >= _ENOUGH
+    return agree and (diagnosis.by == "agent" or asked.kind in ("line", "echo"))
+
+
+def compare(store: RuleStore, report: Report, bodies: Iterable[str], now: float, *, workload: str = "") -> list[LearnedRule]:
+    """Hold the rules that nobody has confirmed against a failure whose reason is known by now. Returns those that changed.
+
+    One that matches is right if the reason is its own, and wrong if it is another.
+    """
+    waiting = [known for known in usable(store.rules("shadow", family="failures")) if known.unconfirmed]
+    waiting = [known for known in waiting if known.provenance.get("job") != report.job.id]
+    if not waiting or report.outcome != "failed" or report.diagnosis.reason == "unknown":
+        return []
+    matcher = Matcher(RuleSet.of(known.rule for known in waiting), "plain")
+    hits: Counter[int] = Counter()
+    for body in bodies:
+        hits.update(matcher.matches(body.encode("utf-8", "replace")))
+    for number, rule in enumerate(matcher.rules):
+        if found := hits[number]:
+            wrong = rule.reason != report.diagnosis.reason
+            store.count(rule.id, workload, Counts(found, found if wrong else 0, 0, now))
+    return settle(store, now)
+
+
+_ENOUGH = 0.6
+"""the share of a model's samples that must say the same before a rule is made of it"""
 
 
 class _Confirmed:

@@ -415,20 +415,20 @@ static int mask(Masks *m, const u8 *s, size_t n, int mode) {
 
 enum { MAY_SOUND = 1, MAY_BE_DUMP = 2 };
 /* Beginnings of all that diagnosis/likeness.py looks for, and more: who finds none of them need not ask it. They are lower-case
-   and stand for any case; no word byte may stand before a blank; a capital stands for itself, inside a word too. Behind the bar:
-   what dumps of stacks and flight recorders begin with. */
+   and stand for any case; no word byte may stand in place of a blank, before it or behind it; a capital stands for itself, inside a
+   word too. Behind the bar: what dumps of stacks and flight recorders begin with. */
 static const char *const stems[] = {
     "Error", "Exception", "Failure", "Fault", "Panic", "Timeout", "Interrupt", "Failed", "NotReady", "Evicted", "Lost",
     "Unreachable", "Deleted", "OOMKilled", "BackOff", "Uncaught", "[e]", " overflow", " err", " fail", " fault", " panic",
-    " timeout", " interrupt", " evict", " lost", " unreach", " crit", " alert", " emerg", " e/", " fatal", " abort", " kill",
+    " timeout", " interrupt", " evict", " lost ", " unreach", " crit", " alert", " emerg", " e/", " fatal", " abort", " kill",
     " crash", " cannot", " can't", " could", " unable", " unrecover", " denied", " refused", " reject", " timed", " time-out",
     " time out", " not found", " no such", " invalid", " corrupt", " terminat", " segfault", " segmentation", " core dump",
     " not respond", " out of", " oom", " exceed", " insufficient", " exhaust", " disconnect", " unavailable", " unhealthy",
     " preempt", " cancel", " undefined", " unexpected", " illegal", " unsupported", " not supported", " does not exist",
-    " doesn't exist", " hung", " hang", " stuck", " stalled", " deadlock", " dead", " missing", " abnormal", " fallen",
-    " no route", " retry count", " blocked for", " unresponsive", " assertion", " revoked", " expired", " reclaimed", " bad",
+    " doesn't exist", " hung ", " hang", " stuck", " stalled", " deadlock", " dead ", " missing", " abnormal", " fallen",
+    " no route", " retry count", " blocked for", " unresponsive", " assertion", " revoked", " expired", " reclaimed", " bad ",
     " broken", " stopping", " shutting", " not ready", " notready", " sever", " goroutine", " unhandled", " caused by", " exit",
-    " return", " ended", " finished", " died", " caught", " received", " nonzero", " non-zero", " giving up", " gave up",
+    " return", " ended", " finished", " died ", " caught", " received", " nonzero", " non-zero", " giving up", " gave up",
     "|", "(most recent call", "full thread dump ", "pytorch flight recorder of ", "peer_d", "thread 0x", "(lwp ", "tid ", "#0 ",
     "communicators...", " incomplete", " mismatch", "thread 1", "thread 2", "thread 3", "thread 4", "thread 5", "thread 6",
     "thread 7", "thread 8", "thread 9",
@@ -467,6 +467,7 @@ static int sounding(const u8 *s, size_t n) {
             int exact = (u8)(*stem - 'A') < 26;
             size_t j = exact ? 0 : 2;
             while (stem[j] && i + j < n && (exact ? s[i + j] : lower(s[i + j])) == (u8)stem[j]) j++;
+            if (stem[j] == ' ' && !stem[j + 1] && !(i + j < n && word_byte(s[i + j]))) j++;
             if (!stem[j]) found |= k > dumps ? MAY_BE_DUMP : MAY_SOUND;
         }
     }

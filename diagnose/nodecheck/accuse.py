@@ -3,12 +3,15 @@
 Round one tests pairs (and one triple, if the number is odd). All nodes of a group that passes are good. Round two puts each
 suspect with a node that was proven good. So an innocent node is cleared, and a bad one fails again. Three promises:
 
-- Nobody is blamed for a neighbour. A node is faulty only if it failed at least twice, never passed since, and shared one of
-  these
-  tests only with nodes that passed a *later* test: they were good then, so it was not.
+- Nobody is blamed for a neighbour. A node is faulty only if it failed at least twice with nodes that pass with others, never
+  passed since, and shared one of these tests only with nodes that passed a *later* test: they were good then, so it was not.
+  What it did beside a dead node says nothing.
 - All sets of faults with at least two good nodes are told apart. With fewer good nodes no pair can pass, all such sets look
   alike, and every node is a suspect. An example are two nodes of which one is bad.
 - Slow counts like failed: a group is slow if it took far longer than the median of the same test.
+
+- A group that failed once although its members pass elsewhere is tested once more. If it fails again, it is the link between
+  them; else a fault that came and went, and the verdict says so.
 
 Most checks end in round two. If both nodes of a pair fail twice, a third round follows: the nodes that passed with others must
 pass once more. If no group passes at all, other pairings are tried until one does.
@@ -73,7 +76,7 @@ def plan(nodes: Sequence[str], rounds: Rounds = (), *, most: int | None = None, 
     if len(rounds) >= (4 * len(nodes) if most is None else most):
         return []
     state = _State(nodes, rounds, factor)
-    return state.retests() or state.search()
+    return state.retests() or state.search() or state.repeats()
 
 
 def verdict(nodes: Sequence[str], rounds: Rounds, *, factor: float = SLOW_FACTOR) -> Verdict:
@@ -88,7 +91,7 @@ def verdict(nodes: Sequence[str], rounds: Rounds, *, factor: float = SLOW_FACTOR
         suspects=suspects,
         links=state.links(),
         why={node: state.why(node) for node in nodes if node not in state.good},
-        notes=_notes(nodes, state, suspects) if suspects else [],
+        notes=[*(_notes(nodes, state, suspects) if suspects else []), *_passing(state)],
     )
 
 
@@ -109,6 +112,14 @@ def _notes(nodes: Sequence[str], state: _State, suspects: list[str]) -> list[str
     if not state.good:
         return ["No two nodes pass together: fewer than two are good, or what they share (network, software) is broken."]
     return [f"Not finished: to be tested again: {names}."]
+
+
+def _passing(state: _State) -> list[str]:
+    """Faults that came and went."""
+    return [
+        f"{' and '.join(group)} failed together once and passed when they were tested again: one of them may fail now and then."
+        for group in state.passing()
+    ]
 
 
 def _first(nodes: Sequence[str]) -> list[Group]:
@@ -154,10 +165,18 @@ class _State:
         """The tests since the node last passed."""
         return [(number, trial) for number, trial in self.tests[node] if number > self.passed_at[node]]
 
+    def _telling(self, node: str) -> list[tuple[int, Trial]]:
+        """Of these, the tests with nodes that pass with others. Beside a node that never does, nobody passes."""
+        return [
+            (number, trial)
+            for number, trial in self._failed(node)
+            if all(self.passed_at[other] >= 0 for other in trial.members if other != node)
+        ]
+
     def _is_bad(self, node: str) -> bool:
-        failed = self._failed(node)
-        return len(failed) >= 2 and any(
-            all(self.passed_at[other] > number for other in trial.members if other != node) for number, trial in failed
+        telling = self._telling(node)
+        return len(telling) >= 2 and any(
+            all(self.passed_at[other] > number for other in trial.members if other != node) for number, trial in telling
         )
 
     def _doubts(self, node: str) -> bool:
@@ -187,14 +206,14 @@ class _State:
         """Whether it failed twice, and is bad if its partner in one of these tests passes once more. Then the partner is
         tested.
         """
-        failed = self._failed(node)
-        return len(failed) >= 2 and any(
+        telling = self._telling(node)
+        return len(telling) >= 2 and any(
             all(
                 self.passed_at[other] > number or (other in self.open and self.passed_at[other] >= 0)
                 for other in trial.members
                 if other != node
             )
-            for number, trial in failed
+            for number, trial in telling
         )
 
     def _untried(self, among: Sequence[str]) -> Group | None:
@@ -222,15 +241,34 @@ class _State:
         return max(tournament, key=len)
 
     def links(self) -> list[Group]:
-        return [
-            trial.members
-            for trials in self.rounds
-            for trial in trials
-            if not self.clean(trial) and self.good.issuperset(trial.members)
-        ]
+        """Groups that failed, and did not pass when they were tested again, although all of them are good."""
+        return [group for group, trials in self._of_good().items() if not self.clean(trials[-1])]
+
+    def passing(self) -> list[Group]:
+        """Groups that failed, and passed when they were tested again."""
+        return [group for group, trials in self._of_good().items() if self.clean(trials[-1])]
+
+    def repeats(self) -> list[Group]:
+        """Groups that failed once, of nodes that are good: at most one test for each node at a time."""
+        groups: list[Group] = []
+        for group, trials in self._of_good().items():
+            if len(trials) == 1 and not any(set(group) & set(other) for other in groups):
+                groups.append(group)
+        return groups
+
+    def _of_good(self) -> dict[Group, list[Trial]]:
+        """The tests of each group of good nodes that failed, from that one on."""
+        found: dict[Group, list[Trial]] = {}
+        for trials in self.rounds:
+            for trial in trials:
+                group = tuple(sorted(trial.members))
+                if self.good.issuperset(group) and (group in found or not self.clean(trial)):
+                    found.setdefault(group, []).append(trial)
+        return found
 
     def only_slow(self, node: str) -> bool:
-        return self._failed(node)[-1][1].passed
+        """Whether it can pass, and takes too long. Where it failed beside another, that one may have been at fault."""
+        return any(trial.passed for _, trial in self._telling(node))
 
     def why(self, node: str) -> str:
         told = []

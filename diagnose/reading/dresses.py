@@ -222,12 +222,14 @@ def _off_columns(line: bytes, dress: Dress) -> bytes | None:
 # --- what a wrapper writes before all that a job prints ---------------------------------------------------------------------
 
 _SAYS_LEVEL = re.compile(rb"(?i)(?<![A-Za-z])(?:debug|info|notice|warn(?:ing)?|error|critical|fatal|stdout|stderr)(?![A-Za-z])")
-_ENDS = re.compile(rb"[^\w\[({<.]")
+_ENDS = re.compile(rb"[^\w({<.]")
+"""what a head may end with, and brackets, which must be closed in it"""
 _RUNS = re.compile(rb"[0-9]+")
 _LONGEST_HEAD = 100
 _PIPED = re.compile(rb"(?:stdout|stderr)[\])]?(?:[:|>]|[ ]-)[:|>-]*[ ]?\Z")
 _HEADER = b"Traceback (most recent call last)"
 _FRAME = re.compile(rb'  File "[^"]+", line \d+')
+_FROM_TOP = re.compile(rb", in (?:<module>|_run_module_as_main|_bootstrap)\s*\Z")
 _ANOTHER = re.compile(
     rb"\[(?:rank|default)\d+\]:|\([A-Za-z_]\w* pid=\d+"  # another launcher's mark
     rb"|\[?[IWEF]\d{4} \d\d:\d\d:\d\d"  # glog
@@ -250,16 +252,30 @@ def heads(line: bytes) -> list[bytes]:
     start = body_start(line[:400])
     body = _RUNS.sub(b"0", line[start : start + _LONGEST_HEAD].partition(b"\r")[0])
     said = _SAYS_LEVEL.search(body)
-    if said is None or said[0].lower().startswith(b"warn"):
-        return []  # who passes on what a job prints calls no line of it a warning; who handled an exception does
-    ends = [found.end() for found in _ENDS.finditer(body, said.end())]
-    if b"[" in body or b"]" in body:
-        ends = [end for end in ends if body.count(b"[", 0, end) == body.count(b"]", 0, end)]
-    return [body[:end] for end in ends]
+    if said is None:
+        return []
+    begin, found = said.end(), []
+    depth = body.count(b"[", 0, begin) - body.count(b"]", 0, begin)
+    for one in _ENDS.finditer(body, begin):
+        sign = one[0]
+        depth += (sign == b"[") - (sign == b"]")
+        if depth == 0 and sign != b"[":
+            found.append(body[: one.end()])
+    return found
+
+
+def warns(head: bytes) -> bool:
+    """Whether a head calls its line a warning. A wrapper seldom does so, and who handled an exception does. So only lines
+    that surely come from another program show that it is a wrapper's.
+    """
+    said = _SAYS_LEVEL.search(head)
+    return said is not None and said[0].lower().startswith(b"warn")
 
 
 def piped(found: list[bytes]) -> bytes | None:
     """Of the possible heads of a line the one that names the stream that a job's output came from."""
+    if not found or b"std" not in found[-1]:
+        return None
     return next((head for head in reversed(found) if _PIPED.search(head)), None)
 
 
@@ -293,6 +309,13 @@ def surely_tells(payload: bytes, line: bytes) -> bool:
 def tells(payload: bytes, line: bytes) -> bool:
     """The same question with weaker signs, for a head that many lines share."""
     return surely_tells(payload, line) or _RAISED.match(payload) is not None
+
+
+def ends_program(payload: bytes, line: bytes) -> bool:
+    """The same question with the strongest signs only: another program's own prefix, or a traceback that nobody caught."""
+    if _FRAME.match(payload) is not None:
+        return _FROM_TOP.search(payload) is not None
+    return surely_tells(payload, line)
 
 
 def begins_traceback(payload: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 This takes off encodings, colours that were spelled out, broken lines, records, line numbers and wrappers. Lines keep their
 numbers. Plain logs pass unchanged at almost no cost: a source is examined closely for its first ``_ATTENTIVE`` bytes, and a
-little every 16 MiB. A line that needs no change goes on at once. Only lines that may be dressed are held, until ``_ENOUGH`` of
+little every 32 MiB. A line that needs no change goes on at once. Only lines that may be dressed are held, until ``_ENOUGH`` of
 them decide. The result does not depend on how the bytes were cut into chunks. ``state`` holds all that the next chunk depends
 on.
 """
@@ -19,7 +19,7 @@ from diagnose.reading.encodings import Decoder, LineEnds
 from diagnose.reading.records import exported, printed
 from diagnose.reading.wrapping import Unwrap
 
-_ATTENTIVE, _AGAIN, _EVERY = 65536, 16384, 16 << 20
+_ATTENTIVE, _AGAIN, _EVERY = 65536, 16384, 32 << 20
 """bytes at the beginning that are examined closely; the same later, and how often"""
 _ENOUGH = 16
 """lines that show what all have in common"""
@@ -269,8 +269,11 @@ class Transport:
                 return
         self._held.append(line)
         self._held_bytes += len(line)
-        if self._held_bytes > _MOST_BYTES or sum(1 for one in self._held if one.strip()) >= _ENOUGH:
+        if self._held_bytes > _MOST_BYTES or (len(self._held) >= _ENOUGH and self._enough()):
             self._decide(out)
+
+    def _enough(self) -> bool:
+        return sum(1 for line in self._held if line.strip()) >= _ENOUGH
 
     def _decide(self, out: list[bytes]) -> None:
         """Enough lines were held: decide whether they have a dress."""
@@ -351,9 +354,11 @@ class Transport:
 
     def _told(self, line: bytes, found: list[bytes]) -> list[bytes]:
         """Those heads that nearly all lines share, and after which ``line`` shows that another program wrote it."""
+        if not found or not self._shared(found[0]):  # the first is the beginning of all others
+            return []
         shared = [head for head in reversed(found) if self._shared(head)]
         return [
-            head for head in shared if dresses.begins_traceback(payload := _behind(line, head)) or dresses.tells(payload, line)
+            head for head in shared if dresses.begins_traceback(payload := _behind(line, head)) or _tells(head, payload, line)
         ]
 
     def _wait(self, line: bytes, out: list[bytes]) -> None:
@@ -374,7 +379,7 @@ class Transport:
             self._give_up(out)
             return
         header = dresses.begins_traceback(_behind(first, both[0]))
-        if dresses.tells(_behind(line, both[0]), line) or (not header and self._bodies >= _FEW):
+        if _tells(both[0], _behind(line, both[0]), line) or (not header and self._bodies >= _FEW):
             self._go_on(both[0], out)
         elif header:
             self._give_up(out)
@@ -400,7 +405,8 @@ class Transport:
         """Keep the heads that nearly all lines had, when the close look ends."""
         if self._head is not None:
             return
-        self._suspects = [head for head in self._heads if self._bodies >= _ENOUGH and self._shared(head)]
+        shared = (head for head in self._heads if self._bodies >= _ENOUGH and self._shared(head))
+        self._suspects = [head for head in shared if not dresses.warns(head)]
         self._heads.clear()
         self._bodies = 0
 
@@ -426,7 +432,9 @@ class Transport:
         if self._waiting:
             first = self._waiting[0]
             sure = [
-                head for head in self._told(first, dresses.heads(first)) if dresses.surely_tells(_behind(first, head), first)
+                head
+                for head in self._told(first, dresses.heads(first))
+                if not dresses.warns(head) and dresses.surely_tells(_behind(first, head), first)
             ]
             if sure:
                 self._go_on(sure[0], out)
@@ -436,6 +444,11 @@ class Transport:
 def _behind(line: bytes, head: bytes) -> bytes:
     """The rest of ``line`` after ``head``."""
     return dresses.behind(line, dresses.pattern_of(head))
+
+
+def _tells(head: bytes, payload: bytes, line: bytes) -> bool:
+    """Whether another program wrote what follows ``head`` in ``line``."""
+    return dresses.ends_program(payload, line) if dresses.warns(head) else dresses.tells(payload, line)
 
 
 def _kind(line: bytes) -> str | None:

@@ -28,12 +28,13 @@ from diagnose.decision.result import RESTARTS, Decision
 from diagnose.report import Report
 from service.acting.authority import Authority
 from service.acting.executors.claim import Unconfirmed
+from service.acting.findings import Found
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.acting.standing import Asked, Standing, asked_of
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.events import Events
 from service.projects import parted
-from service.store import Store, nodechecks, reading
+from service.store import Store, findings, nodechecks, reading
 from service.store import actions as stored
 from service.store.history import cluster, history, lately, report_of
 from service.store.nodechecks import Check
@@ -42,6 +43,8 @@ log = logging.getLogger("diagnose.actions")
 _SWEEP_S = 2.0
 _NODES_S = 60.0
 _NODES_AT_ONCE = 200
+_AT_ONCE = 8
+"""attempts for which the scheduler is asked at the same time"""
 _PUT_OFF_S = 300.0
 """if a job takes longer to end, or the scheduler is away for longer, a person must look at it"""
 _WAKES = frozenset({"job.diagnosed", "job.ended", "diagnosis.corrected"})
@@ -112,14 +115,25 @@ class Actions:
         """Decide about every diagnosis that is newer than its decision. Returns how many there were."""
         again = list(self._put_off)
         waiting = await self._store.aread(lambda connection: stored.undecided(connection, again))
-        for attempt_id in waiting:
-            await self._decide(attempt_id)
+        await self._decide_each(waiting)
         return len(waiting)
 
     async def decide_put_off(self) -> None:
         """Ask again about those for which the scheduler had no answer yet."""
-        for attempt_id in list(self._put_off):
-            await self._decide(attempt_id)
+        await self._decide_each(list(self._put_off))
+
+    async def _decide_each(self, attempts: Sequence[int]) -> None:
+        """Some at a time: most of the time is waiting for the scheduler's answers. What is decided is one transaction each."""
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(attempt_id: int) -> None:
+            async with room:
+                await self._decide(attempt_id)
+
+        done = await asyncio.gather(*map(one, attempts), return_exceptions=True)
+        for error in done:
+            if isinstance(error, BaseException):
+                raise error
 
     async def _decide(self, attempt_id: int) -> None:
         now = self._clock()
@@ -183,6 +197,8 @@ class Actions:
         if looked is None:
             return Standing(names=names)
         wanted, asked = looked
+        if wanted.reason == "healthy" and asked.ending is not None and asked.ending.kind == "completed":
+            return Standing(names=names)  # both say that it went well: nothing is left to ask
         answer = await self._authority.confirm(asked.order(wanted))
         since = self._put_off.get(attempt_id, now)
         matters = wanted.acts or bool(asked.suspects)
@@ -271,6 +287,11 @@ class Actions:
         self._tell(await self._store.awrite(work))
         named = {kind: check.named(kind) for kind in ("faulty", "slow", "suspect")}
         self._events.publish("nodes.checked", who=who, tested=len(check.nodes), **named)
+
+    async def take_findings(self, found: Found, who: str) -> None:
+        """Enter what others found of nodes. It is looked at when a job is decided about."""
+        now = self._clock()
+        await self._store.awrite(lambda connection: findings.enter(connection, found.findings, found.over, who, now))
 
     async def checked(self, verdict: dict[str, Any], who: str) -> None:
         """Enter the result of a node check that an executor ran."""
@@ -574,7 +595,7 @@ class Actions:
         while True:
             try:
                 while await self.decide_all():
-                    pass
+                    await self.decide_put_off()  # they would starve while there is always something new
                 await self.decide_put_off()
                 await self.tick_all()
                 if time.monotonic() >= nodes_at:

@@ -73,6 +73,8 @@ class Asked:
     source: str | None
     """the source of its root cause"""
     last_seen: float | None
+    ending: Ending | None = None
+    """how it ended, as its sender says"""
 
     def order(self, decision: Decision) -> Order:
         """The order as it would be given."""
@@ -106,4 +108,5 @@ def asked_of(connection: Connection, attempt_id: int, report: Report, past: Hist
         tuple(dict.fromkeys(named)),
         diagnosis.root_cause.source if diagnosis.root_cause is not None else None,
         past.ended,
+        past.ending,
     )

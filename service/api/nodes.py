@@ -9,14 +9,15 @@ from fastapi import APIRouter, Body, Path, Query
 from sqlalchemy import Connection
 
 from diagnose.decision.policy import ISOLATE, RELEASE
+from service.acting.findings import AlertmanagerWebhook, Found, KubernetesNodes, check_may_tell, of_alerts, of_nodes, told
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.api import bodies
-from service.api.common import REFUSALS, Here, Limit, Operator, Reader
+from service.api.common import REFUSALS, Here, Limit, Operator, Reader, Sender
 from service.auth import Who, check_runs_the_cluster
 from service.errors import Unknown
 from service.names import storable
 from service.runtime import Service
-from service.store import nodechecks, pages, reading
+from service.store import findings, nodechecks, pages, reading
 
 router = APIRouter(tags=["nodes"], responses=REFUSALS)
 
@@ -47,13 +48,47 @@ async def checks(service: Here, who: Operator, verdict: Annotated[CheckVerdict, 
     return {"at": check.at, "good": len(check.named("good")), **named}
 
 
+@router.post(
+    "/v1/nodes/findings/alertmanager",
+    response_model=bodies.FindingsTaken,
+    status_code=201,
+    summary="Alerts about nodes",
+)
+async def alerts(service: Here, who: Sender, body: Annotated[AlertmanagerWebhook, Body()]) -> dict[str, Any]:
+    """The webhook receiver of Alertmanager: what it says of a node is weak evidence against it, while it fires.
+
+    A node's own token tells of its node, an administrator's of all.
+    """
+    return await _taken(of_alerts(body, time.time()), service, who)
+
+
+@router.post(
+    "/v1/nodes/findings/kubernetes",
+    response_model=bodies.FindingsTaken,
+    status_code=201,
+    summary="Conditions of nodes",
+)
+async def conditions(service: Here, who: Sender, body: Annotated[KubernetesNodes, Body()]) -> dict[str, Any]:
+    """`kubectl get nodes -o json`: what a node problem detector, NVSentinel or the kubelet says is wrong, as evidence."""
+    return await _taken(of_nodes(body.items, time.time()), service, who)
+
+
+async def _taken(found: Found, service: Service, who: Who) -> dict[str, Any]:
+    check_may_tell(found, who.grant, administrator="admin" in who.may)
+    await service.actions.take_findings(found, who.name)
+    return told(found)
+
+
 @router.get("/v1/nodes/{node}", response_model=bodies.NodeDetail, summary="A node and the failures it is suspected of")
 async def node(node: Annotated[str, Path(max_length=200)], service: Here, who: Reader) -> dict[str, Any]:
     storable(node, "node")
 
     def work(connection: Connection) -> dict[str, Any] | None:
         found = reading.node(connection, node)
-        return {**found, "checks": nodechecks.of_node(connection, node)} if found is not None else None
+        if found is None:
+            return None
+        told = {"checks": nodechecks.of_node(connection, node), "findings": findings.of_node(connection, node)}
+        return {**found, **told}
 
     found = await service.read(who, work)
     if found is None:

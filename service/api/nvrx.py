@@ -15,9 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.auth import sender
 from service.errors import Forbidden
-from service.nvrx import PRINTED, Attributions, Submission, Wrong, recommendation
+from service.nvrx import PRINTED, Attributions, Submission, Wrong, recommendation, result_of
 
-_WAIT_S = 120.0
+_WAIT_S = 50.0
+"""the extension's monitor asks for at most a minute"""
 
 
 class Submit(BaseModel):
@@ -153,7 +154,7 @@ async def _answer(attributions: Attributions, one: Submission, *, done: bool, wa
     elif not done and waited and one.intent == "terminal":
         said = {**said, "action": "TIMEOUT", "reason": "the diagnosis takes longer; ask again"}
     return {
-        "result": report or {},
+        "result": result_of(one, report),
         "status": one.status,
         "wl_restart": 0,
         "wl_restart_count": None,

@@ -6,42 +6,31 @@ Each protocol has its own way to say what could not be stored. 429 and 5xx alway
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from service.api.bodies import Problem
-from service.api.common import REFUSALS, Here, Sender
+from service.api.common import REFUSALS, Here
+from service.api.taking import Shipper, aside, body_of, head_of, retry_headers, stored
 from service.auth import Who
-from service.errors import BadBody, Busy, Refused, Unavailable, Unsupported
-from service.intake.batch import Accepted, Batch
+from service.errors import BadBody, Refused, Unsupported
+from service.intake.batch import Batch
 from service.intake.protocols import loki, otlp
 from service.intake.protocols.encodings import Bounded
 from service.intake.protocols.identity import Identities
 from service.intake.protocols.records import LARGEST_ARRAY, Records
 from service.intake.protocols.requests import Decoded, Head
-from service.names import check_job
+from service.intake.storing import Storing
 from service.runtime import Service
 
-T = TypeVar("T")
 router = APIRouter(tags=["shippers"])
 
-_IN_FLIGHT = 16
-_WAIT_S = 5.0
-_DECODERS = ThreadPoolExecutor(2, "decoder")
-"""bodies that are decoded at one time: this takes a processor, and memory"""
-_ROOM = 256 << 20
-"""bytes of all bodies that are read as a whole at one time"""
 _RECORDS = ("", "application/json", "application/x-ndjson", "application/jsonl", "application/x-jsonlines", "text/plain")
-_LITTLE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +50,7 @@ def _otlp_answer(media_type: str, decoded: Decoded) -> Response:
 
 def _otlp_refuse(media_type: str, refused: Refused) -> Response | None:
     spoken = otlp.JSON if media_type == otlp.JSON else otlp.PROTOBUF
-    return Response(otlp.refusal(spoken, refused.status, str(refused)), refused.status, _headers(refused), spoken)
+    return Response(otlp.refusal(spoken, refused.status, str(refused)), refused.status, retry_headers(refused), spoken)
 
 
 def _loki_answer(media_type: str, decoded: Decoded) -> Response:
@@ -140,7 +129,7 @@ _LOKI_ANSWERS: dict[int | str, dict[str, Any]] = {
         }
     },
 )
-async def otlp_logs(request: Request, service: Here, who: Sender) -> Response:
+async def otlp_logs(request: Request, service: Here, who: Shipper) -> Response:
     """For OpenTelemetry's SDKs and collector. Resource and record attributes name the job: see docs/shipping.md."""
     return await _whole(PROTOCOLS["/v1/logs"], request, service, who)
 
@@ -172,7 +161,7 @@ async def otlp_logs(request: Request, service: Here, who: Sender) -> Response:
         }
     },
 )
-async def loki_push(request: Request, service: Here, who: Sender) -> Response:
+async def loki_push(request: Request, service: Here, who: Shipper) -> Response:
     """For promtail, Alloy, Fluent Bit's loki output and client libraries. The labels of a stream name the job."""
     return await _whole(PROTOCOLS["/loki/api/v1/push"], request, service, who)
 
@@ -199,9 +188,9 @@ async def loki_push(request: Request, service: Here, who: Sender) -> Response:
         }
     },
 )
-async def records(request: Request, service: Here, who: Sender) -> Response:
+async def records(request: Request, service: Here, who: Shipper) -> Response:
     """For the HTTP outputs of Fluent Bit, Vector, syslog-ng and rsyslog. Fields of a record name its job, or `?job=`."""
-    head = _head(request)
+    head = head_of(request)
     if head.media_type not in _RECORDS:
         raise Unsupported(
             f"records cannot be sent as {head.media_type[:60]!r}",
@@ -210,13 +199,13 @@ async def records(request: Request, service: Here, who: Sender) -> Response:
         )
     unpacker = Bounded(head.headers.get("content-encoding", ""), service.settings.unpacked_limit)
     stream = Records(head, service.identities)
-    storing = _Storing(service, who)
+    storing = Storing(service.ingest, service.tokens, who)
     try:
         async for chunk in request.stream():
             for piece in unpacker.feed(chunk):
-                await storing.add(await _aside(partial(_listed, stream.feed, piece), len(piece)))
+                await storing.add(await aside(partial(_listed, stream.feed, piece), len(piece)))
         unpacker.end()
-        await storing.add(await _aside(partial(list, stream.end()), LARGEST_ARRAY))
+        await storing.add(await aside(partial(list, stream.end()), LARGEST_ARRAY))
     finally:
         await storing.settle()
     total = stream.total
@@ -229,15 +218,11 @@ async def records(request: Request, service: Here, who: Sender) -> Response:
 
 
 async def _whole(protocol: Protocol, request: Request, service: Service, who: Who) -> Response:
-    head = _head(request)
+    head = head_of(request)
     try:
-        async with _body(request, head, service) as body:
-            decoded = await _aside(partial(protocol.decode, head, body, service.identities), len(body))
-        storing = _Storing(service, who)
-        try:
-            await storing.add(decoded.batches)
-        finally:
-            await storing.settle()
+        async with body_of(request, head, service) as body:
+            decoded = await aside(partial(protocol.decode, head, body, service.identities), len(body))
+        storing = await stored(service, who, decoded.batches)
     except Refused as refused:
         answer = protocol.refuse(head.media_type, refused)
         if answer is None:
@@ -248,96 +233,5 @@ async def _whole(protocol: Protocol, request: Request, service: Service, who: Wh
     return protocol.answer(head.media_type, decoded)
 
 
-def _head(request: Request) -> Head:
-    return Head(dict(request.query_params), dict(request.headers.items()))
-
-
-class _Room:
-    """How much memory all bodies that are read as a whole may take together."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-
-_room = _Room()
-
-
-@asynccontextmanager
-async def _body(request: Request, head: Head, service: Service) -> AsyncIterator[bytes]:
-    """The unpacked body. Its room is given back at the end."""
-    unpacker = Bounded(head.headers.get("content-encoding", ""), service.settings.body_limit)
-    body, taken = bytearray(), 0
-    try:
-        async for chunk in request.stream():
-            for piece in unpacker.feed(chunk):
-                if _room.taken + len(piece) > _ROOM:
-                    raise Busy("too many bodies are being read at once", remedy="send it again", retry_after_s=1)
-                _room.taken += len(piece)
-                taken += len(piece)
-                body += piece
-        unpacker.end()
-        yield bytes(body)
-    finally:
-        _room.taken -= taken
-
-
-async def _aside(work: Callable[[], T], size: int) -> T:
-    """Decode, in a thread if it is much, so that other requests are served meanwhile."""
-    if size <= _LITTLE:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(_DECODERS, work)
-
-
 def _listed(feed: Callable[[bytes], Iterable[Batch]], piece: bytes) -> list[Batch]:
     return list(feed(piece))
-
-
-def _headers(refused: Refused) -> dict[str, str]:
-    return {} if refused.retry_after_s is None else {"Retry-After": str(max(1, round(refused.retry_after_s)))}
-
-
-class _Storing:
-    """Batches on their way to disk, in order, several at a time. One that can never be stored does not hold up the others."""
-
-    def __init__(self, service: Service, who: Who) -> None:
-        self._service, self._who = service, who
-        self._begun: deque[tuple[Batch, Awaitable[Accepted]]] = deque()
-        self.rejected = 0
-        """lines"""
-        self.why: str | None = None
-
-    async def add(self, batches: Iterable[Batch]) -> None:
-        for batch in batches:
-            self._service.tokens.spend(self._who, len(batch.data))
-            try:
-                job = self._who.named(check_job(batch.job))
-                batch = batch if job == batch.job else replace(batch, job=job)
-                self._begun.append((batch, await self._service.ingest.begin(batch, self._who.grant, wait_s=_WAIT_S)))
-            except Refused as refused:
-                self._reject(batch, refused)
-            while len(self._begun) > _IN_FLIGHT:
-                await self._settle_first()
-
-    async def settle(self) -> None:
-        """Wait until everything is on disk or was refused."""
-        later: Refused | None = None
-        while self._begun:
-            try:
-                await self._settle_first()
-            except Refused as refused:
-                later = refused
-        if later is not None:
-            raise later
-
-    async def _settle_first(self) -> None:
-        batch, one = self._begun.popleft()
-        try:
-            await one
-        except Refused as refused:
-            self._reject(batch, refused)
-
-    def _reject(self, batch: Batch, refused: Refused) -> None:
-        if isinstance(refused, Busy | Unavailable):
-            raise refused  # all of it is sent again, and its key shows what was stored
-        self.rejected += batch.data.count(b"\n") or 1
-        self.why = self.why or str(refused)

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from diagnose.errors import DiagnoseError
 from service.api.events import stream
-from service.dashboard import actions, failures, frame, jobs, nodes, overview, rules, search, session, shift
+from service.dashboard import actions, failures, frame, jobs, model, nodes, overview, rules, search, session, shift
 from service.dashboard.page import common_values
 from service.errors import Refused, Unauthorised, Unknown
 from service.names import check_job
@@ -58,6 +58,7 @@ def create_pages(service: Service) -> Starlette:
             Route("/actions/{action}", actions.one),
             Route("/actions/{action}/decide", actions.decide, methods=["POST"]),
             Route("/rules", rules.show),
+            Route("/model", model.show),
             Route("/rules/{rule}", rules.one),
             Route("/rules/{rule}", rules.decide, methods=["POST"]),
             Route("/sign-in", _sign_in),

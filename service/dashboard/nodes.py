@@ -18,7 +18,7 @@ from service.dashboard.page import Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.names import storable
 from service.store import actions as stored
-from service.store import nodechecks, pages, reading
+from service.store import findings, nodechecks, pages, reading
 
 _AXIS_S = 30 * 86400.0
 _MOST = 1500
@@ -55,6 +55,7 @@ async def one(request: Request) -> Response:
             "node": node,
             "history": history,
             "checks": nodechecks.of_node(connection, name),
+            "findings": findings.of_node(connection, name),
             "audit": [{**row, "why": _why(row["detail"])} for row in pages.actions.trail(connection, f"node/{name}")],
             "actions": pages.actions.of_node(connection, name),
             "ran": pages.nodes.jobs_of(connection, name, page.now - _AXIS_S),

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.agent.explain import improve
-from diagnose.agent.witnesses import Record
+from diagnose.agent.witnesses import person_knows
 from diagnose.errors import DiagnoseError, said_first
 from diagnose.knowledge.rules import Family, Rule, load
 from diagnose.learning.learned_rule import Counts, LearnedRule, State, project_of
@@ -24,7 +24,7 @@ from diagnose.learning.rule_store import RuleStore, settle
 from diagnose.learning.school import Workable
 from diagnose.learning.wire import emit
 from diagnose.learning.worker import Worker, process
-from diagnose.learning.write_failures import confirm, watch
+from diagnose.learning.write_failures import compare, confirm, taught, teach, watch
 from diagnose.report import EvidenceLine, Report
 from service.store import Store, Within, attempts, away, incidents, kept_lines, tasks
 from service.store import tables as t
@@ -104,19 +104,39 @@ class ServiceWorker(Worker):
         await asyncio.to_thread(self._keep_records)
         tokens = self.model.spent(report.job.id) - before
         result = {"asked": found.asked, "replaced": found.replaced, "why": found.why, "rules": gist(report), "tokens": tokens}
+        if found.opinion is not None:
+            result["said"] = found.opinion.reason
+            result["model"] = found.report.agent.model if found.report.agent is not None else None
+        changed = await self._taught(found.report, task["attempt_id"])
         if found.report is report:
-            return {"result": result}
-        return {"result": result, "report": found.report.as_dict(), "made_at": made_at}
+            return {"result": result, "changed": changed}
+        return {"result": result, "report": found.report.as_dict(), "made_at": made_at, "changed": changed}
+
+    async def _taught(self, report: Report, attempt: int) -> list[tuple[str, State]]:
+        """What an answer says for and against the rules that wait in shadow, and the rule that is made of it."""
+        now, project = time.time(), _project(report)
+        bodies = await asyncio.to_thread(
+            self.database.read, lambda connection: kept_lines.bodies(connection, attempt, _MOST_BODIES)
+        )
+        met = await asyncio.to_thread(compare, RuleStore(self.database), report, bodies, now)
+        changed: list[tuple[str, State]] = [(one.rule.id, one.state) for one in met]
+        if not taught(report):
+            return changed
+        well = await asyncio.to_thread(
+            self.database.read, lambda connection: kept_lines.healthy(connection, _HEALTHY_RUNS, _HEALTHY_LINES)
+        )
+        async with self._confirming:
+            past = StoreIncidents(self.database, project)
+            made = await teach(report, self.store, past, now, healthy=well, project=project)
+        return [*changed, (made.rule.id, "shadow")] if made.rule is not None else changed
 
     def _keep_records(self) -> None:
         self.database.write(lambda connection: incidents.keep_records(connection, self._records))
 
     def _was_right(self, report: Report, reason: str) -> None:
         """Somebody knows the reason, which shows whether the model was right."""
-        asked = report.agent
-        if asked is not None and asked.said is not None:
-            self._records.setdefault(asked.model or "", Record()).note(asked.kind, right=asked.said == reason)
-            self._keep_records()
+        person_knows(self._records, report, reason)
+        self._keep_records()
 
     async def _confirm(self, task: dict[str, Any]) -> dict[str, Any]:
         """A diagnosis is confirmed, or corrected: remember it, and write a rule for it."""

@@ -19,7 +19,8 @@ _A_ROUND = 200
 
 
 def undecided(connection: Connection, leaving: Collection[int] = ()) -> list[int]:
-    """Attempts whose diagnosis is newer than their decision, oldest first. Those in ``leaving`` are left out.
+    """Attempts whose diagnosis is newer than their decision, what failed before the rest, oldest first. Those in
+    ``leaving`` are left out.
 
     One that was decided about while it ran is decided again whatever is said of it now: it may have gone on.
     """
@@ -30,7 +31,7 @@ def undecided(connection: Connection, leaving: Collection[int] = ()) -> list[int
             select(d.attempt_id)
             .outerjoin(t.decisions, x.attempt_id == d.attempt_id)
             .where(waits, or_(x.attempt_id.is_(None), x.about < d.made_at), d.attempt_id.not_in(leaving))
-            .order_by(d.made_at)
+            .order_by(d.outcome != "failed", d.made_at)  # what failed waits for a restart
             .limit(_A_ROUND)
         ).scalars()
     )

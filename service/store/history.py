@@ -14,7 +14,7 @@ from diagnose.decision.lost import Lost
 from diagnose.report import Report
 from diagnose.study.runs import Run, State
 from service.projects import DEFAULT, parted
-from service.store import nodechecks
+from service.store import findings, nodechecks
 from service.store import tables as t
 from service.store.diagnoses import unpacked
 
@@ -106,7 +106,13 @@ def cluster(connection: Connection, now: float, names: Sequence[str] | None = No
         Isolation(row.node, row.at, "decision" if row.by == "policy" else row.by, row.key, row.released)
         for row in rows
     )
-    return Cluster(nodes=states, size=size, isolations=isolations, checks=nodechecks.since(connection, now - _BACK_S))
+    return Cluster(
+        nodes=states,
+        size=size,
+        isolations=isolations,
+        checks=nodechecks.since(connection, now - _BACK_S),
+        findings=findings.since(connection, now - _BACK_S),
+    )
 
 
 def _nodes(connection: Connection, attempt_id: int) -> tuple[str, ...]:

@@ -301,6 +301,20 @@ node_checks = Table(  # what node checks said of each node
     sqlite_with_rowid=False,
 )
 
+node_findings = Table(  # what others found of each node: alerts, conditions
+    "node_findings",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("source", Text, primary_key=True),  # alertmanager, kubernetes
+    Column("name", Text, primary_key=True),
+    Column("at", Double, primary_key=True),  # since when
+    Column("said", Text),
+    Column("who", Text, nullable=False),
+    Column("ended", Double),  # null: it is not over
+    Index(None, "at"),
+    sqlite_with_rowid=False,
+)
+
 actions = Table(
     "actions",
     metadata,
@@ -506,7 +520,7 @@ webhooks = Table(
     metadata,
     Column("id", Big, primary_key=True),
     Column("url", Text, nullable=False),
-    Column("format", Text, nullable=False),  # cloudevents, slack
+    Column("format", Text, nullable=False),  # cloudevents, slack, alertmanager
     Column("secret", Text),
     Column("events", JSON, nullable=False),
     Column("active", Boolean, nullable=False),

@@ -40,6 +40,14 @@ def test_units_are_valid(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, [line for line in done.stderr.splitlines() if unit.name in line]) == (0, [])
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda path: path.name)
+def test_units_are_exposed_to_little(unit: Path) -> None:
+    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=15", str(unit)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-300:]
+
+
 def test_the_example_of_settings_is_taken() -> None:
     assert load({}, DEPLOY / "serve.yaml").settings.keep_jobs_days == 365
 
@@ -91,6 +99,29 @@ def test_shipper_configurations_are_yaml_and_name_a_route_of_ours(name: str) -> 
     text = (DEPLOY / "shippers" / name).read_text()
     yaml.safe_load(text)
     assert any(route in text for route in (":8321/v1/records", ":8321/loki/api/v1/push", ":8321/v1/logs"))
+
+
+def test_the_batch_script_tells_what_slurm_says_of_its_processes(tmp_path: Path) -> None:
+    """srun and the sender are stand-ins: only what the script does with their words is tested here."""
+    said = "a task complains", "slurmstepd: error: STEP 7.0 CANCELLED", "srun: error: Killed"
+    says = "; ".join(["echo out", *(f'echo "{line}" >&2' for line in said)])
+    for name, does in (("srun", f"{says}; exit 137"), ("diagnose", f'echo "$*" >>{tmp_path}/told; cat >>{tmp_path}/told')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "SLURM_JOB_ID": "7",
+        "SLURM_RESTART_COUNT": "1",
+    }
+    script = str(DEPLOY / "slurm" / "train.sbatch")
+    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (137, "out\n")
+    assert done.stderr.splitlines()[0] == "a task complains"
+    how, *lines = (tmp_path / "told").read_text().splitlines()
+    assert how.startswith("send --job 7 --attempt 2 ")
+    assert how.endswith(" --source batch --exit-code 137 -")
+    assert lines == list(said[1:])
 
 
 def test_the_tokens_of_the_guide_can_be_made_and_are_all_that_the_samples_need(diagnose: Run, tmp_path: Path) -> None:

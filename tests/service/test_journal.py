@@ -184,6 +184,19 @@ def test_damage_at_the_end_is_no_torn_tail(tmp_path: Path, caplog: pytest.LogCap
     assert "torn" not in caplog.text
 
 
+def test_a_torn_tail_behind_damage_is_not_cut(tmp_path: Path) -> None:
+    """What stands behind damage may be evidence of what was lost."""
+    session(tmp_path, (A, b"first\n"), (B, b"second\n"), (A, b"third\n"))
+    (segment,) = tmp_path.glob("*.journal")
+    ends = [end for _, end in read_segment(segment)]
+    spoilt = bytearray(segment.read_bytes()[:-2])
+    spoilt[ends[0] + 30] ^= 1
+    segment.write_bytes(spoilt)
+    surviving(tmp_path)
+    (kept,) = [path for path in tmp_path.iterdir() if path.stat().st_size]
+    assert kept.stat().st_size == len(spoilt)
+
+
 def test_zeros_at_the_end_are_a_torn_tail(tmp_path: Path) -> None:
     """A file system had given the room, and lost power before the bytes came."""
     session(tmp_path, (A, b"first\n"))
@@ -281,6 +294,7 @@ def test_a_full_disk_refuses_in_order_and_leaves_no_half_record(tmp_path: Path) 
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
             signal.signal(signal.SIGXFSZ, ignored)
         assert [type(failure) for failure in failures] == [Unavailable, Unavailable]
+        assert {failure.retry_after_s for failure in failures if isinstance(failure, Unavailable)} == {5}
         assert await write(journal, (B, b"again\n")) == [None]
         journal.close()
 
@@ -293,8 +307,10 @@ def test_beyond_its_limit_it_is_busy(tmp_path: Path) -> None:
         journal = Journal(tmp_path, limit=1000)
         journal.start()
         await write(journal, (A, b"x" * 1000))
-        with pytest.raises(Busy):
+        assert journal.segments == 1
+        with pytest.raises(Busy) as refused:
             await write(journal, (A, b"x"))
+        assert refused.value.retry_after_s == 10
         journal.close()
 
     asyncio.run(run())

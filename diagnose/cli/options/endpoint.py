@@ -186,16 +186,16 @@ def _case(report: Report) -> str:
 def learned_right(report: Report, reason: str) -> bool:
     """A person knows the reason, which shows whether the model that was asked was right. False: this was known before."""
     from diagnose.agent.records import RecordFile
-    from diagnose.agent.witnesses import Record
+    from diagnose.agent.witnesses import person_knows
 
     asked = report.agent
-    if asked is None or asked.said is None or asked.kind is None:
+    if asked is None or asked.said is None:
         return False
-    record = Record()
-    record.note(asked.kind, right=asked.said == reason)
+    after: dict[str, Record] = {}
+    person_knows(after, report, reason)
     file = RecordFile(record_file())
     try:
-        return file.add(f"person {_case(report)}", {}, {asked.model or "": record})
+        return file.add(f"person {_case(report)}", {}, after)
     finally:
         file.close()
 

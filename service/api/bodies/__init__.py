@@ -35,7 +35,7 @@ from service.api.bodies.failures import (
 from service.api.bodies.health import Readiness
 from service.api.bodies.jobs import AttemptRow, Deleted, JobDetail, JobPage, JobRow, Line, LinePage, SeriesList, SeriesRow
 from service.api.bodies.logs import Finish, Finished, Source, Sources, Taken
-from service.api.bodies.nodes import Node, NodeCheck, NodeDetail, NodeFailure, NodePage, NodeRequest
+from service.api.bodies.nodes import FindingsTaken, Node, NodeCheck, NodeDetail, NodeFailure, NodeFinding, NodePage, NodeRequest
 from service.api.bodies.projects import Project, ProjectList
 from service.api.bodies.raw import RawGap, RawLine, RawPage, RawSource, RawSourceList
 from service.api.bodies.rules import RuleChange, RulePage, RuleRow
@@ -67,6 +67,7 @@ __all__ = [
     "DeliveryList",
     "DeliveryRow",
     "Fence",
+    "FindingsTaken",
     "Finish",
     "Finished",
     "Group",
@@ -86,6 +87,7 @@ __all__ = [
     "NodeCount",
     "NodeDetail",
     "NodeFailure",
+    "NodeFinding",
     "NodePage",
     "NodeRequest",
     "Occurrence",

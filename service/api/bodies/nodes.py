@@ -45,8 +45,31 @@ class NodeCheck(BaseModel):
     rounds: int
 
 
+class NodeFinding(BaseModel):
+    """What somebody else found of a node: an alert, a condition of Kubernetes."""
+
+    at: float
+    """since when"""
+    source: str
+    name: str
+    said: str | None
+    who: str
+    """name of the token that told it"""
+    ended: float | None
+    """None: it is not over"""
+
+
+class FindingsTaken(BaseModel):
+    taken: int
+    left_out: int
+    """what names no node"""
+    why: str | None
+
+
 class NodeDetail(Node):
     history: list[NodeFailure]
+    findings: list[NodeFinding]
+    """the latest 50"""
     checks: list[NodeCheck]
     """the latest 50"""
 

@@ -121,7 +121,7 @@ document.addEventListener("click", async (event) => {
 // --- keys: / search, j k move, Enter opens, g then o s b f j n a r goes, ? help
 let at = -1;
 let going = false;
-const places = { o: "", s: "shift", b: "breakdowns", f: "failures", j: "jobs", n: "nodes", a: "actions", r: "rules" };
+const places = { o: "", s: "shift", b: "breakdowns", f: "failures", j: "jobs", n: "nodes", a: "actions", r: "rules", m: "model" };
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
     const all = $("#everything");

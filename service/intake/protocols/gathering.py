@@ -46,24 +46,26 @@ class Gathering:
         self._ended = 0
         self.decoded = Decoded([])
 
-    def add(self, identity: Identity, text: bytes, *, partial: bool = False) -> None:
-        """Add one line. A partial one gets no newline."""
+    def add(self, identity: Identity, text: bytes, *, partial: bool = False) -> Place | str:
+        """Add one line. A partial one gets no newline. Returns whose it is, or why it is nobody's."""
         self.decoded.lines += 1
         place = self._place_of.get(identity)
         if place is None:
             if len(self._place_of) >= _MOST_OWNERS:
-                self.decoded.reject(f"more than {_MOST_OWNERS:,} sources in one body")
-                return
+                why = f"more than {_MOST_OWNERS:,} sources in one body"
+                self.decoded.reject(why)
+                return why
             place = self._place_of[identity] = self._placed(identity)
         if isinstance(place, str):
             self.decoded.reject(place)
-            return
+            return place
         pile = self._piles.get(place)
         if pile is None:
             pile = self._piles[place] = bytearray()
         pile += text
         if not partial and not text.endswith(b"\n"):
             pile += b"\n"
+        return place
 
     def _placed(self, identity: Identity) -> Place | str:
         """The place for lines of this identity, or why there is none.

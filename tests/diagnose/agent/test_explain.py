@@ -15,7 +15,7 @@ import pytest
 from diagnose.agent.explain import Improved, improve, incident_id
 from diagnose.agent.gate import why_ask
 from diagnose.agent.incidents import Incident, SqliteIncidents, Vectors
-from diagnose.agent.witnesses import Record
+from diagnose.agent.witnesses import RULES, Record
 from diagnose.job import Job
 from diagnose.model.model import Model
 from diagnose.reading.sources import find
@@ -253,6 +253,18 @@ def test_what_rules_are_sure_of_tells_whether_a_model_is_right(endpoint: Endpoin
     for n in range(2):  # another log, else the answer would come from the cache
         improved(job_of(f"part {word(n)}\n{FALLEN}"), endpoint, records=records)
     assert records["tiny"].trust("echo") > once
+
+
+def test_what_models_always_agreed_with_is_asked_no_more(endpoint: Endpoint) -> None:  # noqa: F811
+    endpoint.text = lambda body, k: cause(body, "fallen off the bus", "gpu_fell_off_bus")
+    records: dict[str, Record] = {}
+    asked = [improved(job_of(FALLEN), endpoint, records=records).asked for _ in range(5)]
+    assert asked == [True, True, True, False, False]
+    endpoint.text = lambda body, k: cause(body, "came up short")
+    assert improved(job_of(UNEXPLAINED), endpoint, records=records).asked, "what no rule is sure of is asked about for ever"
+    (rule,) = records[RULES].seen
+    records[RULES].note(rule, right=False)
+    assert improved(job_of(FALLEN), endpoint, records=records).asked, "an objection opens the question again"
 
 
 @pytest.mark.parametrize("log", [UNEXPLAINED, ECHO], ids=["unexplained", "echo"])

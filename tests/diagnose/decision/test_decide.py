@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,23 @@ import pytest
 from diagnose.decision.clauses import MODES
 from diagnose.decision.decide import LOOKS, decide
 from diagnose.decision.ending import Ending
-from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, NodeCheck, PastAction, PastAttempt
+from diagnose.decision.history import (
+    Checkpoint,
+    Cluster,
+    Failure,
+    History,
+    Isolation,
+    NodeCheck,
+    NodeFinding,
+    PastAction,
+    PastAttempt,
+)
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.result import RESTARTS, Decision
 from diagnose.errors import RuleError
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.report import Report
+from diagnose.report import EvidenceLine, Report
 from tests.conftest import ROOT
 from tests.support.cases import HOUR, NODES, NOW, cluster, done, elsewhere, failed, policy, ran_on, report, xid
 
@@ -27,6 +38,25 @@ A, B, C, D, E = NODES[:5]
 
 def names(decision: Decision) -> list[str]:
     return [limit.name for limit in decision.limits]
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "before", "kind"),
+    [
+        pytest.param("failed (exitcode: -9) local_rank: 3 (pid: 4711)", 400.0, (), "restart", id="killed-once-may-be-luck"),
+        pytest.param("failed (exitcode: -9) local_rank: 3 (pid: 4711)", 400.0, (1,), "fix_config", id="twice-is-not"),
+        pytest.param("failed (exitcode: -9) local_rank: 3 (pid: 4711)", None, (), "fix_config", id="before-the-first-step"),
+        pytest.param("Out of memory: Killed process 4711 (python)", 400.0, (), "fix_config", id="the-kernel-says-why"),
+    ],
+)
+def test_who_was_killed_and_nobody_says_why(
+    tmp_path: Path, text: str, step: float | None, before: tuple[int, ...], kind: str
+) -> None:
+    made = report("host_out_of_memory", root=EvidenceLine(source="log", line=1, text=text), step=step)
+    history = ran_on(A, attempts=tuple(failed(number, reason="host_out_of_memory", group="other") for number in before))
+    if before:
+        made = made.model_copy(update={"job": made.job.model_copy(update={"attempt": 2})})
+    assert decide(made, history, None, policy(tmp_path), NOW).action.kind == kind
 
 
 # --- what is usual -----------------------------------------------------------------------------------------------------------
@@ -296,6 +326,43 @@ def test_xids_of_logs_that_jobs_can_write_are_not_believed_where_the_site_says_s
     assert believed.action.nodes == [A]
     doubted = decide(asked, ran_on(A), cluster(), policy(tmp_path, "signals: {kernel_sources: ['*/kern.log']}"), NOW)
     assert doubted.action.nodes == []
+
+
+def found_of(node: str, *, at: float = NOW - HOUR / 2, ended: float | None = None, count: int = 1) -> tuple[NodeFinding, ...]:
+    return tuple(NodeFinding(node, at, "alertmanager", f"Alert{number}", ended) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("reason", "findings", "extra", "isolated"),
+    [
+        ("ecc_error", found_of(A), "", [A]),
+        ("ecc_error", found_of(A), "signals: {kernel_sources: ['node:*']}", [A]),
+        ("ecc_error", found_of(A), "signals: {kernel_sources: ['*/kern.log']}", []),
+        ("ecc_error", (), "", []),
+        ("ecc_error", found_of(B, count=9), "", []),
+        ("ecc_error", found_of(A, at=NOW - 30 * HOUR), "", []),
+        ("ecc_error", found_of(A, at=NOW - 20 * HOUR, ended=NOW - 19 * HOUR), "", []),
+        ("nccl_timeout", found_of(A, count=9), "", []),
+    ],
+    ids=[
+        "with-a-diagnosis",
+        "believed",
+        "not-believed",
+        "none",
+        "of-another-node",
+        "long-ago",
+        "over-before",
+        "with-soft-evidence",
+    ],
+)
+def test_what_others_found_is_one_point_while_it_lasts(
+    tmp_path: Path, reason: str, findings: tuple[NodeFinding, ...], extra: str, isolated: list[str]
+) -> None:
+    history = replace(ran_on(A, B), started=NOW - 2 * HOUR, ended=NOW)
+    decision = decide(report(reason, nodes=(A,)), history, cluster(findings=findings), policy(tmp_path, extra), NOW)
+    assert decision.action.nodes == isolated
+    if reason == "nccl_timeout":
+        assert (decision.avoid, decision.check) == ((A,), (A,)), "but the node is avoided and tested"
 
 
 SOFT = sorted(shipped_taxonomy().properties["soft"])

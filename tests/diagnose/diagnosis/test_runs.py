@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from diagnose.diagnosis.runs import last_start
 from diagnose.matching.series import Column, Series
 from tests.support.logs import report_of
@@ -29,3 +33,59 @@ def test_the_loss_of_the_run_before_is_no_measure() -> None:
     second = "".join(f"step {n} of 400 loss {500 + 900 / n:.4f}\n" for n in range(1, 401))
     assert report_of(first + second).outcome == "healthy"
     assert report_of(first + second.replace("step ", "step 40")).diagnosis.reason == "loss_anomaly"
+
+
+def test_losses_that_get_steps_are_another_programs() -> None:
+    losses = Series()
+    column = Column.empty()
+    for line in range(1, 21):
+        column.append(math.nan if line <= 8 else 10.0 * line, 2.5, line, 0, 1)
+    losses.extend(column)
+    assert last_start(None, losses) == 9
+    assert last_start(None, steps(*range(60))) == 0
+
+
+STEP = "srun: error: gpu-11: task 0: Exited with exit code 1\nsrun: Terminating StepId={}\n"
+AGENT = """============================================================
+/work/train.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : {time}
+  host      : {host}
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 4100)
+  error_file: <N/A>
+============================================================
+"""
+RAISED = 'Traceback (most recent call last):\n  File "/work/train.py", line {}, in <module>\n    main()\n{}\n'
+FIRST, SECOND = RAISED.format(7, "ValueError: bad shape"), RAISED.format(9, "NameError: name 'x' is not defined")
+
+
+@pytest.mark.parametrize(
+    ("over", "over_again"),
+    [
+        (STEP.format("881234.0"), STEP.format("881234.0")),
+        (STEP.format("881234.0"), STEP.format("881240.0")),
+        (AGENT.format(time="2026-03-04_05:06:10", host="gpu-1"), AGENT.format(time="2026-03-04_07:00:00", host="gpu-1")),
+    ],
+    ids=["requeued", "another job", "the same host's agent"],
+)
+def test_of_appended_runs_the_last_one_is_the_answer(over: str, over_again: str) -> None:
+    report = report_of(FIRST + over + SECOND + over_again)
+    assert (report.diagnosis.reason, report.job.attempt) == ("name_error", 2)
+    assert report_of(SECOND + over + FIRST + over_again).diagnosis.reason == "value_error"
+
+
+@pytest.mark.parametrize(
+    ("over", "over_again"),
+    [
+        (STEP.format("881234.0"), STEP.format("881234.1")),
+        (AGENT.format(time="2026-03-04_05:06:10", host="gpu-1"), AGENT.format(time="2026-03-04_05:36:10", host="gpu-2")),
+        (AGENT.format(time="2026-03-04_05:06:10", host="gpu-1"), AGENT.format(time="2026-03-04_05:06:10", host="gpu-1")),
+    ],
+    ids=["the next stage of a job", "another host", "the same summary twice"],
+)
+def test_of_one_run_the_first_failure_is_the_answer(over: str, over_again: str) -> None:
+    report = report_of(FIRST + over + SECOND + over_again)
+    assert (report.diagnosis.reason, report.job.attempt) == ("value_error", 1)

@@ -576,3 +576,55 @@ def test_a_cause_that_is_only_listed_is_not_the_reason() -> None:
         " (2) ray stop --force was called.\n"
     )
     assert report.diagnosis.reason == "native_crash"
+
+
+# --- what somebody handled ----------------------------------------------------------------------------------------------
+
+ROLLOUT = "[2026-01-02 03:0{0}:00] INFO rollout: episode 10{0} reward 12.{0}\n"
+CAUGHT = (
+    "[2026-01-02 03:04:30] ERROR env_worker: environment step failed, resetting\nTraceback (most recent call last):\n"
+    '  File "/app/worker.py", line 88, in {0}\n    env.step(a)\nRuntimeError: physics diverged\n'
+)
+
+
+def test_what_a_logger_shows_of_a_caught_exception_is_overcome_where_the_program_talks_on() -> None:
+    calm = "".join(ROLLOUT.format(n) for n in range(5, 9))
+    assert report_of(ROLLOUT.format(1) + (CAUGHT.format("_loop") + calm) * 2).outcome == "healthy"
+    assert report_of(ROLLOUT.format(1) + CAUGHT.format("_loop")).diagnosis.reason == "runtime_error"  # nothing after it
+    assert report_of(ROLLOUT.format(1) + CAUGHT.format("<module>") + calm).diagnosis.reason == "runtime_error"  # not caught
+
+
+def test_a_failure_of_another_kind_after_it_leaves_a_caught_exception_a_suspect() -> None:
+    calm = "".join(ROLLOUT.format(n) for n in range(5, 9))
+    report = report_of(CAUGHT.format("_loop") + calm + "[2026-01-02 03:09:30] ERROR pool: worker 4 is gone, giving up\n")
+    assert report.outcome == "failed"
+
+
+def test_what_stands_below_a_warning_of_another_language_was_handled_with_it() -> None:
+    boxed = '┌ Warning: failed to save plot, continuing\n│   exception = SystemError: opening file "/a": Permission denied\n'
+    calm = "└ @ Main train.jl:88\n[ Info: Test accuracy: 0.921\n[ Info: wrote the table\n[ Info: bye\n"
+    assert report_of(boxed + calm).outcome == "healthy"
+    java = "2026-01-02 03:04:05 WARN Checkpoint: cannot delete the old one\njava.nio.file.NoSuchFileException: /ckpt/old\n"
+    calm = "".join(f"2026-01-02 03:04:0{n} INFO Main: iteration {n}\n" for n in range(6, 9))
+    assert report_of(java + "\tat trainer.Checkpoint.delete(Checkpoint.java:88)\n" + calm).outcome == "healthy"
+
+
+def test_an_exception_that_the_interpreter_ignores_is_none_without_a_traceback_too() -> None:
+    ignored = "Exception ignored in atexit callback: <function teardown at 0x7f2>\nConnectionResetError: [Errno 104] reset\n"
+    assert report_of(steps(1, 30) + ignored).outcome == "healthy"
+
+
+def test_a_node_of_a_list_that_responds_again_is_back() -> None:
+    lost = "[2026-01-02 03:04:05] error: Nodes gpu[017,019] not responding\n"
+    back = "[2026-01-02 03:05:05] Node gpu019 now responding\n"
+    assert report_of(lost + back + steps(1, 3)).outcome == "healthy"
+    assert report_of(lost + back.replace("019", "021")).outcome == "failed"
+
+
+def test_a_harmless_line_is_no_failure_and_vouches_for_nothing() -> None:
+    harmless = (
+        "2026-01-02 03:04:05: W tensorflow/core/framework/local_rendezvous.cc:404] Local rendezvous is aborting with status"
+    )
+    end = harmless + ": OUT_OF_RANGE: End of sequence\n"
+    assert report_of("Epoch 1/2\n" + end).outcome == "healthy"
+    assert report_of("FATAL [scheduler] giving up on worker group 7\n" + end).outcome == "failed"

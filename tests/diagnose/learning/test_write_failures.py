@@ -15,9 +15,9 @@ from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Example, Rule
 from diagnose.learning.learned_rule import LearnedRule
 from diagnose.learning.rule_store import RuleFile, RuleStore
-from diagnose.learning.write_failures import Confirmation, confirm, template, watch
+from diagnose.learning.write_failures import Confirmation, compare, confirm, taught, teach, template, watch
 from diagnose.model.model import Model
-from diagnose.report import Report
+from diagnose.report import AgentFigures, Report
 from diagnose.verification.rules import body_of
 from tests.conftest import Run
 from tests.diagnose.agent.test_explain import LAUNCHER
@@ -113,6 +113,58 @@ def test_without_a_model_the_root_line_makes_the_rule(store: RuleStore, incident
     assert (known.state, known.rule.reason, known.rule.layer) == ("shadow", "storage_error", "storage")
     assert known.provenance == {"by": "template", "job": "job", "confirmed": "person"}
     assert [one.reason for one in incidents.incidents()] == ["storage_error"]
+
+
+# --- from a model's answer ---------------------------------------------------------------------------------------------------
+
+
+def answered(reason: str = "storage_error", *, job: str = "job", agreed: int = 5) -> Report:
+    """The report of a failure whose reason a model has said."""
+    report = report_of_it()
+    told = {"model": "m", "why": "nothing explains the failure", "kind": "line", "prompts": {}, "samples": 5, "agreed": agreed}
+    told |= {"said": reason, "lines_shown": 3, "redacted": {}, "tokens_in": 1, "tokens_out": 1, "seconds": 1.0}
+    diagnosis = report.diagnosis.model_copy(update={"reason": reason, "by": "agent"})
+    asked = AgentFigures.model_validate(told)
+    identity = report.job.model_copy(update={"id": job})
+    return report.model_copy(update={"job": identity, "diagnosis": diagnosis, "agent": asked, "outcome": "failed"})
+
+
+def test_an_answer_makes_a_rule_that_waits_for_a_second_failure(store: RuleStore, incidents: SqliteIncidents) -> None:
+    assert taught(answered())
+    assert not taught(answered(agreed=2)), "too few samples agree"
+    made = asyncio.run(teach(answered(), store, incidents, 1.0, healthy=HEALTHY))
+    assert made.rule is not None
+    assert incidents.incidents() == [], "what nobody has confirmed is no past incident"
+
+    def state() -> str:
+        known = store.find(made.rule.id) if made.rule is not None else None
+        return known.state if known is not None else ""
+
+    again = ROOT_LINE.replace("1048576", "99")
+    for _ in range(3):
+        watch(store, ["all is well"], 2.0, well=True)
+    watch(store, [again], 2.5, well=False)
+    assert state() == "shadow", "that a failed job has the line is not yet an agreement"
+    compare(store, answered(), [again], 3.0)
+    assert state() == "shadow", "the job that it was made of is no second one"
+    compare(store, answered(job="other"), ["another line"], 4.0)
+    assert state() == "shadow"
+    compare(store, answered(job="other"), [again], 5.0)
+    assert state() == "active"
+
+
+def test_a_rule_of_an_answer_is_refuted_by_another_reason(store: RuleStore, incidents: SqliteIncidents) -> None:
+    asyncio.run(teach(answered(), store, incidents, 1.0, healthy=HEALTHY))
+    compare(store, answered("hang", job="other"), [ROOT_LINE], 2.0)
+    assert [known.state for known in store.rules()] == ["retired"]
+
+
+def test_a_person_s_word_counts_for_a_rule_of_an_answer(store: RuleStore, incidents: SqliteIncidents) -> None:
+    asyncio.run(teach(answered(), store, incidents, 1.0, healthy=HEALTHY))
+    learned(store, incidents, report=answered())
+    for _ in range(3):
+        watch(store, ["all is well"], 2.0, well=True)
+    assert [known.state for known in store.rules()] == ["active"]
 
 
 def test_what_a_rule_knows_already_is_only_remembered(store: RuleStore, incidents: SqliteIncidents) -> None:

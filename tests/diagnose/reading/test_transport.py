@@ -88,6 +88,8 @@ HEADS = {
     "INFO:__main__:": "",
     "2026-03-04 05:06:07,123 - launcher - ERROR - ": "2026-03-04 05:06:07,123 ",
     "INFO | job | ": "",
+    "WARNING:launcher:": "",
+    "2026-03-04 05:06:07,123 - launcher - WARNING - ": "2026-03-04 05:06:07,123 ",
     "[2026-03-04 05:06:07] [INFO] job: ": "[2026-03-04 05:06:07] ",
 }
 
@@ -109,6 +111,9 @@ PLAIN = {
     "a logger's traceback": ["INFO:root:loading", "step 1", "ERROR:root:Traceback (most recent call last):", *JOB[5:]],
     "a logger that says the same level": [f"INFO:__main__:step {n}" for n in range(40)],
     "levels that vary": ["INFO:a:x", "WARNING:a:y", "ERROR:a:RuntimeError: z", "INFO:a:x"],
+    "a program that warns of what it handled": [
+        f"WARNING:job:{line}" for line in ["a", "b", "c", JOB[4], '  File "/opt/fetch.py", line 9, in fetch', *JOB[6:8]]
+    ],
     "a logger of one line of many": ["one", "two", "three", "INFO:a:Traceback (most recent call last):", *JOB[5:]],
     "srun -l": [f"{n % 8}: line {n}" for n in range(40)],
     "srun -l, each task once": [f"{n}: the same" for n in range(1, 9)],

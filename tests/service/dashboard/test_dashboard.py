@@ -30,7 +30,7 @@ pytestmark = pytest.mark.browser
 PAGES = """
  shift breakdowns?by=team&sort=change search?q=gpu
  failures failures/1 jobs jobs/job123 jobs/job123/log nodes nodes/gpu-13 actions actions/1 rules rules?line=Killed rules/xid-ecc
- jobs/hostile jobs/hostile/log jobs/hostile/raw jobs/job123/raw?source=gpu-13.log jobs?q=nothing-is-called-so
+ model jobs/hostile jobs/hostile/log jobs/hostile/raw jobs/job123/raw?source=gpu-13.log jobs?q=nothing-is-called-so
 """.split()
 HOSTILE = (
     b"<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">\n"
@@ -112,6 +112,7 @@ def test_every_page_shows_and_fits(page: Any, path: str, width: int) -> None:
         "actions",
         "actions/1",
         "rules",
+        "model",
         "sign-in",
     ],
 )
@@ -389,7 +390,7 @@ def test_an_action_is_approved(chromium: Any, tmp_path: Path) -> None:
         page.goto("nodes/gpu-1")
         page.fill("[name=why]", "<i>broken</i> fan")
         page.click("button:text('Isolate')")
-        page.wait_for_selector("text=Asked for: the node will be isolated.")
+        page.wait_for_selector("text=Approved, but nothing can carry it out")
         asked = running.get("/v1/actions")["actions"][0]
         assert (asked["kind"], asked["nodes"], asked["why"], asked["state"]) == (
             "isolate",

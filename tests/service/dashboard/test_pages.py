@@ -572,3 +572,37 @@ def test_a_failure_has_somebody_who_looks_after_it_and_comments(page: Any, serve
     assert "<b>kim</b>" in page.inner_text("#groups")
     posted = server.client.post(f"/v1/failures/{group}/comments", json={"text": "done"})
     assert [one["text"] for one in posted.json()["comments"]] == ["done", "a typo, see !12"]
+
+
+def test_what_a_model_said_is_shown_with_what_came_of_it(page: Any, server: Server) -> None:
+    """The questions are entered as the learning process enters them: it is tested elsewhere, with an endpoint."""
+    store = Store.in_folder(server.data)
+
+    def work(connection: Any) -> None:
+        jobs = dict(connection.execute(select(tables.jobs.c.name, tables.attempts.c.id).join(tables.attempts)).all())
+        now = time.time()
+        for number, (job, said) in enumerate((("lost-ecc", "ecc_error"), ("lost-name", "type_error")), 9000):
+            rules = connection.execute(
+                select(tables.diagnoses.c.reason).where(tables.diagnoses.c.attempt_id == jobs[job])
+            ).scalar_one()
+            result = {"asked": True, "replaced": False, "rules": ["failed", "rule", rules, None], "tokens": 1200, "said": said}
+            row = {"id": number, "kind": "ask", "attempt_id": jobs[job], "ref": "test", "detail": {}, "state": "done"}
+            connection.execute(tables.tasks.insert().values(**row, created=now, changed=now, result={**result, "model": "big"}))
+        record = {"model": "big", "kind": "specific", "right": 11.0, "wrong": 1.0}
+        connection.execute(tables.witnesses.insert().values(**record))
+
+    try:
+        store.write(work)
+    finally:
+        store.close()
+    page.goto("model")
+    figures = page.locator("#figures").inner_text()
+    assert re.search(r"Questions\s+2\s+2 with an answer", figures), figures
+    assert re.search(r"Agreed with the rules\s+1\s+of 2", figures), figures
+    assert re.search(r"Tokens\s+2\.4\sk", figures), figures
+    differ = page.locator("#differ [data-row]")
+    assert differ.count() == 1
+    assert [word in differ.inner_text() for word in ("lost-name", "name error", "type error", "not told")] == [True] * 4
+    assert "11" in page.locator("#record [data-row]").inner_text()
+    differ.locator("a").click()
+    page.locator("h1", has_text="lost-name").wait_for()

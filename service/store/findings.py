@@ -1,0 +1,64 @@
+"""What others found of nodes: who said it, since when, and whether it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, or_, select, update
+
+from diagnose.decision.history import NodeFinding
+from service.store import tables as t
+from service.store.upsert import upsert
+
+_MOST = 5000
+_KEPT_S = 90 * 86_400.0
+
+
+def enter(
+    connection: Connection,
+    findings: Sequence[tuple[NodeFinding, str | None]],
+    over: Sequence[NodeFinding],
+    who: str,
+    now: float,
+) -> None:
+    """Enter findings, each with its words. One that is told again counts once. What is over ends those of its name."""
+    f = t.node_findings.c
+    rows = [
+        {"node": one.node, "source": one.source, "name": one.name, "at": one.at, "said": said, "who": who, "ended": one.ended}
+        for one, said in findings
+    ]
+    nodes = dict.fromkeys(row["node"] for row in rows)
+    if rows:
+        upsert(
+            connection,
+            t.nodes,
+            [{"name": node, "state": "ok", "first_seen": now, "last_seen": now, "failures": 0} for node in nodes],
+            changes=("name",),  # known nodes stay as they are
+        )
+        upsert(connection, t.node_findings, rows)
+    for one in over:
+        same = (f.node == one.node) & (f.source == one.source) & (f.name == one.name) & f.ended.is_(None)
+        connection.execute(update(t.node_findings).where(same, f.at <= one.at).values(ended=one.at))
+    connection.execute(delete(t.node_findings).where(f.at < now - _KEPT_S, f.ended.is_not(None)))
+
+
+def since(connection: Connection, at: float) -> tuple[NodeFinding, ...]:
+    """What was found since a time, or is not over, for a decision."""
+    f = t.node_findings.c
+    rows = connection.execute(
+        select(f.node, f.source, f.name, f.at, f.ended)
+        .where(or_(f.at >= at, f.ended.is_(None)))
+        .order_by(f.at.desc())
+        .limit(_MOST)
+    ).all()
+    return tuple(NodeFinding(row.node, row.at, row.source, row.name, row.ended) for row in reversed(rows))
+
+
+def of_node(connection: Connection, node: str, most: int = 50) -> list[dict[str, Any]]:
+    """What was found of one node, the latest first."""
+    f = t.node_findings.c
+    rows = connection.execute(
+        select(f.at, f.source, f.name, f.said, f.who, f.ended).where(f.node == node).order_by(f.at.desc()).limit(most)
+    )
+    return [dict(row._mapping) for row in rows]
