@@ -21,6 +21,7 @@ from diagnose import __version__
 from diagnose.errors import DiagnoseError
 from service.api import (
     actions,
+    document,
     elastic,
     events,
     failures,
@@ -113,6 +114,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.attributions = attributions
     if attributions is not None:
         app.include_router(nvrx.router(attributions, settings.nvrx_from))
+    document.add(app)
     reference_page.add(app)
     app.add_api_route("/", lambda: RedirectResponse(f"{service.settings.root_path}/ui/"), include_in_schema=False)
     app.mount("/ui", create_pages(service))

@@ -25,6 +25,8 @@ from service.store.tokens import ROLES, Token, hash_of
 
 ADMIT = "diagnose.admit"
 """where a request has the function to call once its sender is known"""
+RIGHT = "right"
+"""where such a dependency has the right that it asks for"""
 OWNER = "diagnose.owner"
 """where a request has the function that says which user of this machine sent it (None: nobody knows)"""
 
@@ -171,6 +173,8 @@ def needs(right: str, shown: Callable[[Request], str | None] | None = None) -> C
 
     async def check(request: Request) -> Who:
         return holder(request, right, shown(request) if shown is not None else None)
+
+    setattr(check, RIGHT, right)
 
     return check
 

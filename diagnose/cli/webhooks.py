@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add.add_argument("url", metavar="URL", help="address to which messages are sent, as https://HOST/PATH")
     add.add_argument(
         "--format",
-        choices=("cloudevents", "slack"),
+        choices=("cloudevents", "slack", "alertmanager"),
         default="cloudevents",
         help="format of the messages (default: cloudevents)",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -48,6 +49,7 @@ async def orders(
     who: Operator,
     executor: Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", description="how its names begin")],
 ) -> dict[str, Any]:
+    service.runner_at = time.time()
     return {
         "waiting": await service.actions.orders(who.projects),
         "in_hand": [asdict(one) for one in await service.actions.in_hand(f"{who.name}/{executor}")],
@@ -81,6 +83,7 @@ async def decision(job: JobName, service: Here, who: Reader, attempt: Number = N
 )
 async def claim_next(service: Here, who: Operator, claim: Annotated[bodies.ClaimNext, Body()]) -> Any:
     """204 if there is none: ask again later."""
+    service.runner_at = time.time()
     taken = await service.actions.claim_next(_name(who.name, claim), claim.kinds, who.projects)
     return asdict(taken) if taken is not None else Response(status_code=204)
 
@@ -103,6 +106,7 @@ async def reject(action: ActionId, service: Here, who: Operator, reject: Annotat
 @router.post("/v1/actions/{action}/claim", response_model=bodies.InHand, summary="Take this action, with a lease")
 async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated[bodies.Claim, Body()]) -> dict[str, Any]:
     await _shown(service, who, action)  # of a project that the sender has
+    service.runner_at = time.time()
     return asdict(await service.actions.claim(action, _name(who.name, claim)))
 
 

@@ -71,6 +71,7 @@ _parameters: list[dict[str, Any]] = [
             "required": False,
             "description": "Streaming is welcome. Content-Encoding may be gzip, zstd or deflate.",
             "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
                 "text/plain": {
                     "schema": {"type": "string"},
                     "example": "step 100 | loss 2.31\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n",

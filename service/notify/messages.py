@@ -1,7 +1,7 @@
-"""Notice -> the body that a receiver reads: CloudEvents 1.0, or a message for Slack.
+"""Notice -> the body that a receiver reads: CloudEvents 1.0, a message for Slack, or an alert for Alertmanager.
 
-Log text is data in both: it is JSON in the one, and in the other the signs that Slack acts on are escaped (mentions, links,
-marks).
+Log text is data in all: it is JSON in the first and the last, and in the other the signs that Slack acts on are escaped
+(mentions, links, marks).
 """
 
 from __future__ import annotations
@@ -23,6 +23,15 @@ _TITLES = {
     "failure.regressed": ":repeat: A resolved failure is back",
     "test": ":white_circle: A test of this webhook",
 }
+
+_ALERTS = {
+    "job.failed": "TrainingJobFailed",
+    "job.alarm": "TrainingJobNeedsALook",
+    "failure.regressed": "ResolvedFailureIsBack",
+    "test": "DiagnoseTest",
+}
+_AS_LABELS = ("job", "attempt", "category", "reason", "kind", "state")
+_ALERT_S = 4 * 3600.0
 
 
 def cloudevent(notice: Notice) -> tuple[str, bytes]:
@@ -64,6 +73,40 @@ def slack(notice: Notice) -> tuple[str, bytes]:
     return "application/json", json.dumps(message).encode()
 
 
+def alertmanager(notice: Notice) -> tuple[str, bytes]:
+    """(content type, body) for ``POST /api/v2/alerts`` of Alertmanager. The alert is over after four hours."""
+    data = notice.data
+    labels = {
+        "alertname": _ALERTS.get(notice.kind) or "DiagnoseAction",
+        "service": "diagnose",
+        "severity": "critical" if notice.kind == "job.failed" else "warning",
+        "subject": notice.subject,
+        **{f"training_{name}" if name == "job" else name: data.get(name) for name in _AS_LABELS},
+    }
+    root = data.get("root_cause")
+    annotations = {
+        "summary": data.get("summary") or data.get("why") or notice.kind,
+        "mitigation": data.get("mitigation"),
+        "nodes": ", ".join(map(str, data.get("nodes") or ())),
+        "root_cause": f"{root['source']}, line {root['line']}: {root['text']}" if root else None,
+    }
+    alert = {
+        "labels": {name: _one_line(value) for name, value in labels.items() if value not in (None, "")},
+        "annotations": {name: _one_line(value) for name, value in annotations.items() if value},
+        "startsAt": _moment(notice.at),
+        "endsAt": _moment(notice.at + _ALERT_S),
+    }
+    return "application/json", json.dumps([alert]).encode()
+
+
+def _one_line(value: object) -> str:
+    return _UNSEEN.sub(" ", str(value))[:_LONGEST].encode("utf-8", "replace").decode()
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
 def escaped(text: object) -> str:
     """``text`` without anything that Slack acts on: mention, link, mark, end of a code block, line end."""
     plain = _UNSEEN.sub(" ", str(text))[:_LONGEST]
@@ -77,4 +120,8 @@ def _attempt(number: object) -> str:
     return f", attempt {number}" if isinstance(number, int) and number > 1 else ""
 
 
-FORMATS: dict[str, Callable[[Notice], tuple[str, bytes]]] = {"cloudevents": cloudevent, "slack": slack}
+FORMATS: dict[str, Callable[[Notice], tuple[str, bytes]]] = {
+    "cloudevents": cloudevent,
+    "slack": slack,
+    "alertmanager": alertmanager,
+}

@@ -24,7 +24,7 @@ KINDS = {
     "actions": tuple(f"action.{state}" for state in _STATES),
 }
 """what a webhook can ask for -> entries of the audit trail"""
-FORMATS = ("cloudevents", "slack")
+FORMATS = ("cloudevents", "slack", "alertmanager")
 _MOST = 50
 _A_ROUND = 500
 _WAITING = 10_000

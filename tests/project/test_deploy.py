@@ -40,6 +40,14 @@ def test_units_are_valid(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, [line for line in done.stderr.splitlines() if unit.name in line]) == (0, [])
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda path: path.name)
+def test_units_are_exposed_to_little(unit: Path) -> None:
+    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=15", str(unit)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-300:]
+
+
 def test_the_example_of_settings_is_taken() -> None:
     assert load({}, DEPLOY / "serve.yaml").settings.keep_jobs_days == 365
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-FOLDERS = (".", "docs", "docs/decisions", "benchmarks", "deploy", "fixtures", "prompts", "tests/payloads")
+FOLDERS = (".", "docs", "docs/decisions", "docs/runbooks", "benchmarks", "deploy", "fixtures", "prompts", "tests/payloads")
 DOCUMENTS = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")

@@ -26,6 +26,8 @@ class Group(BaseModel):
     regressed: bool
     state_changed: float | None
     note: str | None
+    assignee: str | None
+    """who looks after it"""
 
 
 class GroupPage(BaseModel):
@@ -60,11 +62,19 @@ class Occurrence(BaseModel):
     """no checkpoint is known, so it is the whole run"""
 
 
+class Said(BaseModel):
+    at: float
+    who: str
+    text: str
+
+
 class GroupDetail(Group):
     nodes: list[NodeCount]
     users: list[UserCount]
     occurrences: list[Occurrence]
     """the latest 50"""
+    comments: list[Said]
+    """the latest first"""
 
 
 class OccurrencePage(BaseModel):
@@ -75,6 +85,12 @@ class GroupChange(Sent):
     model_config = ConfigDict(extra="forbid")
     state: Literal["open", "resolved", "ignored"] | None = None
     note: str | None = Field(None, max_length=10_000, examples=["fixed in driver 570.86"])
+    assignee: str | None = Field(None, max_length=100, examples=["kim"])
+
+
+class Comment(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    text: str = Field(min_length=1, max_length=10_000)
 
 
 class Correct(Sent):

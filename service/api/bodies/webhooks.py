@@ -16,7 +16,7 @@ class WebhookWanted(Sent):
 
     model_config = ConfigDict(extra="forbid")
     url: str = Field(max_length=2000, examples=["https://hooks.slack.com/services/T0/B0/secret"])
-    format: Literal["cloudevents", "slack"] = "cloudevents"
+    format: Literal["cloudevents", "slack", "alertmanager"] = "cloudevents"
     events: list[Told] = Field(["failures", "alarms", "regressions", "actions"], min_length=1, max_length=8)
     secret: str | None = Field(None, max_length=200, description="`whsec_` and base64 of 24 to 64 bytes; made if not given")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from cloudevents.v1.http import from_http
 
-from service.notify.messages import cloudevent, escaped, slack
+from service.notify.messages import alertmanager, cloudevent, escaped, slack
 from service.store.webhooks import Notice
 
 HOSTILE = "\x1b[31m<!channel> <@U123> <https://evil|click> &lt; ```\n*all clear* _x_ ~y~ `rm -rf /` https://evil \u202e\x00"
@@ -43,6 +44,19 @@ def test_a_message_for_slack_says_what_happened(kind: str) -> None:
     assert mime == "application/json"
     assert "train-7b" in message["text"]
     assert (message["link_names"], message["unfurl_links"]) == (False, False)
+
+
+@pytest.mark.parametrize("kind", ["job.failed", "job.alarm", "failure.regressed", "action.proposed", "test"])
+def test_an_alert_has_what_alertmanager_asks_for(kind: str) -> None:
+    more = {"kind": "restart", "state": "proposed", "who": "policy"} if kind.startswith("action") else {}
+    mime, body = alertmanager(notice(kind, **more, note="\ud800"))
+    (alert,) = json.loads(body)
+    assert mime == "application/json"
+    assert alert["labels"]["training_job"] == "train-7b"
+    assert all(re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) for name in alert["labels"] | alert["annotations"])
+    texts = [*alert["labels"].values(), *alert["annotations"].values()]
+    assert all(isinstance(text, str) and text.isprintable() for text in texts)
+    assert (alert["startsAt"], alert["endsAt"]) == ("2023-11-14T22:13:20.000+00:00", "2023-11-15T02:13:20.000+00:00")
 
 
 def test_log_text_is_data_in_slack() -> None:
