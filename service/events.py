@@ -21,7 +21,8 @@ KINDS = tuple(
 """all kinds of event; a browser only receives the kinds that it names"""
 _KEPT = 10_000
 _MOST_WAITING = 1_000
-_BEAT_S = 5.0
+BEAT_S = 5.0
+"""after so long without an event a listener gets None"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Event:
 class Events:
     """Publish and listen on the event loop. Other threads use ``publish_from_thread``."""
 
-    def __init__(self, beat_s: float = _BEAT_S) -> None:
+    def __init__(self, beat_s: float = BEAT_S) -> None:
         """``beat_s``: after so long without an event a listener gets None."""
         self._beat_s = beat_s
         self._next = time.time_ns() // 1_000

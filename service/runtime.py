@@ -124,6 +124,8 @@ class Service:
         self.scrubber = Scrubber(self.journal, self.store, self.telemetry)
         self.started_at = time.time()
         self.ready = False
+        self.runner_at: float | None = None
+        """when a runner last asked for orders"""
         self.lost: LeaseLost | None = None
         """set if another service has the database: then this one ends"""
         self.end: Callable[[], None] = lambda: None

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 import uvicorn
 
@@ -82,7 +83,7 @@ def serve(settings: Settings, opening: Opening) -> None:
         http=Doors(settings, service.telemetry).protocol,  # type: ignore[arg-type]
         backlog=2048,
     )
-    server = _Server(config, f"{scheme}://{host}:{address[1]}", opening)
+    server = _Server(config, f"{scheme}://{host}:{address[1]}", opening, service.events.close)
     service.end = lambda: setattr(server, "should_exit", True)
     # uvicorn raises the signal once more after a clean end, which would make a wanted end look like a crash.
     signal.signal(signal.SIGTERM, lambda *_: None)
@@ -96,9 +97,9 @@ def serve(settings: Settings, opening: Opening) -> None:
 class _Server(uvicorn.Server):
     """Says where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, url: str, opening: Opening) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, opening: Opening, leave: Callable[[], None]) -> None:
         super().__init__(config)
-        self._url, self._opening = url, opening
+        self._url, self._opening, self._leave = url, opening, leave
         self._certificate = self._certificate_times()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -108,6 +109,10 @@ class _Server(uvicorn.Server):
             _settle_in()
             sys.stdout.write(f"diagnose serves on {self._url}\n")
             sys.stdout.flush()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._leave()  # else the end waits for streams that never end, and open pages believe that the service lives
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _CERTIFICATE_TICKS == 0 and self.config.ssl is not None:

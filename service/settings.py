@@ -105,6 +105,12 @@ class Settings(BaseModel):
         default=None, pattern=r"^https?://[^\s/?#]+(/[^\s/?#]+)*$", examples=["an address such as https://logs.example.org"]
     )
     """address at which people's browsers find the service; the reasons of drained nodes link to it"""
+    links: str = Field(
+        default="",
+        pattern=r"^(\s*[^\s=]+=https?://\S+)*\s*$",
+        examples=["Grafana=https://grafana/d/gpu?var-node={node}&from={from_ms}&to={to_ms}"],
+    )
+    """links that the pages of jobs and nodes show to other tools, NAME=TEMPLATE with spaces between (docs/dashboard.md)"""
     trusted_proxies: Networks = Field(default="", examples=["networks, such as 10.20.0.0/16,127.0.0.0/8"])
     """networks of the proxies in front, which are believed what they say of the client's address and protocol"""
     head_limit: Bytes = Field(default=64 * KIB, ge=4 * KIB, le=MIB)

@@ -24,6 +24,7 @@ COMMANDS = {
     "report": "study a site's history: why jobs failed, what it cost, and what would have saved most",
     "serve": "run the service, which receives the logs of many jobs over HTTP and diagnoses them as they run",
     "demo": "start a temporary service with a week of sample jobs, and open its dashboard",
+    "top": "show running jobs, what fails and what waits, as a terminal page that renews itself",
     "send": "send whole log files to a service",
     "runner": "send logs to a service as they grow, or carry out its approved actions",
     "nodes": "find a bad node, by tests that pairs of nodes run together",

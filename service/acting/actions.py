@@ -390,13 +390,25 @@ class Actions:
         return "return"
 
     async def ask_for_node(self, kind: str, node: str, who: str, why: str) -> int:
-        """A person asks to isolate a node, or to give it back. The request is also the approval."""
+        """A person asks to isolate a node, or to give it back. The request is also the approval, and what waits for a yes about
+        this node gets it.
+        """
         now = self._clock()
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
             if reading.node(connection, node) is None:
                 raise Unknown("there is no such node", where=node[:80], remedy="GET /v1/nodes lists them")
-            return self._enter_node(connection, kind, node, who, why, "auto", now)
+            waits = stored.proposed(connection, kind, node)
+            if waits is None:
+                return self._enter_node(connection, kind, node, who, why, "auto", now)
+            before = stored.find(connection, waits, locked=True)
+            assert before is not None
+            try:
+                after = life.approve(before, who, now, self.policy.life)
+            except life.Refused as refused:
+                raise Conflict(refused.what, where=str(waits), remedy=refused.remedy) from None
+            stored.save(connection, waits, before, after, who, now)
+            return [(waits, after)]
 
         changed = await self._store.awrite(work)
         self._tell(changed)

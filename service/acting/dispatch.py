@@ -96,6 +96,10 @@ class Dispatch:
         self._busy: dict[str, int] = {}
         self._left: list[tuple[Taken, Configured, bool]] = []
 
+    @property
+    def executors(self) -> tuple[Configured, ...]:
+        return self._executors
+
     # --- coming and going
 
     async def recover(self) -> None:

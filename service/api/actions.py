@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from service.api import bodies
+from service.api.bodies.common import MOST
 from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader
 from service.auth import Who
 from service.errors import Unknown
@@ -22,7 +24,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 router = APIRouter(tags=["actions"], responses=_REFUSALS)
 _STATES = "proposed|approved|dispatched|running|succeeded|failed|expired|rejected"
-ActionId = Annotated[int, Path(ge=1, lt=1 << 62)]
+ActionId = Annotated[int, Path(ge=1, le=MOST)]
 
 
 @router.get("/v1/actions", response_model=bodies.ActionPage, summary="Actions, the latest first")
@@ -30,7 +32,7 @@ async def actions(
     service: Here,
     who: Reader,
     limit: Limit = 50,
-    before: Annotated[int | None, Query(ge=1, lt=1 << 62, description="`next` of the page before")] = None,
+    before: Annotated[int | None, Query(ge=1, le=MOST, description="`next` of the page before")] = None,
     state: Annotated[str | None, Query(pattern=f"^({_STATES})$")] = None,
     job: Annotated[str | None, Query(max_length=200)] = None,
 ) -> dict[str, Any]:
@@ -47,6 +49,7 @@ async def orders(
     who: Operator,
     executor: Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", description="how its names begin")],
 ) -> dict[str, Any]:
+    service.runner_at = time.time()
     return {
         "waiting": await service.actions.orders(who.projects),
         "in_hand": [asdict(one) for one in await service.actions.in_hand(f"{who.name}/{executor}")],
@@ -72,9 +75,15 @@ async def decision(job: JobName, service: Here, who: Reader, attempt: Number = N
     return found
 
 
-@router.post("/v1/actions/claim", response_model=bodies.InHand, summary="Take the oldest action that waits for an executor")
+@router.post(
+    "/v1/actions/claim",
+    response_model=bodies.InHand,
+    summary="Take the oldest action that waits for an executor",
+    responses={204: {"description": "None waits"}},
+)
 async def claim_next(service: Here, who: Operator, claim: Annotated[bodies.ClaimNext, Body()]) -> Any:
     """204 if there is none: ask again later."""
+    service.runner_at = time.time()
     taken = await service.actions.claim_next(_name(who.name, claim), claim.kinds, who.projects)
     return asdict(taken) if taken is not None else Response(status_code=204)
 
@@ -97,6 +106,7 @@ async def reject(action: ActionId, service: Here, who: Operator, reject: Annotat
 @router.post("/v1/actions/{action}/claim", response_model=bodies.InHand, summary="Take this action, with a lease")
 async def claim(action: ActionId, service: Here, who: Operator, claim: Annotated[bodies.Claim, Body()]) -> dict[str, Any]:
     await _shown(service, who, action)  # of a project that the sender has
+    service.runner_at = time.time()
     return asdict(await service.actions.claim(action, _name(who.name, claim)))
 
 

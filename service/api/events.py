@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -12,13 +13,15 @@ from fastapi.responses import StreamingResponse
 from service.api.common import REFUSALS, Here, Reader
 from service.auth import Who
 from service.errors import Busy
-from service.events import KINDS, Event
+from service.events import BEAT_S, KINDS, Event
 from service.names import check_job
 from service.projects import parted
 from service.runtime import Service
 
 router = APIRouter(tags=["events"], responses=REFUSALS)
 _MOST = 500
+_BEAT = b": still here\n\n"
+"""a comment: programs read over it"""
 
 
 @router.get(
@@ -49,23 +52,29 @@ async def events(
     return stream(service, who, start, who.named(check_job(job)) if job is not None else None)
 
 
-def stream(service: Service, who: Who, start: int | None, job: str | None) -> StreamingResponse:
-    """The events after number ``start``, of one job or all, for as long as the token of ``who`` is valid."""
+def stream(service: Service, who: Who, start: int | None, job: str | None, beat: bytes = _BEAT) -> StreamingResponse:
+    """The events after number ``start``, of one job or all, for as long as the token of ``who`` is valid.
+
+    ``beat``: what is sent when nothing was to be sent for a while.
+    """
     if service.events.listeners >= _MOST:
         raise Busy("too many clients listen for events already", remedy="try again later", retry_after_s=10)
-    found = _stream(service, who, start, job)
+    found = _stream(service, who, start, job, beat)
     return StreamingResponse(found, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-async def _stream(service: Service, who: Who, start: int | None, job: str | None) -> AsyncIterator[bytes]:
-    yield b"retry: 2000\n\n"
+async def _stream(service: Service, who: Who, start: int | None, job: str | None, beat: bytes) -> AsyncIterator[bytes]:
+    yield b"retry: 2000\n\n" + beat
+    sent = time.monotonic()
     async for event in service.events.listen(start):
         if not service.tokens.holds(who):
             return
-        if event is None:
-            yield b": still here\n\n"
-        elif (job is None or event.kind == "reset" or event.data.get("job") == job) and _seen_by(who, event):
+        if event is not None and (job in (None, event.data.get("job")) or event.kind == "reset") and _seen_by(who, event):
+            sent = time.monotonic()
             yield as_text(event)
+        elif event is None or time.monotonic() - sent > BEAT_S:  # many events of other jobs are no news either
+            sent = time.monotonic()
+            yield beat
 
 
 def _seen_by(who: Who, event: Event) -> bool:

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query
 
 from service.api import bodies
+from service.api.bodies.common import MOST
 from service.api.common import REFUSALS, Before, Here, Limit, Operator, Reader, Word, place, place_of
 from service.errors import Refused, Unknown
 from service.names import storable
 from service.store import reading
 
 router = APIRouter(tags=["failures"], responses=REFUSALS)
-GroupId = Annotated[int, Path(ge=1, lt=1 << 62)]
+GroupId = Annotated[int, Path(ge=1, le=MOST)]
 
 
 @router.get("/v1/failures", response_model=bodies.GroupPage, summary="Failure groups, the latest first")
@@ -70,19 +71,35 @@ async def occurrences(
     return {"occurrences": rows}
 
 
-@router.patch("/v1/failures/{group}", response_model=bodies.GroupDetail, summary="Set a group's state or note")
+@router.patch("/v1/failures/{group}", response_model=bodies.GroupDetail, summary="Set a group's state, note or assignee")
 async def change(group: GroupId, service: Here, who: Operator, change: Annotated[bodies.GroupChange, Body()]) -> dict[str, Any]:
     """A resolved group that occurs again is open again, and marked as regressed."""
     changes = change.model_dump(exclude_unset=True)
-    if not changes or changes.get("state", "open") is None:
-        raise Refused("the request changes nothing", remedy="give state (open, resolved, ignored) or note")
+    if changes.get("state", "open") is None:
+        del changes["state"]
+    if not changes:
+        raise Refused("the request changes nothing", remedy="give state (open, resolved, ignored), note or assignee")
     storable(changes.get("note"), "note")
+    storable(changes.get("assignee"), "assignee")
     now = time.time()
     if await service.read(who, lambda connection: reading.group(connection, group)) is None:
         raise _unknown(group)
     if not await service.store.awrite(lambda connection: reading.change_group(connection, group, changes, who.name, now)):
         raise _unknown(group)
     service.events.publish("failure.changed", group=group, who=who.name, **changes)
+    found = await service.read(who, lambda connection: reading.group(connection, group))
+    if found is None:
+        raise _unknown(group)
+    return found
+
+
+@router.post("/v1/failures/{group}/comments", response_model=bodies.GroupDetail, summary="Say something of a group")
+async def comment(group: GroupId, service: Here, who: Operator, comment: Annotated[bodies.Comment, Body()]) -> dict[str, Any]:
+    text, now = storable(comment.text, "text") or "", time.time()
+    if await service.read(who, lambda connection: reading.group(connection, group)) is None:
+        raise _unknown(group)
+    await service.store.awrite(lambda connection: reading.comment(connection, group, text, who.name, now))
+    service.events.publish("failure.changed", group=group, who=who.name)
     found = await service.read(who, lambda connection: reading.group(connection, group))
     if found is None:
         raise _unknown(group)

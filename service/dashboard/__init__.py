@@ -2,7 +2,8 @@
 
 words charts frame      numbers and times; pictures; the template engine
 session page            the viewer; what all pages need
-overview shift failures jobs nodes actions rules      one module per page and its details
+overview shift failures jobs nodes actions rules search      one module per page and its details
+approval blame logs links      what an approval means; whose fault it was; kept lines as shown; links to other tools
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from starlette.routing import Route
 
 from diagnose.errors import DiagnoseError
 from service.api.events import stream
-from service.dashboard import actions, failures, frame, jobs, model, nodes, overview, rules, session, shift
+from service.dashboard import actions, failures, frame, jobs, model, nodes, overview, rules, search, session, shift
 from service.dashboard.page import common_values
 from service.errors import Refused, Unauthorised, Unknown
 from service.names import check_job
@@ -26,6 +27,8 @@ from service.runtime import Service
 from service.sign_in.people import People
 
 log = logging.getLogger("diagnose.dashboard")
+_BEAT = b"event: beat\ndata: {}\n\n"
+"""a page must hear that nothing happens, to know that the service is there"""
 _YEAR = "public, max-age=31536000, immutable"
 
 
@@ -36,12 +39,14 @@ def create_pages(service: Service) -> Starlette:
             Route("/", overview.show),
             Route("/shift", shift.show),
             Route("/breakdowns", shift.breakdowns),
+            Route("/search", search.show),
             Route("/failures", failures.show),
             Route("/failures/{group}", failures.one),
             Route("/failures/{group}", failures.change, methods=["POST"]),
             Route("/jobs", jobs.show),
             Route("/jobs/{job}", jobs.one),
             Route("/jobs/{job}/log", jobs.log),
+            Route("/jobs/{job}/ticket", jobs.ticket),
             Route("/jobs/{job}/download", jobs.download),
             Route("/jobs/{job}/raw", jobs.raw),
             Route("/jobs/{job}/raw/download", jobs.raw_download),
@@ -129,7 +134,7 @@ async def _events(request: Request) -> Response:
     said = request.headers.get("last-event-id", "")
     start = int(said) if said.isascii() and said.isdecimal() and len(said) < 19 else None
     job = request.query_params.get("job")
-    return stream(service, who, start, who.named(check_job(job)) if job else None)
+    return stream(service, who, start, who.named(check_job(job)) if job else None, beat=_BEAT)
 
 
 async def _asset(request: Request) -> Response:

@@ -8,8 +8,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from service.acting.executors.executor import Order
 from service.auth import check_runs_the_cluster
-from service.dashboard import session
+from service.dashboard import approval, session
 from service.dashboard.page import PAGE, Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.store import actions as stored
@@ -34,8 +35,12 @@ async def show(request: Request) -> Response:
 
 async def one(request: Request) -> Response:
     """An action: why, on what evidence, and who did what."""
-    page = Page.of(request)
-    action_id = _id(request)
+    return await _shown(Page.of(request), _id(request))
+
+
+async def _shown(page: Page, action_id: int, trial: str | None = None) -> Response:
+    """``trial``: what the executor says that it would do."""
+    hands = approval.Hands.of(page.service, page.now)
 
     def work(connection: Any) -> dict[str, Any]:
         found = _action(connection, action_id)
@@ -50,10 +55,28 @@ async def one(request: Request) -> Response:
             "decision": decision,
             "evidence": decision.get("evidence") if decision is not None else None,
             "audit": pages.actions.trail(connection, f"action/{action_id}"),
+            "meant": _meant(connection, found, hands, page.now),
         }
 
     found = await page.read(work)
-    return await page.show("action.html", "actions", **found)
+    return await page.show("action.html", "actions", trial=trial, **found)
+
+
+def _meant(connection: Any, action: dict[str, Any], hands: approval.Hands, now: float) -> dict[str, Any] | None:
+    """What a yes means. None: nobody can say yes any more, or there is nothing to carry out."""
+    if action["state"] not in ("proposed", "approved") or action["kind"] not in pages.actions.ACTS:
+        return None
+    order = Order.of(stored.order(connection, action["id"]))
+    counts = pages.nodes.node_states(connection)
+    able, who = hands.said(order)
+    others = pages.actions.jobs_on(connection, order.nodes, action["attempt_id"]) if order.nodes else []
+    return {
+        "able": able,
+        "who": who,
+        "touched": approval.touched(order, others, sum(counts.values()), counts["isolated"]),
+        "silence": approval.silence(action["state"], action["expires"], now),
+        "asks": bool(hands.executors),
+    }
 
 
 def _action(connection: Any, action_id: int) -> dict[str, Any]:
@@ -84,9 +107,15 @@ async def decide(request: Request) -> Response:
         answer, why = str(form.get("answer", "")), str(form.get("why", ""))[:2000]
     found = await page.read(lambda connection: _action(connection, action_id))
     try:
+        if answer == "try":
+            order = await page.read(lambda connection: stored.order(connection, action_id))
+            trial = await approval.tried(page.service.dispatch.executors, Order.of(order))
+            return await _shown(page, action_id, trial)
         if answer == "approve":
             await page.service.actions.approve(action_id, page.who.name, page.who.may)
-            said = "approved"
+            order = await page.read(lambda connection: stored.order(connection, action_id))
+            able, _ = approval.Hands.of(page.service, page.now).said(Order.of(order))
+            said = "approved" if able else "unable"
         elif answer == "reject":
             await page.service.actions.reject(action_id, page.who.name, page.who.may, why or "rejected")
             said = "rejected"
@@ -95,7 +124,7 @@ async def decide(request: Request) -> Response:
                 check_runs_the_cluster(page.who)
             said = await page.service.actions.undo(action_id, page.who.name, page.who.may)
         else:
-            raise Refused("nothing to do", where=answer[:40], remedy="choose approve, reject or undo")
+            raise Refused("nothing to do", where=answer[:40], remedy="choose approve, reject, try or undo")
     except Conflict as error:
         log.info("action %s: %s", action_id, error)
         return RedirectResponse(session.inside(request, f"actions/{action_id}?said=late"), status_code=303)

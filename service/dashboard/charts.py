@@ -158,6 +158,72 @@ def lane(
     return Markup("").join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Something that lasted, or happened at one time if it ends when it begins."""
+
+    begin: float
+    end: float
+    name: str
+    """its class"""
+    said: str
+    href: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One row of a time axis."""
+
+    label: str
+    stretches: Sequence[Stretch]
+
+
+def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: int = 1200) -> Markup:
+    """Rows of stretches and moments on one axis of time. Each says on hover, and to a screen reader, what it is."""
+    left, high, bottom = 90, 30, 26
+    height = high * len(rows) + bottom
+    reach = (until - since) or 1.0
+
+    def x(at: float) -> float:
+        return left + (width - left - 8) * min(1.0, max(0.0, (at - since) / reach))
+
+    parts = [Markup('<svg class="chart tracks" viewBox="0 0 {} {}" role="group" aria-label="{}">').format(width, height, what)]
+    form = "day" if reach > 2 * 86400 else "hour"
+    for at in _whole(since, until):
+        label = time.strftime("%d %b" if form == "day" else "%H:%M", time.gmtime(at))
+        parts.append(
+            Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}"/>').format(x(at), height - bottom)
+            + Markup('<text class="label" x="{:.1f}" y="{}"{}>{}</text>').format(
+                min(width - 30.0, x(at)), height - 8, _when(Bar("", {}, at=at, form=form)), label
+            )
+        )
+    for index, row in enumerate(rows):
+        y = index * high
+        parts.append(Markup('<text class="tick" x="{}" y="{}">{}</text>').format(left - 10, y + high / 2 + 5, row.label))
+        for one in row.stretches:
+            begin, end = x(one.begin), x(one.end)
+            mark = (
+                Markup(
+                    '<rect class="fill-{}" x="{:.1f}" y="{}" width="{:.1f}" height="12" rx="2"><title>{}</title></rect>'
+                ).format(one.name, begin, y + high / 2 - 6, max(3.0, end - begin), one.said)
+                if one.end > one.begin
+                else Markup('<circle class="fill-{}" cx="{:.1f}" cy="{}" r="6"><title>{}</title></circle>').format(
+                    one.name, begin, y + high / 2, one.said
+                )
+            )
+            parts.append(Markup('<a href="{}" aria-label="{}">{}</a>').format(one.href, one.said, mark) if one.href else mark)
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)
+
+
+def _whole(since: float, until: float) -> list[float]:
+    """Round times between two, six or seven of them: whole days or hours (UTC), so that no label stands twice."""
+    unit = 86400.0 if until - since > 2 * 86400 else 3600.0
+    step = max(1, math.ceil((until - since) / unit / 7)) * unit
+    first = math.ceil(since / step) * step
+    return [first + step * index for index in range(int((until - first) // step) + 1)]
+
+
 def sparkline(values: Sequence[float | None], what: str, width: int = 120, height: int = 26) -> Markup:
     """A small line; gaps where values are missing."""
     known = [value for value in values if value is not None and math.isfinite(value)]

@@ -26,7 +26,7 @@ async def show(request: Request) -> Response:
     """The list."""
     page = Page.of(request)
     name, seconds, _ = page.range()
-    words = {key: page.asked(key) for key in ("state", "category", "reason")}
+    words = {key: page.asked(key) for key in ("state", "category", "reason", "assignee")}
     where = {key: page.asked(key) for key in ("cluster", "user", "node")}
     search, before = page.asked("q"), page.place()
 
@@ -108,7 +108,7 @@ async def one(request: Request) -> Response:
 
 
 async def change(request: Request) -> Response:
-    """State and note, from the form."""
+    """State, note, assignee and a comment, from the form."""
     page = Page.of(request)
     group_id = _id(request)
     if "operate" not in page.who.may:
@@ -116,14 +116,22 @@ async def change(request: Request) -> Response:
     async with request.form(max_files=0, max_fields=10) as form:
         session.check_form(request, form.get("csrf"))
         state, note = str(form.get("state", "")), str(form.get("note", ""))[:4000].strip()
+        assignee, said = str(form.get("assignee", ""))[:100].strip(), str(form.get("said", ""))[:4000].strip()
     if state not in states.STATES:
         raise Unknown("there is no such state", where=state[:40], remedy=f"use one of: {', '.join(states.STATES)}")
-    changes = {"state": state, "note": storable(note, "note") or None}
+    changes = {
+        "state": state,
+        "note": storable(note, "note") or None,
+        "assignee": storable(assignee, "assignee") or None,
+    }
+    comment = storable(said, "comment")
     who, now = page.who.name, time.time()
     if await page.read(lambda connection: reading.group(connection, group_id)) is None:
         raise Unknown("there is no such failure group", where=str(group_id), remedy="see the list of failures")
     if not await page.service.store.awrite(lambda connection: reading.change_group(connection, group_id, changes, who, now)):
         raise Unknown("there is no such failure group", where=str(group_id), remedy="see the list of failures")
+    if comment:
+        await page.service.store.awrite(lambda connection: reading.comment(connection, group_id, comment, who, now))
     page.service.events.publish("failure.changed", group=group_id, who=who, state=state)
     return RedirectResponse(session.inside(request, f"failures/{group_id}?said=saved"), status_code=303)
 

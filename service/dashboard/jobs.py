@@ -6,37 +6,39 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from itertools import accumulate
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.report import Diagnosis
+from diagnose.rendering import markdown
+from diagnose.report import Diagnosis, Report
 from service.api.common import place_of
 from service.api.jobs import corrected
 from service.api.raw import page as raw_page
 from service.api.raw import place as raw_place
 from service.api.raw import text as raw_text
-from service.dashboard import charts, session
+from service.dashboard import blame, charts, links, logs, session
 from service.dashboard.charts import Point
 from service.dashboard.overview import liveness
 from service.dashboard.page import PAGE, Page, taxonomy
-from service.dashboard.words import LONGEST
 from service.errors import BadName, Forbidden, Refused, Unknown
 from service.live.verdict import lacking
 from service.names import check_job, storable
 from service.store import actions as stored
-from service.store import pages, reading
+from service.store import nodechecks, pages, reading
 from service.store.pages.timeline import Lane, Mark
 
 _AROUND = 12
+_BEFORE = 20
+"""kept lines that are shown before the one that somebody looks for"""
+_BLAMED = 8
+_OVERLAID = 3
+"""earlier attempts in a plot"""
 _LINES = 500
-_A_PAGE = 120_000
-"""characters of lines"""
 _LAST = 60
 _CHECKPOINTS = 100
 _SOURCES = 200
@@ -53,7 +55,11 @@ async def show(request: Request) -> Response:
     equal = {key: value for key, value in words.items() if value}
     if state in ("running", "failed", "healthy"):
         equal["outcome"] = state
-    rows = await page.read(lambda connection: reading.jobs(connection, limit=PAGE, before=before, equal=equal, name=search))
+    rows = await page.read(
+        lambda connection: reading.jobs(
+            connection, limit=PAGE, before=before, equal=equal, name=search, at_risk=state == "at_risk"
+        )
+    )
     hang_s = page.service.settings.hang_s
     return await page.show(
         "jobs.html",
@@ -71,7 +77,7 @@ async def one(request: Request) -> Response:
     name = _name(page)
     job, attempt = await _attempt(page, name)
 
-    below = _raw_below(page, name, attempt["number"])
+    below, there = _raw_below(page, name, attempt["number"]), _log(page, name, attempt["number"])
 
     def work(connection: Any) -> dict[str, Any]:
         found = reading.report(connection, attempt["id"])
@@ -82,14 +88,18 @@ async def one(request: Request) -> Response:
         last = pages.lines.last_lines(connection, attempt["id"], _LAST) if attempt["state"] == "running" else []
         return {
             "diagnosis": diagnosis,
-            "around": _shown(around, root, below=below),
+            "around": logs.shown(around, root, below=below, log=there),
             "group": group,
             "decision": stored.decision_of(connection, attempt["id"]),
             "sources": reading.sources(connection, attempt["id"]),
             "series": reading.series(connection, attempt["id"]),
             "actions": [one for one in reading.actions(connection, limit=50, job=name) if one["attempt"] == attempt["number"]],
-            "last": _shown(last, below=below),
+            "last": logs.shown(last, below=below, log=there),
             "lanes": pages.timeline.lanes(connection, job["attempts"]),
+            "fault": _fault(connection, diagnosis, attempt),
+            "agent": found["report"].get("agent") if found else None,
+            "corrections": reading.corrections(connection, limit=5, attempt=attempt["id"]),
+            "earlier_runs": _earlier(connection, job["attempts"], attempt["number"]),
         }
 
     found = await page.read(work)
@@ -117,7 +127,9 @@ async def one(request: Request) -> Response:
         - attempt["started_at"],
         consequences=[line for line in evidence if line.role == "consequence"],
         others=diagnosis.others if diagnosis is not None else [],
-        plots=_plots(found.pop("series"), own),
+        plots=_plots(found.pop("series"), own, found.pop("earlier_runs")),
+        log_at=there,
+        links=links.of_job(page.service.settings.links, job, attempt, page.now),
         dropped=dropped,
         bars=[charts.bar(count, dropped[0][1], "accent") for _, count in dropped],
         taxonomy=taxonomy(),
@@ -128,6 +140,41 @@ async def one(request: Request) -> Response:
     )
 
 
+def _fault(connection: Any, diagnosis: Diagnosis | None, attempt: dict[str, Any]) -> blame.Fault | None:
+    """Whether it was the node's fault; None if nothing failed."""
+    if diagnosis is None or attempt["outcome"] == "healthy" or diagnosis.root_cause is None:
+        return None
+    names = list(dict.fromkeys((*diagnosis.culprits, *diagnosis.suspects.nodes)))[:_BLAMED]
+    failures = pages.failures.of_machines(connection, names, but=attempt["id"])
+    checks = {name: row for name in names for row in nodechecks.of_node(connection, name, most=1)}
+    return blame.fault(diagnosis, blame.known_of(names, failures, checks, attempt["ended_at"] or attempt["last_seen"]))
+
+
+def _earlier(connection: Any, attempts: Sequence[dict[str, Any]], number: int) -> dict[int, list[dict[str, Any]]]:
+    """The numbers of the attempts before this one."""
+    before = [row for row in attempts if row["number"] < number][:_OVERLAID]
+    return {row["number"]: list(reading.series(connection, row["id"])) for row in before}
+
+
+def _log(page: Page, name: str, number: int) -> str:
+    """The address of the kept lines."""
+    return session.inside(page.request, f"jobs/{quote(name, safe='')}/log?attempt={number}")
+
+
+async def ticket(request: Request) -> Response:
+    """The report as Markdown, to paste into a ticket."""
+    page = Page.of(request)
+    name = _name(page)
+    _, attempt = await _attempt(page, name)
+    found = await page.read(lambda connection: reading.report(connection, attempt["id"]))
+    if found is None:
+        raise Unknown("there is no diagnosis yet", where=name, remedy="it is made when the attempt fails or ends")
+    text = await asyncio.to_thread(markdown.section, Report.model_validate(found["report"]))
+    address = page.service.settings.public_url or str(request.base_url).removesuffix("/").removesuffix("/ui")
+    where = f"\n<{address}/ui/jobs/{quote(name, safe='')}?attempt={attempt['number']}>\n"
+    return PlainTextResponse(text + where, headers={"Cache-Control": "no-store"})
+
+
 async def log(request: Request) -> Response:
     """The kept lines, with search."""
     page = Page.of(request)
@@ -135,22 +182,51 @@ async def log(request: Request) -> Response:
     job, attempt = await _attempt(page, name)
     search, node, only = page.asked("q"), page.asked("node"), page.asked("only")
     rank, after = page.number("rank", 1 << 30), page.number("before")
-    rows = await page.read(
-        lambda connection: pages.lines.kept(
-            connection, attempt["id"], limit=_LINES, after=-1 if after is None else after, search=search, rank=rank, node=node,
+    source, line = page.given("source"), page.number("line")
+    filtered = bool(search or node or only or rank is not None)
+
+    def work(connection: Any) -> tuple[int, Any, list[dict[str, Any]]]:
+        found = reading.report(connection, attempt["id"])
+        root = Diagnosis.model_validate(found["report"]["diagnosis"]).root_cause if found else None
+        begin = -1 if after is None else after
+        if source is not None and line is not None and after is None:
+            begin = max(-1, pages.lines.place_of(connection, attempt["id"], source, line) - _BEFORE)
+        rows = pages.lines.kept(
+            connection,
+            attempt["id"],
+            limit=_LINES,
+            after=begin,
+            search=search,
+            rank=rank,
+            node=node,
             failures=only == "failures",
         )
-    )  # fmt: skip
-    fitting = _fitting(rows)
+        return begin, root, rows
+
+    begin, root, rows = await page.read(work)
+    there = _log(page, name, attempt["number"])
+    fitting = logs.fitting(rows)
     goes_on = len(rows) == _LINES or len(fitting) < len(rows)
-    filtered = bool(search or node or only or rank is not None)
+    root_place = urlencode({"source": root.source, "line": root.line}) if root is not None else None
     return await page.show(
         "log.html",
         "jobs",
+        events=f"events?{urlencode({'job': name})}",
+        follows=attempt["state"] == "running" and not goes_on,
+        to_root=f"{there}&{root_place}#here" if root_place else None,
+        begin=begin,
         job=job,
         attempt=attempt,
         asked={"q": search, "node": node, "rank": rank, "only": only},
-        rows=_shown(fitting, folds=not filtered, below=_raw_below(page, name, attempt["number"])),
+        rows=logs.shown(
+            fitting,
+            root,
+            folds=not filtered,
+            below=_raw_below(page, name, attempt["number"]),
+            log=there,
+            every=filtered or page.asked("every") is not None,
+            at=(source, line) if source is not None and line is not None else None,
+        ),
         raw=page.service.archive is not None,
         dropped=sorted((attempt["dropped"] or {}).items(), key=lambda pair: -pair[1]),
         pages=page.pages(fitting, str(fitting[-1]["ord"]) if goes_on else None),
@@ -166,7 +242,7 @@ async def raw(request: Request) -> Response:
     sources = await page.read(lambda connection: reading.sources(connection, attempt["id"]))
     if asked is None and sources:
         asked = sources[0]["name"]
-    number, source = await raw_place(page.service, name, attempt["number"], asked)
+    number, source, _ = await raw_place(page.service, name, attempt["number"], asked)
     assert page.service.archive is not None
     folder = page.service.archive.source(name, number, source)
     first, last, offset = page.number("from"), page.number("to"), page.number("offset")
@@ -174,7 +250,7 @@ async def raw(request: Request) -> Response:
     found = await asyncio.to_thread(raw_page, folder, first, last, offset, _LINES, page.service.settings.redact)
     begin = found["lines"][0]["line"] if found["lines"] else None
     there = _raw_below(page, name, number)
-    rows = _fitting(found["lines"])
+    rows = logs.fitting(found["lines"])
     after = found["lines"][len(rows)] if len(rows) < len(found["lines"]) else None
     line, at = (after["line"], after["offset"]) if after is not None else (found["next_line"], found["next_offset"])
     more = {"from": line, "to": last} if line else {"offset": at}
@@ -199,9 +275,11 @@ async def raw_download(request: Request) -> Response:
     """The raw log of a source, as it came."""
     page = Page.of(request)
     name = _name(page)
-    number, source = await raw_place(page.service, name, page.number("attempt", 1_000_000), request.query_params.get("source"))
+    wanted = page.number("attempt", 1_000_000), request.query_params.get("source")
+    number, source, received = await raw_place(page.service, name, *wanted)
     assert page.service.archive is not None
-    return raw_text(page.service.archive.source(name, number, source), f"{name}-{number}", page.service.settings.redact)
+    folder = page.service.archive.source(name, number, source)
+    return raw_text(folder, f"{name}-{number}", page.service.settings.redact, received)
 
 
 def _raw_below(page: Page, name: str, number: int) -> str | None:
@@ -291,34 +369,6 @@ def _choice(sources: Sequence[dict[str, Any]], chosen: str | None) -> list[str]:
     return [chosen, *first[:-1]]
 
 
-def _fitting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first ones that fit on a page, at least one: lines may be long."""
-    sizes = accumulate(min(len(row["text"]), LONGEST) for row in rows)
-    return rows[: max(1, sum(size <= _A_PAGE for size in sizes))]
-
-
-def _shown(
-    rows: Sequence[dict[str, Any]], root: Any = None, *, folds: bool = True, below: str | None = None
-) -> list[dict[str, Any]]:
-    """Kept lines as a page shows them. If lines of a source were dropped between two of them, a fold says how many. It links to
-    them if the raw log is kept (``below``).
-    """
-    shown: list[dict[str, Any]] = []
-    before: dict[str, int] = {}
-    for row in rows:
-        last = before.get(row["source"])
-        if folds and last is not None and row["line"] > last + 1:
-            gap = row["line"] - last - 1
-            there = urlencode({"source": row["source"], "from": last + 1, "to": row["line"] - 1})
-            words = f"… {gap:,} {'line' if gap == 1 else 'lines'} dropped"
-            shown.append({"fold": words, "href": f"{below}&{there}" if below is not None else None})
-        before[row["source"]] = row["line"]
-        who = f"rank {row['rank']}" if row["rank"] is not None else row["node"] or ""
-        is_root = root is not None and row["source"] == root.source and row["line"] == root.line
-        shown.append({**row, "fold": None, "who": who, "place": row["source"], "root": is_root})
-    return shown
-
-
 def _timeline(attempts: Sequence[dict[str, Any]], lanes: Sequence[Lane]) -> dict[str, Any]:
     """The attempts on one axis of steps, which shows what was lost and where the next one went on."""
     ends = [
@@ -375,25 +425,34 @@ def _seen(value: float | None) -> float | None:
     return float(f"{value:.5g}") if value is not None else None
 
 
-def _plots(series: Sequence[dict[str, Any]], lane: Lane | None) -> list[dict[str, Any]]:
-    """The job's numbers over its steps: the mean, and the least and greatest if points stand for many values. Also the
-    checkpoints, and where it went wrong.
+def _plots(
+    series: Sequence[dict[str, Any]], lane: Lane | None, before: dict[int, list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The job's numbers over its steps: the mean, and the least and greatest if points stand for many values. Also the earlier
+    attempts (``before``), the checkpoints, and where it went wrong.
     """
     known = {one["name"]: one for one in series if one["count"] > 1}
     chosen = [name for name in _SHOWN_FIRST if name in known][:_PLOTS]
     plots = []
     for name in chosen:
-        points = [point for point in known[name]["points"] if point[0] is not None]
+        points = _by_step(known[name])
         if len(points) < 2:
             continue
-        points.sort(key=lambda point: point[0])
         names = ["mean", "least", "greatest"] if any(point[2] != point[3] for point in points) else ["mean"]
-        lines = [{"name": one, "values": [_seen(point[at]) for point in points]} for at, one in enumerate(names, 1)]
+        lines = [(one, {point[0]: point[at] for point in points}) for at, one in enumerate(names, 1)]
+        for number, its in before.items():
+            earlier = next((_by_step(one) for one in its if one["name"] == name), [])
+            if len(earlier) > 1:
+                lines.append((f"attempt {number}", {point[0]: point[1] for point in earlier}))
+        steps = sorted({step for _, values in lines for step in values})
         data = {
             "title": name.replace("_", " "),
             "x": "step",
-            "xs": [point[0] for point in points],
-            "series": lines,
+            "xs": steps,
+            "series": [
+                {"name": one, "values": [_seen(values.get(step)) for step in steps], "earlier": one.startswith("attempt")}
+                for one, values in lines
+            ],
             "mark": lane.onset if lane is not None else None,
             "saved": _flags(lane.marks, points[0][0], points[-1][0]) if lane is not None else [],
         }
@@ -402,3 +461,8 @@ def _plots(series: Sequence[dict[str, Any]], lane: Lane | None) -> list[dict[str
         still = charts.sparkline([point[1] for point in points], name, 560, 120)
         plots.append({"data": Markup(text), "still": still, "name": name})  # noqa: S704 - see above
     return plots
+
+
+def _by_step(series: dict[str, Any]) -> list[list[Any]]:
+    """Its points that have a step, in order."""
+    return sorted((point for point in series["points"] if point[0] is not None), key=lambda point: point[0])

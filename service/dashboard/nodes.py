@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from diagnose.decision.policy import ISOLATE, RELEASE
+from service.acting.executors.executor import Order
 from service.auth import check_runs_the_cluster
-from service.dashboard import session
+from service.dashboard import charts, links, session
+from service.dashboard.approval import Hands
+from service.dashboard.charts import Stretch, Track
 from service.dashboard.page import Page
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.names import storable
+from service.store import actions as stored
 from service.store import findings, nodechecks, pages, reading
 
+_AXIS_S = 30 * 86400.0
 _MOST = 1500
 """so that the grid of a large cluster fits on a page"""
 
@@ -51,9 +57,63 @@ async def one(request: Request) -> Response:
             "checks": nodechecks.of_node(connection, name),
             "findings": findings.of_node(connection, name),
             "audit": [{**row, "why": _why(row["detail"])} for row in pages.actions.trail(connection, f"node/{name}")],
+            "actions": pages.actions.of_node(connection, name),
+            "ran": pages.nodes.jobs_of(connection, name, page.now - _AXIS_S),
+            "out": pages.nodes.isolations_of(connection, name, page.now - _AXIS_S),
         }
 
-    return await page.show("node.html", "nodes", **await page.read(work))
+    found = await page.read(work)
+    waiting = [one for one in found["actions"] if one["state"] == "proposed" and one["mode"] != "observe"]
+    out = links.of_node(page.service.settings.links, name, page.now - 86400.0, page.now)
+    return await page.show("node.html", "nodes", axis=_axis(page, found), waits=waiting, links=out, **found)
+
+
+def _axis(page: Page, found: dict[str, Any]) -> Any:
+    """All that happened with a node on one axis of time: as far back as something is known, at most 30 days."""
+    at = [
+        *(row["started_at"] for row in found["ran"]),
+        *(row["at"] for row in (*found["history"], *found["checks"], *found["out"])),
+        *(row["created"] for row in found["actions"]),
+    ]
+    since = max(page.now - _AXIS_S, min([page.now - 3600.0, *at]))
+
+    def link(path: str) -> str:
+        return session.inside(page.request, path)
+
+    def days(text: str) -> str:
+        return text.replace("_", " ")
+
+    jobs = [
+        Stretch(
+            row["started_at"],
+            max(row["started_at"] + 1, page.now if row["state"] == "running" else row["ended_at"] or row["last_seen"]),
+            {"healthy": "none", "running": "accent"}.get(row["outcome"], "unknown"),
+            f"{row['job']}, attempt {row['attempt']}: {row['outcome']}",
+            link(f"jobs/{quote(row['job'], safe='')}?attempt={row['attempt']}"),
+        )
+        for row in found["ran"]
+    ]
+    failures = [
+        Stretch(
+            row["at"], row["at"], row["category"], f"{days(row['reason'])} of {row['job']}", link(f"failures/{row['group_id']}")
+        )
+        for row in found["history"]
+    ]
+    colours = {"good": "none", "faulty": "infrastructure"}
+    checks = [
+        Stretch(row["at"], row["at"], colours.get(row["result"], "warn"), f"check: {row['result']}") for row in found["checks"]
+    ]
+    actions = [
+        Stretch(row["created"], row["created"], "accent", f"{days(row['kind'])}: {row['state']}", link(f"actions/{row['id']}"))
+        for row in found["actions"]
+    ]
+    out = [
+        Stretch(row["at"], row["released"] or page.now, "infrastructure", f"out of service, by {row['by']}")
+        for row in found["out"]
+    ]
+    rows = [Track("jobs", jobs), Track("failures", failures), Track("checks", checks), Track("actions", actions)]
+    kept = [Track(row.label, [one for one in row.stretches if one.end >= since]) for row in (*rows, Track("isolated", out))]
+    return charts.tracks(kept, since, page.now, "What happened with this node")
 
 
 def _why(detail: dict[str, Any]) -> str | None:
@@ -77,7 +137,13 @@ async def ask(request: Request) -> Response:
     if kind is None:
         raise Refused("nothing to do", where=answer[:40], remedy="choose isolate or return")
     try:
-        await page.service.actions.ask_for_node(kind, storable(name, "node") or "", page.who.name, why or f"{answer}, by hand")
+        action = await page.service.actions.ask_for_node(
+            kind, storable(name, "node") or "", page.who.name, why or f"{answer}, by hand"
+        )
     except Conflict:
-        answer = "late"
+        answer = "under_way"
+    else:
+        order = await page.read(lambda connection: stored.order(connection, action))
+        able, _ = Hands.of(page.service, page.now).said(Order.of(order))
+        answer = answer if able else "unable"
     return RedirectResponse(session.inside(request, f"nodes/{name}?said={answer}"), status_code=303)

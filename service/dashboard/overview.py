@@ -79,9 +79,11 @@ def _given(**values: str | None) -> dict[str, str]:
 
 
 def liveness(job: dict[str, Any], now: float, hang_s: float) -> str:
-    """running, silent (nothing was heard for long), or how it ended."""
+    """running, at_risk (a diagnosis says that something is wrong), silent (nothing was heard for long), or how it ended."""
     if job["state"] != "running":
         return str(job["outcome"])
+    if job["reason"] not in (None, "healthy") and (job["confidence"] or 0.0) >= reading.AT_RISK:
+        return "at_risk"
     return "silent" if now - job["last_seen"] > hang_s else "running"
 
 

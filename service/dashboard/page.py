@@ -18,6 +18,7 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
 from service.api.common import place
 from service.auth import Who
 from service.dashboard import frame, session
+from service.dashboard.approval import Hands
 from service.errors import TooLarge
 from service.events import KINDS
 from service.names import storable
@@ -35,6 +36,8 @@ RANGES = {
 }
 """name -> seconds, bars of a chart"""
 PAGE = 50
+_ABOUT_ACTIONS = ("", "shift", "actions", "nodes")
+"""pages on which people answer what waits"""
 _LONGEST = 500
 
 
@@ -116,12 +119,14 @@ class Page:
     async def show(self, template: str, page: str, status: int = 200, **values: Any) -> Response:
         """The page, in its frame."""
         waiting = await self.read(pages.actions.waiting)
+        hands = Hands.of(self.service, self.now)
         common = {
             **common_values(self.request),
             "who": {"name": self.who.name if session.known_by_name(self.who) else None, "role": " ".join(sorted(self.who.may))},
             "page": page,
             "now": self.now,
             "waiting": waiting,
+            "nobody_acts": waiting > 0 and not hands.any and page in _ABOUT_ACTIONS,
             "can_operate": "operate" in self.who.may,
             "can_admin": "admin" in self.who.may,
             "rules_in_use": f"{len(self.service.jobs.rules):,}",
@@ -153,6 +158,7 @@ def common_values(request: Request) -> Mapping[str, Any]:
         "who": None,
         "page": "",
         "waiting": 0,
+        "nobody_acts": False,
         "rules_in_use": "–",
     }
 
@@ -161,11 +167,16 @@ _SAID = {
     "saved": ("good", "Saved."),
     "corrected": ("good", "Thank you: the correction is stored with the diagnosis."),
     "approved": ("good", "Approved: it will be carried out."),
+    "unable": ("warn", "Approved, but nothing can carry it out: it waits for an executor or a runner until it expires."),
+    "taken": ("good", "Approved: what waited for a yes about this node is that now."),
+    "with": ("good", "Saved."),
+    "commented": ("good", "The comment is stored."),
     "rejected": ("good", "Rejected: nothing will be done."),
     "promoted": ("good", "The rule acts from now on."),
     "retired": ("good", "The rule no longer acts."),
     "isolate": ("good", "Asked for: the node will be isolated."),
     "return": ("good", "Asked for: the node will be returned to service."),
+    "under_way": ("warn", "That is under way for this node already: see its actions below."),
     "late": ("warn", "It had been decided already."),
 }
 """results of forms; the address has only the name, so that nobody can put text into a page"""

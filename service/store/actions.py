@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, or_, select, update
+from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
 from diagnose.decision.action import Record
 from diagnose.decision.result import RESTARTS, Decision
@@ -147,6 +147,14 @@ def node_is_busy(connection: Connection, kind: str, node: str) -> bool:
         select(x.nodes).where(x.kind == kind, x.state.in_(("proposed", "approved", "dispatched", "running")))
     )
     return any(node in nodes for nodes in rows.scalars())
+
+
+def proposed(connection: Connection, kind: str, node: str) -> int | None:
+    """The action of this kind about this node alone that waits for a yes. What a policy only observes waits for nobody."""
+    x = t.actions.c
+    observed = func.coalesce(x.mode, "approve") == "observe"
+    rows = connection.execute(select(x.id, x.nodes).where(x.kind == kind, x.state == "proposed", ~observed).order_by(x.id))
+    return next((row.id for row in rows if row.nodes == [node]), None)
 
 
 def open_ids(connection: Connection) -> list[int]:

@@ -12,6 +12,8 @@ from service.store import tables as t
 from service.store.diagnoses import unpacked
 
 Rows = list[dict[str, Any]]
+AT_RISK = 0.5
+"""a running job is at risk if its diagnosis is at least so sure"""
 Place = tuple[float, int]
 """time and id: where a page ended"""
 
@@ -29,15 +31,19 @@ def jobs(
     equal: dict[str, str] | None = None,
     name: str | None = None,
     node: str | None = None,
+    at_risk: bool = False,
 ) -> Rows:
-    """Jobs, newest first. ``equal``: column -> value; ``name``: a part of the job's name; ``node``: one that it ran on."""
+    """Jobs, newest first. ``equal``: column -> value; ``name``: a part of the job's name; ``node``: one that it ran on;
+    ``at_risk``: only running ones in which something is wrong.
+    """
     j, a, p = t.jobs.c, t.attempts.c, t.progress.c
     query = (
         select(t.jobs, a.id.label("attempt_id"), func.coalesce(a.step, p.step).label("step"),
                func.coalesce(a.loss, p.loss).label("loss"), a.phase, a.started_at, a.ended_at, a.exit_code,
-               a.lines_in, a.bytes_in, a.lines_kept, a.bytes_kept)
+               a.lines_in, a.bytes_in, a.lines_kept, a.bytes_kept, t.diagnoses.c.confidence)
         .join(t.attempts, and_(a.job_id == j.id, a.number == j.attempt))
         .outerjoin(t.progress, p.attempt_id == a.id)
+        .outerjoin(t.diagnoses, t.diagnoses.c.attempt_id == a.id)
         .order_by(j.last_seen.desc(), j.id.desc())
         .limit(limit)
     )  # fmt: skip
@@ -49,6 +55,9 @@ def jobs(
         query = query.where(j[column] == value)
     if name:
         query = query.where(j.name.contains(name, autoescape=True))
+    if at_risk:
+        wrong = and_(j.reason.is_not(None), j.reason != "healthy", t.diagnoses.c.confidence >= AT_RISK)
+        query = query.where(j.state == "running", wrong)
     if node:
         ran = select(t.attempts.c.job_id).join(t.sources, t.sources.c.attempt_id == t.attempts.c.id)
         query = query.where(j.id.in_(ran.where(t.sources.c.node == node)))
@@ -217,6 +226,7 @@ def group(connection: Connection, group_id: int) -> dict[str, Any] | None:
         "nodes": [_dict(row) for row in nodes],
         "users": [_dict(row) for row in users],
         "occurrences": occurrences(connection, group_id, limit=50),
+        "comments": comments(connection, group_id),
     }
 
 
@@ -238,9 +248,9 @@ def occurrences(connection: Connection, group_id: int, *, limit: int, before: fl
 
 
 def change_group(connection: Connection, group_id: int, changes: dict[str, Any], who: str, now: float) -> bool:
-    """Set state or note, with an entry in the audit trail that says who did it."""
+    """Set state, note or assignee, with an entry in the audit trail that says who did it."""
     g = t.groups.c
-    before = connection.execute(select(g.state, g.note).where(g.id == group_id)).first()
+    before = connection.execute(select(g.state, g.note, g.assignee).where(g.id == group_id)).first()
     if before is None:
         return False
     values = dict(changes)
@@ -249,6 +259,18 @@ def change_group(connection: Connection, group_id: int, changes: dict[str, Any],
     connection.execute(update(t.groups).where(g.id == group_id).values(**values))
     record(connection, who, "failure.changed", f"failure/{group_id}", {"was": _dict(before), "is": changes}, now)
     return True
+
+
+def comment(connection: Connection, group_id: int, text: str, who: str, now: float) -> None:
+    """Store what a person says of a group."""
+    connection.execute(insert(t.comments).values(group_id=group_id, at=now, who=who, text=text))
+
+
+def comments(connection: Connection, group_id: int, limit: int = 100) -> Rows:
+    """What people said of a group, the latest first."""
+    c = t.comments.c
+    query = select(c.at, c.who, c.text).where(c.group_id == group_id).order_by(c.at.desc(), c.id.desc()).limit(limit)
+    return [_dict(row) for row in connection.execute(query)]
 
 
 def correct(connection: Connection, attempt: int, values: dict[str, Any], who: str, now: float) -> int:

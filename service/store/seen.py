@@ -61,6 +61,7 @@ _CLUSTER: Final = f"'{DEFAULT}' IN {{seen}}"
 WHERE: Final = {
     "jobs": "project IN {seen}",
     "groups": "project IN {seen}",
+    "comments": "EXISTS (SELECT 1 FROM {s}groups g WHERE g.id = {t}.group_id AND g.project IN {seen})",
     "attempts": _OWN,
     **dict.fromkeys(_BY_ATTEMPT, _OF_ATTEMPT),
     "actions": f"{_OF_ATTEMPT} OR ({{t}}.attempt_id IS NULL AND {_CLUSTER})",

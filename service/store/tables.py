@@ -217,12 +217,24 @@ groups = Table(
     Column("regressed", Boolean, nullable=False, default=False),
     Column("state_changed", Double),
     Column("note", Text),
+    Column("assignee", Text),
     UniqueConstraint("project", "fingerprint"),
     Index(None, "last_seen"),
     Index(None, "state", "last_seen"),
     Index(None, "category", "last_seen"),
     Index(None, "reason", "last_seen"),
     Index(None, "count"),
+)
+
+comments = Table(  # what people said of a failure group
+    "comments",
+    metadata,
+    Column("id", Big, primary_key=True),
+    Column("group_id", ForeignKey("groups.id", ondelete="CASCADE"), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Index(None, "group_id", "at"),
 )
 
 occurrences = Table(

@@ -19,6 +19,7 @@ from service.api.bodies.actions import (
 )
 from service.api.bodies.common import Problem
 from service.api.bodies.failures import (
+    Comment,
     Correct,
     Correction,
     CorrectionList,
@@ -58,6 +59,7 @@ __all__ = [
     "CheckTaken",
     "Claim",
     "ClaimNext",
+    "Comment",
     "Correct",
     "Correction",
     "CorrectionList",

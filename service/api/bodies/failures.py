@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.bodies.common import MOST, Sent
+
 
 class Group(BaseModel):
     id: int
@@ -24,6 +26,8 @@ class Group(BaseModel):
     regressed: bool
     state_changed: float | None
     note: str | None
+    assignee: str | None
+    """who looks after it"""
 
 
 class GroupPage(BaseModel):
@@ -58,31 +62,45 @@ class Occurrence(BaseModel):
     """no checkpoint is known, so it is the whole run"""
 
 
+class Said(BaseModel):
+    at: float
+    who: str
+    text: str
+
+
 class GroupDetail(Group):
     nodes: list[NodeCount]
     users: list[UserCount]
     occurrences: list[Occurrence]
     """the latest 50"""
+    comments: list[Said]
+    """the latest first"""
 
 
 class OccurrencePage(BaseModel):
     occurrences: list[Occurrence]
 
 
-class GroupChange(BaseModel):
+class GroupChange(Sent):
     model_config = ConfigDict(extra="forbid")
     state: Literal["open", "resolved", "ignored"] | None = None
     note: str | None = Field(None, max_length=10_000, examples=["fixed in driver 570.86"])
+    assignee: str | None = Field(None, max_length=100, examples=["kim"])
 
 
-class Correct(BaseModel):
+class Comment(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    text: str = Field(min_length=1, max_length=10_000)
+
+
+class Correct(Sent):
     """The right diagnosis, as a person gives it."""
 
     model_config = ConfigDict(extra="forbid")
     category: str = Field(max_length=100, examples=["infrastructure"])
     reason: str = Field(max_length=100, examples=["ecc_error"])
     source: str | None = Field(None, max_length=1000, examples=["rank0.log"])
-    line: int | None = Field(None, ge=1, lt=1 << 62, examples=[4711])
+    line: int | None = Field(None, ge=1, le=MOST, examples=[4711])
     note: str | None = Field(None, max_length=10_000)
     attempt: int | None = Field(None, ge=0, le=1_000_000)
 

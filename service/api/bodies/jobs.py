@@ -30,6 +30,8 @@ class JobRow(BaseModel):
     started_at: float
     ended_at: float | None
     exit_code: int | None
+    confidence: float | None
+    """of its diagnosis"""
     lines_in: int
     bytes_in: int
     lines_kept: int

@@ -85,6 +85,7 @@ document.addEventListener("click", async (event) => {
     return;
   }
   unfolded.set(row, []);
+  fold.setAttribute("aria-expanded", "true"); // now: a renewal of the fragment spares what somebody reads
   try {
     const answer = await fetch(fold.href, { credentials: "same-origin" });
     if (answer.redirected || !answer.ok) throw new Error(answer.statusText);
@@ -94,10 +95,26 @@ document.addEventListener("click", async (event) => {
     for (const line of lines) line.dataset.of = "fold";
     unfolded.set(row, lines);
     row.after(...lines);
-    fold.setAttribute("aria-expanded", "true");
     if ("more" in fold.dataset) row.hidden = true;
   } catch {
     location.href = fold.href; // the page says what is wrong
+  }
+});
+
+// --- copy a text: where the browser does not let us (only https and this machine), the link opens it
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-copy]");
+  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || !navigator.clipboard) return;
+  event.preventDefault();
+  try {
+    const answer = await fetch(link.href, { credentials: "same-origin" });
+    if (answer.redirected || !answer.ok) throw new Error(answer.statusText);
+    await navigator.clipboard.writeText(await answer.text());
+    const words = link.textContent;
+    link.textContent = "Copied";
+    setTimeout(() => (link.textContent = words), 2000);
+  } catch {
+    location.href = link.href;
   }
 });
 
@@ -106,6 +123,11 @@ let at = -1;
 let going = false;
 const places = { o: "", s: "shift", b: "breakdowns", f: "failures", j: "jobs", n: "nodes", a: "actions", r: "rules", m: "model" };
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+    const all = $("#everything");
+    if (all) { event.preventDefault(); all.focus(); all.select(); }
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.matches("input, textarea, select, [contenteditable]")) {
     if (event.key === "Escape") event.target.blur();
@@ -141,9 +163,10 @@ function plot(where) {
   const lines = [{ label: data.x }].concat(
     data.series.map((series, index) => ({
       label: series.name,
-      stroke: colour(["accent", "framework", "script", "infrastructure"][index % 4]),
-      width: 1.5,
-      spanGaps: false,
+      stroke: colour(series.earlier ? "unknown" : ["accent", "framework", "script", "infrastructure"][index % 4]),
+      width: series.earlier ? 1 : 1.5,
+      dash: series.earlier ? [6, 4] : undefined,
+      spanGaps: data.series.some((one) => one.earlier), // their steps are not ours
       points: { show: series.values.length < 30 },
     })),
   );
@@ -222,10 +245,14 @@ async function fetchParts() {
       if ($("a[data-fold][aria-expanded=true]", part)) continue; // somebody reads there
       if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) continue;
       const other = fresh.getElementById(part.id);
+      if ("follow" in part.dataset && innerHeight + scrollY < document.body.scrollHeight - 120) continue; // somebody reads further up
       if (other && other.innerHTML !== part.dataset.was) {
         part.dataset.was = other.innerHTML;
         for (const one of $$("details[data-keep][open]", part)) $(`details[data-keep="${one.dataset.keep}"]`, other)?.setAttribute("open", "");
+        const stay = placeIn(part);
         part.replaceChildren(...other.childNodes);
+        stay();
+        if ("follow" in part.dataset) window.scrollTo({ top: document.body.scrollHeight });
         localTimes(part);
         plots(part);
       }
@@ -234,26 +261,58 @@ async function fetchParts() {
     // the service is away: the stream below says so and comes back by itself
   }
 }
+// Who moves with the keys, or has a link in focus, stays there when the fragment under it is renewed.
+function placeIn(part) {
+  const of = (link) => (part.contains(link) ? link.getAttribute("href") : null);
+  const focused = of(document.activeElement);
+  const row = of($("[data-row][data-at] a"));
+  const again = (href) => $$("a[href]", part).find((link) => link.getAttribute("href") === href);
+  return () => {
+    if (row) {
+      const found = again(row)?.closest("[data-row]");
+      found?.setAttribute("data-at", "");
+      if (found) at = $$("[data-row]").indexOf(found);
+    }
+    if (focused) again(focused)?.focus({ preventScroll: true });
+  };
+}
 let source = null;
 let comingBack = 0;
+// The service says something every five seconds, if only that nothing happened. A connection may die without a word.
+const QUIET_MS = 13000;
+let heard = 0;
+function hear(event) {
+  heard = Date.now();
+  if (event) renew(event);
+}
+function lose(words) {
+  live.classList.add("lost");
+  live.textContent = words;
+}
+setInterval(() => {
+  if (source?.readyState !== EventSource.OPEN || Date.now() - heard < QUIET_MS) return;
+  lose("no answer");
+  source.close();
+  comingBack = setTimeout(connect, 1000);
+}, 2000);
 function connect() {
   source = new EventSource(`${base}/${live.dataset.events}`);
-  source.onopen = () => { live.classList.remove("lost"); live.textContent = "live"; renew(); };
+  source.onopen = () => { live.classList.remove("lost"); live.textContent = "live"; hear(); renew(); };
   source.onerror = () => {
-    live.classList.add("lost");
-    live.textContent = "reconnecting";
+    lose("reconnecting");
     if (source.readyState !== EventSource.CLOSED) return; // the browser comes back by itself
     fetchParts(); // it was refused: by a service that starts, a proxy before it, or because we are not known any more
     comingBack = setTimeout(connect, 3000);
   };
   const kinds = (live.dataset.kinds || "").split(" ").filter(Boolean);
-  for (const kind of kinds) source.addEventListener(kind, renew);
-  source.onmessage = renew;
+  for (const kind of kinds) source.addEventListener(kind, hear);
+  source.addEventListener("beat", () => hear());
+  source.onmessage = hear;
 }
 function signedOut() {
   source?.close();
   clearTimeout(comingBack);
-  live?.classList.add("lost");
+  if (live) lose("");
   const again = document.createElement("a");
   again.href = location.href;
   again.textContent = "signed out: sign in again";

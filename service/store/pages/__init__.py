@@ -11,5 +11,6 @@ from service.store.pages import lines as lines
 from service.store.pages import nodes as nodes
 from service.store.pages import questions as questions
 from service.store.pages import rules as rules
+from service.store.pages import search as search
 from service.store.pages import timeline as timeline
 from service.store.pages import totals as totals

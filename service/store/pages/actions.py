@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, Text, and_, cast, func, or_, select
 
 from service.store.actions import aftermath, still_out
+from service.store.diagnoses import unpacked
 from service.store.pages.asked import Asked
 from service.store.tables import (
     actions,
     attempts,
     audit,
+    diagnoses,
     groups,
     jobs,
     occurrence_nodes,
     occurrences,
+    sources,
 )
 
 ACTS = ("restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release")
@@ -37,7 +41,7 @@ def waiting(connection: Connection, asked: Asked | None = None) -> int:
 def to_approve(connection: Connection, asked: Asked, most: int) -> list[dict[str, Any]]:
     """The actions that wait for a person's approval, the oldest first."""
     query = _actions().where(*_WAITS).order_by(actions.c.created, actions.c.id).limit(most)
-    return [dict(row._mapping) for row in connection.execute(_of_actions(query, asked))]
+    return with_roots(connection, [dict(row._mapping) for row in connection.execute(_of_actions(query, asked))])
 
 
 def _of_actions(query: Select[Any], asked: Asked) -> Select[Any]:
@@ -85,6 +89,46 @@ def some_actions(connection: Connection, *, limit: int, state: str | None, befor
         query = query.where(actions.c.state == state)
     if before is not None:
         query = query.where(actions.c.id < before)
+    return with_roots(connection, [dict(row._mapping) for row in connection.execute(query)])
+
+
+def of_node(connection: Connection, node: str, most: int = 40) -> list[dict[str, Any]]:
+    """Actions that name a node, the latest first."""
+    named = cast(actions.c.nodes, Text).contains(json.dumps(node), autoescape=True)
+    rows = connection.execute(_actions().where(named, actions.c.kind.in_(ACTS)).order_by(actions.c.id.desc()).limit(most))
+    return with_roots(connection, [dict(row._mapping) for row in rows])
+
+
+def with_roots(connection: Connection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each row with ``root``: the line of its own job that it rests on, as source, line, text and node. A failure group shows
+    the line of another job.
+    """
+    known = {row["id"]: _root(row["basis"]) for row in rows}
+    asked = {row["attempt_id"] for row in rows if known[row["id"]] is None and row["attempt_id"] is not None}
+    reports = connection.execute(select(diagnoses.c.attempt_id, diagnoses.c.report).where(diagnoses.c.attempt_id.in_(asked)))
+    found = {attempt: unpacked(report)["diagnosis"]["root_cause"] for attempt, report in reports} if asked else {}
+    return [{**row, "root": known[row["id"]] or found.get(row["attempt_id"])} for row in rows]
+
+
+def _root(basis: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The root-cause line that an action's decision had before it."""
+    evidence = ((basis or {}).get("decision") or {}).get("evidence") or {}
+    return evidence.get("root_cause") or None
+
+
+def jobs_on(connection: Connection, nodes: Sequence[str], but: int | None, most: int = 50) -> list[dict[str, Any]]:
+    """Jobs that run on these nodes, without the attempt ``but``."""
+    query = (
+        select(jobs.c.name, jobs.c.user, attempts.c.number)
+        .distinct()
+        .join(attempts, attempts.c.job_id == jobs.c.id)
+        .join(sources, sources.c.attempt_id == attempts.c.id)
+        .where(sources.c.node.in_(nodes), attempts.c.state == "running")
+        .order_by(jobs.c.name)
+        .limit(most)
+    )
+    if but is not None:
+        query = query.where(attempts.c.id != but)
     return [dict(row._mapping) for row in connection.execute(query)]
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, and_, distinct, func, or_, select
 from service.store.diagnoses import unpacked
 from service.store.pages.asked import Asked, of_groups, rounded_down
 from service.store.tables import (
+    attempts,
     diagnoses,
     groups,
     occurrence_nodes,
@@ -97,3 +98,18 @@ def new_failures(connection: Connection, since: float, most: int) -> list[dict[s
     fresh = or_(g.first_seen >= since, and_(g.regressed, g.last_seen >= since))
     query = select(groups).where(g.count > 0, fresh).order_by(g.gpu_seconds_lost.desc(), g.id.desc()).limit(most)
     return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def of_machines(connection: Connection, names: Sequence[str], but: int) -> dict[str, int]:
+    """How many infrastructure failures of other jobs name each of these nodes. ``but``: an attempt of the job that is asked
+    about.
+    """
+    n, o = occurrence_nodes.c, occurrences.c
+    own = select(attempts.c.job_id).where(attempts.c.id == but).scalar_subquery()
+    rows = connection.execute(
+        select(n.node, func.count(distinct(o.job_id)))
+        .join(occurrences, o.attempt_id == n.attempt_id)
+        .where(n.node.in_(names), o.category == "infrastructure", o.job_id != own)
+        .group_by(n.node)
+    )
+    return {row[0]: row[1] for row in rows}

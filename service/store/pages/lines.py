@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, select
+from sqlalchemy import Connection, Select, and_, func, select
 
 from service.store.tables import (
     kept_lines,
@@ -31,6 +31,15 @@ def around(connection: Connection, attempt_id: int, source: str, line: int, most
         _lines(attempt_id).where(sources.c.name == source, k.ord > here.ord - most, k.ord < here.ord + most).order_by(k.ord)
     )
     return [dict(row._mapping) for row in rows]
+
+
+def place_of(connection: Connection, attempt_id: int, source: str, line: int) -> int:
+    """Where in the order of kept lines a line is, or would be if it was dropped."""
+    k = kept_lines.c
+    numbers = select(sources.c.number).where(sources.c.attempt_id == attempt_id, sources.c.name == source)
+    query = select(func.max(k.ord)).where(k.attempt_id == attempt_id, k.source.in_(numbers), k.line <= line)
+    found = connection.execute(query).scalar()
+    return -1 if found is None else int(found)
 
 
 def last_lines(connection: Connection, attempt_id: int, most: int) -> list[dict[str, Any]]:

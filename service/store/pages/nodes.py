@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, and_, case, func, or_, select
 
 from service.store import nodechecks
 from service.store.tables import (
+    attempts,
+    isolations,
+    jobs,
     node_checks,
     nodes,
+    sources,
 )
 
 
@@ -35,3 +39,25 @@ def some_nodes(
     elif check:
         query = query.select_from(nodes.join(node_checks, nodechecks.last_of(n.name))).where(node_checks.c.result == check)
     return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def jobs_of(connection: Connection, node: str, since: float, most: int = 60) -> list[dict[str, Any]]:
+    """Attempts that ran on a node, the latest first: from when to when, and how they ended."""
+    a = attempts.c
+    here = select(sources.c.attempt_id).where(sources.c.node == node)
+    rows = connection.execute(
+        select(jobs.c.name.label("job"), a.number.label("attempt"), a.started_at, a.ended_at, a.last_seen, a.state, a.outcome)
+        .join(jobs, jobs.c.id == a.job_id)
+        .where(a.id.in_(here), a.last_seen >= since)
+        .order_by(a.started_at.desc())
+        .limit(most)
+    )
+    return [dict(row._mapping) for row in rows]
+
+
+def isolations_of(connection: Connection, node: str, since: float) -> list[dict[str, Any]]:
+    """When a node was out of service, the latest first; ``released`` is None while it still is."""
+    x = isolations.c
+    mine = and_(x.node == node, or_(x.released.is_(None), x.released >= since))
+    rows = connection.execute(select(x.at, x.released, x.by).where(mine).order_by(x.at.desc()).limit(100))
+    return [dict(row._mapping) for row in rows]

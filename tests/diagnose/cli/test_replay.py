@@ -404,12 +404,12 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == b""
 
 
-def test_the_readme_shows_what_is_printed(diagnose: Run, tmp_path: Path) -> None:
-    """``UPDATE=1`` writes it into the README instead."""
+def test_the_start_page_shows_what_is_printed(diagnose: Run, tmp_path: Path) -> None:
+    """``UPDATE=1`` writes it there instead."""
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     printed = diagnose("replay", "fixtures/logs/job123").stdout.rstrip("\n")
-    before, shown, after = re.split(r"```text\n|\n```(?=\n\nSo:)", (ROOT / "README.md").read_text())
+    before, shown, after = re.split(r"```text\n|\n```(?=\n\nSo:)", (ROOT / "docs" / "start.md").read_text())
     if os.environ.get("UPDATE"):
-        (ROOT / "README.md").write_text(f"{before}```text\n{printed}\n```{after}")
+        (ROOT / "docs" / "start.md").write_text(f"{before}```text\n{printed}\n```{after}")
     else:
         assert printed == shown

@@ -28,7 +28,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 pytestmark = pytest.mark.browser
 PAGES = """
- shift breakdowns?by=team&sort=change
+ shift breakdowns?by=team&sort=change search?q=gpu
  failures failures/1 jobs jobs/job123 jobs/job123/log nodes nodes/gpu-13 actions actions/1 rules rules?line=Killed rules/xid-ecc
  model jobs/hostile jobs/hostile/log jobs/hostile/raw jobs/job123/raw?source=gpu-13.log jobs?q=nothing-is-called-so
 """.split()
@@ -77,7 +77,7 @@ def page(chromium: Any, server: Server) -> Iterator[Any]:
         viewport={"width": 1280, "height": 900}, base_url=f"{server.url}/ui/", timezone_id="Asia/Tokyo"
     )
     opened = context.new_page()
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(60_000)  # a machine that runs all tests at once is slow
     said: list[str] = []
     opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: said.append(str(error)))
@@ -108,7 +108,9 @@ def test_every_page_shows_and_fits(page: Any, path: str, width: int) -> None:
         "jobs/job123",
         "jobs/job123/log",
         "nodes",
+        "nodes/gpu-13",
         "actions",
+        "actions/1",
         "rules",
         "model",
         "sign-in",
@@ -146,17 +148,17 @@ def folded(page: Any) -> tuple[Any, int, int]:
 
 def test_dropped_lines_unfold_in_place_and_fold_again(page: Any) -> None:
     raw = demo.samples()["job123"]["gpu-11.log"].decode().split("\n")
-    page.goto("jobs/job123/log")
+    page.goto("jobs/job123/log?every=1")
     page.evaluate("document.querySelectorAll('a[data-fold]').forEach((a) => a.href.includes('gpu-11') || a.remove())")
     before = page.locator(".log li").count()
     fold, first, last = folded(page)
     assert last > first
     fold.click()
-    page.wait_for_selector("a[data-fold][aria-expanded=true]")
+    page.wait_for_selector("li.dropped")
     shown = [text.rstrip() for text in page.locator("li.dropped .text").all_inner_texts()]
     assert shown == [line.rstrip() for line in raw[first - 1 : last]]
     assert page.locator("li.dropped .no").first.inner_text() == str(first)
-    assert page.url.endswith("jobs/job123/log")
+    assert page.url.endswith("jobs/job123/log?every=1")
     fold.press("Enter")
     assert page.locator(".log li").count() == before
 
@@ -169,9 +171,9 @@ def test_a_fold_of_many_lines_opens_part_by_part(page: Any, server: Server) -> N
     assert (first, last) == (2, 1201)
     fold.click()
     for shown in (500, 1000):
-        playwright.expect(page.locator("li.dropped")).to_have_count(shown, timeout=15_000)
+        playwright.expect(page.locator("li.dropped")).to_have_count(shown, timeout=60_000)
         page.click("a[data-more]:visible")
-    playwright.expect(page.locator("li.dropped")).to_have_count(1200, timeout=15_000)
+    playwright.expect(page.locator("li.dropped")).to_have_count(1200, timeout=60_000)
     assert page.locator("li.dropped .no").last.inner_text() == "1201"
     fold.click()
     assert page.locator("li.dropped").count() == 0
@@ -186,7 +188,7 @@ def test_pages_of_long_lines_go_on_and_stay_small(server: Server, path: str) -> 
     while there:
         answer = server.client.get(there)
         assert len(answer.content) < 200_000
-        found += [int(number) for number in re.findall(r'<span class="no">(\d+)</span>', answer.text)]
+        found += [int(number) for number in re.findall(r'<span class="no">(?:<a [^>]*>)?(\d+)<', answer.text)]
         following = re.search(r'href="([^"]*)" rel="next"', answer.text)
         there = following[1].replace("&amp;", "&") if following else ""
     assert found == list(range(1, 201))
@@ -237,7 +239,7 @@ def test_a_running_job_is_followed(page: Any, server: Server) -> None:
     page.wait_for_selector("#tail >> text=something quite new was said")
     page.wait_for_selector("#tail li.evidence >> text=it broke")
     server.end("live-one", 1)
-    page.wait_for_selector(".head .tag.failed", timeout=20_000)
+    page.wait_for_selector(".head .tag.failed", timeout=60_000)
 
 
 def test_pages_come_back_after_a_restart(chromium: Any, tmp_path: Path) -> None:
@@ -252,7 +254,7 @@ def test_pages_come_back_after_a_restart(chromium: Any, tmp_path: Path) -> None:
         running.start()
         page.wait_for_selector("#live:not(.lost)", timeout=30_000)
         running.push("one", b"after the restart\n")
-        page.wait_for_selector("#tail >> text=after the restart", timeout=20_000)
+        page.wait_for_selector("#tail >> text=after the restart", timeout=60_000)
         context.close()
 
 
@@ -260,13 +262,16 @@ def test_keys(page: Any) -> None:
     page.goto("failures")
     page.keyboard.press("j")
     page.keyboard.press("j")
-    second = page.locator("[data-row]").nth(1)
-    assert second.get_attribute("data-at") is not None
-    target = second.locator("a").first.get_attribute("href")
+    second = page.locator("[data-row][data-at] a").first
+    target = second.get_attribute("href")
+    assert target == page.locator("[data-row]").nth(1).locator("a").first.get_attribute("href")
+    page.evaluate("fetchParts()")  # the page renews itself: who is on a row stays there
+    page.wait_for_function("href => document.activeElement.getAttribute('href') === href", arg=target)
+    assert second.get_attribute("href") == target
     page.keyboard.press("Enter")
     page.wait_for_url(f"**{target}")
     page.keyboard.press("?")
-    assert page.locator("#keys").is_visible()
+    page.wait_for_selector("#keys")
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("j")
@@ -275,7 +280,7 @@ def test_keys(page: Any) -> None:
     page.keyboard.type("job123")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=job123**")
-    assert page.locator("[data-row]").count() == 1
+    page.wait_for_function("document.querySelectorAll('[data-row]').length === 1")
 
 
 def test_colours_are_remembered(page: Any) -> None:
@@ -374,10 +379,10 @@ def test_an_action_is_approved(chromium: Any, tmp_path: Path) -> None:
             "one", b"step 1 loss 2\nRuntimeError: CUDA error: an illegal memory access was encountered\n", node="gpu-1"
         )
         running.end("one", 1)
-        page.wait_for_selector("#figures dd:text('1')", timeout=20_000)
+        page.wait_for_selector("#figures dd:text('1')", timeout=60_000)
         page.goto("actions")
-        page.click("button:text('Approve')", timeout=20_000)
-        page.wait_for_selector("text=Approved: it will be carried out.")
+        page.click("button:text('Approve')", timeout=60_000)
+        page.wait_for_selector("text=Approved, but nothing can carry it out")
         assert "approved" in page.inner_text(".head")
         assert "How it was decided" in page.inner_text("main")
         page.goto("jobs/one")
@@ -385,7 +390,7 @@ def test_an_action_is_approved(chromium: Any, tmp_path: Path) -> None:
         page.goto("nodes/gpu-1")
         page.fill("[name=why]", "<i>broken</i> fan")
         page.click("button:text('Isolate')")
-        page.wait_for_selector("text=Asked for: the node will be isolated.")
+        page.wait_for_selector("text=Approved, but nothing can carry it out")
         asked = running.get("/v1/actions")["actions"][0]
         assert (asked["kind"], asked["nodes"], asked["why"], asked["state"]) == (
             "isolate",

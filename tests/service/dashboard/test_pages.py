@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from service.store import Store, tables
 from service.store.tokens import create
@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def page(chromium: Any, server: Server) -> Iterator[Any]:  # noqa: F811
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=f"{server.url}/ui/")
     opened = context.new_page()
-    opened.set_default_timeout(20_000)
+    opened.set_default_timeout(60_000)
     wrong: list[str] = []
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("dialog", accept)
@@ -230,9 +230,15 @@ def test_node_checks_are_on_the_grid_and_lead_to_an_action(page: Any, server: Se
     assert "the node check found it faulty" in page.inner_text("#evidence")
     assert "no job" in page.inner_text("#facts")
     accessible(page)
-    page.click("button:text('Approve')")
-    page.wait_for_selector("text=Approved: it will be carried out.")
-    assert "action.approved" in page.inner_text("#record")
+    page.wait_for_selector("#nobody >> text=Nothing can act.")
+    assert re.search(r"placed on n99; \d+ of \d+ known nodes are left", page.inner_text("#meant"))
+    assert "nobody: the service has no executor" in page.inner_text("#meant")
+    assert "It expires in" in page.inner_text("#meant")
+    page.goto("nodes/n99")
+    page.click("button:text('Isolate: approve what waits')")
+    page.wait_for_selector("text=Approved, but nothing can carry it out")
+    page.click("#actions [data-row] a >> nth=0")
+    page.wait_for_selector("#record >> text=action.approved")
     for path in ("nodes", "nodes/n99"):
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
@@ -251,7 +257,7 @@ def test_a_node_is_taken_out_and_given_back_after_a_question(page: Any, server: 
     page.on("dialog", accept)
     page.fill("[name=why]", "its fan is loud")
     page.click("button:text('Isolate')")
-    page.wait_for_selector("text=Asked for: the node will be isolated.")
+    page.wait_for_selector("text=Approved, but nothing can carry it out")
     action = server.get("/v1/actions")["actions"][0]
     there, executor = f"/v1/actions/{action['id']}", {"executor": "slurm"}
     held = {**executor, "fence": server.client.post(f"{there}/claim", json=executor).json()["fence"]}
@@ -376,26 +382,28 @@ def test_a_token_that_expires_while_a_page_is_open(chromium: Any, tmp_path: Path
     store.migrate()
     sender = store.write(lambda connection: create(connection, "sender", "ingest"))
     lasting = store.write(lambda connection: create(connection, "lasting", "read"))
-    ends = time.time() + 12
-    secret = store.write(lambda connection: create(connection, "short", "read", expires=ends))
-    store.close()
+    secret = store.write(lambda connection: create(connection, "short", "read", expires=time.time() + 3600))
     with Server(data) as running:
         headers = {"Authorization": f"Bearer {sender}"}
         running.client.post("/v1/jobs/one/logs", content=b"hello\n", headers=headers)
         context = chromium.new_context(base_url=f"{running.url}/ui/")
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.goto("jobs/one")
         page.fill("[name=token]", secret)
         page.click("main button")
         page.wait_for_selector("#live:not(.lost)")
-        time.sleep(max(0.0, ends - time.time()) + 0.2)
+        over = update(tables.tokens).where(tables.tokens.c.name == "short").values(expires=time.time() - 1)
+        store.write(lambda connection: connection.execute(over))
+        store.close()
+        refused = {"Authorization": f"Bearer {secret}"}
+        eventually(lambda: running.client.get("/v1/jobs", headers=refused).status_code == 401, within_s=60)
         running.client.post("/v1/jobs/one/logs", content=b"something new\n", headers=headers)
         page.click("text=signed out: sign in again")
         page.wait_for_url("**/ui/sign-in?next=jobs**")
         page.fill("[name=token]", secret)
         page.click("main button")
-        assert "did not work" in page.inner_text("main")
+        page.wait_for_selector("main >> text=did not work")
         page.fill("[name=token]", lasting)
         page.click("main button")
         page.wait_for_url("**/ui/jobs/one")
@@ -503,20 +511,67 @@ def test_a_job_of_thousands_of_checkpoints_stays_small_and_tells_of_each(page: A
 
 def test_who_loses_most_is_sorted_and_leads_to_the_failures(page: Any) -> None:
     page.goto("breakdowns?by=cluster&sort=count")
-    assert {cell.split("\n")[0] for cell in page.locator("#rows tbody td:first-child").all_inner_texts()} == {"alps", "delta"}
-    assert page.locator("#rows td[data-name=change]").all_inner_texts() == ["new", "new"]
+    names = [cell.split("\n")[0] for cell in page.locator("#rows tbody td:first-child").all_inner_texts()]
+    assert {"alps", "delta"} <= set(names)  # jobs of other tests may have failed before, and named no cluster
+    assert set(page.locator("#rows td[data-name=change]").all_inner_texts()) == {"new"}
     page.get_by_role("link", name="alps").click()
     assert "cluster=alps" in page.url
 
 
 def test_a_shift_shows_what_waits_what_is_new_and_what_it_cost(page: Any) -> None:
     page.goto("shift")
-    assert page.locator("#fresh tbody tr").count() >= 2
-    assert page.locator("#costs tbody tr").count() >= 2
-    box = page.locator("#waits").bounding_box()
-    for button in page.locator("#waits button").all():  # none is clipped
-        place = button.bounding_box()
-        assert place["x"] + place["width"] <= box["x"] + box["width"]
+    page.wait_for_selector("#fresh tbody tr >> nth=1")
+    page.wait_for_selector("#costs tbody tr >> nth=1")
+    # One question to the page, because it renews itself between two.
+    clipped = """() => {
+      const edge = document.querySelector("#waits")?.getBoundingClientRect().right;
+      return [...document.querySelectorAll("#waits button")].filter((one) => one.getBoundingClientRect().right > edge).length;
+    }"""
+    assert page.evaluate(clipped) == 0
+
+
+def test_a_job_says_whose_fault_it_was_and_leads_to_the_line(page: Any) -> None:
+    page.goto("jobs/lost-ecc")
+    fault = page.inner_text("#fault")
+    assert re.search(r"fault\? (yes|no|cannot tell)", fault)
+    assert "gpu-1: 0 infrastructure failures of other jobs, no check after it" in fault
+    ticket = page.request.get(page.locator("a[data-copy]").get_attribute("href")).text()
+    assert ticket.startswith("## `lost-ecc`: `ecc_error`")
+    assert ticket.rstrip().endswith("/ui/jobs/lost-ecc?attempt=1>")
+    page.click("a:text-is('Root line')")
+    assert "Xid (PCI:0000:8a:00): 48" in page.inner_text(".log li.at")
+    page.click(".log li >> nth=-1 >> .no a")
+    page.wait_for_url("**#here")
+
+
+def test_everything_is_searched_from_any_page(page: Any) -> None:
+    page.goto("rules")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("lost-e")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=lost-e")
+    assert page.locator("#jobs [data-row] a").all_inner_texts() == ["lost-ecc"]
+    accessible(page)
+    page.goto("search?q=gpu-1")
+    assert "gpu-1" in page.locator("#nodes [data-row] a").all_inner_texts()
+    page.goto("search?q=nothing-is-called-so")
+    assert "Nothing is called so" in page.inner_text("main")
+
+
+def test_a_failure_has_somebody_who_looks_after_it_and_comments(page: Any, server: Server) -> None:
+    page.goto("failures?reason=name_error")
+    page.click("#groups [data-row] a >> nth=0")
+    page.fill("[name=assignee]", "<b>kim</b>")
+    page.fill("[name=said]", "a typo, see !12")
+    page.click("button:text('Save')")
+    page.wait_for_selector("#comments >> text=a typo, see !12")
+    group = page.url.partition("?")[0].rpartition("/")[2]
+    said = server.get(f"/v1/failures/{group}")
+    assert (said["assignee"], [one["text"] for one in said["comments"]]) == ("<b>kim</b>", ["a typo, see !12"])
+    page.goto("failures?assignee=%3Cb%3Ekim%3C%2Fb%3E")
+    assert "<b>kim</b>" in page.inner_text("#groups")
+    posted = server.client.post(f"/v1/failures/{group}/comments", json={"text": "done"})
+    assert [one["text"] for one in posted.json()["comments"]] == ["done", "a typo, see !12"]
 
 
 def test_what_a_model_said_is_shown_with_what_came_of_it(page: Any, server: Server) -> None:
