@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.routing import APIRoute
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -156,12 +157,22 @@ async def _not_valid(_: Request, error: Exception) -> JSONResponse:
     return _answer(422, "not_valid", f"{where}: {first['msg']}", "see /docs for what is taken here")
 
 
-async def _http(_: Request, error: Exception) -> JSONResponse:
+async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     names = {404: "not_found", 405: "method_not_allowed"}
-    return _answer(
-        error.status_code, names.get(error.status_code, "refused"), str(error.detail), "see /docs", dict(error.headers or {})
-    )
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed(request)) or headers.get("Allow", "")
+    return _answer(error.status_code, names.get(error.status_code, "refused"), str(error.detail), "see /docs", headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """All methods of an address: each of its routes knows only its own."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    routes = [one for router in ROUTERS for one in router.routes if isinstance(one, APIRoute)]
+    literal = [one for one in routes if one.path == path]
+    found = literal or [one for one in routes if one.path_regex.match(path)]
+    return sorted({method for one in found for method in one.methods or ()})
 
 
 async def _gone(_: Request, error: Exception) -> JSONResponse:

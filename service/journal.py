@@ -21,6 +21,7 @@ import fcntl
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ _MOST_NAMES = 20_000
 _NEVER = (1 << 63) - 1
 _ASIDE = ".damaged"
 _HOLD = "hold"
+_TELL_S = 10.0
 _MOST_ASIDE = 8
 """damaged segments that are kept for a look; if there are more, the oldest are deleted"""
 
@@ -77,6 +79,7 @@ class Journal:
         self._queue: list[Entry] = []
         self._wake = threading.Condition()
         self._broken: Exception | None = None
+        self._told, self._told_at = "", 0.0
         self._closing = False
         self._lock = threading.Lock()
         """for the segments and what is stored"""
@@ -197,7 +200,7 @@ class Journal:
                 self._write(entries)
             except OSError as error:
                 failure = error
-                log.error("the journal cannot be written: %s", error)
+                self._tell(error)
                 with self._wake:
                     self._broken = error
                     entries += self._queue
@@ -206,6 +209,13 @@ class Journal:
                 self._loop.call_soon_threadsafe(self._settle, entries, failure)
             except RuntimeError:
                 return  # the event loop is gone: nobody waits for an answer
+
+    def _tell(self, error: OSError) -> None:
+        """Log it, but not for each of a thousand senders: the log may be on the same disk."""
+        now = time.monotonic()
+        if str(error) != self._told or now - self._told_at > _TELL_S:
+            log.error("the journal cannot be written: %s", error)
+            self._told, self._told_at = str(error), now
 
     def _settle(self, entries: list[Entry], failure: Exception | None) -> None:
         """Notify all, in order, on the event loop."""

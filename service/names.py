@@ -8,7 +8,9 @@ from service.errors import BadName
 from service.projects import PROJECT
 
 LONGEST_NAME = 200
-_NAME = re.compile(rf"(?:{PROJECT}~)?[A-Za-z0-9_][A-Za-z0-9_.:@+=,\[\]-]*")
+_FORM = rf"(?:{PROJECT}~)?[A-Za-z0-9_][A-Za-z0-9_.:@+=,\[\]-]*"
+_NAME = re.compile(_FORM)
+JOB_PATTERN = f"^{_FORM}$"
 """no slash, no space, no dot at the beginning: the name of a job never looks like a path. Its project stands before the mark"""
 
 

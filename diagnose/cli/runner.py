@@ -77,8 +77,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--stacks",
         metavar="HOW",
         default="py-spy",
-        help="py-spy (default; needs the right to trace), never, or a signal such as USR1: sent to processes that catch it, "
-        "which must then print their stacks (faulthandler.register)",
+        help="py-spy (needs the right to trace), never, or a signal such as USR1: sent to processes that catch it, which must "
+        "then print their stacks with faulthandler.register (default: py-spy)",
     )
     standing.add_argument(
         "--stacks-after",

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from service.api import bodies
+from service.api.bodies.common import MOST
 from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader
 from service.auth import Who
 from service.errors import Unknown
@@ -23,7 +24,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 router = APIRouter(tags=["actions"], responses=_REFUSALS)
 _STATES = "proposed|approved|dispatched|running|succeeded|failed|expired|rejected"
-ActionId = Annotated[int, Path(ge=1, lt=1 << 62)]
+ActionId = Annotated[int, Path(ge=1, le=MOST)]
 
 
 @router.get("/v1/actions", response_model=bodies.ActionPage, summary="Actions, the latest first")
@@ -31,7 +32,7 @@ async def actions(
     service: Here,
     who: Reader,
     limit: Limit = 50,
-    before: Annotated[int | None, Query(ge=1, lt=1 << 62, description="`next` of the page before")] = None,
+    before: Annotated[int | None, Query(ge=1, le=MOST, description="`next` of the page before")] = None,
     state: Annotated[str | None, Query(pattern=f"^({_STATES})$")] = None,
     job: Annotated[str | None, Query(max_length=200)] = None,
 ) -> dict[str, Any]:
@@ -74,7 +75,12 @@ async def decision(job: JobName, service: Here, who: Reader, attempt: Number = N
     return found
 
 
-@router.post("/v1/actions/claim", response_model=bodies.InHand, summary="Take the oldest action that waits for an executor")
+@router.post(
+    "/v1/actions/claim",
+    response_model=bodies.InHand,
+    summary="Take the oldest action that waits for an executor",
+    responses={204: {"description": "None waits"}},
+)
 async def claim_next(service: Here, who: Operator, claim: Annotated[bodies.ClaimNext, Body()]) -> Any:
     """204 if there is none: ask again later."""
     service.runner_at = time.time()

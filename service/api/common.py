@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from service.api.bodies import Problem
 from service.auth import Who, holder, needs, sender
 from service.errors import BadName
-from service.names import LONGEST_NAME, check_job
+from service.names import JOB_PATTERN, LONGEST_NAME, check_job
 from service.runtime import Service
 
 Reader = Annotated[Who, Depends(needs("read"))]
@@ -44,6 +44,7 @@ async def job_name(
             description=f"The job's name, or PROJECT~NAME: up to {LONGEST_NAME} letters, digits and `_ . : @ + = , [ ] -`",
             examples=["train-7b-8812"],
             max_length=LONGEST_NAME,
+            json_schema_extra={"pattern": JOB_PATTERN, "minLength": 1},
         ),
     ],
 ) -> str:
@@ -83,7 +84,14 @@ class Straight(APIRoute):
 
 Number = Annotated[int | None, Query(ge=0, le=1_000_000, description="The attempt; the latest if it is not given")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most")]
-Before = Annotated[str | None, Query(max_length=60, description="`next` of the page before")]
+Before = Annotated[
+    str | None,
+    Query(
+        max_length=60,
+        description="`next` of the page before",
+        json_schema_extra={"pattern": r"^[0-9]{1,10}(\.[0-9]{1,6})?_[0-9]{1,15}$"},
+    ),
+]
 Word = Annotated[str | None, Query(max_length=200)]
 
 REFUSALS: dict[int | str, dict[str, Any]] = {

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query
 
 from service.api import bodies
+from service.api.bodies.common import MOST
 from service.api.common import REFUSALS, Before, Here, Limit, Operator, Reader, Word, place, place_of
 from service.errors import Refused, Unknown
 from service.names import storable
 from service.store import reading
 
 router = APIRouter(tags=["failures"], responses=REFUSALS)
-GroupId = Annotated[int, Path(ge=1, lt=1 << 62)]
+GroupId = Annotated[int, Path(ge=1, le=MOST)]
 
 
 @router.get("/v1/failures", response_model=bodies.GroupPage, summary="Failure groups, the latest first")
@@ -74,7 +75,9 @@ async def occurrences(
 async def change(group: GroupId, service: Here, who: Operator, change: Annotated[bodies.GroupChange, Body()]) -> dict[str, Any]:
     """A resolved group that occurs again is open again, and marked as regressed."""
     changes = change.model_dump(exclude_unset=True)
-    if not changes or changes.get("state", "open") is None:
+    if changes.get("state", "open") is None:
+        del changes["state"]
+    if not changes:
         raise Refused("the request changes nothing", remedy="give state (open, resolved, ignored), note or assignee")
     storable(changes.get("note"), "note")
     storable(changes.get("assignee"), "assignee")

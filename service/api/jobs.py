@@ -11,6 +11,7 @@ from fastapi import APIRouter, Body, Query, Response
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Report
 from service.api import bodies
+from service.api.bodies.common import MOST
 from service.api.common import (
     REFUSALS,
     Admin,
@@ -80,7 +81,12 @@ async def job(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
     return found
 
 
-@router.delete("/v1/jobs/{job}", response_model=bodies.Deleted, summary="Delete a job and all that is kept of it")
+@router.delete(
+    "/v1/jobs/{job}",
+    response_model=bodies.Deleted,
+    summary="Delete a job and all that is kept of it",
+    responses={409: {"model": bodies.Problem, "description": "It runs, an action about it is under way, or it is a label"}},
+)
 async def delete(
     job: JobName,
     service: Here,
@@ -130,7 +136,7 @@ async def lines(
     who: Reader,
     attempt: Number = None,
     limit: Limit = 200,
-    after: Annotated[int, Query(ge=-1, lt=1 << 62, description="`next` of the page before")] = -1,
+    after: Annotated[int, Query(ge=-1, le=MOST, description="`next` of the page before")] = -1,
     search: Annotated[str | None, Query(max_length=500, description="Lines that hold this text, in any case")] = None,
     rank: Annotated[int | None, Query(ge=0, lt=1 << 31)] = None,
     node: Word = None,

@@ -68,7 +68,7 @@ _parameters: list[dict[str, Any]] = [
     openapi_extra={
         "parameters": _parameters,
         "requestBody": {
-            "required": True,
+            "required": False,
             "description": "Streaming is welcome. Content-Encoding may be gzip, zstd or deflate.",
             "content": {
                 "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},

@@ -20,6 +20,9 @@ from service.runtime import Service
 from service.store import findings, nodechecks, pages, reading
 
 router = APIRouter(tags=["nodes"], responses=REFUSALS)
+_UNDER_WAY: dict[int | str, dict[str, Any]] = {
+    409: {"model": bodies.Problem, "description": "The same is under way for this node already"}
+}
 
 
 @router.get("/v1/nodes", response_model=bodies.NodePage, summary="Nodes by name")
@@ -96,7 +99,13 @@ async def node(node: Annotated[str, Path(max_length=200)], service: Here, who: R
     return found
 
 
-@router.post("/v1/nodes/{node}/isolate", response_model=bodies.Action, status_code=201, summary="Take a node out of service")
+@router.post(
+    "/v1/nodes/{node}/isolate",
+    response_model=bodies.Action,
+    status_code=201,
+    summary="Take a node out of service",
+    responses=_UNDER_WAY,
+)
 async def isolate(
     node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
 ) -> Any:
@@ -104,7 +113,9 @@ async def isolate(
     return await _asked(service, ISOLATE, node, who, request.why)
 
 
-@router.post("/v1/nodes/{node}/release", response_model=bodies.Action, status_code=201, summary="Give a node back")
+@router.post(
+    "/v1/nodes/{node}/release", response_model=bodies.Action, status_code=201, summary="Give a node back", responses=_UNDER_WAY
+)
 async def release(
     node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
 ) -> Any:

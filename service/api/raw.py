@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from diagnose.redaction.stream import REACH, Concealer
 from service.api import bodies
+from service.api.bodies.common import MOST
 from service.api.common import REFUSALS, Here, JobName, Limit, Number, Reader
 from service.errors import Conflict, Refused, Unknown
 from service.names import storable
@@ -37,19 +38,22 @@ async def raw(
     who: Reader,
     source: Source = None,
     attempt: Number = None,
-    from_line: Annotated[int | None, Query(ge=1, lt=1 << 62, description="Counted from 1, as an editor does")] = None,
-    to_line: Annotated[int | None, Query(ge=1, lt=1 << 62)] = None,
-    offset: Annotated[int | None, Query(ge=0, lt=1 << 62, description="Instead: from the line on that holds this byte")] = None,
+    from_line: Annotated[int | None, Query(ge=1, le=MOST, description="Counted from 1, as an editor does")] = None,
+    to_line: Annotated[int | None, Query(ge=1, le=MOST)] = None,
+    offset: Annotated[int | None, Query(ge=0, le=MOST, description="Instead: from the line on that holds this byte")] = None,
     limit: Limit = 200,
 ) -> dict[str, Any]:
     """The lines of a source from one number to another, as they came, with those that were not kept."""
     if from_line is not None and offset is not None:
         raise Refused("from_line and offset were both given", remedy="give one of them")
-    number, name = await place(service, job, attempt, source)
+    number, name, received = await place(service, job, attempt, source)
     assert service.archive is not None
     folder = service.archive.source(job, number, name)
     redact = service.settings.redact
     found = await asyncio.to_thread(page, folder, from_line, to_line, offset, limit, redact)
+    if found["next_offset"] is None and found["next_line"] is None and to_line is None:
+        end = await asyncio.to_thread(_end, folder)
+        found["gaps"] += [{"offset": end, "end": received}] if end < received else []
     return {"job": job, "attempt": number, "source": name, **found}
 
 
@@ -82,28 +86,32 @@ async def download(
     who: Reader,
     source: Source = None,
     attempt: Number = None,
-    offset: Annotated[int, Query(ge=0, lt=1 << 62, description="Go on from this byte")] = 0,
+    offset: Annotated[int, Query(ge=0, le=MOST, description="Go on from this byte")] = 0,
 ) -> StreamingResponse:
     """Where bytes are not kept, a line says so."""
-    number, name = await place(service, job, attempt, source)
+    number, name, received = await place(service, job, attempt, source)
     assert service.archive is not None
     folder, redact = service.archive.source(job, number, name), service.settings.redact
     if offset and (redact or await asyncio.to_thread(_is_redacted, folder, offset)):
         raise _redacted(folder, "ask for the whole, or for lines of it: /raw with from_line")
-    return text(folder, f"{job}-{number}", redact, offset)
+    return text(folder, f"{job}-{number}", redact, received, offset)
 
 
-def text(folder: Path, name: str, redact: bool, offset: int = 0) -> StreamingResponse:
-    """The whole log, streamed. ``name`` has only characters that the name of a job may have."""
+def text(folder: Path, name: str, redact: bool, received: int, offset: int = 0) -> StreamingResponse:
+    """The whole log, streamed: ``received`` bytes, or a line that says which are missing.
+
+    ``name`` has only characters that the name of a job may have.
+    """
     told = {"Content-Disposition": f'attachment; filename="{name}.raw.log"'}
-    return StreamingResponse(_bytes(folder, offset, redact), media_type="text/plain; charset=utf-8", headers=told)
+    return StreamingResponse(_bytes(folder, offset, redact, received), media_type="text/plain; charset=utf-8", headers=told)
 
 
-def _bytes(folder: Path, offset: int, redact: bool) -> Iterator[bytes]:
+def _bytes(folder: Path, offset: int, redact: bool, received: int = 0) -> Iterator[bytes]:
     concealer = Concealer()
-    for one in parts.raw(folder, offset):
+    for one in parts.raw(folder, offset, received):
         if isinstance(one, parts.Gap):
-            gap = f"\n--- diagnose: bytes {one.offset} to {one.end} of this source are not kept ---\n"
+            so_far = " so far" if one.end == received else ""
+            gap = f"\n--- diagnose: bytes {one.offset} to {one.end} of this source are not kept{so_far} ---\n"
             yield concealer.rest() + gap.encode()
         elif redact and not one[0].redacted:
             yield concealer.feed(one[1])
@@ -112,21 +120,22 @@ def _bytes(folder: Path, offset: int, redact: bool) -> Iterator[bytes]:
     yield concealer.rest()
 
 
-async def place(service: Service, job: str, attempt: int | None, source: str | None) -> tuple[int, str]:
-    """(attempt, source) of the wanted raw log. When this returns, what was accepted so far is in it."""
+async def place(service: Service, job: str, attempt: int | None, source: str | None) -> tuple[int, str, int]:
+    """(attempt, source, received bytes) of the wanted raw log. When this returns, what was accepted so far is in it."""
     storable(source, "source")
     _, number = await _fresh(service, job, attempt)
     names = await service.store.aread(
-        lambda connection: [
-            row["name"] for row in reading.sources(connection, reading.attempt_id(connection, job, number) or 0)
-        ]
+        lambda connection: {
+            row["name"]: row["received"]
+            for row in reading.sources(connection, reading.attempt_id(connection, job, number) or 0)
+        }
     )
     if source is None and len(names) != 1:
         raise Refused(f"the job has {len(names)} sources", where=job, remedy=f"give source; GET /v1/jobs/{job}/raw/sources")
-    name = source if source is not None else names[0]
+    name = source if source is not None else next(iter(names))
     if name not in names:
         raise Unknown("the job has no such source", where=name[:80], remedy=f"GET /v1/jobs/{job}/raw/sources")
-    return number, name
+    return number, name, names[name]
 
 
 async def _fresh(service: Service, job: str, attempt: int | None) -> tuple[Archive, int]:
@@ -177,6 +186,12 @@ def page(
         "next_line": more.line if more is not None else None,
         "next_offset": more.offset if more is not None else None,
     }
+
+
+def _end(folder: Path) -> int:
+    """Up to which byte it is kept."""
+    known = parts.parts(folder)
+    return max((frame.end for frame in parts.frames(folder, offset=known[-1].offset)), default=0) if known else 0
 
 
 def _uncounted(folder: Path) -> Iterator[parts.Frame]:

@@ -173,7 +173,7 @@ async def loki_push(request: Request, service: Here, who: Shipper) -> Response:
     response_class=Response,
     openapi_extra={
         "requestBody": {
-            "required": True,
+            "required": False,
             "description": "One JSON object per line, or an array of them. Content-Encoding may be gzip, zstd or deflate.",
             "content": {
                 "application/x-ndjson": {

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Response
 
 from service.api import bodies
+from service.api.bodies.common import MOST
 from service.api.common import REFUSALS, Admin, Here
 from service.errors import Unknown
 from service.net.client import Unreachable
@@ -19,7 +20,7 @@ router = APIRouter(
     tags=["webhooks"],
     responses={**REFUSALS, 409: {"model": bodies.Problem, "description": "There are too many already"}},
 )
-WebhookId = Annotated[int, Path(ge=1, lt=1 << 62)]
+WebhookId = Annotated[int, Path(ge=1, le=MOST)]
 
 
 @router.post("/v1/webhooks", response_model=bodies.WebhookMade, status_code=201, summary="Tell somebody of what happens")

@@ -242,7 +242,7 @@ async def raw(request: Request) -> Response:
     sources = await page.read(lambda connection: reading.sources(connection, attempt["id"]))
     if asked is None and sources:
         asked = sources[0]["name"]
-    number, source = await raw_place(page.service, name, attempt["number"], asked)
+    number, source, _ = await raw_place(page.service, name, attempt["number"], asked)
     assert page.service.archive is not None
     folder = page.service.archive.source(name, number, source)
     first, last, offset = page.number("from"), page.number("to"), page.number("offset")
@@ -275,9 +275,11 @@ async def raw_download(request: Request) -> Response:
     """The raw log of a source, as it came."""
     page = Page.of(request)
     name = _name(page)
-    number, source = await raw_place(page.service, name, page.number("attempt", 1_000_000), request.query_params.get("source"))
+    wanted = page.number("attempt", 1_000_000), request.query_params.get("source")
+    number, source, received = await raw_place(page.service, name, *wanted)
     assert page.service.archive is not None
-    return raw_text(page.service.archive.source(name, number, source), f"{name}-{number}", page.service.settings.redact)
+    folder = page.service.archive.source(name, number, source)
+    return raw_text(folder, f"{name}-{number}", page.service.settings.redact, received)
 
 
 def _raw_below(page: Page, name: str, number: int) -> str | None:

@@ -1,3 +1,3 @@
 """Batches from the journal in; state and diagnosis of each running job out, in memory and in the database."""
 
-__all__ = ["attempt", "jobs", "matchers", "stream", "verdict"]
+__all__ = ["attempt", "inbox", "jobs", "matchers", "stream", "verdict"]

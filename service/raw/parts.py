@@ -354,8 +354,8 @@ class _Reading:
             yield self._told(self._start, torn=self._torn)
 
 
-def raw(folder: Path, offset: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:
-    """The bytes from ``offset`` on, frame by frame, with the gaps."""
+def raw(folder: Path, offset: int = 0, until: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:
+    """The bytes from ``offset`` on, frame by frame, with the gaps; also one at the end, if there should be ``until`` bytes."""
     expected = offset
     for frame in frames(folder, offset=offset):
         if frame.offset > expected:
@@ -366,6 +366,8 @@ def raw(folder: Path, offset: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:
             return
         yield frame, data if frame.redacted else data[max(0, expected - frame.offset) :]
         expected = frame.end
+    if expected < until:
+        yield Gap(expected, until)
 
 
 # --- files --------------------------------------------------------------------------------------------------------------------

@@ -72,6 +72,13 @@ def test_paths_of_the_repository_are_there(document: Path) -> None:
     assert [path for path in _PATH.findall(prose(document)) if not (ROOT / path).exists()] == []
 
 
+def test_every_test_that_the_threats_name_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "threats.md").read_text()))
+    there = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 30
+    assert {name for name in named if f"def {name}(" not in there} == set()
+
+
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Without a proxy's help nothing can be fetched."""
     if find_spec("mkdocs") is None or find_spec("material") is None:

@@ -341,6 +341,62 @@ def test_a_job_of_another_project_is_refused(projects: tuple[str, ...], said: st
         Who("kim", frozenset(), projects=projects).named(said)
 
 
+def test_a_sender_can_speak_for_one_of_its_projects() -> None:
+    some, every = Who("kim", frozenset({"ingest"}), 7, projects=("vision", "speech")), Who("root", frozenset())
+    assert some.within("speech") == Who("kim", frozenset({"ingest"}), 7, projects=("speech",))
+    assert every.within("vision").projects == ("vision",)
+    with pytest.raises(Forbidden, match="for other projects"):
+        some.within("default")
+    for name in ("", "a b", "../x", "x" * 9 + "\n"):
+        with pytest.raises(BadName, match="not the name of a project"):
+            every.within(name)
+
+
+def test_a_token_that_names_no_project_is_of_the_default_one(database: Store, hands: Hands) -> None:
+    secrets = {
+        name: create(database, name, grant=Grant(projects=projects)) for name, projects in (("none", ()), ("two", ("b", "a")))
+    }
+    known = loaded(database, hands)
+    found = {name: known.who(f"Bearer {secret}").projects for name, secret in secrets.items()}
+    assert found == {"none": ("default",), "two": ("b", "a")}
+
+
+def test_something_is_done_without_a_person_only_where_a_valid_token_speaks(database: Store, hands: Hands) -> None:
+    create(database, "silent", grant=Grant())
+    create(database, "gone", grant=Grant(users=("kim",)), expires=hands.clock.now() + 5)
+    known = loaded(database, hands)
+    assert known.any_speaks is True
+    hands.passed = 5
+    assert known.any_speaks is False
+
+
+class _Sessions:
+    """Others who come in: one, for as long as the test says."""
+
+    speaks = False
+
+    def __init__(self) -> None:
+        self.lasts = True
+
+    def who(self, secret: str) -> Who | None:
+        return Who("ann", frozenset({"read"}), until=1.0, session="s") if secret == "dgs_x" else None
+
+    def holds(self, who: Who) -> bool:
+        return self.lasts and who.session == "s"
+
+
+def test_who_came_in_by_something_else_is_asked_there(database: Store, hands: Hands) -> None:
+    sessions = _Sessions()
+    known = Tokens(database, Settings(host=OTHERS), hands.clock, (sessions,))
+    asyncio.run(known.refresh())
+    ann = known.who("Bearer dgs_x")
+    assert (ann.name, known.holds(ann), known.any_speaks) == ("ann", True, False)
+    sessions.lasts = False
+    assert known.holds(ann) is False
+    sessions.speaks = True
+    assert known.any_speaks is True
+
+
 def test_who_has_only_projects_does_not_run_the_cluster() -> None:
     for projects in (None, ("default",), ("vision", "default")):
         check_runs_the_cluster(Who("kim", frozenset(), projects=projects))

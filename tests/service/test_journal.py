@@ -302,6 +302,18 @@ def test_a_full_disk_refuses_in_order_and_leaves_no_half_record(tmp_path: Path) 
     assert [record.data for record in recovered(tmp_path)] == [b"good\n", b"again\n"]
 
 
+def test_a_disk_that_stays_full_is_logged_once_and_not_for_each_sender(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal(tmp_path)
+    for _ in range(5):
+        journal._tell(OSError(28, "No space left on device"))
+    journal._tell(OSError(5, "Input/output error"))
+    journal.close()
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.partition("] ")[2] for text in said] == ["No space left on device", "Input/output error"]
+
+
 def test_beyond_its_limit_it_is_busy(tmp_path: Path) -> None:
     async def run() -> None:
         journal = Journal(tmp_path, limit=1000)

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.bodies.common import MOST, Sent
+
 
 class CheckTaken(BaseModel):
     at: float
@@ -77,12 +79,12 @@ class ActionRecord(Action):
     """the next attempt of the job, after a restart"""
 
 
-class Reject(BaseModel):
+class Reject(Sent):
     model_config = ConfigDict(extra="forbid")
     why: str = Field("", max_length=2000, examples=["the node was replaced an hour ago"])
 
 
-class Claim(BaseModel):
+class Claim(Sent):
     """Who takes it: an executor that polls."""
 
     model_config = ConfigDict(extra="forbid")
@@ -96,7 +98,7 @@ class ClaimNext(Claim):
 class Fence(Claim):
     """The number that the claim gave: an older one is refused."""
 
-    fence: int = Field(ge=1, lt=1 << 62, examples=[1])
+    fence: int = Field(ge=1, le=MOST, examples=[1])
 
 
 class Result(Fence):

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.bodies.common import MOST, Sent
+
 
 class Group(BaseModel):
     id: int
@@ -79,7 +81,7 @@ class OccurrencePage(BaseModel):
     occurrences: list[Occurrence]
 
 
-class GroupChange(BaseModel):
+class GroupChange(Sent):
     model_config = ConfigDict(extra="forbid")
     state: Literal["open", "resolved", "ignored"] | None = None
     note: str | None = Field(None, max_length=10_000, examples=["fixed in driver 570.86"])
@@ -91,14 +93,14 @@ class Comment(BaseModel):
     text: str = Field(min_length=1, max_length=10_000)
 
 
-class Correct(BaseModel):
+class Correct(Sent):
     """The right diagnosis, as a person gives it."""
 
     model_config = ConfigDict(extra="forbid")
     category: str = Field(max_length=100, examples=["infrastructure"])
     reason: str = Field(max_length=100, examples=["ecc_error"])
     source: str | None = Field(None, max_length=1000, examples=["rank0.log"])
-    line: int | None = Field(None, ge=1, lt=1 << 62, examples=[4711])
+    line: int | None = Field(None, ge=1, le=MOST, examples=[4711])
     note: str | None = Field(None, max_length=10_000)
     attempt: int | None = Field(None, ge=0, le=1_000_000)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.bodies.common import Sent
+
 
 class Taken(BaseModel):
     """The answer when a body is on disk."""
@@ -23,7 +25,7 @@ class Taken(BaseModel):
     """why the first of them could not be read"""
 
 
-class Finish(BaseModel):
+class Finish(Sent):
     """How the job's process ended."""
 
     model_config = ConfigDict(extra="forbid")

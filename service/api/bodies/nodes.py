@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.bodies.common import Sent
+
 
 class Node(BaseModel):
     name: str
@@ -74,6 +76,6 @@ class NodeDetail(Node):
     """the latest 50"""
 
 
-class NodeRequest(BaseModel):
+class NodeRequest(Sent):
     model_config = ConfigDict(extra="forbid")
     why: str = Field(min_length=3, max_length=500, examples=["Xid 79 twice since yesterday"])

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.bodies.common import Sent
+
 
 class RuleRow(BaseModel):
     """A rule: shipped with the program, or learned."""
@@ -30,7 +32,7 @@ class RuleRow(BaseModel):
     provenance: dict[str, Any] | None = None
 
 
-class RuleChange(BaseModel):
+class RuleChange(Sent):
     """Why a person put a rule into another state."""
 
     model_config = ConfigDict(extra="forbid")

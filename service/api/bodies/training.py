@@ -6,12 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.bodies.common import MOST, Sent
 
-class Saved(BaseModel):
+
+class Saved(Sent):
     """A checkpoint, complete on storage."""
 
     model_config = ConfigDict(extra="ignore")
-    step: int = Field(ge=0, lt=1 << 62, description="Steps done", examples=[1200])
+    step: int = Field(ge=0, le=MOST, description="Steps done", examples=[1200])
     path: str = Field(min_length=1, max_length=4096, examples=["/ckpt/step1200"])
     healthy: bool | None = Field(None, description="false: known to be bad; null: nobody looked")
     attempt: int | None = Field(
@@ -20,9 +22,9 @@ class Saved(BaseModel):
     time: float | None = Field(None, ge=0, le=4e9)
 
 
-class Progress(BaseModel):
+class Progress(Sent):
     model_config = ConfigDict(extra="ignore")
-    step: int = Field(ge=0, lt=1 << 62, examples=[1234])
+    step: int = Field(ge=0, le=MOST, examples=[1234])
     loss: float | None = Field(None, allow_inf_nan=False, examples=[2.31])
     loss_is: Literal["nan", "inf", "-inf"] | None = Field(None, description="Where the loss is not a number")
     attempt: int | None = Field(None, ge=0, le=1_000_000)

@@ -6,10 +6,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.bodies.common import Sent
+
 Told = Literal["failures", "alarms", "regressions", "actions"]
 
 
-class WebhookWanted(BaseModel):
+class WebhookWanted(Sent):
     """A new webhook: its address, and what it is told of."""
 
     model_config = ConfigDict(extra="forbid")

@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
+from service.store.tokens import ROLES
+from tests.conftest import ROOT
 from tests.support.attacker import STEPS, Sender, Service, until
 from tests.support.servers import Server
 
@@ -136,6 +138,76 @@ def test_every_page_keeps_projects_apart(two: Two) -> None:
             if page != "rules":
                 status, text = _asked(two, f"/ui/{page}", own, who)
                 assert (status, WORDS[own] in text) == (200, True), (page, status, text)
+
+
+# --- the matrix: each route of the API's document, for each role, in one's own project and in another one
+
+
+RIGHT_OF = dict(re.findall(r"^\| `([A-Z]+ /\S*)` \| ([a-z]*) ?\|", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+"""route -> right, as docs/api.md says it; ``test_api_document`` holds it to the program"""
+BODIES: dict[str, dict[str, Any]] = {
+    "end": {"exit_code": 1}, "reject": {"why": "x"}, "claim": {"executor": "r"}, "resume": {"executor": "r"},
+    "start": {"executor": "r", "fence": 1}, "renew": {"executor": "r", "fence": 1},
+    "result": {"executor": "r", "fence": 1, "succeeded": True}, "isolate": {"why": "it is broken"},
+    "release": {"why": "mended"}, "corrections": {"category": "infrastructure", "reason": "ecc_error"},
+    "{group}": {"note": "known"}, "checkpoints": {"path": "/ckpt/1", "step": 1}, "progress": {"step": 1},
+}  # fmt: skip
+
+
+def _routes(two: Two) -> list[tuple[str, str]]:
+    paths = two.server.get("/openapi.json")["paths"]
+    return sorted((method.upper(), path) for path, ways in paths.items() for method in ways)
+
+
+def _status(who: httpx.Client, method: str, path: str, places: dict[str, Any]) -> int:
+    """The status alone: a stream of events would never end."""
+    body = None if method == "GET" else BODIES.get(path.rpartition("/")[2], {})
+    params = {"executor": "r"} if path.endswith("orders") else {}
+    with who.stream(method, path.format(**places), json=body, params=params) as answer:
+        return answer.status_code
+
+
+def test_every_route_asks_for_its_right(two: Two) -> None:
+    """On things that do not exist: whoever has the right is told so, and nobody else."""
+    nothing = {"job": "nobody", "action": 1 << 40, "group": 1 << 40, "node": "none", "webhook": 1 << 40, "rule": "none"}
+    holders: dict[str, httpx.Client] = {"admin": two.server.client}
+    for role in ROLES.keys() - {"admin"}:
+        words = ("--node", "gpu-1") if role == "node" else ()
+        holders[role] = two.service.token(f"matrix-{role}", "--role", role, *words).client
+    wrong = httpx.Client(base_url=two.server.url, headers={"authorization": "Bearer dgn_" + "A" * 43})
+    nobody = httpx.Client(base_url=two.server.url)
+    tried = 0
+    for method, path in _routes(two):
+        right = RIGHT_OF[f"{method} {path}"]
+        for who in (nobody, wrong):
+            assert (_status(who, method, path, nothing) == 401) is bool(right), (method, path)
+        for role, who in holders.items():
+            status = _status(who, method, path, nothing)
+            assert status != 401, (method, path, role)
+            assert (status == 403) is (right not in {*ROLES[role], ""}), (method, path, role, status)
+            tried += 1
+    assert tried >= 5 * 45
+
+
+def test_no_route_touches_another_project_whatever_the_role(two: Two) -> None:
+    def all_of_it(project: str) -> list[Any]:
+        places = two.places[project]
+        paths = f"/v1/actions/{places['action']}", f"/v1/failures/{places['group']}", f"/v1/jobs/{project}~run7"
+        return [two.server.get(path) for path in (*paths, f"/v1/jobs/{project}~run7/report")]
+
+    before = all_of_it("bees")
+    tried = 0
+    for method, path in _routes(two):
+        named = re.findall(r"{(\w+)}", path)
+        if not named or method == "GET" or named[0] in ("webhook", "rule"):
+            continue
+        for role in ("ingest", "read", "operate"):
+            places = {**two.places["bees"], "job": "bees~run7"}
+            status = _status(two.tokens["apes", role].client, method, path, places)
+            assert status in (403, 404), (method, path, role, status)
+            tried += 1
+    assert tried >= 40
+    assert all_of_it("bees") == before
 
 
 def test_a_corpus_has_the_jobs_of_its_projects(two: Two) -> None:

@@ -12,6 +12,13 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.servers import Server
 
+CHECKS = (
+    "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
+    "response_schema_conformance", "missing_required_header",
+)  # fmt: skip
+"""Not yet: negative_data_rejection, positive_data_acceptance, unsupported_method, where the document says less than is meant;
+and ignored_auth, which a service without a token cannot pass
+"""
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 
@@ -22,7 +29,7 @@ def test_no_request_makes_the_service_fail(tmp_path: Path) -> None:
         server.end("known", 1)
         done = subprocess.run(
             [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--url", server.url,
-             "--checks", "not_a_server_error,content_type_conformance,response_schema_conformance",
+             "--checks", ",".join(CHECKS),
              "--exclude-path", "/v1/events", "--max-examples", examples, "--request-timeout", "30",
              "--phases", "examples,coverage,fuzzing", "--seed", "7", "--no-color"],
             capture_output=True, text=True, cwd=tmp_path, timeout=800, check=False,

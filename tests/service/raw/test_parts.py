@@ -35,6 +35,14 @@ def whole(folder: Path) -> bytes:
     return b"".join(b"<gap>" if isinstance(one, Gap) else one[1] for one in parts.raw(folder))
 
 
+def test_what_should_come_at_the_end_and_does_not_is_a_gap(tmp_path: Path) -> None:
+    put(RawLog(tmp_path), b"one\n")
+    assert [one for one in parts.raw(tmp_path, until=10) if isinstance(one, Gap)] == [Gap(4, 10)]
+    assert not any(isinstance(one, Gap) for one in parts.raw(tmp_path, until=4))
+    told = b"".join(api._bytes(tmp_path, 0, redact=False, received=10))
+    assert told == b"one\n\n--- diagnose: bytes 4 to 10 of this source are not kept so far ---\n"
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "FRAME", 100)
