@@ -211,7 +211,8 @@ def test_a_full_disk_stops_raw_logs_and_nothing_else(tmp_path: Path) -> None:
         running.push("job", b"two\nRuntimeError: CUDA error: an illegal memory access was encountered\n", source="s", offset=4)
         running.end("job", 1)
         assert running.get("/v1/jobs/job/report")["diagnosis"]["reason"] == "cuda_error"
-        assert download(running, "job") == b"one\n"
+        assert download(running, "job") == b"one\n\n--- diagnose: bytes 4 to 75 of this source are not kept so far ---\n"
+        assert running.get("/v1/jobs/job/raw")["gaps"] == [{"offset": 4, "end": 75}]
         ready = running.get("/readyz")
         assert (ready["ready"], ready["raw_logs"]) == (True, False)
         assert "are to stay free" in ready["raw_logs_problem"]
