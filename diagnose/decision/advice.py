@@ -22,6 +22,7 @@ _OWN_NAME = re.compile(
 _LOOP_BACK = re.compile(r"\b127\.0\.\d+\.\d+\b|\blocalhost\b")
 _IN_USE = re.compile(r"(?i)already in use|EADDRINUSE|errno: 98")
 _BUS = re.compile(r"\bBus error\b|\bSIGBUS\b|shared memory \(shm\)")
+_MISUSED = re.compile(r"(?i)\binvalid (?:argument|value|configuration|resource handle|device (?:ordinal|function|symbol))\b")
 _INTERRUPTS = {"2", "SIGINT"}
 
 
@@ -74,6 +75,16 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
     starting = finding.step is None and finding.attempt == 1
     if finding.reason == "connection_error" and starting and _LOOP_BACK.search(body) and not _IN_USE.search(body):
         return "fix_config", "The job cannot reach itself at a loop-back address: the address or the launch is wrong."
+    if finding.reason == "native_crash" and kind == "restart" and starting and finding.phase == "start-up" and not root.symptom:
+        return (
+            "fix_config",
+            "It crashed before the first step, so it will crash there again: libraries or settings do not fit together.",
+        )
+    if finding.reason == "cuda_error" and kind == "isolate_and_restart" and _MISUSED.search(body):
+        return (
+            "fix_config",
+            "A device refuses a call that makes no sense: the program or its libraries are at fault, no machine.",
+        )
     if shipped_taxonomy().has(finding.reason, "stop") and captures(root.rule, body).get("signal") in _INTERRUPTS:
         return "none", "A person interrupted the job."
     return kind, why

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-KINDS: Final = ("well", "quiet", "specific", "generic", "nameless", "echo", "line", "plain", "vague", "detector")
+KINDS: Final = ("well", "quiet", "specific", "generic", "nameless", "echo", "killed", "line", "plain", "vague", "detector")
 """kinds of evidence for an answer: the log says that it ended well; the log says nothing; a rule for this message; a rule for a
-class, or only a traceback; the same of a class that names no cause, such as RuntimeError; an echo; a line that no rule knows;
-such a line whose words say plainly, or vaguely, what failed; a detector
+class, or only a traceback; the same of a class that names no cause, such as RuntimeError; an echo; an echo of a SIGKILL;
+a line that no rule knows; such a line whose words say plainly, or vaguely, what failed; a detector
 """
 _FURTHEST = 7.0
 

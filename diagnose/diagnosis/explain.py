@@ -63,7 +63,8 @@ def answer_kind(one: Hypothesis) -> str:
     if one.detector is not None:
         return "detector"
     if one.symptom:
-        return "echo"
+        # A signal or a status says that something was killed; why, is a guess.
+        return "killed" if one.reason == "host_out_of_memory" else "echo"
     if one.rule is not None and not is_generic(one.rule):
         return "specific"
     return "nameless" if shipped_taxonomy().has(one.reason, "nameless") else "generic"

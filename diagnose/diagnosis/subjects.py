@@ -23,7 +23,7 @@ _WORDS: Final = {
     "device": r"(?:cuda|gpus?(?!-?(?:hours?|days?|h)\b)|npus?|hpus?|tpus?|xpus?|mlus?|gcus?|dcus?|accelerators?"
     r"|rocm|hip|hbm|vram|cann|neuron(?:core)?s?)",
     "collective": r"(?:[nhrxom]?ccl|gloo|collectives?|all[_-]?(?:reduce|gather|to[_-]?all)|reduce[_-]?scatter|broadcast|barrier"
-    r"|process ?group\w*|communicator|rendezvous|watchdog)",
+    r"|process ?group\w*|communicator|rendezvous|watchdog|quorum)",
     "fabric": r"(?:infiniband|roce|rdma|mlx[45]\w*|ib\d|hcas?|ibv_\w+|verbs|qps?|queue pair|ucx|uct|ucp|ofi|libfabric|efa"
     r"|psm[23]|hfi\d?|nics?|eth\d+|bond\d+|en[ops]\w*\d\w*|fabric|subnet manager|switch port|net/ib)",
     "filesystem": r"(?:nfs|cifs|smb|hdfs|minio|lustre|lustreerror|gpfs|mmfsd?|beegfs|ceph\w*|libceph|weka\w*|juicefs"
@@ -238,13 +238,13 @@ SUBJECTS: Final = (
             r"\bkeyboard ?interrupt\w*",
             r"\b(?:got|received|caught)\b.{0,30}\b(?:signal[ :=]*(?:1|2|15)\b|sighup|sigint|sigterm)",
             r"\bterminated by (?:user|admin\w*|scheduler)",
-            r"\bdeadlineexceeded\b",
+            r"(?<!status: )(?<!code: )\bdeadlineexceeded\b(?!, message)",  # gRPC calls a time-out so
         ),
         vague=(
             r"(?:^|[\s\\])terminated\W*$",
             r"\bsigterm\b",
             r"\bsignal[ :=]*15\b",
-            r"\bexit (?:code|status) 143\b",
+            r"\bexit ?(?:code|status)?[ :=]*(?:143\b|-15\b)",
             r"\bcancell?ed\b",
         ),
     ),
@@ -299,6 +299,7 @@ SUBJECTS: Final = (
             r"|healthy)|did not start)\b",
             r"\bpeer\b.{0,40}\bdisconnected\b|\bdisconnected\b.{0,40}\b(?:peer|socket|server|client)\b",
             r"\bgateway time-?out",
+            r"\b(?:status|code)[ =:]+(?:statuscode\.)?deadline_?exceeded\b",
             r"\bincompleteread\b",
             r"\bconnection (?:was |has been |is |to \S+ )?(?:refused|reset|time[ds]?[ -]?out|aborted|lost|closed)",
             r"\btime[ds]? ?out (?:trying to |while |when )?(?:connect|reach|contact)\w*",

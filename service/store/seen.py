@@ -67,6 +67,7 @@ WHERE: Final = {
     "actions": f"{_OF_ATTEMPT} OR ({{t}}.attempt_id IS NULL AND {_CLUSTER})",
     "nodes": f"{_CLUSTER} OR {_OF_NODE.replace('{column}', 'name')}",
     "node_checks": f"{_CLUSTER} OR {_OF_NODE.replace('{column}', 'node')}",
+    "node_findings": f"{_CLUSTER} OR {_OF_NODE.replace('{column}', 'node')}",
     "isolations": f"{_CLUSTER} OR {_OF_NODE.replace('{column}', 'node')}",
     # Asked of by the number of an action or a group that is seen itself.
     "audit": f"subject LIKE 'action/%' OR subject LIKE 'failure/%' OR (subject LIKE 'node/%' AND {_CLUSTER})",

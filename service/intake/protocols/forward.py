@@ -49,7 +49,7 @@ class Messages:
                     yield _chunk(message)
         except msgpack.BufferFull:
             raise TooLarge(f"a message of more than {LONGEST:,} bytes", remedy="make chunks smaller") from None
-        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:  # TypeError: a map as a key
             raise BadBody(f"not MessagePack: {str(error)[:100]}", remedy="send Fluentd's forward protocol") from None
 
 

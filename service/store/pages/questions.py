@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
-from service.store import incidents
+from diagnose.errors import installed
 from service.store import tables as t
 
 _MOST: Final = 5000
@@ -66,6 +66,10 @@ def _known(connection: Connection) -> dict[int, str]:
 
 def records(connection: Connection) -> list[dict[str, Any]]:
     """How often each model was right, by the kind of evidence that the rules had."""
+    if not installed("diagnose.agent"):
+        return []
+    from service.store import incidents  # the model's side may be deleted
+
     return [
         {
             "model": model,

@@ -69,11 +69,12 @@ def test_what_is_no_record_is_counted() -> None:
         (msgpack.packb({"a": 1}), BadBody),
         (msgpack.packb([1, 2]), BadBody),
         (b"\x91" * 5000, BadBody),
+        (b"\x82\x00\x00\x80\x00", BadBody),
         (msgpack.packb(["t", b"x" * LONGEST]), TooLarge),
         (msgpack.packb(["t", gzip.compress(bytes(200 << 20)), {"compressed": "gzip"}]), TooLarge),
         (msgpack.packb(["t", b"no gzip", {"compressed": "gzip"}]), BadBody),
     ],
-    ids=["http", "never-used", "map", "no-tag", "deep", "too-long", "bomb", "no-gzip"],
+    ids=["http", "never-used", "map", "no-tag", "deep", "map-as-key", "too-long", "bomb", "no-gzip"],
 )
 def test_hostile_messages_are_refused(data: bytes, error: type[Refused]) -> None:
     with pytest.raises(error):
