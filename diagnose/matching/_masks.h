@@ -430,7 +430,7 @@ static const char *const stems[] = {
     " broken", " stopping", " shutting", " not ready", " notready", " sever", " goroutine", " unhandled", " caused by", " exit",
     " return", " ended", " finished", " died ", " caught", " received", " nonzero", " non-zero", " giving up", " gave up",
     "|", "(most recent call", "full thread dump ", "pytorch flight recorder of ", "peer_d", "thread 0x", "(lwp ", "tid ", "#0 ",
-    "communicators...", " incomplete", " mismatch", "thread 1", "thread 2", "thread 3", "thread 4", "thread 5", "thread 6",
+    "communicators...", "INCOMPLETE", "MISMATCH", "thread 1", "thread 2", "thread 3", "thread 4", "thread 5", "thread 6",
     "thread 7", "thread 8", "thread 9",
 };
 #define STEMS (sizeof stems / sizeof *stems)
@@ -448,6 +448,16 @@ static void set_up_stems(void) {
 }
 
 static inline u8 lower(u8 c) { return (u8)(c - 'A') < 26 ? c | 32 : c; }
+
+/* Whether a word of a dump, of which s[j] is the end, begins one: programs that write of threads and tasks use the same words.
+   "Thread 12 (" and "Thread 0x7f (" of many, "TID 12:" of eu-stack. */
+static int begins_dump(const u8 *stem, const u8 *s, size_t n, size_t j) {
+    if (stem[0] != 't') return 1;
+    while (j < n && (digit(s[j]) || letter(s[j]))) j++;
+    if (stem[1] == 'h') return j + 1 < n && s[j] == ' ' && s[j + 1] == '(';
+    while (n && (s[n - 1] == ' ' || s[n - 1] == '\r' || s[n - 1] == '\n')) n--;
+    return n && s[n - 1] == ':';
+}
 
 static int sounding(const u8 *s, size_t n) {
     static size_t dumps;
@@ -468,7 +478,9 @@ static int sounding(const u8 *s, size_t n) {
             size_t j = exact ? 0 : 2;
             while (stem[j] && i + j < n && (exact ? s[i + j] : lower(s[i + j])) == (u8)stem[j]) j++;
             if (stem[j] == ' ' && !stem[j + 1] && !(i + j < n && word_byte(s[i + j]))) j++;
-            if (!stem[j]) found |= k > dumps ? MAY_BE_DUMP : MAY_SOUND;
+            if (stem[j]) continue;
+            if (k <= dumps) found |= MAY_SOUND;
+            else if (begins_dump(stem, s, n, i + j)) found |= MAY_BE_DUMP;
         }
     }
     return found;

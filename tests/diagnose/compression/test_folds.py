@@ -232,6 +232,27 @@ def test_a_dump_of_stacks_is_kept_whole() -> None:
 _words = ["error", "Failed", "KILLED", "NCCLTimeoutError:", "exit code 3", "E0102 10:00:00", "timed out", "at rest", "[E]", "7"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO {TaskSetManager} Starting task 0.0 in stage 4.0 (TID 4, localhost)",
+        "loader thread 12 is ready",
+        "Thread 0x7f21 has joined the pool",
+        "ignored: size mismatch for the head, the checkpoint is incomplete",
+    ],
+)
+def test_what_only_has_words_of_a_dump_keeps_nothing_else(line: str) -> None:
+    """Spark numbers its tasks as a debugger does its threads: not one line of its log was folded."""
+    regular = numbered("worker {n} has read its part of the shard", 60)
+    assert len(kept(joined([line, *regular]))) < 10
+
+
+@pytest.mark.parametrize("head", ["TID 4:", "TID 4 python3:", "Thread 12 (LWP 7):", 'Thread 0x7f21 (idle): "MainThread"'])
+def test_the_head_of_a_stack_keeps_the_stack(head: str) -> None:
+    frames = numbered("    run_{n} in pool.py", 60)
+    assert len(kept(joined([head, *frames]))) == 61
+
+
 @given(st.lists(st.sampled_from(_words), max_size=4).map(" ".join))
 def test_what_the_core_calls_calm_sounds_like_nothing(line: str) -> None:
     assert core.masked(line.encode(), 0)[2] & 1 or not likeness(line, line).sounds
