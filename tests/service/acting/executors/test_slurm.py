@@ -552,11 +552,11 @@ print("training finished")
 
 
 def test_a_job_that_stands_still_is_looked_at_and_started_again(cluster: real.Slurm, tmp_path: Path) -> None:
-    policy = POLICY + "alarms: {lasts: 20s}\n"  # a busy machine needs some seconds until the stacks are read
+    policy = POLICY + "alarms: {lasts: 15s}\n"  # a busy machine needs some seconds until the stacks are read
     policy = policy.replace("gpu_fell_off_bus", "hang")
     with recovering(cluster, tmp_path, policy, hang_s=1.5) as service:
         job = train(cluster, service, STANDS, sys.executable, "--stacks", "USR1", "--stacks-after", "1")
-        assert cluster.wait(job, "COMPLETED")["Restarts"] == "1"
+        assert cluster.wait(job, "COMPLETED", seconds=120)["Restarts"] == "1"
         action, *before = service.get("/v1/actions", job=job)["actions"]
 
         assert (action["kind"], action["state"], action["nodes"]) == ("restart", "succeeded", [])
