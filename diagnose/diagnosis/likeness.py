@@ -79,6 +79,8 @@ _WORDS = re.compile(
     r"|Unschedulable|Exhausted"
     r"|Preempted|Killed|Expired|Denied|Interrupted)|OOMKilled|BackOff|[A-Z]+_Abort|SIG(?:SEGV|BUS|ABRT|ILL|FPE|KILL))\b"
 )
+HEARD: Final = (_GRAVE, _EXIT, _WORDS)
+"""the native core must know a beginning of whatever these find (``stems`` in ``matching/_masks.h``), or it would fold"""
 _ZERO = re.compile(
     r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b"
     r"|\b[\w-]*(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from diagnose.compression.folds import KEEP, Folding, available, masked
 from diagnose.compression.kept_log import FOLDED, Compression
 from diagnose.compression.snapshot import restored, snapshot, stored
-from diagnose.diagnosis.likeness import likeness, sounds
+from diagnose.diagnosis.likeness import HEARD, likeness, sounds
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.databases import core
@@ -255,6 +255,18 @@ def test_the_head_of_a_stack_keeps_the_stack(head: str) -> None:
 
 @given(st.lists(st.sampled_from(_words), max_size=4).map(" ".join))
 def test_what_the_core_calls_calm_sounds_like_nothing(line: str) -> None:
+    assert core.masked(line.encode(), 0)[2] & 1 or not likeness(line, line).sounds
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.sampled_from(HEARD).flatmap(
+        lambda one: st.from_regex(one, alphabet=st.characters(codec="ascii", exclude_categories=["Cc"]))
+    )
+)
+def test_the_core_knows_a_beginning_of_all_that_sounds_like_a_failure(words: str) -> None:
+    """The core has a list of its own. A word that it lacks would fold with the regular lines."""
+    line = f"the thing {words} now"
     assert core.masked(line.encode(), 0)[2] & 1 or not likeness(line, line).sounds
 
 
