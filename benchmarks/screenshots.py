@@ -28,6 +28,10 @@ PAGES = {
     "action": "actions/{action}",
     "rules": "rules?line=NVRM%3A+Xid+%28PCI%3A0000%3A3b%3A00%29%3A+79%2C+GPU+has+fallen+off+the+bus.",
     "rule": "rules/xid-ecc",
+    "shift": "shift",
+    "breakdowns": "breakdowns?by=cluster",
+    "search": "search?q=gpu",
+    "model": "model",
     "sign-in": "sign-in",
 }
 WIDTHS = (1280, 390)
