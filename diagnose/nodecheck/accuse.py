@@ -14,7 +14,8 @@ suspect with a node that was proven good. So an innocent node is cleared, and a 
   them; else a fault that came and went, and the verdict says so.
 
 Most checks end in round two. If both nodes of a pair fail twice, a third round follows: the nodes that passed with others must
-pass once more. With fewer than six nodes these are their only partners, so a fourth round tests the pair's nodes again. If no group passes at all, other pairings are tried until one does.
+pass once more. With fewer than six nodes these are their only partners, so a fourth round tests the pair's nodes again. If no
+group passes at all, other pairings are tried until one does.
 """
 
 from __future__ import annotations
