@@ -31,7 +31,7 @@ _READS = {"why": "What is shown is enough.", "reads": []}
 
 
 class Answerer:
-    """The server. Use it with ``with``. ``answer`` may be changed at any time; ``asked`` counts the requests by their prompt."""
+    """The server. Use it with ``with``. ``answer`` may be changed at any time; ``asked`` counts requests by their prompt."""
 
     def __init__(self, answer: Answer, *, port: int = 0, name: str = "answerer") -> None:
         self.answer, self.name = answer, name
@@ -101,7 +101,7 @@ def said(
     verdict: str, root: str | None = None, reason: str = "", confidence: float = 0.9, needs: str | None = None
 ) -> dict[str, Any]:
     """An answer that fits the schema of ``failure-cause``."""
-    hypothesis = {
+    hypothesis: dict[str, Any] = {
         "root_line": root,
         "reason": reason,
         "confidence": confidence,

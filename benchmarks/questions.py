@@ -226,7 +226,7 @@ async def lived(cases: Sequence[Case], jobs: int, seed: int, wrong: float, folde
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpora", nargs="+", metavar="CORPUS")
-    parser.add_argument("--jobs", type=int, default=600)
+    parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--wrong", type=float, default=0.05, help="the share of questions that the server answers wrong")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--unknown", action="store_true", help="without the shipped failure rules that match")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.agent import gate
+from diagnose.agent.facts import facts, trace
 from diagnose.agent.incidents import Incident, Incidents, Similar, Vectors
 from diagnose.agent.opinion import Believed, Opinion, Voices
 from diagnose.agent.retrieval import Material, choose, likely
@@ -42,6 +43,8 @@ SHOWN_TOKENS, READ_TOKENS = 4000, 2500
 """for the lines that are shown at first, and for all that is read afterwards"""
 ROUNDS, READS, READ_LINES = 2, 4, 30
 """times that a model may ask for more, reads each time, lines a read"""
+_SMALL = 200
+"""lines of a log that may be shown whole, with what was dropped"""
 _CANDIDATES, _INCIDENTS = 24, 3
 _ANSWER_TOKENS = 2048
 _LEAST_ALTERNATIVE, _ALTERNATIVES = 0.02, 5
@@ -95,7 +98,7 @@ async def improve(
     if why is None and not whatever:
         return Improved(report)
     if not whatever and gate.settled(report, kind, records):
-        return Improved(_noted(report, ["No model was asked: models have always agreed with this rule."]), why=why)
+        return Improved(_noted(report, ["No model was asked: models have agreed with this answer before."]), why=why)
     if not evidence.events:
         note = "A model was not asked: no line of the log was kept."
         return Improved(_noted(report, [note]), why=why)
@@ -126,6 +129,10 @@ class _Case:
         self.only_measured = why is None
         self.why = why or "asked to measure"
         self.shown: set[int] = set()
+        self.whole = False
+        """whether its files are shown whole"""
+        self.read: list[str] = []
+        """what came of requests to read"""
         self.similar: list[Similar] = []
         self.notes: list[str] = []
         self.doubts: list[str] = []
@@ -145,6 +152,20 @@ class _Case:
         weighed = [self.report.diagnosis.root_cause, *(other.line for other in self.report.diagnosis.alternatives)]
         roots = [number for line in weighed if (number := self._number_of(line)) is not None]
         self.shown = set(await asyncio.to_thread(choose, self.material, scores, SHOWN_TOKENS, roots))
+        if len(self.shown) == len(self.material) and self._more_in_the_file():
+            await asyncio.to_thread(self._show_files)
+
+    def _show_files(self) -> None:
+        """Show small files whole, with what was dropped: that costs less than to ask what of it should be read."""
+        if self.report.compression.lines_in > _SMALL:
+            return
+        added: set[int] = set()
+        for number, source in enumerate(self.material.evidence.sources):
+            added.update(self.material.add(number, window(source, 1, _SMALL), 1))
+        added -= self.shown
+        if sum(map(self.material.tokens, added)) <= READ_TOKENS:
+            self.shown |= added
+            self.whole = True
 
     async def _incidents(self, scores: Sequence[float], incidents: Incidents) -> list[tuple[int, Similar]]:
         """(line, the past incident that it resembles), looked up by words, and by meaning where the endpoint has embeddings."""
@@ -158,58 +179,8 @@ class _Case:
         found = await asyncio.to_thread(incidents.similar, lines, vectors, _INCIDENTS)
         return [(best[one.line], one) for one in found if one.incident.id != incident_id(self.report)]
 
-    def facts(self) -> list[str]:
-        """What is known besides the lines, as the rules have it."""
-        diagnosis, figures = self.report.diagnosis, self.report.compression
-        facts = [
-            f"outcome: {self.report.outcome}, {self._progress()}",
-            f"log: {len(self.report.job.sources)} files, {figures.lines_in} lines, {figures.lines_kept} kept as not regular",
-            self._said_by_rules(),
-        ]
-        facts += [
-            f"the rules weighed as well: {other.reason}{self._at(other.line)} ({other.confidence:.0%})"
-            for other in diagnosis.alternatives[:3]
-        ]
-        facts += [f"doubt of the rules: {sentence}" for sentence in diagnosis.doubt[:3]]
-        if self.report.job.attempt > 1:
-            facts.append(f"this is attempt {self.report.job.attempt} within the log")
-        facts += [f"went wrong and was overcome: {line.title or line.text}" for line in diagnosis.recovered[:4]]
-        loss = self.report.metrics.get("loss")
-        if loss is not None:
-            facts.append(f"loss: last {loss.last}, least {loss.min}, {loss.not_finite} values not finite")
-        return [self.material.told(fact) for fact in facts]
-
-    def _progress(self) -> str:
-        """How far the job came. The diagnosis says it, or else the numbers of its log."""
-        diagnosis, metrics = self.report.diagnosis, self.report.metrics
-        steps = [diagnosis.step, *(found.at_step for found in metrics.values())]
-        if (counted := metrics.get("step")) is not None:
-            steps.append(counted.last)
-        known = [step for step in steps if step is not None]
-        phase = diagnosis.phase or ("training" if known else "unknown")
-        return f"phase: {phase}, last step: {max(known):.0f}" if known else f"phase: {phase}, last step: none seen"
-
-    def _said_by_rules(self) -> str:
-        diagnosis = self.report.diagnosis
-        sure = f" ({diagnosis.category}, {diagnosis.confidence:.0%} sure)"
-        if self.report.outcome == "healthy":
-            return f"the rules say that nothing failed ({diagnosis.confidence:.0%} sure): {self.why}"
-        if diagnosis.reason == UNKNOWN:
-            return f"the rules say that {self.why}{self._at(diagnosis.root_cause)}"
-        return f"the rules say {diagnosis.reason}{self._at(diagnosis.root_cause)}{sure}: {self.why}"
-
-    def _at(self, line: EvidenceLine | None) -> str:
-        number = self._number_of(line)
-        return f" at {self.material.id_of(number)}" if number is not None else ""
-
     def _number_of(self, line: EvidenceLine | None) -> int | None:
-        if line is None:
-            return None
-        sources = self.material.evidence.sources
-        return next(
-            (n for n, e in enumerate(self.material.events) if e.line == line.line and sources[e.source].name == line.source),
-            None,
-        )
+        return self.material.find(line.source, line.line) if line is not None else None
 
     # --- what it says --------------------------------------------------------------------------------------------------------
 
@@ -264,12 +235,14 @@ class _Case:
                 return self.model.settings.replay is None
             before = len(self.shown)
             for read in answer.values[0]["reads"][:READS]:
-                wanted = await asyncio.to_thread(self._wanted, read)
-                for number in wanted[:READ_LINES]:
+                wanted = (await asyncio.to_thread(self._wanted, read))[:READ_LINES]
+                had = len(self.shown)
+                for number in wanted:
                     cost = self.material.tokens(number)
                     if number not in self.shown and cost <= room:
                         room -= cost
                         self.shown.add(number)
+                self.read.append(trace(read, len(wanted), len(self.shown) - had))
             if len(self.shown) == before:
                 return True
         return True
@@ -278,7 +251,8 @@ class _Case:
         """Whether lines were dropped that can still be read, and the rules do not know the cause."""
         readable = any(source.path is not None for source in self.material.evidence.sources)
         figures = self.report.compression
-        return readable and self.kind in _WEAK and figures.lines_in > figures.lines_kept
+        unseen = figures.lines_in - figures.dropped_by_kind.get("blank", 0) - len(self.shown)
+        return readable and self.kind in _WEAK and unseen > 0 and not self.whole
 
     def _wanted(self, read: Mapping[str, Any]) -> list[int]:
         """The lines that one request to read is about. A request that makes no sense gets no lines."""
@@ -310,8 +284,8 @@ class _Case:
     async def _ask(self, name: str, samples: int, temperature: float, variables: dict[str, Any]) -> Answer:
         prompt = prompts.load(name)
         self.versions[name] = prompt.version
-        facts = self.facts()
-        messages = prompt.render(facts=facts, incidents=[_told(one.incident) for one in self.similar], **variables)
+        known = facts(self.report, self.material, self.why, self.shown, self.read)
+        messages = prompt.render(facts=known, incidents=[_told(one.incident) for one in self.similar], **variables)
         ask = Ask(name, prompt.version, messages, prompt.schema, samples, temperature, max_tokens=_ANSWER_TOKENS)
         answer = await self.model.ask(ask, job=self.report.job.id)
         self.answers.append(answer)
@@ -327,9 +301,9 @@ class _Case:
         record = self.records.setdefault(self._model_name() or "", Record())
         trust, proved = record.trust(self.kind), record.proved
         record.tested_by(self.report, self.kind, opinion.chances)
-        if before.rule is not None and opinion.reason != UNKNOWN:
-            rules = self.records.setdefault(RULES, Record())
-            rules.note(before.rule, right=opinion.reason == before.reason)
+        about = gate.subject(self.report, self.kind)
+        if about is not None and opinion.reason != UNKNOWN:
+            self.records.setdefault(RULES, Record()).note(about, right=opinion.reason == before.reason)
         said = self._words(opinion)
         if self.only_measured:
             self._note(f"A model was asked and says {said}; the rules' answer stands.")

@@ -54,18 +54,33 @@ def why_ask(report: Report, rules: Sequence[Rule]) -> str | None:
     return None
 
 
-def settled(report: Report, kind: str, records: Mapping[str, Record]) -> bool:
-    """Whether a question would bring nothing: a rule for exactly this message is sure, and models have always agreed with it.
-
-    So the questions of a cluster become fewer while its rules grow. One in ten is asked all the same, so that a rule that went
-    wrong is found out.
+def subject(report: Report, kind: str) -> str | None:
+    """What a model agrees with or objects to, for the record of the rules: the rule that knows exactly this message, else this
+    message, which is named by its group. None if the rules name no cause.
     """
-    rules, rule = records.get(RULES), report.diagnosis.rule
-    if kind != "specific" or rule is None or rules is None or report.diagnosis.confidence < SURE:
+    diagnosis = report.diagnosis
+    if kind == "specific" and diagnosis.rule is not None:
+        return diagnosis.rule
+    if kind in _SETTLED_BY_GROUP and diagnosis.group is not None:
+        return f"group {diagnosis.group}"
+    return None
+
+
+def settled(report: Report, kind: str, records: Mapping[str, Record]) -> bool:
+    """Whether a question would bring nothing: the rules are sure of this message, and models have always agreed with them.
+
+    So the questions of a cluster become fewer while it lives. One in ten is asked all the same, so that a rule that went wrong
+    is found out. Of what only an echo or an unknown line tells, a model's words are better: it is asked until there is a rule.
+    """
+    rules, about = records.get(RULES), subject(report, kind)
+    if rules is None or about is None or report.diagnosis.confidence < (SURE if kind == "specific" else _SURE_OF_GROUP):
         return False
-    return rules.settled(rule) and zlib.crc32(report.job.id.encode()) % _STILL_ASKED != 0
+    return rules.settled(about) and zlib.crc32(report.job.id.encode()) % _STILL_ASKED != 0
 
 
+_SETTLED_BY_GROUP = ("generic", "detector")
+_SURE_OF_GROUP = 0.8
+"""an answer for a message that came before, always with the same answer, need not be as sure as one by a rule for it"""
 _STILL_ASKED = 10
 
 

@@ -83,6 +83,11 @@ class Material:
         """How many lines were kept."""
         return self._kept
 
+    def find(self, source: str, line: int) -> int | None:
+        """The number of a line, by its source and its place there."""
+        sources = self.evidence.sources
+        return next((n for n, e in enumerate(self.events) if e.line == line and sources[e.source].name == source), None)
+
     def order(self, number: int) -> tuple[int, int]:
         """Sorts lines by when they came."""
         return self._places.get(number, (number, 0))
@@ -101,7 +106,7 @@ class Material:
         found, before = [], -1
         texts = self._redactor.lines([text[:_LONGEST] for _, text in lines])
         for (line, text), told in zip(lines, texts, strict=True):
-            if line < first:
+            if line < first or not text.strip():
                 continue
             if line not in own:
                 before = max((n for at, n in own.items() if at < line and n < self._kept), default=before)

@@ -38,8 +38,12 @@ _POOLED = 6.0
 """how many cases the record over all kinds weighs within one kind"""
 SURE: Final = 0.95
 """an answer of the rules that is this sure is a test of the model"""
-_SETTLED = 3
-"""so often models agreed with a rule, and never objected, that they are asked no more about what it is sure of"""
+_SETTLED, _FOR_EACH_OBJECTION = 3, 12
+"""so often models agreed with a rule that they are asked no more about what it is sure of, and so often more for each time that
+one objected: a model is wrong now and then
+"""
+_BY_A_PERSON = 10.0
+"""what a person's correction of a rule weighs, in objections of a model"""
 _LEAST = 0.002
 """what every reason of a failed job gets from the rules, for they may not know it"""
 _STAYS_UNKNOWN = 0.5
@@ -87,7 +91,7 @@ class Record:
     def settled(self, rule: str) -> bool:
         """Whether nothing more is learned from a question about an answer of this rule. Only of the record of rules."""
         right, wrong = self.seen.get(rule, [0.0, 0.0])
-        return right >= _SETTLED and wrong == 0.0
+        return right >= _SETTLED + _FOR_EACH_OBJECTION * wrong
 
     def as_dict(self) -> dict[str, list[float]]:
         return {kind: [round(count, 3) for count in counts] for kind, counts in self.seen.items()}
@@ -98,12 +102,17 @@ class Record:
 
 
 def person_knows(records: dict[str, Record], report: Report, reason: str) -> None:
-    """Somebody knows the reason, which shows whether the model that was asked was right, and whether the rule was."""
-    asked, rule = report.agent, report.diagnosis.rule
+    """Somebody knows the reason, which shows whether the model that was asked was right, and whether the rule was.
+
+    A person's correction weighs as much as ten objections of a model: what was wrong is asked about again, for long.
+    """
+    asked, diagnosis = report.agent, report.diagnosis
     if asked is not None and asked.said is not None:
         records.setdefault(asked.model or "", Record()).note(asked.kind, right=asked.said == reason)
-    if rule is not None:
-        records.setdefault(RULES, Record()).note(rule, right=report.diagnosis.reason == reason)
+    for name in (diagnosis.rule, f"group {diagnosis.group}" if diagnosis.group is not None else None):
+        if name is not None:
+            right = diagnosis.reason == reason
+            records.setdefault(RULES, Record()).note(name, right=right, weight=1.0 if right else _BY_A_PERSON)
 
 
 def by_rules(report: Report, *, may_be_healthy: bool = False) -> dict[str, float]:

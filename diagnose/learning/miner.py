@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from diagnose.compression.templates import Templates
 from diagnose.knowledge.rules import Example, Rule
-from diagnose.verification.numbers import VALUE, WATCHED, named
+from diagnose.verification.numbers import VALUE, named, watched
 
 _MOST_SHAPES = 20_000
 _MOST_SAMPLES = 8
@@ -385,7 +385,7 @@ def captures(line: str) -> tuple[tuple[str, str], ...]:
     see.
     """
     found = list(named(line))
-    if not any(one.quantity in WATCHED for one in found):
+    if not any(one.quantity in watched() for one in found):
         return ()
     made: dict[str, str] = {}
     before = 0

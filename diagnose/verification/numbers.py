@@ -1,11 +1,13 @@
-"""The numbers that a filter would drop: what detectors watch must be captured, and what is no number must stay.
+"""The numbers that a filter would drop: what shows how a training goes must be captured, and what is no number must stay.
 
 A line with a number beside the name of a metric is a metric, whatever its author calls it. A filter without that capture would
-drop the one line that shows that the loss leapt. And a filter that takes ``nan`` for a number would drop the first sign.
+drop the one line that shows that the loss leapt. And a filter that takes ``nan``, ``inf`` or a number of another order for a
+number that nobody reads would drop the first sign. These lines are near misses of every filter, for each number of its lines.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -13,17 +15,19 @@ from typing import Any, Final, NamedTuple
 from diagnose.knowledge.metrics import OF_A_KIND, shipped_metrics, words_of
 from diagnose.matching.series import value_of
 
-WATCHED: Final = ("loss", "val_loss", "grad_norm")
 VALUE: Final = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 """a number as metrics capture it"""
-_NOT_NUMBERS: Final = ("nan", "inf")
+_NEAR_MISSES: Final = ("nan", "inf", "3.4e+38")
+"""what stands in place of a number when something went wrong: the last one is a leap, as programs print it"""
 _NAMED: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w./%-]*(?: [A-Za-z_][\w./%-]*){0,3})"
     rf"(?P<between>[\"']?(?: ?[:=] ?| ?\| ?| )[\"(]?)(?P<value>{VALUE})(?![\w.])",
     re.IGNORECASE,
 )
 _DECIMAL: Final = re.compile(r"(?<![\w.'\"/:-])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.'\"/-])")
-_MOST: Final = 12
+_LABELLED: Final = re.compile(rf"\w[\"'\])]*(?: ?[:=] ?)(?P<value>{VALUE})(?![\w.'\"/:-]|,? +\d)", re.IGNORECASE)
+"""a number with a name before it, whether anybody knows the name or not. Not the first one of a list"""
+_MOST: Final = 24
 """numbers of a line that are tried"""
 
 
@@ -35,6 +39,15 @@ class Named(NamedTuple):
     """of the name"""
     start: int
     end: int
+
+
+@functools.cache
+def watched() -> frozenset[str]:
+    """The series that show whether a training goes well: those with a direction, and the norm of the gradient."""
+    quantities = shipped_metrics().quantities.values()
+    better = {one.name for one in quantities if one.better is not None}
+    better |= {one.evaluation for one in quantities if one.better is not None and one.evaluation is not None}
+    return frozenset(better | {"grad_norm"})
 
 
 def named(line: str) -> Iterator[Named]:
@@ -57,12 +70,12 @@ def dropped(line: str, expression: Any, captures: Mapping[str, Any]) -> str | No
     ``expression`` is the filter's, ``captures`` are those of its metrics, all compiled for bytes.
     """
     for one in named(line):
-        if one.quantity in WATCHED and not _captured(line, one.start, captures, one.quantity):
+        if one.quantity in watched() and not _captured(line, one.start, captures, one.quantity):
             return f"{one.quantity} stands in it, and it does not capture its number {line[one.start : one.end]!r}"
-    spans = [(one.start, one.end) for one in named(line) if one.quantity in WATCHED]
-    spans += [found.span() for found in _DECIMAL.finditer(line)]
+    spans = [(one.start, one.end) for one in named(line)]
+    spans += [found.span() for found in _DECIMAL.finditer(line)] + [found.span("value") for found in _LABELLED.finditer(line)]
     for start, end in list(dict.fromkeys(spans))[:_MOST]:
-        for text in _NOT_NUMBERS:
+        for text in _NEAR_MISSES:
             other = line[:start] + text + line[end:]
             if expression.search(other.encode()) and not _captured(other, start, captures):
                 return f"it also drops the line with {text} in place of {line[start:end]!r}"
