@@ -1,8 +1,8 @@
 """The numbers that a filter would drop: what shows how a training goes must be captured, and what is no number must stay.
 
 A line with a number beside the name of a metric is a metric, whatever its author calls it. A filter without that capture would
-drop the one line that shows that the loss leapt. And a filter that takes ``nan``, ``inf`` or a number of another order for a
-number that nobody reads would drop the first sign. These lines are near misses of every filter, for each number of its lines.
+drop the one line that shows that the loss leapt. And a filter that takes ``nan`` or ``inf`` for a number that nobody reads
+would drop the first sign: these are near misses of every filter, for each number of its lines that is a decimal or has a name.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from diagnose.matching.series import value_of
 
 VALUE: Final = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 """a number as metrics capture it"""
-_NEAR_MISSES: Final = ("nan", "inf", "3.4e+38")
-"""what stands in place of a number when something went wrong: the last one is a leap, as programs print it"""
+_NOT_NUMBERS: Final = ("nan", "inf")
 _NAMED: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w./%-]*(?: [A-Za-z_][\w./%-]*){0,3})"
     rf"(?P<between>[\"']?(?: ?[:=] ?| ?\| ?| )[\"(]?)(?P<value>{VALUE})(?![\w.])",
     re.IGNORECASE,
 )
 _DECIMAL: Final = re.compile(r"(?<![\w.'\"/:-])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.'\"/-])")
-_LABELLED: Final = re.compile(rf"\w[\"'\])]*(?: ?[:=] ?)(?P<value>{VALUE})(?![\w.'\"/:-]|,? +\d)", re.IGNORECASE)
+_LABELLED: Final = re.compile(
+    r"(?<![\w/.])[\w.-]+[\"'\])]*(?: ?= ?| ?: )(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.'\"/:-]|,? +\d)"
+)
 """a number with a name before it, whether anybody knows the name or not. Not the first one of a list"""
 _MOST: Final = 24
 """numbers of a line that are tried"""
@@ -75,7 +76,7 @@ def dropped(line: str, expression: Any, captures: Mapping[str, Any]) -> str | No
     spans = [(one.start, one.end) for one in named(line)]
     spans += [found.span() for found in _DECIMAL.finditer(line)] + [found.span("value") for found in _LABELLED.finditer(line)]
     for start, end in list(dict.fromkeys(spans))[:_MOST]:
-        for text in _NEAR_MISSES:
+        for text in _NOT_NUMBERS:
             other = line[:start] + text + line[end:]
             if expression.search(other.encode()) and not _captured(other, start, captures):
                 return f"it also drops the line with {text} in place of {line[start:end]!r}"

@@ -154,6 +154,7 @@ LOSS = (("loss", r"loss ([\d.naif]+)"),)
         (r"^trainer at \d+: loss \d+\.\d+ in \d+\.\d+ s$", (), "does not capture its number '2.10'"),
         (r"^trainer at \d+: loss \d+\.\d+ in \d+\.\d+ s$", (("loss", r"at (\d+)"),), "does not capture"),
         (r"^trainer at \d+: loss \d+\.\d+ in \d+\.\d+ s$", (("step", r"loss ([\d.]+)"),), "does not capture"),
+        (r"^trainer at \S+: loss \S+ in \d+\.\d+ s$", LOSS, None),
         (r"^trainer at \d+: loss \S+ in \S+ s$", LOSS, "nan in place of '0.5'"),
         (r"^trainer at \d+: loss \S+ in .*$", (("loss", r"loss ([\d.]+)"),), "nan in place of '2.10'"),
     ],
@@ -165,3 +166,23 @@ def test_a_filter_hides_no_number_that_matters(pattern: str, metrics: tuple[tupl
     if lost is not None:
         assert found["p"].name == "drops-numbers"
         assert lost in found["p"].what
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "lost"),
+    [
+        (r"^feeder shard=\d+ rows \d+$", "feeder shard={} rows 7", None),
+        (r"^feeder shard=\S+ rows \d+$", "feeder shard={} rows 7", "nan in place of '10'"),
+        (r"^feeder is at \S+ of it$", "feeder is at 0.{} of it", "nan in place of '0.10'"),
+        (r"^feeder order: \S+ 4 5$", "feeder order: {} 4 5", None),
+        (r"^judge reward: \d+\.\d+$", "judge reward: 0.{}", "reward stands in it"),
+        (r"^judge ppl=\d+\.\d+$", "judge ppl=3.{}", "perplexity stands in it"),
+    ],
+    ids=["digits", "a named whole number", "a decimal", "an item of a list", "reward", "perplexity"],
+)
+def test_every_number_that_a_filter_would_drop_is_tried(pattern: str, line: str, lost: str | None) -> None:
+    lines = tuple(line.format(n) for n in (10, 22, 37))
+    found = judged([proposal(pattern, *lines)], {"p": lines}, (), BESIDE)
+    assert ("p" in found) == (lost is not None), found
+    if lost is not None:
+        assert (found["p"].name, lost in found["p"].what) == ("drops-numbers", True), found
