@@ -1,16 +1,16 @@
-"""Do the questions to a model become fewer while rules grow? ``python -m benchmarks.questions CORPUS...``.
+"""Do the questions to a model become fewer while rules grow? ``python -m benchmarks.questions CORPUS``.
 
-Labelled cases are replayed as a month of a cluster. A cluster has so many kinds of failures
-(``--kinds``) in a month; a few come often, and most come rarely: the weight of one is one over its place in a random order. No log comes twice: addresses, ids, times, hosts and long numbers are others
-each time. Every fifth job goes well. A report, its question, its answer, the record of models and the rules that come of
-answers are those of the service: the same functions, called in the same order, with a model's server over a real socket.
+Labelled cases are replayed as a month of a cluster, which has so many kinds of failures (``--kinds``). A few come often, and
+most come rarely: the weight of one is one over its place in a random order. No log comes twice: addresses, ids, times, hosts
+and long numbers are others each time. Every fifth job goes well. What is asked, kept and learned is what a service would: the
+same functions, called in the same order, with a model's server over a real socket.
 
 That server has no model (``benchmarks.answerer``). It knows the label of the case, and gives another reason in a share of them
 (``--wrong``). So this says how many questions there are, and not how good a model is.
 
 Two clusters live through the same month: one keeps the record of what models and rules agreed on, and one also makes rules of
-answers. Counted is also what would be asked without either (``due``). ``--unknown`` switches off the shipped failure rules that match, as in
-``benchmarks.unknown``: a cluster of software that nobody has written rules for.
+answers. Counted is also what would be asked without either (*due*). ``--unknown`` switches off the shipped failure rules that
+match, as in ``benchmarks.unknown``: a cluster of software that nobody has written rules for.
 
     python -m benchmarks.questions ../shared/corpus/cases
     python -m benchmarks.questions --unknown ../shared/corpus/cases
@@ -250,9 +250,8 @@ def main(arguments: list[str] | None = None) -> int:
                 share = f"{week.asked / week.due:.0%}" if week.due else "-"
                 calls = f"{week.requests / week.jobs:.2f}"
                 right = f"{week.right / week.jobs:.1%}"
-                rows.append(
-                    (cluster.name, str(number), str(week.failed), str(week.asked), share, calls, right, str(week.rules))
-                )
+                counts = (str(count) for count in (number, week.failed, week.due, week.asked))
+                rows.append((cluster.name, *counts, share, calls, right, str(week.rules)))
         head = ("cluster", "week", "failed", "due", "asked", "share", "requests a job", "reason right", "rules of answers")
         print(table(head, rows))
         states = {state: len(known) for state, known in clusters[-1].learned().items()}

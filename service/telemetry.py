@@ -97,7 +97,12 @@ class Telemetry:
         self.proposals = Counter("diagnose_rule_proposals", "Rules proposed, and of those refused", ["result"], registry=r)
         self.questions = Counter("diagnose_agent_questions", "Failures that the agent was asked about", ["result"], registry=r)
         self.model_calls = Counter("diagnose_model_calls", "Requests to the model's endpoint", ["result"], registry=r)
-        self.model_tokens = Counter("diagnose_model_tokens", "Tokens read and written by the model", ["direction"], registry=r)
+        self.model_tokens = Counter(
+            "diagnose_model_tokens",
+            "Tokens read (reused: of them, from its cache) and written by the model",
+            ["direction"],
+            registry=r,
+        )
         self.agent_restarts = Counter("diagnose_agent_restarts", "Times that the agent's process ended", registry=r)
         self.raw_up = Gauge("diagnose_raw_logs_up", "Whether raw logs can be written, where they are kept", registry=r)
         self.raw_bytes = Counter("diagnose_raw_bytes", "Log bytes that were put into raw logs", registry=r)

@@ -152,7 +152,7 @@ class _Case:
         weighed = [self.report.diagnosis.root_cause, *(other.line for other in self.report.diagnosis.alternatives)]
         roots = [number for line in weighed if (number := self._number_of(line)) is not None]
         self.shown = set(await asyncio.to_thread(choose, self.material, scores, SHOWN_TOKENS, roots))
-        if len(self.shown) == len(self.material) and self._more_in_the_file():
+        if not self._more_was_kept() and self._more_in_the_file():
             await asyncio.to_thread(self._show_files)
 
     def _show_files(self) -> None:
@@ -222,7 +222,7 @@ class _Case:
         """Let the model read more, for a few rounds. False if a recorded answer is missing that decides what is asked next."""
         room = READ_TOKENS
         for rounds in range(ROUNDS, 0, -1):
-            if (len(self.shown) == len(self.material) and not self._more_in_the_file()) or room <= 0:
+            if room <= 0 or not (self._more_was_kept() or self._more_in_the_file()):
                 return True
             given = {
                 "lines": self.material.rows(self.shown),
@@ -246,6 +246,10 @@ class _Case:
             if len(self.shown) == before:
                 return True
         return True
+
+    def _more_was_kept(self) -> bool:
+        """Whether there are kept lines that are not shown."""
+        return not self.shown.issuperset(range(len(self.material)))
 
     def _more_in_the_file(self) -> bool:
         """Whether lines were dropped that can still be read, and the rules do not know the cause."""

@@ -89,7 +89,8 @@ class Worker:
         if self.model is None:
             return
         usage = self.model.usage
-        now = {name: getattr(usage, name) for name in ("calls", "cached", "failed", "tokens_in", "tokens_out", "seconds")}
+        names = ("calls", "cached", "failed", "tokens_in", "tokens_out", "tokens_reused", "seconds")
+        now = {name: getattr(usage, name) for name in names}
         emit(usage={name: value - self._spent.get(name, 0) for name, value in now.items()}, breaker=self.model.breaker)
         self._spent = now
 

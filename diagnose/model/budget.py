@@ -30,6 +30,8 @@ class Usage:
     """requests that brought no answer"""
     tokens_in: int = 0
     tokens_out: int = 0
+    tokens_reused: int = 0
+    """of ``tokens_in``, those that the endpoint had read before and took from its cache of prefixes, as far as it says so"""
     seconds: float = 0.0
     """the sum over requests, which may have run at the same time"""
     by_prompt: Mapping[str, Usage] = field(default_factory=dict)
@@ -42,6 +44,7 @@ def _sum(a: Usage, b: Usage) -> Usage:
         a.failed + b.failed,
         a.tokens_in + b.tokens_in,
         a.tokens_out + b.tokens_out,
+        a.tokens_reused + b.tokens_reused,
         a.seconds + b.seconds,
     )
 

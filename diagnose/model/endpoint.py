@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from diagnose.model.budget import HOUR_S, LONGEST_WAIT_S, Accounts, Breaker, Budget, Tally, Usage
-from diagnose.model.protocol import ABOUT_FORM, Request, Trouble, Way, chat_models, names_in, tokens_used
-from diagnose.model.settings import Settings, base_url, endpoint_key, extra_fields, thinking_tokens
+from diagnose.model.protocol import ABOUT_FORM, Request, Trouble, Way, chat_models, names_in, tokens_reused, tokens_used
+from diagnose.model.settings import Settings, base_url, endpoint_key, extra_fields, marks_prefix, thinking_tokens
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -64,6 +64,7 @@ class Endpoint:
         self._key = endpoint_key(settings.key)
         self.thinking_tokens = thinking_tokens(settings.thinking_tokens)
         self.extra = extra_fields(settings.extra)
+        self.marks_prefix = marks_prefix(settings.mark_prefix)
         self._budget = Budget(settings, clock)
         self._here: _Here | None = None
         self._named: str | None = settings.model
@@ -135,6 +136,7 @@ class Endpoint:
                 if not request.probe:
                     self._tell_breaker(got, tried=trying)
                 tokens_in, tokens_out = tokens_used(got, request) if isinstance(got, dict) else (0, 0)
+                reused = min(tokens_in, tokens_reused(got)) if isinstance(got, dict) else 0
                 if spending is not None:
                     # An endpoint that did not answer has still read the request, unless it refused the connection.
                     refused = isinstance(got, Trouble) and got.status is not None
@@ -142,7 +144,7 @@ class Endpoint:
                     self._budget.settle(spending, tokens_in + tokens_out or unpaid)
                 failed = int(not isinstance(got, dict))
                 seconds = self.clock() - began
-                self.accounts.add(request.prompt, Usage(1, 0, failed, tokens_in, tokens_out, seconds))
+                self.accounts.add(request.prompt, Usage(1, 0, failed, tokens_in, tokens_out, reused, seconds))
                 if tally is not None:
                     tally.tokens_in += tokens_in
                     tally.tokens_out += tokens_out

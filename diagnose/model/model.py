@@ -34,6 +34,7 @@ from diagnose.model.protocol import (
     embedding_models,
     embedding_request,
     embeddings_in,
+    mark_prefix,
     plainer,
 )
 from diagnose.model.recordings import RECORD_FORMAT, folder_for
@@ -203,6 +204,8 @@ class Model:
             if self._endpoint.extra:
                 body["extra_body"] = self._endpoint.extra
             expected = about_tokens(body["messages"])
+            if self._endpoint.marks_prefix:
+                mark_prefix(body["messages"])
             most = self.settings.answer_bytes
             request = Request("chat", body, ask.prompt, job, expected, n * body[way.limit], most)
             got = await self._endpoint.retried(request, tally)

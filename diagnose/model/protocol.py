@@ -221,6 +221,25 @@ def tokens_used(got: dict[str, Any], request: Request) -> tuple[int, int]:
     return tokens_in, said // 3
 
 
+def tokens_reused(got: dict[str, Any]) -> int:
+    """How many tokens of the question an endpoint took from its cache of prefixes. Vendors name the field differently."""
+    usage = got.get("usage")
+    details = member(usage, "prompt_tokens_details")
+    said = [
+        member(details, "cached_tokens"),
+        member(usage, "prompt_cache_hit_tokens"),
+        member(usage, "cache_read_input_tokens"),
+    ]
+    return next((count for count in said if is_count(count)), 0)
+
+
+def mark_prefix(messages: list[dict[str, Any]]) -> None:
+    """Mark the end of the fixed part of a question, for gateways that keep only what is marked: all but the last message."""
+    if len(messages) > 1:
+        last = messages[-2]
+        last["content"] = [{"type": "text", "text": last["content"], "cache_control": {"type": "ephemeral"}}]
+
+
 def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1_000_000_000
 

@@ -52,6 +52,10 @@ class Settings:
     """added to the length of each answer, for models that think before they answer. None: ``DIAGNOSE_LLM_THINKING_TOKENS``"""
     extra: dict[str, Any] | None = None
     """further fields of each question, as the server wants them. None: the JSON object in ``DIAGNOSE_LLM_EXTRA``"""
+    mark_prefix: bool | None = None
+    """the end of the fixed part of a question is marked, for gateways that keep only what is marked. None: whether
+    ``DIAGNOSE_LLM_MARK_PREFIX`` is 1
+    """
     embedding_model: str | None = None
     """None: the model whose name says so, else ``model``"""
     redact_hosts: bool | None = None
@@ -126,6 +130,7 @@ def with_larger(settings: Settings, url: str, model: str | None) -> Settings:
         key=os.environ.get(f"{_LARGER}KEY") or "none",
         thinking_tokens=thinking_tokens(None, _LARGER),
         extra=extra_fields(None, _LARGER),
+        mark_prefix=marks_prefix(None, _LARGER),
         record=Path(recorded, "larger") if recorded is not None else None,
         replay=Path(replayed, "larger") if replayed is not None else None,
     )
@@ -138,11 +143,20 @@ _FIRST, _LARGER = "DIAGNOSE_LLM_", "DIAGNOSE_LARGER_LLM_"
 
 def redacts_hosts(given: bool | None) -> bool:
     """``given``, else what the environment has."""
+    return _switch(given, "DIAGNOSE_LLM_REDACT_HOSTS", "to leave hosts in")
+
+
+def marks_prefix(given: bool | None, variables: str = _FIRST) -> bool:
+    """``given``, else what the environment has."""
+    return _switch(given, f"{variables}MARK_PREFIX", "to mark nothing")
+
+
+def _switch(given: bool | None, name: str, off: str) -> bool:
     if given is not None:
         return given
-    said = os.environ.get("DIAGNOSE_LLM_REDACT_HOSTS", "").strip() or "0"
+    said = os.environ.get(name, "").strip() or "0"
     if said not in ("0", "1"):
-        raise DiagnoseError(f"DIAGNOSE_LLM_REDACT_HOSTS cannot be {said[:40]!r}", remedy="give 1, or 0 to leave hosts in")
+        raise DiagnoseError(f"{name} cannot be {said[:40]!r}", remedy=f"give 1, or 0 {off}")
     return said == "1"
 
 

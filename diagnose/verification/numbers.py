@@ -73,7 +73,7 @@ def dropped(line: str, expression: Any, captures: Mapping[str, Any]) -> str | No
     for one in named(line):
         if one.quantity in watched() and not _captured(line, one.start, captures, one.quantity):
             return f"{one.quantity} stands in it, and it does not capture its number {line[one.start : one.end]!r}"
-    spans = [(one.start, one.end) for one in named(line)]
+    spans = [(one.start, one.end) for one in named(line) if one.quantity in watched()]
     spans += [found.span() for found in _DECIMAL.finditer(line)] + [found.span("value") for found in _LABELLED.finditer(line)]
     for start, end in list(dict.fromkeys(spans))[:_MOST]:
         for text in _NOT_NUMBERS:

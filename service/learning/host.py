@@ -316,7 +316,7 @@ class Learning:
         for name, value in said.get("usage", {}).items():
             if name in ("calls", "cached", "failed"):
                 self._telemetry.model_calls.labels(name).inc(max(0, value))
-            elif name in ("tokens_in", "tokens_out"):
+            elif name in ("tokens_in", "tokens_out", "tokens_reused"):
                 self._telemetry.model_tokens.labels(name.removeprefix("tokens_")).inc(max(0, value))
         if said.get("changed"):
             self._changed.set()

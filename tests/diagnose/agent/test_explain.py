@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from diagnose.agent.explain import Improved, improve, incident_id
+from diagnose.agent.facts import facts
 from diagnose.agent.gate import why_ask
 from diagnose.agent.incidents import Incident, SqliteIncidents, Vectors
+from diagnose.agent.retrieval import Material
 from diagnose.agent.witnesses import RULES, Record
 from diagnose.job import Job
 from diagnose.model.model import Model
@@ -753,6 +755,76 @@ def test_a_model_may_read_what_was_dropped(endpoint: Endpoint, tmp_path: Path) -
     places = [int(found[1]) for text in last.values() if (found := re.match(r"line (\d+)", text))]
     assert places == sorted(places), "in the order of the file"
     assert len(places) > 10
+
+
+def job_in(path: Path, text: str) -> Job:
+    """A job that was read from a file."""
+    path.write_text(text)
+    job = Job(path.stem, find([str(path)]).sources, shipped_matcher())
+    for number, source in enumerate(job.sources):
+        for chunk in source.chunks():
+            job.feed(number, chunk)
+        job.close(number)
+    return job
+
+
+def test_a_small_log_is_shown_whole_and_nothing_is_asked_of_it(endpoint: Endpoint, tmp_path: Path) -> None:  # noqa: F811
+    endpoint.text = lambda body, k: cause(body, "came up short")
+    improved(job_in(tmp_path / "train.log", f"{steps(1, 12)}\n\n{STALE}\n{LAUNCHER}\n"), endpoint)
+    (body,) = endpoint.asked
+    assert asked(body) == "failure-cause"
+    shown = list(lines_in(body).values())
+    assert sum("(dropped)" in text for text in shown) == 12, "the steps, and no blank line"
+
+
+def test_what_came_of_a_search_is_told_in_the_next_round(endpoint: Endpoint) -> None:  # noqa: F811
+    read = {"words": None, "line": None, "rank": None, "file": None}
+
+    def says(body: dict[str, Any], k: int) -> str:
+        if asked(body) == "failure-cause":
+            return cause(body, "L1401", "hang")
+        reads = [{**read, "kind": "search", "words": "quux"}, {**read, "kind": "rank", "rank": 77}]
+        return json.dumps({"why": "Is it there?", "reads": reads})
+
+    endpoint.text = says
+    improved(long_job(), endpoint)
+    assert [asked(body) for body in endpoint.asked] == ["failure-read", "failure-cause"]
+    first, last = (body["messages"][-1]["content"] for body in endpoint.asked)
+    assert "read already" not in first
+    assert "read already: search for 'quux': there is nothing" in last
+    assert "read already: rank 77: there is nothing" in last
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("Epoch 0:  16%|#   | 7395/45743 [13:13:43<68:36:00,  6.44s/it]", "phase: unknown, last step: see L1"),
+        ("zorb: iteration 300 of the inner solver is over", "phase: unknown, last step: see L1"),
+        ("zorb: the tables are read", "phase: start-up, last step: none seen"),
+        ("  0%|          | 0/55990 [00:00<?, ?it/s]", "phase: start-up, last step: none seen"),
+    ],
+    ids=["a bar that moved", "steps of an unknown program", "no step", "a bar that did not move"],
+)
+def test_start_up_is_not_said_where_a_line_shows_steps(line: str, told: str) -> None:
+    report = job_of(f"{STALE}\nKeyError: 'zorb'\n").report()
+    diagnosis = report.diagnosis.model_copy(update={"phase": "start-up", "step": None})
+    job = job_of(f"{line}\n{STALE}\nKeyError: 'zorb'\n")
+    material = Material(job.evidence())
+    material.plain[0] = line  # also where diagnosis knows the line
+    (first, *_) = facts(report.model_copy(update={"diagnosis": diagnosis, "metrics": {}}), material, "why", {0, 1}, [])
+    assert first.endswith(told)
+
+
+def test_a_message_that_models_agreed_on_is_asked_about_no_more(endpoint: Endpoint) -> None:  # noqa: F811
+    endpoint.text = lambda body, k: cause(body, "KeyError", "key_error")
+    records: dict[str, Record] = {}
+    trace = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    a["zorb"]\nKeyError: \'zorb\'\n'
+    asked_ = [improved(job_of(f"{steps(1, 40)}part {n}\n{trace}"), endpoint, records=records).asked for n in range(5)]
+    assert asked_ == [True, True, True, False, False]
+    (about,) = records[RULES].seen
+    assert about.startswith("group ")
+    other = trace.replace("zorb", "quux plan")
+    assert improved(job_of(f"{steps(1, 40)}{other}"), endpoint, records=records).asked, "another message"
 
 
 DROPPED = {"kind": "dropped", "words": None, "rank": None, "file": None}

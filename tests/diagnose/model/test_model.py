@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from diagnose.errors import DiagnoseError
-from diagnose.model.model import Answer, Ask, Model, Settings, base_url, shown_url
+from diagnose.model.model import Answer, Ask, Model, Settings, Usage, base_url, shown_url
 from tests.conftest import ROOT, Run
 
 SCHEMA = {
@@ -244,6 +244,41 @@ class Clock:
 
 
 # -- questions and answers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usage", "reused"),
+    [
+        ({"prompt_tokens": 20, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 16}}, 16),
+        ({"prompt_tokens": 20, "completion_tokens": 7, "prompt_cache_hit_tokens": 12}, 12),
+        ({"prompt_tokens": 20, "completion_tokens": 7, "prompt_tokens_details": None}, 0),
+        ({"prompt_tokens": 20, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 900}}, 20),
+    ],
+    ids=["details", "another name", "none", "more than were read"],
+)
+def test_tokens_that_an_endpoint_had_read_before_are_counted(endpoint: Endpoint, usage: Any, reused: int) -> None:
+    endpoint.always = answer([GOOD], usage=usage)
+
+    async def spent() -> Usage:
+        async with Model(settings(endpoint)) as model:
+            await model.ask(ASK, job="job1")
+            return model.usage
+
+    found = asyncio.run(spent())
+    assert (found.tokens_in, found.tokens_reused) == (20, reused)
+
+
+def test_the_fixed_part_is_marked_where_a_gateway_wants_it(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(settings(endpoint), ASK)
+    monkeypatch.setenv("DIAGNOSE_LLM_MARK_PREFIX", "1")
+    ask(settings(endpoint), ASK)
+    (_, _, plain), (_, _, marked) = endpoint.seen
+    *fixed, last = plain["messages"]
+    content = [{"type": "text", "text": fixed[-1]["content"], "cache_control": {"type": "ephemeral"}}]
+    assert marked["messages"] == [*fixed[:-1], {**fixed[-1], "content": content}, last]
+    monkeypatch.setenv("DIAGNOSE_LLM_MARK_PREFIX", "yes")
+    with pytest.raises(DiagnoseError, match="DIAGNOSE_LLM_MARK_PREFIX cannot be 'yes'"):
+        ask(settings(endpoint), ASK)
 
 
 def test_what_is_sent_and_what_comes_back(endpoint: Endpoint) -> None:
