@@ -32,7 +32,7 @@ def run(*words: str | Path, cwd: Path, **environment: str) -> str:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, made from the sdist, which lies beside it. Of processes side by side one makes it for all.
 
-    Made with the tools of this environment: that those which pyproject.toml asks for are enough, the set-up of ``./test`` shows.
+    Made with the tools of this environment. That pyproject.toml names all of them, the set-up of ``./test`` shows.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "dist"
