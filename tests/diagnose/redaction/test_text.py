@@ -278,6 +278,11 @@ def test_hosts_are_replaced_when_asked() -> None:
     assert "host" in redactor.counts
 
 
+def test_what_stands_around_a_host_stays() -> None:
+    text = "via http://s3.corp.com. Then MASTER_ADDR=n1-2- and gpu-17."
+    assert Redactor(hosts=True).redact(text).text == "via http://<host1>. Then MASTER_ADDR=<host2>- and <host3>."
+
+
 def test_evidence_without_hosts_stays_when_hosts_are_replaced() -> None:
     kept = "Xid (PCI:0000:3b:00): 79 at 12:34:56 0000:3b:00.0 torch.utils.data torch.distributed.run gpu0 rank3 127.0.0.1 localhost 2.19.3"
     assert redact(kept, hosts=True).text == kept
