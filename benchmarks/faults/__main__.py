@@ -3,8 +3,9 @@
     python -m benchmarks.faults                       # 8 faults, 2, 4 and 8 ranks, three ways: ten minutes of two cores
     python -m benchmarks.faults --alone               # only without a launcher: a minute
 
-Each job trains over gloo on the processor. *launcher* has what torchrun says and what each rank prints, *ranks* only the latter,
-of the same runs. *alone* has ranks that nobody ends when the first has gone. The exit status is 1 if an innocent was named.
+Each job trains over gloo on the processor. *launcher* has what torchrun says and what each rank prints, *ranks* only the
+latter, of the same runs. *alone* has ranks that nobody ends when the first has gone. The exit status is 1 if an innocent
+rank, or a node, was named.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.faults.plan import Plan
 from benchmarks.faults.launched import launch
 from benchmarks.faults.named import Named, read
+from benchmarks.faults.plan import Plan
 from benchmarks.measure import table
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
-
 
 FAULTS = ("kill", "terminate", "segfault", "abort", "exception", "asynchronous", "stop", "hang")
 """those of ``rank``, which imports PyTorch"""
@@ -46,7 +46,11 @@ def results(chosen: Sequence[Plan], folder: Path) -> Iterator[Named]:
     """What the diagnosis says of the logs in ``folder``."""
     matcher = Matcher(load(), reserved=EARLY)
     for plan in chosen:
-        ways = {"alone": Path("alone", str(plan)), "launcher": Path("launched", str(plan)), "ranks": Path("launched", str(plan), "ranks")}
+        ways = {
+            "alone": Path("alone", str(plan)),
+            "launcher": Path("launched", str(plan)),
+            "ranks": Path("launched", str(plan), "ranks"),
+        }
         for how, where in ways.items():
             if (folder / where).is_dir():
                 yield read(plan, how, folder / where, matcher)

@@ -1,6 +1,6 @@
 """One rank that trains over gloo on the processor, and the faults that it can meet.
 
-    torchrun --nproc-per-node 4 benchmarks/faults/rank.py segfault 2      # rank 2 fails before step 6
+torchrun --nproc-per-node 4 benchmarks/faults/rank.py segfault 2      # rank 2 fails before step 6
 """
 
 from __future__ import annotations
@@ -57,8 +57,6 @@ FAULTS: dict[str, Callable[[], None]] = {
     "stop": _send(signal.SIGSTOP),
     "hang": _hold_the_interpreter,
 }
-
-
 
 
 def train(fault: str, victim: int) -> None:

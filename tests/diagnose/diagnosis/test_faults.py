@@ -1,4 +1,4 @@
-"""Faults that happen to real ranks over gloo: the first to go is suspected, and nobody else. ``benchmarks.faults`` has more of them."""
+"""Faults that happen to real ranks over gloo: the first to go is suspected, and nobody else. ``benchmarks.faults`` has more."""
 
 from __future__ import annotations
 

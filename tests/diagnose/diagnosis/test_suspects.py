@@ -22,8 +22,9 @@ def test_each_stands_once_nodes_as_they_were_met_and_ranks_in_order() -> None:
     assert (found.nodes, found.ranks, found.gpus) == (["b", "a"], [3, 5], ["y", "x"])
 
 
-WAITED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete\n"
-LOST = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7043\n"
+GLOO = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/"
+WAITED = f"{GLOO}unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete\n"
+LOST = f"{GLOO}pair.cc:553] Connection closed by peer [127.0.0.1]:7043\n"
 
 
 def ended(rank: int, code: str) -> str:
@@ -78,5 +79,5 @@ def test_the_rank_that_was_told_to_stop_before_the_others_is_where_it_began() ->
 
 def test_where_the_launcher_was_told_to_stop_too_it_began_with_no_rank() -> None:
     launcher = torchrun(ended(1, "-15"), ended(0, "-15"))
-    told = "torch.distributed.elastic.multiprocessing.api: [WARNING] Received Signals.SIGTERM death signal, shutting down workers\n"
+    told = "torch.distributed.elastic.multiprocessing.api: [WARNING] Received Signals.SIGTERM death signal, shutting down\n"
     assert report_of(steps(told + launcher)).diagnosis.suspects.ranks == []
