@@ -216,7 +216,8 @@ async def loki_push(request: Request, service: Here, who: Shipper) -> Response:
     openapi_extra={
         "requestBody": {
             "required": False,
-            "description": "One JSON object per line, or an array of them. Content-Encoding may be gzip, zstd or deflate.",
+            "description": "One JSON object per line, or an array of them; at least one names its job. Content-Encoding may be "
+            "gzip, zstd or deflate.",
             "content": {
                 "application/x-ndjson": {
                     "schema": {"type": "string"},
@@ -225,7 +226,9 @@ async def loki_push(request: Request, service: Here, who: Shipper) -> Response:
                 "application/json": {
                     "schema": {
                         "type": "array",
-                        "items": {"type": "object", "required": ["job"], "properties": {"job": _JOB_OR_NUMBER}},
+                        "items": {},
+                        "if": {"minItems": 1},
+                        "then": {"contains": {"type": "object", "required": ["job"], "properties": {"job": _JOB_OR_NUMBER}}},
                     },
                     "example": [{"log": "step 100 | loss 2.31", "job": "run7"}],
                 },

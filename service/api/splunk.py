@@ -50,7 +50,6 @@ _EVENT: dict[str, Any] = {
                 "job": {
                     "type": ["string", "integer"],
                     "minimum": 0,
-                    "maximum": (1 << 63) - 1,
                     "pattern": JOB_PATTERN,
                     "maxLength": LONGEST_NAME,
                 }
