@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.redaction.gate import gate
+from diagnose import cache
+from diagnose.redaction.gate import Gate, Hit, gate
 from diagnose.redaction.known import KNOWN
 from diagnose.redaction.text import Redactor, suspects
 from tests.diagnose.redaction.test_text import _texts, secrets
@@ -75,6 +76,23 @@ def test_hyperscan_reads_what_is_known_by_its_looks_as_re_does(issuer: str, patt
         assert secret not in without_gate(f"use {secret} now")
 
     check()
+
+
+def test_it_is_the_same_whether_it_was_compiled_or_kept_and_a_spoilt_copy_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIAGNOSE_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "READY", tmp_path / "nothing came with the package")
+    lines = [b"step 1 loss 2.0", b"password: hunter2", b"/opt/train/" + b"a" * 40, b"token=" + b"Ab1" * 20, b"Cookie: a=b"]
+    expected = [Hit(1, False), Hit(2, True), Hit(3, False), Hit(4, False)]
+    assert Gate().hits(lines) == expected, "compiled"
+    (kept,) = tmp_path.glob("gate-*")
+    whole = kept.read_bytes()
+    assert Gate().hits(lines) == expected, "read back"
+    assert kept.read_bytes() == whole
+    cache.store("gate", kept.name.removeprefix("gate-"), b"of another processor")
+    assert Gate().hits(lines) == expected, "compiled anew"
+    assert kept.read_bytes() == whole
 
 
 def test_every_secret_of_the_suite_stops_it() -> None:
