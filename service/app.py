@@ -113,7 +113,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router)
     app.state.attributions = attributions
     if attributions is not None:
-        app.include_router(nvrx.router(attributions, settings.nvrx_from))
+        app.include_router(nvrx.router)
     document.add(app)
     reference_page.add(app)
     app.add_api_route("/", lambda: RedirectResponse(f"{service.settings.root_path}/ui/"), include_in_schema=False)
