@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.compression.folds import KEEP, Folding, available, masked
+from diagnose.compression.folds import KEEP, Folding, masked
 from diagnose.compression.kept_log import FOLDED, Compression
 from diagnose.compression.snapshot import restored, snapshot, stored
 from diagnose.diagnosis.likeness import HEARD, likeness, sounds
@@ -26,7 +26,7 @@ from tests.support.logs import shipped_matcher
 from tests.support.patterns import texts
 from tests.support.strategies import cuts
 
-pytestmark = pytest.mark.skipif(not available(), reason="folds need the native core")
+pytestmark = pytest.mark.skipif(core is None, reason="folds need the native core")
 
 RULES = RuleSet.of(
     [
@@ -108,6 +108,12 @@ def test_lines_of_one_mask(one: str, other: str) -> None:
 )
 def test_lines_of_two_masks(one: str, other: str) -> None:
     assert masked(one.encode()) != masked(other.encode())
+
+
+def test_a_person_sees_what_was_masked() -> None:
+    line = "step 12 at 10:30:01 id 3f9a1c07be52d841 said 'what is this all about, my friend?' in /data/a/b.txt"
+    assert masked(line.encode()) == "step <number> at <time> id <id> said <text> in <path>"
+    assert masked("done ███▌ of it".encode()).startswith("done <bar>")
 
 
 def test_a_word_of_many_values_folds_and_one_of_few_does_not() -> None:
