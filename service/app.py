@@ -150,8 +150,11 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
     return _answer(error.status, error.error, what, error.remedy, headers, **error.fields)
 
 
-async def _not_valid(_: Request, error: Exception) -> JSONResponse:
+async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
+    allowed = _allowed(request)
+    if request.method not in allowed:  # the address is a route of its own, and this was taken for one with a parameter
+        return _answer(405, "method_not_allowed", "Method Not Allowed", "see /docs", {"Allow": ", ".join(allowed)})
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return _answer(422, "not_valid", f"{where}: {first['msg']}", "see /docs for what is taken here")
