@@ -61,6 +61,11 @@ class Ended:
     """
 
 
+def stopped(end: Ended) -> bool:
+    """Whether it was told to stop: by SIGHUP, SIGINT or SIGTERM."""
+    return end.exitcode in (-1, -2, -15, 130, 143)
+
+
 @dataclass(slots=True)
 class Topology:
     """Who ran where, and who was said to have failed."""

@@ -23,7 +23,7 @@ from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
 from diagnose.diagnosis.likeness import likeness, says_done
 from diagnose.diagnosis.runs import launched_again
-from diagnose.diagnosis.topology import expand, numbers
+from diagnose.diagnosis.topology import expand, numbers, read, stopped
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
 
@@ -805,7 +805,10 @@ class Weighing:
         return one.layer < other.layer or (one.layer == other.layer and (by_kernel(one) or earlier_word(one, other)))
 
     def _by_failure(self, one: Hypothesis, told: list[Hypothesis]) -> None:
-        if not self.taxonomy.has(one.reason, "stop") or one.symptom:
+        if not self.taxonomy.has(one.reason, "stop"):
+            return
+        if one.symptom:
+            self._by_the_first_to_end(one, told)
             return
         for other in told:
             if other is one or self.taxonomy.has(other.reason, "stop"):
@@ -818,6 +821,12 @@ class Weighing:
                 continue  # the job ran on until its time was over
             relate("by_failure", one, other)
             return
+
+    def _by_the_first_to_end(self, one: Hypothesis, told: list[Hypothesis]) -> None:
+        """A launcher tells the others to stop when a rank has ended by itself: what that rank printed came before."""
+        others = [other for other in told if not self.taxonomy.has(other.reason, "stop") and other.reason != "unknown"]
+        if others and any(end.first and not stopped(end) for end in read(self.evidence.events).ended):
+            relate("by_failure", one, next((other for other in others if not other.symptom), others[0]))
 
     def _no_stop_makes(self, one: Hypothesis, stop: Hypothesis) -> bool:
         """Whether an exception after a signal that a program passes on is a mistake in the program's own code.
