@@ -228,7 +228,7 @@ def test_node_checks_are_on_the_grid_and_lead_to_an_action(page: Any, server: Se
     page.goto("actions?state=proposed")
     page.click("#queue a:text-is('isolate')")
     assert "the node check found it faulty" in page.inner_text("#evidence")
-    assert "no job" in page.inner_text("#facts")
+    assert re.search(r"Job\s+none", page.inner_text("#facts"))
     accessible(page)
     page.wait_for_selector("#nobody >> text=Nothing can act.")
     assert re.search(r"placed on n99; \d+ of \d+ known nodes are left", page.inner_text("#meant"))
@@ -330,13 +330,11 @@ def test_a_group_of_a_hundred_thousand(chromium: Any, tmp_path: Path) -> None:  
     store.close()
     with Server(data) as running:
         page = chromium.new_page()
+        plain = _cost(running, "jobs")
         for path, words in (("failures", "100 k"), ("failures/1", "100 k"), ("", "An uncorrectable ECC error")):
-            running.client.get(f"/ui/{path}")
-            began = _processor_s(running.pid)
-            answer = running.client.get(f"/ui/{path}")
-            # Other work on the machine does not count: a second would say that it counts row by row.
-            assert _processor_s(running.pid) - began < 0.6
-            assert len(answer.content) < 300_000
+            # Who counts row by row takes far longer than a page that shows fifty of them.
+            assert _cost(running, path) < 15 * plain, plain
+            assert len(running.client.get(f"/ui/{path}").content) < 300_000
             page.goto(f"{running.url}/ui/{path}")
             assert words in page.inner_text("main").replace("\u00a0", " ")
         page.goto(f"{running.url}/ui/failures/1")
@@ -344,6 +342,15 @@ def test_a_group_of_a_hundred_thousand(chromium: Any, tmp_path: Path) -> None:  
         page.click("a[rel=next]")
         assert page.locator("#jobs [data-row] a").first.inner_text() != first
         page.close()
+
+
+def _cost(running: Server, path: str) -> float:
+    """What a page takes of the processor: three times, as the clock of a process is coarse, and not for the first time."""
+    running.client.get(f"/ui/{path}")
+    began = _processor_s(running.pid)
+    for _ in range(3):
+        running.client.get(f"/ui/{path}")
+    return _processor_s(running.pid) - began
 
 
 def _processor_s(process: int) -> float:
