@@ -127,5 +127,10 @@ def raised_by(one: Hypothesis) -> tuple[str, ...]:
 
 
 def kind_of(one: Hypothesis) -> tuple[str, str, str]:
-    """Its kind: two hypotheses that say the same with other numbers or places are of one kind."""
+    """Its kind: two hypotheses that say the same with other numbers or places are of one kind.
+
+    Lines that only have words of failure are of one kind if they begin alike. Else each of many would count as a chance.
+    """
+    if one.kind == "line" and one.words is None and not one.like.loud:
+        return *sort_of(one), normal(one.event.body)[:_BEGINNING]
     return *sort_of(one), normal(one.event.body)[:200]
