@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from diagnose.matching.databases import core
+
 HEAD: Final = 100
 """a logger's level is looked for in so many characters"""
 
@@ -220,6 +222,13 @@ def likeness(text: str, body: str) -> Likeness:
         int(is_warning(body)),
         int(_QUOTED.match(body) is not None),
     )
+
+
+def heard(text: str, body: str) -> Likeness:
+    """The same as ``likeness``. The native core is asked first: it knows most calm lines at once."""
+    if core is not None and not core.masked(text.encode("utf-8", "replace"), 0)[2] & 1:
+        return CALM
+    return likeness(text, body)
 
 
 def sounds(text: bytes, start: int) -> bool:

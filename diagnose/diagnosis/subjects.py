@@ -167,7 +167,8 @@ SUBJECTS: Final = (
     Subject(
         "gpu_fell_off_bus",
         plain=(
-            r"\b<device>\b.{0,60}\b(?:reset|reboot)(?: or (?:reset|reboot))? (?:is )?(?:required|needed|necessary)\b",
+            r"\b<device>\b.{0,60}\b(?:reset|reboot)(?: or (?:reset|reboot))? (?:is )?"
+            r"(?:required|needed|necessary)\b",
             r"\b<device>\b.{0,40}\b(?:requires?|needs?) (?:a |an |to be )?(?:\w+ )?(?:reset|reboot)",
             r"\bfall(?:en)? off the bus",
             r"\bfell off the bus",
@@ -175,8 +176,8 @@ SUBJECTS: Final = (
             r"\bunable to determine the device handle",
             r"\bpcie?\b.{0,40}\b(?:link down|surprise|bus error|fatal error|uncorrected)",
             r"\bno (?:cuda|gpu|npu|hip|xpu|hpu)[\w -]* (?:was |were |is )?(?:detected|found|available)",
-            r"\b<device>\b(?!\W{1,4}(?:error\W{1,3})?\w*(?:nvcc|toolkit|lib|home|compiler)).{0,40}\b(?:not (?:detected|found)|disappeared"
-            r"|missing from)",
+            r"\b<device>\b(?!\W{1,4}(?:error\W{1,3})?\w*(?:nvcc|toolkit|lib|home|compiler))"
+            r".{0,40}\b(?:not (?:detected|found)|disappeared|missing from)",
         ),
     ),
     Subject(
@@ -457,7 +458,8 @@ SUBJECTS: Final = (
     Subject(
         "file_not_found_error",
         plain=(
-            r"没有那个文件或目录|(?:文件|目录|路径)\S{0,40}(?:不存在|找不到|未找到)|(?:找不到|无法打开|未找到)(?:文件|目录|路径)",
+            r"没有那个文件或目录|(?:文件|目录|路径)\S{0,40}(?:不存在|找不到|未找到)"
+            r"|(?:找不到|无法打开|未找到)(?:文件|目录|路径)",
             r"\bdatei (?:oder verzeichnis )?nicht gefunden|aucun fichier ou dossier|нет такого файла",
             r"\bno such file\b",
             r"\bfile (?:was |is )?not found",

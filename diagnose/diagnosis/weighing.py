@@ -15,20 +15,18 @@ from itertools import islice, pairwise
 
 from diagnose.compression.folds import Fold
 from diagnose.compression.kept_log import Compression
-from diagnose.diagnosis.candidates import Candidates, detected, interpreter_warns, is_generic
+from diagnose.diagnosis.candidates import MOST_KINDS, Candidates, detected, interpreter_warns, is_generic
 from diagnose.diagnosis.counting import counted_up
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
-from diagnose.diagnosis.likeness import likeness, says_done, takes_back
+from diagnose.diagnosis.likeness import heard, says_done, takes_back
 from diagnose.diagnosis.runs import launched_again
 from diagnose.diagnosis.topology import expand, numbers
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
 
-MOST = 240
-"""most hypotheses that are weighed; if there are more kinds, the first and the last of them"""
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
 _PATIENCE, _PATIENCE_DEEP, _PATIENCE_NUMBERS, _PATIENCE_ENDED = 2, 8, 20, 30
 """so many signs of progress after a fault mean that the job survived it: for most faults; for faults of machines; for odd
@@ -405,7 +403,7 @@ class Weighing:
         return last > one.event.line
 
     def _softened(self, one: Hypothesis) -> bool:
-        """Whether the line itself, or the next one from the same speaker, says that it is tried again or done in another way."""
+        """Whether it, or the next line from the same speaker, says that it is tried again or done in another way."""
         last = (one, *one.same)[-1].event
         behind = self.ends[last.source] - last.line  # as the last words it did not help
         if behind and tries_left(last.body):
@@ -463,9 +461,9 @@ class Weighing:
         found = list(kinds.values())
         standing = [one for one in found if not one.recovered]
         gone = [one for one in found if one.recovered]
-        if len(standing) > MOST:
-            standing = standing[: MOST // 2] + standing[-MOST // 2 :]
-        return standing + gone[-(MOST - len(standing)) :] if len(standing) < MOST else standing
+        if len(standing) > MOST_KINDS:
+            standing = standing[: MOST_KINDS // 2] + standing[-MOST_KINDS // 2 :]
+        return standing + gone[-(MOST_KINDS - len(standing)) :] if len(standing) < MOST_KINDS else standing
 
     def _among_work(self, kinds: Sequence[Hypothesis]) -> None:
         """Mark what was said often while lines went on to count up, to the end: the work does not need it.
@@ -673,7 +671,7 @@ class Weighing:
                 kinds[kind] = []
             if kind in kinds:
                 kinds[kind].append(event)
-        return [lines[::-1] for lines in kinds.values() if not likeness(lines[0].text, lines[0].body).sounds]
+        return [lines[::-1] for lines in kinds.values() if not heard(lines[0].text, lines[0].body).sounds]
 
     @cached_property
     def _folds(self) -> dict[tuple[int, int], Fold]:
@@ -1016,7 +1014,7 @@ class Weighing:
                 continue
             if any(later.source == event.source and later.line > event.line for later in known):
                 continue
-            sound = likeness(event.text, event.body)
+            sound = heard(event.text, event.body)
             if says_done(event.body) and not sound.sounds and not _QUOTED.search(event.body):
                 return True
         return False
