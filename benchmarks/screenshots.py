@@ -34,7 +34,7 @@ PAGES = {
     "model": "model",
     "sign-in": "sign-in",
 }
-WIDTHS = (1280, 390)
+WIDTHS = (1920, 1280, 768, 390)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -113,7 +113,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router)
     app.state.attributions = attributions
     if attributions is not None:
-        app.include_router(nvrx.router(attributions, settings.nvrx_from))
+        app.include_router(nvrx.router)
     document.add(app)
     reference_page.add(app)
     app.add_api_route("/", lambda: RedirectResponse(f"{service.settings.root_path}/ui/"), include_in_schema=False)
@@ -150,8 +150,11 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
     return _answer(error.status, error.error, what, error.remedy, headers, **error.fields)
 
 
-async def _not_valid(_: Request, error: Exception) -> JSONResponse:
+async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
+    allowed = _allowed(request)
+    if request.method not in allowed:  # the address is a route of its own, and this was taken for one with a parameter
+        return _answer(405, "method_not_allowed", "Method Not Allowed", "see /docs", {"Allow": ", ".join(allowed)})
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return _answer(422, "not_valid", f"{where}: {first['msg']}", "see /docs for what is taken here")

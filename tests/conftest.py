@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from service.store import Store
     from tests.support.servers import Postgres
 
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=75)
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5000)
 # For benchmarks/mutation.py: the same examples each time, and no smaller one is searched once a test has failed.
 settings.register_profile("mutation", settings.get_profile("suite"), derandomize=True, phases=[Phase.explicit, Phase.generate])

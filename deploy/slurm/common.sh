@@ -23,10 +23,13 @@ post() {
         --data-binary @- "$DIAGNOSE_URL$1" || logger -t diagnose "could not tell $DIAGNOSE_URL of job ${SLURM_JOB_ID:-?}" || true
 }
 
-# The name that squeue shows, and that the runner's pattern %A_%a gives.
+# The name that squeue shows, and that the runner's pattern %A_%a gives. The parts of a heterogeneous job are one job: the batch script
+# runs in the first, and its number is what tasks and log files have.
 job_name() {
     if [ -n "${SLURM_ARRAY_JOB_ID:-}" ] && [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then
         printf '%s_%s' "$SLURM_ARRAY_JOB_ID" "$SLURM_ARRAY_TASK_ID"
+    elif [ "${SLURM_HET_JOB_ID:-0}" -ne 0 ]; then
+        printf '%s' "$SLURM_HET_JOB_ID"
     else
         printf '%s' "$SLURM_JOB_ID"
     fi

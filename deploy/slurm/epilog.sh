@@ -8,7 +8,7 @@
 
 node=${SLURMD_NODENAME:-$(hostname -s)}
 since=${SLURM_JOB_START_TIME:+@$SLURM_JOB_START_TIME}
-said=$(journalctl --dmesg --no-pager --output=short-iso --since "${since:--1h}" 2>/dev/null | tail -n 2000)
+said=$(journalctl --quiet --dmesg --no-pager --output=short-iso --since "${since:--1h}" 2>/dev/null | tail -n 2000)
 if [ -n "$said" ]; then
     post "/v1/jobs/$(job_name)/logs?source=node:$node/kernel&attempt=$(attempt)" "$said
 " text/plain

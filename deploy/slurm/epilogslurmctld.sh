@@ -11,7 +11,7 @@ last_word() {
     local said='' silent=0
     while [ "$SECONDS" -lt 120 ] && [ "$silent" -lt 5 ]; do
         said=$(timeout 5 scontrol --oneliner show job "$SLURM_JOB_ID" 2>/dev/null |
-            sed -n 's/.* JobState=\([A-Z_]*\) .* Restarts=\([0-9]*\) .*/\1 \2/p')
+            sed -n 's/.* JobState=\([A-Z_]*\) .* Restarts=\([0-9]*\) .*/\1 \2/p' | head -n 1)
         case $said in
             '') silent=$((silent + 1)) && sleep 1 ;;
             COMPLETING\ *) sleep 1 ;;
@@ -38,6 +38,8 @@ tell() {
     post "/v1/jobs/$(job_name)/end" "{$how, \"attempt\": $((count + 1))}"
 }
 
+# Of a heterogeneous job the first part tells: the batch script ran in it.
+if [ "${SLURM_HET_JOB_OFFSET:-0}" -gt 0 ]; then exit 0; fi
 if [ "${1:-}" = tell ]; then
     tell
 else

@@ -19,7 +19,7 @@ from diagnose.matching.databases import core
 KEEP: Final = 3
 """so many first lines of a fold stay"""
 _MARKS: Final = {
-    1: "<number>", 2: "<time>", 3: "<id>", 4: "<path>", 5: "<text>", 6: "<more>", 7: "<word>", 8: "<bar>",
+    1: "<number>", 2: "<time>", 3: "<id>", 4: "<path>", 5: "<text>", 6: "<more>", 8: "<bar>",
 }  # fmt: skip
 
 Sounds = Callable[[bytes, int], bool]

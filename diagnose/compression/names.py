@@ -113,7 +113,7 @@ class Names:
                     continue
                 if first and meaning.quantity in COUNTERS:
                     return None  # warmup steps
-                if first and meaning.rank < OF_A_KIND:
+                if first:
                     meaning = meaning._replace(rank=meaning.rank + OF_A_KIND)
                 if first and not self._metrics.about.isdisjoint(words_of(" ".join(every[:first]))):
                     return None

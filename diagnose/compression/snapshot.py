@@ -16,7 +16,7 @@ import json
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import zstandard
@@ -84,7 +84,7 @@ def restored(data: bytes, matcher: Matcher, kept: Iterable[StoredLine], folding:
     state, _ = _opened(data)
     numbers = {rule.id: number for number, rule in enumerate(matcher.rules)}
     compression = state_of(data, matcher, folding)
-    for source, scan in _scans(kept, numbers, state["kept"]):
+    for source, scan in _scans(islice(kept, state["kept"]), numbers):
         compression.kept.add(source, scan)
     if compression.kept.lines != state["kept"]:
         raise DiagnoseError(
@@ -194,24 +194,19 @@ def _number_of(rule: str | None, numbers: dict[str, int]) -> int:
     return NOTABLE if rule == NOTABLE_ID else numbers.get(rule, UNKNOWN) if rule is not None else UNKNOWN
 
 
-def _scans(kept: Iterable[StoredLine], numbers: dict[str, int], most: int) -> Iterator[tuple[int, Scan]]:
+def _scans(kept: Iterable[StoredLine], numbers: dict[str, int]) -> Iterator[tuple[int, Scan]]:
     """(source, lines as a scan brings them), one batch after the other."""
-    given = 0
     for source, lines in groupby(kept, key=lambda line: line.source):
-        text, records = bytearray(), bytearray()
-        count = 0
-        for line in lines:
-            if given >= most:
-                break
-            given += 1
-            records += KEPT.pack(line.line, len(text), len(line.text), _number_of(line.rule, numbers), line.cut, 0, 0)
-            text += line.text + b"\n"
-            count += 1
-            if count == _A_BATCH:
-                yield source, Scan(Cursor(), bytes(text), bytes(records))
-                text, records, count = bytearray(), bytearray(), 0
-        if count:
-            yield source, Scan(Cursor(), bytes(text), bytes(records))
+        while batch := list(islice(lines, _A_BATCH)):
+            yield source, _scan(batch, numbers)
+
+
+def _scan(lines: Iterable[StoredLine], numbers: dict[str, int]) -> Scan:
+    text, records = bytearray(), bytearray()
+    for line in lines:
+        records += KEPT.pack(line.line, len(text), len(line.text), _number_of(line.rule, numbers), line.cut, 0, 0)
+        text += line.text + b"\n"
+    return Scan(Cursor(), bytes(text), bytes(records))
 
 
 # --- bytes and numbers beside the JSON ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from diagnose.diagnosis.evidence import Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis, captures
-from diagnose.diagnosis.topology import Ended, Topology, expand, numbers
+from diagnose.diagnosis.topology import Ended, Topology, expand, numbers, stopped
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 
 _FEW = 8
@@ -82,7 +82,8 @@ def suspects(
     if taxonomy.category_of.get(root.reason) == "infrastructure":
         _mapped(found, topology)
     if taxonomy.has(root.reason, "course"):
-        found.ranks = []  # the ranks that reported it are not the cause
+        # The ranks that reported it are not the cause, save one that was told to stop before its launcher told the others.
+        found.ranks = _first_to_be_stopped(root, faults, topology)
     if not found.nodes and root.layer <= depth["scheduler"] and topology.described_node:
         found.nodes = [topology.described_node]
     own = [node for node in found.nodes if not _ADDRESS.fullmatch(node) or root.layer != depth["network"]]
@@ -119,7 +120,7 @@ def _waited_for(
         found.witness_ranks = [rank for rank in ended if rank is not None]
     found.nodes = found.nodes or _said_to_be([root, *root.same])
     _around(found, [root, *alike[:4]], evidence, root.layer, {layer: n for n, layer in enumerate(shipped_taxonomy().layers)})
-    found.ranks = found.ranks or _lagging(faults, evidence) or _silent(found.witness_ranks)
+    found.ranks = found.ranks or _lagging(faults, evidence) or _silent(found.witness_ranks, _known(evidence, topology))
     if not found.nodes and len(found.ranks) <= _FEW:
         found.nodes = [topology.host_of[rank] for rank in found.ranks if rank in topology.host_of]
     found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
@@ -163,6 +164,14 @@ def named(faults: Sequence[Hypothesis], evidence: Evidence, depth: dict[str, int
 def _gpus_in(text: str) -> list[str]:
     """The first GPU in a message about a machine, if no group of the rule captures one."""
     return _PCI.findall(text)[:1] or _GPU.findall(text)[:1]
+
+
+def _first_to_be_stopped(root: Hypothesis, faults: Sequence[Hypothesis], topology: Topology) -> list[int]:
+    """The rank with which it began, if only processes below the launcher were told to stop."""
+    of_workers = all(fault.symptom or fault.recovered or fault.reason != root.reason for fault in faults)
+    if not (root.symptom and of_workers):
+        return []
+    return [end.rank for end in topology.ended if end.first and stopped(end) and end.rank is not None][:1]
 
 
 def _ended(root: Hypothesis, topology: Topology) -> list[Ended]:
@@ -211,9 +220,18 @@ def _lagging(faults: Sequence[Hypothesis], evidence: Evidence) -> list[int]:
     return behind if len(behind) <= min(_FEW, len(enqueued) // 2) else []
 
 
-def _silent(spoke: list[int]) -> list[int]:
+def _known(evidence: Evidence, topology: Topology) -> set[int]:
+    """The ranks that have a log of their own, or whose end a launcher tells."""
+    own = {source.origin.rank for source in evidence.sources} | {end.rank for end in topology.ended}
+    return {rank for rank in own if rank is not None}
+
+
+def _silent(spoke: Sequence[int], known: set[int]) -> list[int]:
     """The few ranks that did not complain when all others did: the others waited for them."""
-    if len(set(spoke)) < 3:
+    whole = known == set(range(len(known)))
+    if known == {0, 1} and len(set(spoke)) == 1:
+        return sorted(known.difference(spoke))  # who waits can only wait for the other
+    if len(set(spoke)) < (2 if whole else 3):
         return []
-    silent = sorted(set(range(max(spoke) + 1)) - set(spoke))
+    silent = sorted(known.union(range(max(spoke) + 1)) - set(spoke))
     return silent if len(silent) <= min(_FEW, len(set(spoke)) // 2) else []

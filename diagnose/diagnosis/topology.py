@@ -25,7 +25,7 @@ def expand(nodes: str) -> list[str]:
             continue
         for part in match["ranges"].split(","):
             first, _, last = part.partition("-")
-            if not first.isdigit() or (last and not last.isdigit()):
+            if not first.isdecimal() or (last and not last.isdecimal()):
                 continue
             for number in range(int(first), min(int(last or first), int(first) + _MOST_NODES) + 1):
                 found.append(f"{match['stem']}{number:0{len(first)}d}{match['tail']}")
@@ -39,7 +39,7 @@ def numbers(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
-        if first.isdigit() and (not last or last.isdigit()):
+        if first.isdecimal() and (not last or last.isdecimal()):
             found += range(int(first), min(int(last or first), int(first) + _MOST_ENDED) + 1)
     return found
 
@@ -59,6 +59,11 @@ class Ended:
     first: bool = False
     """it stands under "Root Cause (first observed failure)"
     """
+
+
+def stopped(end: Ended) -> bool:
+    """Whether it was told to stop: by SIGHUP, SIGINT or SIGTERM."""
+    return end.exitcode in (-1, -2, -15, 130, 143)
 
 
 @dataclass(slots=True)
@@ -120,6 +125,7 @@ def learn(topology: Topology, facts: Iterable[bytes]) -> None:
 _ELASTIC_FIELD = re.compile(r"^ *(?P<key>host|rank|exitcode) *: (?P<value>.*)")
 _ELASTIC_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _ELASTIC_EXIT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+_CODE = re.compile(r"-?\d{1,9}\b")
 _SRUN = re.compile(r"srun: error: (?P<node>\S+?): tasks? (?P<tasks>[\d,-]+): (?P<how>.*)")
 _CHILD = re.compile(r"\[rank: (\d+)\] Child process with PID \d+ terminated with code (-?\d+)")
 _DESCRIBED = re.compile(r"^Node: +([A-Za-z][\w.-]*\d[\w.-]*)")
@@ -128,40 +134,61 @@ _RANK_HOST = re.compile(r"\brank[ =:]+(?P<rank>\d+)\b.{0,40}\bhost(?:name)?[ =:]
 
 def read(events: Iterable[Event]) -> Topology:
     """What the events say of who is who."""
-    topology = Topology()
-    host: str | None = None
-    rank: tuple[int, int] | None = None
-    first = False
+    reader = _Reader()
     for event in events:
+        reader.take(event)
+    return reader.topology
+
+
+class _Reader:
+    """The topology so far, and the entry of torchrun's summary that is being read: it takes several lines."""
+
+    def __init__(self) -> None:
+        self.topology = Topology()
+        self._host: str | None = None
+        self._rank: tuple[int, int] | None = None
+        self._first = False
+
+    def take(self, event: Event) -> None:
         body = event.body
         if "Root Cause (first observed" in body:
-            first = True
+            self._first = True
         if (found := _ELASTIC_FIELD.match(body)) is not None:
-            key, value = found["key"], found["value"].strip()
-            if key == "host":
-                host = value
-            elif key == "rank" and (ranks := _ELASTIC_RANK.match(value)):
-                rank = (int(ranks[1]), int(ranks[2]))
-                if host:
-                    topology.host_of[rank[0]] = host
-            elif key == "exitcode" and rank is not None:
-                code = value.split()[0]
-                exitcode = int(code) if code.lstrip("-").isdigit() else None
-                topology.ended.append(Ended(event.line, event.source, rank[0], rank[1], host, exitcode, first=first))
-                host, rank, first = None, None, False
+            self._elastic(event, found["key"], found["value"].strip())
         elif "exitcode" in body and (found := _ELASTIC_EXIT.search(body)) is not None:
-            topology.ended.append(Ended(event.line, event.source, None, int(found[2]), None, int(found[1])))
+            self._ended(Ended(event.line, event.source, None, int(found[2]), None, int(found[1])))
         elif "Child process" in body and (found := _CHILD.search(body)) is not None:
-            topology.ended.append(Ended(event.line, event.source, int(found[1]), exitcode=int(found[2]), first=True))
-        elif "srun: error" in body and len(topology.ended) < _MOST_ENDED and (found := _SRUN.search(body)) is not None:
-            nodes, tasks = expand(found["node"]), numbers(found["tasks"])
-            for task in tasks:
-                if len(nodes) == 1:
-                    topology.host_of.setdefault(task, nodes[0])
-                host_of_task = nodes[0] if len(nodes) == 1 else None
-                topology.ended.append(Ended(event.line, event.source, task, host=host_of_task, how=found["how"]))
+            self._ended(Ended(event.line, event.source, int(found[1]), exitcode=int(found[2]), first=True))
+        elif "srun: error" in body and (found := _SRUN.search(body)) is not None:
+            self._slurm(event, expand(found["node"]), numbers(found["tasks"]), found["how"])
         elif body.startswith("Node:") and (found := _DESCRIBED.match(body)) is not None:
-            topology.described_node = found[1]
+            self.topology.described_node = found[1]
         elif "host" in body and (found := _RANK_HOST.search(body)) is not None:
-            topology.host_of.setdefault(int(found["rank"]), found["host"])
-    return topology
+            self.topology.host_of.setdefault(int(found["rank"]), found["host"])
+
+    def _elastic(self, event: Event, key: str, value: str) -> None:
+        """A field of torchrun's summary. The exit code is the last that is read of an entry."""
+        if key == "host":
+            self._host = value
+        elif key == "rank" and (ranks := _ELASTIC_RANK.match(value)):
+            self._rank = (int(ranks[1]), int(ranks[2]))
+            if self._host:
+                self.topology.host_of[self._rank[0]] = self._host
+        elif key == "exitcode" and self._rank is not None:
+            code = _CODE.match(value)
+            exitcode = int(code[0]) if code is not None else None
+            self._ended(Ended(event.line, event.source, *self._rank, self._host, exitcode, first=self._first))
+            self._host, self._rank, self._first = None, None, False
+
+    def _slurm(self, event: Event, nodes: list[str], tasks: list[int], how: str) -> None:
+        """Tasks that ``srun`` gives up. Which of several nodes a task ran on is not said."""
+        if len(self.topology.ended) >= _MOST_ENDED:
+            return
+        host = nodes[0] if len(nodes) == 1 else None
+        for task in tasks:
+            if host is not None:
+                self.topology.host_of.setdefault(task, host)
+            self._ended(Ended(event.line, event.source, task, host=host, how=how))
+
+    def _ended(self, end: Ended) -> None:
+        self.topology.ended.append(end)

@@ -23,7 +23,7 @@ from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
 from diagnose.diagnosis.likeness import heard, says_done, takes_back
 from diagnose.diagnosis.runs import launched_again
-from diagnose.diagnosis.topology import expand, numbers
+from diagnose.diagnosis.topology import expand, numbers, read, stopped
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
 
@@ -521,71 +521,64 @@ class Weighing:
     # --- what kind of statement is it, and who makes it? ------------------------------------------------------------------
 
     def _said(self, one: Hypothesis) -> None:
-        signals = one.signals
-        traceback, rule, like = one.traceback, one.rule, one.like
-        if traceback is not None:
-            cut = traceback.exception is None
-            name = "unfinished" if cut else "shown" if one.handled or one.ignored or traceback.where == "thread" else "raised"
-            signals[name] = 1.0
+        rule = one.rule
+        self._stated(one)
+        if one.kind == "rule":
+            self._leveled(one)
+        if one.words is not None:
+            _mark(one, plain_words=one.words.plain, vague_words=not one.words.plain)
+        self._taken_back(one)
+        _mark(
+            one,
+            logged=one.handled and one.traceback is not None,
+            ignored=one.ignored,
+            echo=one.symptom,
+            nameless=one.symptom and self.taxonomy.has(one.reason, "nameless"),
+            stop=self.taxonomy.has(one.reason, "stop"),
+            specific=rule is not None and not is_generic(rule) and rule.severity != "warning",
+            kernel=by_kernel(one),
+            torn=torn(one),
+        )
+
+    def _stated(self, one: Hypothesis) -> None:
+        """What kind of statement it is: a traceback, a dump of stacks, what a detector found, a line, or what a rule knows."""
+        if one.traceback is not None:
+            cut = one.traceback.exception is None
+            shown = one.handled or one.ignored or one.traceback.where == "thread"
+            one.signals["unfinished" if cut else "shown" if shown else "raised"] = 1.0
         elif one.kind == "dump":
-            signals["dumped"] = 1.0
-            if self.found.apart:
-                signals["others_wait"] = 1.0
+            _mark(one, dumped=True, others_wait=self.found.apart)
         elif one.detector is not None:
-            signals["stood_still" if one.detector.detector == "hang" else "detected"] = 1.0
+            one.signals["stood_still" if one.detector.detector == "hang" else "detected"] = 1.0
         elif one.kind == "line":
             self._sounds(one)
         else:
-            severity = rule.severity if rule is not None else "error"
-            signals[{"fatal": "fatal", "error": "noted"}.get(severity, "warned")] = 1.0
-        if one.kind == "rule" and rule is not None and rule.severity == "warning":
-            if like.fatal:
-                signals["level_fatal"] = 1.0
-            elif like.error:
-                signals["level_error"] = 1.0
-        if (
-            one.kind == "rule"
-            and not by_kernel(one)
-            and (like.soft or like.info or one.handled)
-            and not self.taxonomy.has(one.reason, "stated")
-        ):
-            signals["info_level" if like.info else "soft_level"] = 1.0
-        if one.kind == "rule" and like.exit and one.symptom:
-            signals["exit_status"] = 1.0
-        if one.words is not None:
-            signals["plain_words" if one.words.plain else "vague_words"] = 1.0
-        self._taken_back(one)
-        if one.handled and traceback is not None:
-            signals["logged"] = 1.0
-        if one.ignored:
-            signals["ignored"] = 1.0
-        if one.symptom:
-            signals["echo"] = 1.0
-        if self.taxonomy.has(one.reason, "nameless") and one.symptom:
-            signals["nameless"] = 1.0
-        if self.taxonomy.has(one.reason, "stop"):
-            signals["stop"] = 1.0
-        if rule is not None and not is_generic(rule) and rule.severity != "warning":
-            signals["specific"] = 1.0
-        if by_kernel(one):
-            signals["kernel"] = 1.0
-        if torn(one):
-            signals["torn"] = 1.0
+            severity = one.rule.severity if one.rule is not None else "error"
+            one.signals[{"fatal": "fatal", "error": "noted"}.get(severity, "warned")] = 1.0
+
+    def _leveled(self, one: Hypothesis) -> None:
+        """How loudly the program says what a rule knows, where that differs from the rule."""
+        like = one.like
+        if one.rule is not None and one.rule.severity == "warning":
+            _mark(one, level_fatal=like.fatal, level_error=like.error and not like.fatal)
+        softly = like.soft or like.info or one.handled
+        if softly and not by_kernel(one) and not self.taxonomy.has(one.reason, "stated"):
+            one.signals["info_level" if like.info else "soft_level"] = 1.0
+        _mark(one, exit_status=like.exit and one.symptom)
 
     def _sounds(self, one: Hypothesis) -> None:
-        like, signals = one.like, one.signals
-        for name, value in (
-            ("level_fatal", like.fatal),
-            ("level_error", like.error),
-            ("exception_named", like.exception),
-            ("exit_status", like.exit),
-            ("failure_words", like.words),
-            ("grave_words", like.grave),
-            ("soft_level", like.soft),
-            ("info_level", like.info),
-        ):
-            if value:
-                signals[name] = 1.0
+        like = one.like
+        _mark(
+            one,
+            level_fatal=like.fatal,
+            level_error=like.error,
+            exception_named=like.exception,
+            exit_status=like.exit,
+            failure_words=like.words,
+            grave_words=like.grave,
+            soft_level=like.soft,
+            info_level=like.info,
+        )
 
     def _taken_back(self, one: Hypothesis) -> None:
         like, signals = one.like, one.signals
@@ -858,7 +851,10 @@ class Weighing:
         return one.layer < other.layer or (one.layer == other.layer and (by_kernel(one) or earlier_word(one, other)))
 
     def _by_failure(self, one: Hypothesis, told: list[Hypothesis]) -> None:
-        if not self.taxonomy.has(one.reason, "stop") or one.symptom:
+        if not self.taxonomy.has(one.reason, "stop"):
+            return
+        if one.symptom:
+            self._by_the_first_to_end(one, told)
             return
         for other in told:
             if other is one or self.taxonomy.has(other.reason, "stop"):
@@ -871,6 +867,12 @@ class Weighing:
                 continue  # the job ran on until its time was over
             relate("by_failure", one, other)
             return
+
+    def _by_the_first_to_end(self, one: Hypothesis, told: list[Hypothesis]) -> None:
+        """A launcher tells the others to stop when a rank has ended by itself: what that rank printed came before."""
+        others = [other for other in told if not self.taxonomy.has(other.reason, "stop") and other.reason != "unknown"]
+        if others and any(end.first and not stopped(end) for end in read(self.evidence.events).ended):
+            relate("by_failure", one, next((other for other in others if not other.symptom), others[0]))
 
     def _no_stop_makes(self, one: Hypothesis, stop: Hypothesis) -> bool:
         """Whether an exception after a signal that a program passes on is a mistake in the program's own code.
@@ -1063,6 +1065,11 @@ def of_machine(one: Hypothesis) -> bool:
 def by_kernel(one: Hypothesis) -> bool:
     """Whether the kernel printed it. The kernel knows the machine better than any process."""
     return _KERNEL.search(one.event.text[:120]) is not None
+
+
+def _mark(one: Hypothesis, **signals: object) -> None:
+    """Give it the signals that hold, in this order."""
+    one.signals.update((name, 1.0) for name, holds in signals.items() if holds)
 
 
 def torn(one: Hypothesis) -> bool:

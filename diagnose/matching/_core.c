@@ -34,6 +34,7 @@ typedef uint64_t u64;
 #define MOST_ARENA (24u << 20)
 #define MOST_FIELDS (1u << 18)
 #define UNKNOWN (-1)
+#define BATCH 16u /* shapes that are looked up together, so that memory answers for all of them at once */
 
 /* ---------------------------------------------------------------------------------------------------- libhs, if present */
 
@@ -453,6 +454,8 @@ static void *grow(Vector *v, size_t more) {
 enum { SHAPES = 0, SENSITIVE = 2 };
 #define RELAXED (1u << 20) /* added to a rule's number for its relaxed pattern; databases.py has the same number */
 
+typedef struct { u64 hash; u32 segment, at, length; } Waiting; /* a shape in shape_room, and whose it is */
+
 typedef struct {
     PyObject_HEAD
     u64 seed;
@@ -465,6 +468,8 @@ typedef struct {
     Vector entries, arena, fields, segments, cleaned, kept, text, numbers, asked, wanted, pending;
     u32 *counts;
     u8 *shape_room;
+    Waiting waiting[BATCH];
+    u32 waiting_count, shape_end;
 } Scanner;
 
 static u64 mix(u64 a, u64 b) {
@@ -553,14 +558,9 @@ static int widen(Scanner *z) {
     return 0;
 }
 
-/* The entry of a body's shape, made when it is new (*fresh); -1 for none, -2 for no memory. */
-static int32_t look_up(Scanner *z, const u8 *body, size_t n, int *fresh) {
+/* The entry of a shape, made when it is new (*fresh); -2 for no memory. */
+static int32_t look_up(Scanner *z, const u8 *s, size_t length, u64 h, int *fresh) {
     *fresh = 0;
-    if (n > LONGEST_SHAPE) return -1;
-    u8 *s = z->shape_room;
-    size_t length = shape(body, n, s);
-    memset(s + length, 0, 16);
-    u64 h = hash_of(s, length, z->seed);
     u32 at = (u32)h & z->slot_mask, tag = (u32)(h >> 32);
     for (; z->slots[at].entry; at = (at + 1) & z->slot_mask) {
         if (z->slots[at].tag != tag) continue;
@@ -586,7 +586,49 @@ static const u8 *body_of(const Scanner *z, const u8 *block, const Segment *g) {
     return (g->escaped ? (const u8 *)z->cleaned.items : block) + g->body;
 }
 
-/* One segment of the block: cut, cleaned, looked up, judged where the engine is at hand. */
+/* Memory is asked for what all that wait will be compared with: first their slots, which were asked for when they came. */
+static void expect_entries(const Scanner *z) {
+    const Entry *entries = z->entries.items, *likely[BATCH];
+    for (u32 k = 0; k < z->waiting_count; k++) {
+        u64 h = z->waiting[k].hash;
+        const Slot *slot = &z->slots[(u32)h & z->slot_mask];
+        likely[k] = slot->entry && slot->tag == (u32)(h >> 32) ? entries + (slot->entry - 1) : NULL;
+        if (likely[k]) __builtin_prefetch(likely[k]);
+    }
+    for (u32 k = 0; k < z->waiting_count; k++)
+        for (u32 at = 0; likely[k] && at < z->waiting[k].length && at < 256; at += 64)
+            __builtin_prefetch((const u8 *)z->arena.items + likely[k]->shape + at);
+}
+
+/* The segments that wait are looked up, and judged where the engine is at hand; -1 for no memory. */
+static int look_up_waiting(Scanner *z, const u8 *block) {
+    expect_entries(z);
+    for (u32 k = 0; k < z->waiting_count; k++) {
+        const Waiting *w = &z->waiting[k];
+        Segment *g = (Segment *)z->segments.items + w->segment;
+        int fresh;
+        g->entry = look_up(z, z->shape_room + w->at, w->length, w->hash, &fresh);
+        if (g->entry == -2) return -1;
+        if (!fresh) continue;
+        Entry *e = (Entry *)z->entries.items + g->entry;
+        if (z->native) {
+            Hits hits = {z, UNKNOWN, 0, 0};
+            if (ask_engine(z, SHAPES, body_of(z, block, g), g->body_end - g->body, &hits)) return -1;
+            e->verdict = hits.best;
+            e->flags = (u8)((hits.relaxed ? AMBIGUOUS : 0) | (hits.confirm ? CONFIRM : 0));
+        } else {
+            u32 *room = grow(&z->pending, 1);
+            if (!room) return -1;
+            *room = w->segment;
+            z->pending.count++;
+            e->flags = PENDING;
+        }
+    }
+    z->waiting_count = z->shape_end = 0;
+    return 0;
+}
+
+/* One segment of the block: cut, cleaned, and made ready to be looked up. */
 static int add_segment(Scanner *z, const u8 *block, u32 start, u32 end, int has_escape, u32 line_feeds) {
     Segment g = {.start = start, .end = end, .line_feeds = line_feeds, .entry = -1, .verdict = UNKNOWN};
     if (end - start > LONGEST) { g.cut = end - start - LONGEST; g.end = start + LONGEST; }
@@ -608,30 +650,19 @@ static int add_segment(Scanner *z, const u8 *block, u32 start, u32 end, int has_
     size_t n = to - g.body, k = 0;
     while (k < n && (blank(body[k]) || body[k] == '\f' || body[k] == '\v')) k++;
     if (k == n && !g.cut) return 1; /* nothing but blanks */
-    int fresh;
-    g.entry = look_up(z, body, n, &fresh);
-    if (g.entry == -2) return -1;
-    u32 number_of = (u32)z->segments.count;
-    if (fresh) {
-        Entry *e = (Entry *)z->entries.items + g.entry;
-        if (z->native) {
-            Hits hits = {z, UNKNOWN, 0, 0};
-            if (ask_engine(z, SHAPES, body, n, &hits)) return -1;
-            e->verdict = hits.best;
-            e->flags = (u8)((hits.relaxed ? AMBIGUOUS : 0) | (hits.confirm ? CONFIRM : 0));
-        } else {
-            u32 *room = grow(&z->pending, 1);
-            if (!room) return -1;
-            *room = number_of;
-            z->pending.count++;
-            e->flags = PENDING;
-        }
-    }
     Segment *room = grow(&z->segments, 1);
     if (!room) return -1;
     *room = g;
-    z->segments.count++;
-    return 0;
+    u32 number_of = (u32)z->segments.count++;
+    if (n > LONGEST_SHAPE) return 0;
+    u8 *s = z->shape_room + z->shape_end;
+    size_t length = shape(body, n, s);
+    memset(s + length, 0, 16);
+    u64 h = hash_of(s, length, z->seed);
+    __builtin_prefetch(&z->slots[(u32)h & z->slot_mask]);
+    z->waiting[z->waiting_count++] = (Waiting){h, number_of, z->shape_end, (u32)length};
+    z->shape_end += (u32)length + 16;
+    return z->waiting_count == BATCH ? look_up_waiting(z, block) : 0;
 }
 
 /* Segments of the block; returns the LFs after the last one, or -1 for no memory. */
@@ -674,7 +705,7 @@ static long long split(Scanner *z, const u8 *block, size_t n) {
         }
         if (escapes) escape = (long long)base + 63 - __builtin_clzll(escapes);
     }
-    return line_feeds;
+    return look_up_waiting(z, block) ? -1 : line_feeds;
 }
 
 /* The verdict of each segment, as far as it can be had without Python; the others go to `asked` and `wanted`. */
@@ -982,7 +1013,7 @@ static PyObject *scanner_scan(PyObject *self, PyObject *args) {
     Cursor cursor = {line, content, kept, rule};
     Tally tally = {0};
     z->segments.count = z->cleaned.count = z->kept.count = z->text.count = z->numbers.count = 0;
-    z->asked.count = z->wanted.count = z->pending.count = 0;
+    z->asked.count = z->wanted.count = z->pending.count = z->waiting_count = z->shape_end = 0;
     memset(z->counts, 0, ((size_t)z->rules + 1) * sizeof *z->counts);
     make_room(z);
     long long after;
@@ -1082,7 +1113,7 @@ static int scanner_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     z->seed = seed;
     z->slot_mask = (1u << 14) - 1;
     z->slots = calloc((size_t)z->slot_mask + 1, sizeof *z->slots);
-    z->shape_room = malloc(LONGEST_SHAPE + 64);
+    z->shape_room = malloc(BATCH * (LONGEST_SHAPE + 16) + 64);
     z->actions = calloc(1, 1);
     z->counts = calloc(1, sizeof *z->counts);
     z->entries.size = sizeof(Entry);

@@ -423,7 +423,7 @@ static const char *const stems[] = {
     "Preempted", "Expired", "Denied", "Abort", "SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGKILL", "[e]", " overflow", " err", " fail", " fault", " panic",
     " timeout", " interrupt", " evict", " lost ", " unreach", " crit", " alert", " emerg", " e/", " fatal", " abort", " kill",
     " crash", " cannot", " can't", " could", " unable", " unrecover", " denied", " refused", " reject", " timed", " time-out",
-    " time out", " not found", " no such", " invalid", " corrupt", " terminat", " segfault", " segmentation", " core dump",
+    " time out", " times out", " times-out", " timesout", " not found", " no such", " invalid", " corrupt", " terminat", " segfault", " segmentation", " core dump",
     " not respond", " out of", " oom", " exceed", " insufficient", " exhaust", " disconnect", " unavailable", " unhealthy",
     " preempt", " cancel", " undefined", " unexpected", " illegal", " unsupported", " not supported", " does not exist",
     " doesn't exist", " hung ", " hang", " stuck", " stalled", " deadlock", " dead ", " missing", " abnormal", " fallen",

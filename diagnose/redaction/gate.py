@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from diagnose import cache
 from diagnose.redaction.known import KNOWN
 
-_CASELESS, _SINGLEMATCH = 1, 8
+_SINGLEMATCH: Final = 8
 
 _SURE: Final = (
     "pass password passwd passphrase passcode pwd secret apikey secretkey accesskey authtoken accesstoken authorization sshpass"
@@ -60,7 +60,7 @@ _HOMES = r"(?:homes|home[0-9]{0,3}|users|user)(?:[/\\]|%2f)"
 _PATTERNS: Final = (
     # A name before a secret, as a word or as the last word of a longer one: HF_TOKEN=, "apiKey":, --password x
     *(
-        (f"{begins}{name}{_NUMBERED}{between}{value}", 0)
+        f"{begins}{name}{_NUMBERED}{between}{value}"
         for begins, between in ((_BEGINS, _IS), (_FLAG, _THEN))
         for name, value in (
             (f"(?i:{'|'.join(_SURE)})", _ANY),
@@ -68,33 +68,30 @@ _PATTERNS: Final = (
             (f"(?i:{'|'.join(_MAYBE)})", _RANDOM),
         )
     ),
-    (f"(?:(?i:{_LONGER})|{_INNER}){_NUMBERED}{_IS}{_ANY}", 0),
-    (rf"-[\w.-]*(?:(?i:{_LONGER})|{_INNER}){_NUMBERED}{_THEN}{_ANY}", 0),
-    (
-        r"[?&;](?:sig|signature|key|code|auth|token|x-amz-signature|x-amz-credential|x-goog-signature|x-goog-credential)=",
-        _CASELESS,
-    ),
-    (r"""name["']?[ \t]{0,9}[:=].*value["']?[ \t]{0,9}[:=]""", _CASELESS),
-    (r"""^\s*["']?value["']?[ \t]{0,9}[:=]""", _CASELESS),  # its name is in the line before
+    f"(?:(?i:{_LONGER})|{_INNER}){_NUMBERED}{_IS}{_ANY}",
+    rf"-[\w.-]*(?:(?i:{_LONGER})|{_INNER}){_NUMBERED}{_THEN}{_ANY}",
+    r"(?i)[?&;](?:sig|signature|key|code|auth|token|x-amz-signature|x-amz-credential|x-goog-signature|x-goog-credential)=",
+    r"""(?i)name["']?[ \t]{0,9}[:=].*value["']?[ \t]{0,9}[:=]""",
+    r"""(?i)^\s*["']?value["']?[ \t]{0,9}[:=]""",  # its name is in the line before
     # What is known by its form
-    *((pattern, 0) for _, pattern in KNOWN),
-    (r"sk-[\w-]{16}", 0),
-    (r"(?:hooks?/|hooks\.slack\.com/services/)[\w/-]{16}", 0),
-    (r"(?:bearer|basic)[ \t]{1,9}[\w.~+/=-]{8}", _CASELESS),
-    (r"""://[^\s/"'<>\\]*@""", 0),
-    (r"""(?:-u|--user|--proxy-user)[ \t=]{1,4}["']?[\w.@-]{1,64}:[^\s"'@]""", 0),
-    (r"(?:wandb|api[ _-]?key|login|password|passwd|token|secret)\b[^\r\n<]*[0-9a-f]{40}", _CASELESS),
-    (r"cookie:", _CASELESS),
-    (r"PRIVATE KEY", 0),
+    *(pattern for _, pattern in KNOWN),
+    r"sk-[\w-]{16}",
+    r"(?:hooks?/|hooks\.slack\.com/services/)[\w/-]{16}",
+    r"(?i)(?:bearer|basic)[ \t]{1,9}[\w.~+/=-]{8}",
+    r"""://[^\s/"'<>\\]*@""",
+    r"""(?:-u|--user|--proxy-user)[ \t=]{1,4}["']?[\w.@-]{1,64}:[^\s"'@]""",
+    r"(?i)(?:wandb|api[ _-]?key|login|password|passwd|token|secret)\b[^\r\n<]*[0-9a-f]{40}",
+    r"(?i)cookie:",
+    r"PRIVATE KEY",
     # People
-    (rf"(?:[/\\]|%2f){_HOMES}", _CASELESS),
-    (r"""(?:USER|LOGNAME|USERNAME|SUDO_USER|SLURM_JOB_USER|UserId)["']?[ \t]{0,9}[=:]|[Ll]ogged in as""", 0),
-    (r"[A-Za-z0-9._%+-]@[A-Za-z0-9-]+\.", 0),
+    rf"(?i)(?:[/\\]|%2f){_HOMES}",
+    r"""(?:USER|LOGNAME|USERNAME|SUDO_USER|SLURM_JOB_USER|UserId)["']?[ \t]{0,9}[=:]|[Ll]ogged in as""",
+    r"[A-Za-z0-9._%+-]@[A-Za-z0-9-]+\.",
 )
 _LONG: Final = r"[A-Za-z0-9+/_-]{40}"
 """a path or a secret in base64; ``text`` looks more closely at these alone"""
 
-_ALL: Final = (*_PATTERNS, (_LONG, 0))
+_ALL: Final = (*_PATTERNS, _LONG)
 
 
 class Hit(NamedTuple):
@@ -112,7 +109,7 @@ class Gate:
     def __init__(self) -> None:
         import hyperscan
 
-        key = cache.key_of(metadata.version("hyperscan"), platform.machine(), *(f"{f}:{p}" for p, f in _ALL))
+        key = cache.key_of(metadata.version("hyperscan"), platform.machine(), *_ALL)
         known = cache.fetch("gate", key)
         try:
             self._database: Any = hyperscan.loadb(known, hyperscan.HS_MODE_BLOCK) if known else None
@@ -121,9 +118,9 @@ class Gate:
         if self._database is None:
             self._database = hyperscan.Database()
             self._database.compile(
-                expressions=[pattern.encode() for pattern, _ in _ALL],
-                ids=[0] * len(_PATTERNS) + [1],
-                flags=[flags | _SINGLEMATCH for _, flags in _ALL],
+                expressions=[pattern.encode() for pattern in _ALL],
+                ids=[int(pattern == _LONG) for pattern in _ALL],  # one number for all others: one of them is enough
+                flags=[_SINGLEMATCH] * len(_ALL),
                 elements=len(_ALL),
             )
             cache.store("gate", key, hyperscan.dumpb(self._database))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from diagnose.decision.history import NodeFinding
 from diagnose.redaction.text import redact
@@ -20,12 +20,22 @@ from service.names import storable
 from service.projects import Grant
 
 ALERTMANAGER, KUBERNETES = "alertmanager", "kubernetes"
-_LONGEST_NAME, _LONGEST_WORDS = 200, 500
+LONGEST_NAME, _LONGEST_WORDS = 200, 500
+NAME, NODE = "^[A-Za-z0-9][-A-Za-z0-9_./]*$", "^[A-Za-z0-9][-A-Za-z0-9_.]*$"
 _NODE_LABELS = ("node", "nodename", "node_name", "kubernetes_node", "Hostname", "hostname", "host", "exported_hostname")
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 """what a node's load does to it, and its setting up"""
 _NOBODY = "0001-01-01T00:00:00Z"
 """Go's zero: not yet"""
+
+
+def _written(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("a time is a text such as 2026-11-24T12:00:00Z")
+    return value
+
+
+When = Annotated[datetime, BeforeValidator(_written)]
 
 
 class Alert(BaseModel):
@@ -35,7 +45,7 @@ class Alert(BaseModel):
     status: str = Field(max_length=40)
     labels: dict[str, str] = Field(default={}, max_length=200)
     annotations: dict[str, str] = Field(default={}, max_length=200)
-    starts_at: datetime = Field(alias="startsAt")
+    starts_at: When = Field(alias="startsAt")
     ends_at: str | None = Field(default=None, alias="endsAt", max_length=60)
 
 
@@ -49,16 +59,16 @@ class AlertmanagerWebhook(BaseModel):
 class Condition(BaseModel):
     """A condition of a node."""
 
-    type: str = Field(max_length=_LONGEST_NAME)
+    type: str = Field(max_length=LONGEST_NAME, pattern=NAME)
     status: str = Field(max_length=40)
     reason: str | None = Field(default=None, max_length=1000)
     message: str | None = Field(default=None, max_length=100_000)
-    last_transition: datetime | None = Field(default=None, alias="lastTransitionTime")
+    last_transition: When | None = Field(default=None, alias="lastTransitionTime")
     model_config = ConfigDict(populate_by_name=True)
 
 
 class _Meta(BaseModel):
-    name: str = Field(min_length=1, max_length=_LONGEST_NAME)
+    name: str = Field(min_length=1, max_length=LONGEST_NAME, pattern=NODE)
 
 
 class _Status(BaseModel):
@@ -75,7 +85,7 @@ class KubernetesNode(BaseModel):
 class KubernetesNodes(BaseModel):
     """``kubectl get nodes -o json``."""
 
-    items: list[KubernetesNode] = Field(max_length=20_000)
+    items: list[KubernetesNode] = Field(max_length=5_000)
 
 
 @dataclass(slots=True)
@@ -101,10 +111,10 @@ def of_alerts(body: AlertmanagerWebhook, now: float) -> Found:
         if node is None or not name:
             found.leave_out(f"no label names the node; Prometheus knows it as one of {', '.join(_NODE_LABELS)} or instance")
             continue
-        at = min(_seconds(alert.starts_at), now)
+        at = min(seconds(alert.starts_at), now)
         ended = _ended(alert, now) if alert.status == "resolved" else None
         said = alert.annotations.get("summary") or alert.annotations.get("description") or alert.annotations.get("message")
-        _add(found, NodeFinding(node, at, ALERTMANAGER, name, ended), said)
+        add(found, NodeFinding(node, at, ALERTMANAGER, name, ended), said)
     return found
 
 
@@ -115,14 +125,14 @@ def of_nodes(nodes: Sequence[KubernetesNode], now: float) -> Found:
         for one in node.status.conditions:
             if one.type in _PRESSURE:
                 continue
-            at = min(_seconds(one.last_transition), now) if one.last_transition is not None else now
+            at = min(seconds(one.last_transition), now) if one.last_transition is not None else now
             bad = one.status != "True" if one.type == "Ready" else one.status == "True"
             said = ": ".join(text for text in (one.reason, one.message) if text) or None
             finding = NodeFinding(node.metadata.name, at, KUBERNETES, one.type)
             if bad:
-                _add(found, finding, said)
+                add(found, finding, said)
             else:
-                found.over.append(_checked(finding))
+                over(found, finding)
     return found
 
 
@@ -140,14 +150,20 @@ def check_may_tell(found: Found, grant: Grant | None, *, administrator: bool) ->
 
 
 def _checked(finding: NodeFinding) -> NodeFinding:
-    if len(finding.node) > _LONGEST_NAME or len(finding.name) > _LONGEST_NAME or not finding.node.isprintable():
+    if len(finding.node) > LONGEST_NAME or len(finding.name) > LONGEST_NAME or not finding.node.isprintable():
         raise Refused("this is not the name of a node or of an alert", where=finding.node[:80], remedy="use shorter names")
     storable(finding.node, "node")
     storable(finding.name, "name")
     return finding
 
 
-def _add(found: Found, finding: NodeFinding, said: str | None) -> None:
+def over(found: Found, finding: NodeFinding) -> None:
+    """Enter that it does not hold any more, since the time of ``finding``."""
+    found.over.append(_checked(finding))
+
+
+def add(found: Found, finding: NodeFinding, said: str | None) -> None:
+    """Enter it, with what was said of it."""
     words = redact(said[:_LONGEST_WORDS].replace("\0", "\ufffd")).text if said else None
     found.findings.append((_checked(finding), words))
 
@@ -162,14 +178,15 @@ def _node_of(labels: Mapping[str, str]) -> str | None:
     return instance.rpartition(":")[0] or instance or None
 
 
-def _seconds(when: datetime) -> float:
+def seconds(when: datetime) -> float:
+    """Since 1970; a time without a zone is in UTC."""
     return max(0.0, (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp())
 
 
 def _ended(alert: Alert, now: float) -> float:
     if alert.ends_at and alert.ends_at != _NOBODY:
         try:
-            return min(_seconds(datetime.fromisoformat(alert.ends_at)), now)
+            return min(seconds(datetime.fromisoformat(alert.ends_at)), now)
         except ValueError:
             pass
     return now

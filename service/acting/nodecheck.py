@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from diagnose.decision.history import CheckResult
 from diagnose.redaction.text import redact
-from service.errors import Refused
-from service.names import storable
+from service.errors import Conflict
+from service.names import STORABLE, storable
 from service.store.nodechecks import Check, Checked
 
 _LONGEST = 2000
 
-NodeName = Annotated[str, Field(min_length=1, max_length=200)]
+NodeName = Annotated[str, Field(min_length=1, max_length=200, pattern=STORABLE)]
 Nodes = Annotated[list[NodeName], Field(max_length=20_000)]
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("this is no number")
+    return value
+
+
+T = TypeVar("T")
+Counted = Annotated[T, BeforeValidator(_number)]
 
 
 class CheckVerdict(BaseModel):
@@ -30,8 +40,10 @@ class CheckVerdict(BaseModel):
     suspects: Nodes = []
     links: list[Annotated[list[NodeName], Field(max_length=100)]] = Field([], max_length=20_000)
     why: dict[NodeName, Annotated[str, Field(max_length=10_000)]] = {}
-    rounds: int = Field(1, ge=0, le=100_000)
-    time: float | None = Field(None, ge=0, lt=1e12, description="When it was, in seconds since 1970; now, if it is not given")
+    rounds: Counted[int] = Field(1, ge=0, le=100_000)
+    time: float | None = Field(
+        None, strict=True, ge=0, lt=1e12, description="When it was, in seconds since 1970; now, if it is not given"
+    )
 
 
 def check_of(verdict: CheckVerdict, now: float) -> Check:
@@ -51,14 +63,16 @@ def check_of(verdict: CheckVerdict, now: float) -> Check:
         for node in nodes:
             storable(node, "node")
             if node in found:
-                raise Refused("the node is named twice", where=node, remedy="send the last line of diagnose nodes check --json")
+                raise Conflict(
+                    "the node is named twice", where=node, remedy="send the last line of diagnose nodes check --json"
+                )
             why = verdict.why.get(node)
             if why is None and node in links:
                 others = ", ".join(sorted(set(links[node]))[:8])
                 why = f"passed, but not together with {others}: look at the way between"
             found[node] = Checked(node, result, _storable_words(why))
     if not found:
-        raise Refused(
+        raise Conflict(
             "no node was tested",
             where="verdict",
             remedy="send the last line of diagnose nodes check --json, whose kind is verdict",

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 
 from service.api import bodies
 from service.api.bodies.common import MOST
-from service.api.common import REFUSALS, Here, JobName, Limit, Number, Operator, Reader
+from service.api.common import REFUSALS, Here, JobName, Limit, Number, OfJob, Operator, Reader
 from service.auth import Who
 from service.errors import Unknown
 from service.names import check_job, storable
@@ -34,7 +34,7 @@ async def actions(
     limit: Limit = 50,
     before: Annotated[int | None, Query(ge=1, le=MOST, description="`next` of the page before")] = None,
     state: Annotated[str | None, Query(pattern=f"^({_STATES})$")] = None,
-    job: Annotated[str | None, Query(max_length=200)] = None,
+    job: OfJob = None,
 ) -> dict[str, Any]:
     job = who.named(check_job(job)) if job is not None else None
     rows = await service.read(

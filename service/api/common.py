@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from service.api.bodies import Problem
 from service.auth import Who, holder, needs, sender
 from service.errors import BadName
-from service.names import JOB_PATTERN, LONGEST_NAME, check_job
+from service.names import JOB_PATTERN, LONGEST_NAME, STORABLE, check_job
 from service.runtime import Service
 
 Reader = Annotated[Who, Depends(needs("read"))]
@@ -92,7 +92,8 @@ Before = Annotated[
         json_schema_extra={"pattern": r"^[0-9]{1,10}(\.[0-9]{1,6})?_[0-9]{1,15}$"},
     ),
 ]
-Word = Annotated[str | None, Query(max_length=200)]
+Word = Annotated[str | None, Query(max_length=200, pattern=STORABLE)]
+OfJob = Annotated[str | None, Query(max_length=LONGEST_NAME, json_schema_extra={"pattern": JOB_PATTERN})]
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "The request is not well formed"},

@@ -34,6 +34,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
         (503, "The same"),
     )
 }
+_REFUSED: dict[int | str, dict[str, Any]] = {status: _ANSWERS[status] for status in (401, 403, 503)}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -47,19 +48,19 @@ _BODY: dict[str, Any] = {
 }
 
 
-@router.get("/", summary="Elasticsearch's version")
+@router.get("/", summary="Elasticsearch's version", responses=_REFUSED)
 async def about(who: Shipper) -> Response:
     """Asked by Filebeat, Vector and client libraries when they start."""
     return Json(elastic.ABOUT, headers=_PRODUCT)
 
 
-@router.get("/_license", summary="Elasticsearch's licence")
+@router.get("/_license", summary="Elasticsearch's licence", responses=_REFUSED)
 async def licence(who: Shipper) -> Response:
     """Asked by Filebeat when it starts."""
     return Json(elastic.LICENSE, headers=_PRODUCT)
 
 
-@router.get("/_cluster/health", summary="Elasticsearch's health")
+@router.get("/_cluster/health", summary="Elasticsearch's health", responses=_REFUSED)
 async def health(who: Shipper) -> Response:
     """Asked by Vector when it starts."""
     return Json(elastic.HEALTH, headers=_PRODUCT)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Path, Query
 from service.api import bodies
 from service.api.bodies.common import MOST
 from service.api.common import REFUSALS, Before, Here, Limit, Operator, Reader, Word, place, place_of
-from service.errors import Refused, Unknown
+from service.errors import Unknown
 from service.names import storable
 from service.store import reading
 
@@ -73,20 +73,19 @@ async def occurrences(
 
 @router.patch("/v1/failures/{group}", response_model=bodies.GroupDetail, summary="Set a group's state, note or assignee")
 async def change(group: GroupId, service: Here, who: Operator, change: Annotated[bodies.GroupChange, Body()]) -> dict[str, Any]:
-    """A resolved group that occurs again is open again, and marked as regressed."""
+    """A resolved group that occurs again is open again, and marked as regressed. What is not named stays as it is."""
     changes = change.model_dump(exclude_unset=True)
     if changes.get("state", "open") is None:
         del changes["state"]
-    if not changes:
-        raise Refused("the request changes nothing", remedy="give state (open, resolved, ignored), note or assignee")
-    storable(changes.get("note"), "note")
-    storable(changes.get("assignee"), "assignee")
     now = time.time()
     if await service.read(who, lambda connection: reading.group(connection, group)) is None:
         raise _unknown(group)
-    if not await service.store.awrite(lambda connection: reading.change_group(connection, group, changes, who.name, now)):
+    if changes and not await service.store.awrite(
+        lambda connection: reading.change_group(connection, group, changes, who.name, now)
+    ):
         raise _unknown(group)
-    service.events.publish("failure.changed", group=group, who=who.name, **changes)
+    if changes:
+        service.events.publish("failure.changed", group=group, who=who.name, **changes)
     found = await service.read(who, lambda connection: reading.group(connection, group))
     if found is None:
         raise _unknown(group)

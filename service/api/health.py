@@ -9,10 +9,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.api import nvrx
 from service.api.bodies import Readiness
-from service.api.common import Here, Reader
+from service.api.common import REFUSALS, Here, Reader
 from service.projects import DEFAULT
 
 router = APIRouter(tags=["health"])
+_REFUSED: dict[int | str, dict[str, Any]] = {status: REFUSALS[status] for status in (401, 403, 503)}
 
 
 @router.get("/healthz", summary="The process lives")
@@ -54,7 +55,7 @@ async def readyz(service: Here, response: Response) -> dict[str, Any]:
 
 
 @router.get("/metrics", response_class=Response, summary="Our own numbers, for Prometheus",
-            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})  # fmt: skip
+            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **_REFUSED})  # fmt: skip
 async def metrics(service: Here, who: Reader) -> Response:
     """Those of the whole service, for who has the project default; else those of the holder's projects."""
     projects = None if who.reads(DEFAULT) else who.projects

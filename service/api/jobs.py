@@ -28,7 +28,7 @@ from service.api.common import (
 )
 from service.errors import Refused, Unknown
 from service.learning import corpus
-from service.names import storable
+from service.names import STORABLE, storable
 from service.runtime import Service
 from service.store import reading, tasks
 from service.store.diagnoses import unpacked
@@ -50,7 +50,7 @@ async def jobs(
     cluster: Word = None,
     user: Word = None,
     node: Word = None,
-    name: Annotated[str | None, Query(max_length=200, description="A part of the name")] = None,
+    name: Annotated[str | None, Query(max_length=200, description="A part of the name", pattern=STORABLE)] = None,
 ) -> dict[str, Any]:
     equal = {"state": state, "outcome": outcome, "category": category, "reason": reason, "cluster": cluster, "user": user}
     given = {column: value for column, value in equal.items() if value is not None and storable(value, column)}
@@ -137,10 +137,12 @@ async def lines(
     attempt: Number = None,
     limit: Limit = 200,
     after: Annotated[int, Query(ge=-1, le=MOST, description="`next` of the page before")] = -1,
-    search: Annotated[str | None, Query(max_length=500, description="Lines that hold this text, in any case")] = None,
+    search: Annotated[
+        str | None, Query(max_length=500, description="Lines that hold this text, in any case", pattern=STORABLE)
+    ] = None,
     rank: Annotated[int | None, Query(ge=0, lt=1 << 31)] = None,
     node: Word = None,
-    source: Annotated[str | None, Query(max_length=1000)] = None,
+    source: Annotated[str | None, Query(max_length=1000, pattern=STORABLE)] = None,
     rule: Word = None,
 ) -> dict[str, Any]:
     for text, where in ((search, "search"), (node, "node"), (source, "source"), (rule, "rule")):

@@ -20,6 +20,7 @@ from service.intake.protocols.plain import Plain
 from service.intake.protocols.records import Records
 from service.intake.protocols.requests import Decoded, Head
 from service.live.stream import End
+from service.names import SOURCE_PATTERN
 from service.runtime import Service
 from service.store import reading
 
@@ -38,9 +39,10 @@ _parameters: list[dict[str, Any]] = [
     {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
     for name, text, schema in (
         ("source", "Names the stream of lines: a file, a pod, a rank. `log` if it is not given",
-         {"type": "string", "maxLength": 1000, "examples": ["rank0.log"]}),
+         {"type": "string", "maxLength": 1000, "pattern": SOURCE_PATTERN, "examples": ["rank0.log"]}),
         ("rank", "The process that writes it", {"type": "integer", "minimum": 0, "maximum": (1 << 31) - 1}),
-        ("node", "The machine it runs on", {"type": "string", "maxLength": 200, "examples": ["gpu-17"]}),
+        ("node", "The machine it runs on",
+         {"type": "string", "maxLength": 200, "pattern": SOURCE_PATTERN, "examples": ["gpu-17"]}),
         ("attempt", "The run of this job; the latest, or 1, if it is not given",
          {"type": "integer", "minimum": 0, "maximum": 1_000_000}),
         ("offset", "Where this body begins in the source, in bytes (unpacked). With it, a retry never duplicates",
@@ -73,7 +75,7 @@ _parameters: list[dict[str, Any]] = [
             "content": {
                 "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
                 "text/plain": {
-                    "schema": {"type": "string"},
+                    "schema": {},
                     "example": "step 100 | loss 2.31\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n",
                 },
                 "application/x-ndjson": {

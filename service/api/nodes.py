@@ -9,7 +9,8 @@ from fastapi import APIRouter, Body, Path, Query
 from sqlalchemy import Connection
 
 from diagnose.decision.policy import ISOLATE, RELEASE
-from service.acting.findings import AlertmanagerWebhook, Found, KubernetesNodes, check_may_tell, of_alerts, of_nodes, told
+from service.acting.finders import ComponentStates, KubernetesEvents, NVSentinelEvent, of_events, of_health, of_states
+from service.acting.findings import NODE, AlertmanagerWebhook, Found, KubernetesNodes, check_may_tell, of_alerts, of_nodes, told
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.api import bodies
 from service.api.common import REFUSALS, Here, Limit, Operator, Reader, Sender
@@ -38,7 +39,13 @@ async def nodes(
     return {"nodes": rows, "next": rows[-1]["name"] if len(rows) == limit else None}
 
 
-@router.post("/v1/nodes/checks", response_model=bodies.CheckTaken, status_code=201, summary="What a node check found")
+@router.post(
+    "/v1/nodes/checks",
+    response_model=bodies.CheckTaken,
+    status_code=201,
+    summary="What a node check found",
+    responses={409: {"model": bodies.Problem, "description": "The verdict names no node, or one twice"}},
+)
 async def checks(service: Here, who: Operator, verdict: Annotated[CheckVerdict, Body()]) -> dict[str, Any]:
     """It is stored for each node and decided about by the policy: a faulty node may be isolated, an isolated one may come back.
     If it is sent again with the same time, it counts once.
@@ -74,6 +81,44 @@ async def alerts(service: Here, who: Sender, body: Annotated[AlertmanagerWebhook
 async def conditions(service: Here, who: Sender, body: Annotated[KubernetesNodes, Body()]) -> dict[str, Any]:
     """`kubectl get nodes -o json`: what a node problem detector, NVSentinel or the kubelet says is wrong, as evidence."""
     return await _taken(of_nodes(body.items, time.time()), service, who)
+
+
+@router.post(
+    "/v1/nodes/findings/kubernetes-events",
+    response_model=bodies.FindingsTaken,
+    status_code=201,
+    summary="Events about nodes",
+)
+async def warnings(service: Here, who: Sender, body: Annotated[KubernetesEvents, Body()]) -> dict[str, Any]:
+    """`kubectl get events -A -o json`: warnings about nodes, as evidence. What is about other things is left aside."""
+    return await _taken(of_events(body.items, time.time()), service, who)
+
+
+@router.post(
+    "/v1/nodes/findings/nvsentinel",
+    response_model=bodies.FindingsTaken,
+    status_code=201,
+    summary="Health events of NVSentinel",
+)
+async def health_event(service: Here, who: Sender, body: Annotated[NVSentinelEvent, Body()]) -> dict[str, Any]:
+    """The sink of NVSentinel's event exporter: one CloudEvent."""
+    return await _taken(of_health(body, time.time()), service, who)
+
+
+@router.post(
+    "/v1/nodes/{node}/findings/gpud",
+    response_model=bodies.FindingsTaken,
+    status_code=201,
+    summary="What gpud found of a node",
+)
+async def states(
+    node: Annotated[str, Path(max_length=200, pattern=NODE)],
+    service: Here,
+    who: Sender,
+    body: Annotated[list[ComponentStates], Body(max_length=1000)],
+) -> dict[str, Any]:
+    """The answer of gpud's `GET /v1/states` on that node, as it is."""
+    return await _taken(of_states(node, body, time.time()), service, who)
 
 
 async def _taken(found: Found, service: Service, who: Who) -> dict[str, Any]:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.common import service_of
 from service.auth import sender
 from service.errors import Forbidden
 from service.nvrx import PRINTED, Attributions, Submission, Wrong, recommendation, result_of
+
+router = APIRouter(tags=["nvrx"])
 
 _WAIT_S = 50.0
 """the extension's monitor asks for at most a minute"""
@@ -36,99 +40,112 @@ Pretty = Annotated[bool, Query()]
 Indent = Annotated[int | None, Query(ge=0, le=16)]
 
 
-def router(attributions: Attributions, networks: str) -> APIRouter:
-    """The routes over ``attributions``, open to ``networks`` (comma-separated)."""
-    allowed = [ipaddress.ip_network(word.strip()) for word in networks.split(",") if word.strip()]
-    made = APIRouter(tags=["nvrx"])
+def _open_to(request: Request, right: str) -> Attributions:
+    """All submissions, for a request that comes from an allowed network, or has a token."""
+    found: Attributions = request.app.state.attributions
+    if not _is_from(request, service_of(request).settings.nvrx_from) and right not in sender(request).may:
+        raise Forbidden("your token may not do this", remedy=f"use one with the role {right}")
+    return found
 
-    def check(request: Request, right: str) -> None:
-        """The request must come from an allowed network, or have a token."""
-        try:
-            address = ipaddress.ip_address(request.client.host if request.client else "")
-        except ValueError:
-            address = None
-        if address is not None and any(address in network for network in allowed if network.version == address.version):
-            return
-        who = sender(request)
-        if right not in who.may:
-            raise Forbidden("your token may not do this", remedy=f"use one with the role {right}")
 
-    @made.post("/logs", response_model=None)
-    async def submit(request: Request, body: Submit) -> Response:
-        """Name a log: progressive when it begins, terminal when its job has failed."""
-        check(request, "ingest")
-        try:
-            one = attributions.submit(
-                body.log_path, user=body.user, job_id=body.job_id, cycle_id=body.cycle_id, intent=body.analysis_intent
-            )
-        except Wrong as wrong:
-            return _wrong(wrong)
-        return _json(
-            {
-                "submitted": True,
-                "normalized_path": one.path,
-                "mode": "single",
-                "logs_dir": None,
-                "sched_restarts": 0,
-                "files_analyzed": int(one.status == "completed"),
-            }
+def _is_from(request: Request, networks: str) -> bool:
+    try:
+        address = ipaddress.ip_address(request.client.host if request.client else "")
+    except ValueError:
+        return False
+    return any(address in network for network in _parsed(networks))
+
+
+@cache
+def _parsed(networks: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    return [ipaddress.ip_network(word.strip()) for word in networks.split(",") if word.strip()]
+
+
+async def _sent(request: Request) -> Attributions:
+    return _open_to(request, "ingest")
+
+
+async def _asked(request: Request) -> Attributions:
+    return _open_to(request, "read")
+
+
+Sent = Annotated[Attributions, Depends(_sent)]
+Asked = Annotated[Attributions, Depends(_asked)]
+
+
+@router.post("/logs", response_model=None)
+async def submit(attributions: Sent, body: Submit) -> Response:
+    """Name a log: progressive when it begins, terminal when its job has failed."""
+    try:
+        one = attributions.submit(
+            body.log_path, user=body.user, job_id=body.job_id, cycle_id=body.cycle_id, intent=body.analysis_intent
         )
-
-    @made.get("/logs", response_model=None)
-    async def answer(request: Request, log_path: str, wait: bool = True) -> Response:
-        """What is to be done about it. ``wait=false`` answers at once."""
-        check(request, "read")
-        try:
-            one = attributions.find(log_path)
-        except Wrong as wrong:
-            return _wrong(wrong)
-        done = await attributions.wait(one, _WAIT_S) if wait else one.status in ("completed", "failed")
-        return _json(await _answer(attributions, one, done=done, waited=wait))
-
-    @made.get("/print", response_model=None)
-    async def head(request: Request, log_path: str) -> Response:
-        """The beginning of a log, as text."""
-        check(request, "read")
-        try:
-            text = attributions.head(log_path).decode("utf-8", "replace")[:PRINTED]
-        except Wrong as wrong:
-            return _wrong(wrong)
-        return Response(text, media_type="text/plain; charset=utf-8")
-
-    @made.get("/inflight", response_model=None)
-    async def inflight(request: Request, pretty: Pretty = False, indent: Indent = None) -> Response:
-        check(request, "read")
-        paths = attributions.in_flight
-        return _json({"count": len(paths), "paths": paths}, pretty, indent)
-
-    @made.get("/jobs", response_model=None)
-    async def jobs(request: Request, pretty: Pretty = False, indent: Indent = None) -> Response:
-        check(request, "read")
-        found: dict[str, list[dict[str, Any]]] = {}
-        for one in attributions.submissions:
-            found.setdefault(one.named_job or one.job, []).append(
-                {"cycle_id": one.cycle, "log_path": one.path, "status": one.status, "progressive_phase": _phase(one)}
-            )
-        return _json(found, pretty, indent)
-
-    @made.get("/stats", response_model=None)
-    async def stats(request: Request, pretty: Pretty = False, indent: Indent = None) -> Response:
-        check(request, "read")
-        counts = attributions.counts
-        agent = {
-            "config": _config(),
-            "attempts": counts,
-            "deterministic_ready": counts["completed"],
-            "route_complete": counts["completed"],
-            "execution_errors": counts["failed"],
-            "registry_evictions": 0,
-            "history_record_count": len(attributions.submissions),
-            "terminal_timing": {},
-            "progressive": {},
+    except Wrong as wrong:
+        return _wrong(wrong)
+    return _json(
+        {
+            "submitted": True,
+            "normalized_path": one.path,
+            "mode": "single",
+            "logs_dir": None,
+            "sched_restarts": 0,
+            "files_analyzed": int(one.status == "completed"),
         }
-        return _json({"backend": "lib", "restart_agent": agent}, pretty, indent)
+    )
 
-    return made
+
+@router.get("/logs", response_model=None)
+async def answer(attributions: Asked, log_path: str, wait: bool = True) -> Response:
+    """What is to be done about it. ``wait=false`` answers at once."""
+    try:
+        one = attributions.find(log_path)
+    except Wrong as wrong:
+        return _wrong(wrong)
+    done = await attributions.wait(one, _WAIT_S) if wait else one.status in ("completed", "failed")
+    return _json(await _answer(attributions, one, done=done, waited=wait))
+
+
+@router.get("/print", response_model=None)
+async def head(attributions: Asked, log_path: str) -> Response:
+    """The beginning of a log, as text."""
+    try:
+        text = attributions.head(log_path).decode("utf-8", "replace")[:PRINTED]
+    except Wrong as wrong:
+        return _wrong(wrong)
+    return Response(text, media_type="text/plain; charset=utf-8")
+
+
+@router.get("/inflight", response_model=None)
+async def inflight(attributions: Asked, pretty: Pretty = False, indent: Indent = None) -> Response:
+    paths = attributions.in_flight
+    return _json({"count": len(paths), "paths": paths}, pretty, indent)
+
+
+@router.get("/jobs", response_model=None)
+async def jobs(attributions: Asked, pretty: Pretty = False, indent: Indent = None) -> Response:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in attributions.submissions:
+        found.setdefault(one.named_job or one.job, []).append(
+            {"cycle_id": one.cycle, "log_path": one.path, "status": one.status, "progressive_phase": _phase(one)}
+        )
+    return _json(found, pretty, indent)
+
+
+@router.get("/stats", response_model=None)
+async def stats(attributions: Asked, pretty: Pretty = False, indent: Indent = None) -> Response:
+    counts = attributions.counts
+    agent = {
+        "config": _config(),
+        "attempts": counts,
+        "deterministic_ready": counts["completed"],
+        "route_complete": counts["completed"],
+        "execution_errors": counts["failed"],
+        "registry_evictions": 0,
+        "history_record_count": len(attributions.submissions),
+        "terminal_timing": {},
+        "progressive": {},
+    }
+    return _json({"backend": "lib", "restart_agent": agent}, pretty, indent)
 
 
 def health(attributions: Attributions) -> dict[str, Any]:

@@ -16,15 +16,25 @@ from diagnose.redaction.stream import REACH, Concealer
 from service.api import bodies
 from service.api.bodies.common import MOST
 from service.api.common import REFUSALS, Here, JobName, Limit, Number, Reader
-from service.errors import Conflict, Refused, Unknown
-from service.names import storable
+from service.errors import Conflict, Unknown
+from service.names import STORABLE, storable
 from service.raw import parts
 from service.raw.archive import Archive, size
 from service.runtime import Service
 from service.store import reading
 
-router = APIRouter(tags=["jobs"], responses=REFUSALS)
-Source = Annotated[str | None, Query(max_length=1000, description="Whose lines; may be left out where there is one only")]
+_CONFLICT: dict[int | str, dict[str, Any]] = {
+    409: {"model": bodies.Problem, "description": "Several logs or places could be meant, or the log was redacted"}
+}
+router = APIRouter(tags=["jobs"], responses={**REFUSALS, **_CONFLICT})
+Source = Annotated[
+    str | None,
+    Query(
+        max_length=1000,
+        description="Whose lines; may be left out where there is one only",
+        pattern=STORABLE,
+    ),
+]
 _MOST = 4 << 20
 """bytes of text in one answer"""
 _BEFORE = REACH + parts.LONGEST
@@ -45,7 +55,7 @@ async def raw(
 ) -> dict[str, Any]:
     """The lines of a source from one number to another, as they came, with those that were not kept."""
     if from_line is not None and offset is not None:
-        raise Refused("from_line and offset were both given", remedy="give one of them")
+        raise Conflict("from_line and offset were both given", remedy="give one of them")
     number, name, received = await place(service, job, attempt, source)
     assert service.archive is not None
     folder = service.archive.source(job, number, name)
@@ -131,7 +141,7 @@ async def place(service: Service, job: str, attempt: int | None, source: str | N
         }
     )
     if source is None and len(names) != 1:
-        raise Refused(f"the job has {len(names)} sources", where=job, remedy=f"give source; GET /v1/jobs/{job}/raw/sources")
+        raise Conflict(f"the job has {len(names)} sources", where=job, remedy=f"give source; GET /v1/jobs/{job}/raw/sources")
     name = source if source is not None else next(iter(names))
     if name not in names:
         raise Unknown("the job has no such source", where=name[:80], remedy=f"GET /v1/jobs/{job}/raw/sources")

@@ -26,6 +26,7 @@ from service.intake.protocols.identity import Identities
 from service.intake.protocols.records import LARGEST_ARRAY, Records
 from service.intake.protocols.requests import Decoded, Head
 from service.intake.storing import Storing
+from service.names import JOB_PATTERN, LONGEST_NAME
 from service.runtime import Service
 
 router = APIRouter(tags=["shippers"])
@@ -134,6 +135,47 @@ async def otlp_logs(request: Request, service: Here, who: Shipper) -> Response:
     return await _whole(PROTOCOLS["/v1/logs"], request, service, who)
 
 
+_JOB = {"type": "string", "pattern": JOB_PATTERN, "maxLength": LONGEST_NAME}
+_JOB_OR_NUMBER = {**_JOB, "type": ["string", "integer"], "minimum": 0}
+_LOKI: dict[str, Any] = {
+    "type": "object",
+    "required": ["streams"],
+    "properties": {
+        "streams": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["stream", "values"],
+                "properties": {
+                    "stream": {
+                        "type": "object",
+                        "description": "Whose lines these are: `job`, or what else rules/identity.yaml lists",
+                        "required": ["job"],
+                        "properties": {"job": _JOB},
+                        "additionalProperties": {"type": "string"},
+                    },
+                    "values": {
+                        "type": "array",
+                        "minItems": 1,
+                        "description": "Nanoseconds since 1970, the line, and what more is known of it",
+                        "items": {
+                            "type": "array",
+                            "prefixItems": [
+                                {"type": "string", "pattern": "^[0-9]{1,19}$"},
+                                {"type": "string"},
+                                {"type": "object"},
+                            ],
+                            "minItems": 2,
+                            "maxItems": 3,
+                        },
+                    },
+                },
+            },
+        }
+    },
+}
+
+
 @router.post(
     "/loki/api/v1/push",
     summary="Loki's push",
@@ -147,7 +189,7 @@ async def otlp_logs(request: Request, service: Here, who: Shipper) -> Response:
             "content": {
                 "application/x-protobuf": {"schema": {"type": "string", "format": "binary"}},
                 "application/json": {
-                    "schema": {"type": "object"},
+                    "schema": _LOKI,
                     "example": {
                         "streams": [
                             {
@@ -174,14 +216,20 @@ async def loki_push(request: Request, service: Here, who: Shipper) -> Response:
     openapi_extra={
         "requestBody": {
             "required": False,
-            "description": "One JSON object per line, or an array of them. Content-Encoding may be gzip, zstd or deflate.",
+            "description": "One JSON object per line, or an array of them; at least one names its job. Content-Encoding may be "
+            "gzip, zstd or deflate.",
             "content": {
                 "application/x-ndjson": {
                     "schema": {"type": "string"},
                     "example": '{"message": "step 100 | loss 2.31", "SLURM_JOB_ID": "4711", "rank": 3}\n',
                 },
                 "application/json": {
-                    "schema": {"type": "array", "items": {"type": "object"}},
+                    "schema": {
+                        "type": "array",
+                        "items": {},
+                        "if": {"minItems": 1},
+                        "then": {"contains": {"type": "object", "required": ["job"], "properties": {"job": _JOB_OR_NUMBER}}},
+                    },
                     "example": [{"log": "step 100 | loss 2.31", "job": "run7"}],
                 },
             },

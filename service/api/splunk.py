@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request, Response
 
+from service.api import bodies
 from service.api.common import Here, Json
 from service.api.taking import Shipper, aside, body_of, head_of, retry_headers, stored
 from service.auth import Who
@@ -15,6 +16,7 @@ from service.errors import Refused
 from service.intake.protocols import splunk
 from service.intake.protocols.identity import Identities
 from service.intake.protocols.requests import Decoded, Head
+from service.names import JOB_PATTERN, LONGEST_NAME
 from service.runtime import Service
 
 router = APIRouter(tags=["shippers"])
@@ -35,21 +37,61 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 _acks = splunk.Acks()
 
 
-def _body(kind: str, example: str) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {kind: {"schema": {"type": "string"}, "example": example}}}}
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "required": ["event", "fields"],
+    "properties": {
+        "event": {"anyOf": [{"type": "string", "minLength": 1}, {"type": ["number", "boolean", "object", "array"]}]},
+        "fields": {
+            "type": "object",
+            "description": "Whose it is: `job`, or what else rules/identity.yaml lists",
+            "required": ["job"],
+            "properties": {
+                "job": {
+                    "type": ["string", "integer"],
+                    "minimum": 0,
+                    "pattern": JOB_PATTERN,
+                    "maxLength": LONGEST_NAME,
+                }
+            },
+        },
+    },
+}
+
+
+def _body(kind: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema, "example": example}}}}
+
+
+_EVENTS = {
+    **_body("application/json", _EVENT, {"event": "step 100 | loss 2.31", "fields": {"job": "run7"}}),
+    "description": "Several events may stand one after the other in a body, with nothing between them.",
+}
+_RAW = {
+    **_body("text/plain", {"minLength": 1}, "step 100 | loss 2.31\n"),
+    "parameters": [
+        {
+            "name": "job",
+            "in": "query",
+            "required": True,
+            "description": "Whose lines these are; or what else rules/identity.yaml lists",
+            "schema": {"type": "string", "pattern": JOB_PATTERN, "minLength": 1, "maxLength": LONGEST_NAME},
+        }
+    ],
+}
 
 
 @router.post(
     "/services/collector",
     summary="Splunk events",
     responses=_ANSWERS,
-    openapi_extra=_body("application/json", '{"event": "step 100 | loss 2.31", "fields": {"job": "run7"}}'),
+    openapi_extra=_EVENTS,
 )
 @router.post(
     "/services/collector/event",
     summary="Splunk events",
     responses=_ANSWERS,
-    openapi_extra=_body("application/json", '{"event": "step 100 | loss 2.31", "fields": {"job": "run7"}}'),
+    openapi_extra=_EVENTS,
 )
 async def events(request: Request, service: Here, who: Shipper) -> Response:
     """For Splunk's forwarders and client libraries, Fluent Bit, Vector and the OpenTelemetry collector."""
@@ -60,7 +102,7 @@ async def events(request: Request, service: Here, who: Shipper) -> Response:
     "/services/collector/raw",
     summary="Splunk raw lines",
     responses=_ANSWERS,
-    openapi_extra=_body("text/plain", "step 100 | loss 2.31\n"),
+    openapi_extra=_RAW,
 )
 async def raw(request: Request, service: Here, who: Shipper) -> Response:
     """Lines of one source. `?job=`, `host` and `source` say whose they are."""
@@ -68,9 +110,9 @@ async def raw(request: Request, service: Here, who: Shipper) -> Response:
 
 
 @router.post("/services/collector/ack", summary="Whether it is stored", responses=_ANSWERS)
-async def acks(who: Shipper, asked: Annotated[dict[str, list[int]], Body(examples=[{"acks": [1, 2]}])]) -> dict[str, Any]:
+async def acks(who: Shipper, asked: Annotated[bodies.Acks, Body()]) -> dict[str, Any]:
     """Yes for each number that was given: only what is on disk gets one."""
-    return {"acks": _acks.stored(asked.get("acks", []))}
+    return {"acks": _acks.stored(asked.acks)}
 
 
 @router.get("/services/collector/health", summary="Whether events are taken", responses={503: _ANSWERS[503]})

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from service.errors import BadName, Forbidden, TooLarge
-from service.names import LONGEST_NAME, check_job, check_source
+from service.names import LONGEST_NAME, check_job, check_source, is_seen
 from service.projects import NODE_SOURCE, Grant, kernel_of
 
 LONGEST_LABEL = 256
@@ -61,7 +61,7 @@ def checked(batch: Batch) -> Batch:
         raise BadName(f"{batch.attempt} is not an attempt", remedy="count attempts from 1")
     if batch.rank is not None and not 0 <= batch.rank < 1 << 31:
         raise BadName(f"{batch.rank} is not a rank", remedy="ranks count from 0")
-    if batch.node is not None and not (0 < len(batch.node) <= LONGEST_NAME and batch.node.isprintable()):
+    if batch.node is not None and not (0 < len(batch.node) <= LONGEST_NAME and is_seen(batch.node)):
         raise BadName(
             "this is not the name of a node", where=batch.node[:80], remedy=f"use at most {LONGEST_NAME} printable characters"
         )

@@ -7,8 +7,10 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -58,6 +60,105 @@ def test_manifests_hold_to_the_schema(path: Path) -> None:
 
     for document in yaml.safe_load_all(path.read_text()):
         kubernetes_validate.validate(document, "1.30", strict=True)
+
+
+CHART = DEPLOY / "helm" / "diagnose"
+FULL: dict[str, Any] = {
+    "executor": {"enabled": True, "namespaces": ["ml", "vision"]},
+    "files": {"policy.yaml": "mode: observe\n"},
+    "environment": {"DIAGNOSE_SERVE_POLICY": "/etc/diagnose/policy.yaml"},
+    "database": {"secret": "postgres", "key": "url"},
+    "hosts": ["diagnose.example"],
+    "trustedProxies": "10.20.0.0/16",
+    "storage": {"size": "1Ti", "class": "fast"},
+    "clients": {"namespaceLabels": {"team": "training"}},
+}
+
+
+def rendered(values: dict[str, Any] | None) -> list[Any]:
+    """What Helm makes of the chart: its own library, in a package of Python."""
+    import helm_python
+
+    made = helm_python.Chart.load(CHART).render(values, name="trains", namespace="ops")
+    return [one for path, text in made.items() if not path.endswith(".txt") for one in yaml.safe_load_all(text) if one]
+
+
+def of_kind(documents: list[Any], kind: str) -> Any:
+    (found,) = (one for one in documents if one["kind"] == kind)
+    return found
+
+
+def test_helm_finds_nothing_wrong_with_the_chart() -> None:
+    import helm_python
+
+    found = helm_python.lint(CHART, strict=True)
+    assert found["errors"] == []
+    assert {one["error"] for one in found["messages"]} <= {"icon is recommended"}
+
+
+@pytest.mark.parametrize("values", [None, FULL], ids=["as-it-comes", "full"])
+def test_what_the_chart_makes_holds_to_the_schema(values: dict[str, Any] | None) -> None:
+    import kubernetes_validate
+
+    documents = rendered(values)
+    for document in documents:
+        kubernetes_validate.validate(document, "1.30", strict=True)
+    names = {(one["kind"], one["metadata"].get("namespace")) for one in documents}
+    assert ("StatefulSet", "ops") in names
+    assert (("ClusterRole", None) in names) is (values is not None), "no rights unless it acts"
+
+
+def test_the_charts_settings_are_taken_by_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = rendered(FULL)
+    for name, text in of_kind(documents, "ConfigMap")["data"].items():
+        (tmp_path / name).write_text(text)
+    spec = of_kind(documents, "StatefulSet")["spec"]["template"]["spec"]
+    for one in spec["containers"][0]["env"]:
+        value = one.get("value", "postgresql://db/logs")
+        monkeypatch.setenv(one["name"], value.replace("/etc/diagnose", str(tmp_path)))
+    found = load({}).settings
+    assert (found.policy, found.executors) == (tmp_path / "policy.yaml", tmp_path / "executors.yaml")
+    assert found.allowed_hosts.split(",")[:3] == ["trains", "trains.ops", "trains.ops.svc"]
+    assert yaml.safe_load((tmp_path / "executors.yaml").read_text())["executors"][0]["namespaces"] == ["ml", "vision"]
+    assert spec["automountServiceAccountToken"] is True
+
+
+def test_the_chart_gives_the_rights_that_the_plain_manifests_give() -> None:
+    plain = [one for one in yaml.safe_load_all((DEPLOY / "kubernetes" / "executor.yaml").read_text()) if "rules" in one]
+    made = [one for one in rendered(FULL) if "rules" in one]
+    assert sorted(map(str, (one["rules"] for one in made))) == sorted(map(str, (one["rules"] for one in plain)))
+    bound = [
+        one["metadata"]["namespace"] for one in rendered(FULL) if one["metadata"]["name"] == "trains-jobs" and "subjects" in one
+    ]
+    assert sorted(bound) == ["ml", "vision"]
+
+
+@pytest.mark.parametrize(
+    "values", [{"imgae": "x"}, {"executor": {"namespaces": ["A B"]}}, {"environment": {"SCANNERS": "1"}}], ids=str
+)
+def test_values_that_the_chart_does_not_know_are_refused(values: dict[str, Any]) -> None:
+    import helm_python
+
+    with pytest.raises(helm_python.HelmError):
+        helm_python.Chart.load(CHART).validate_schema(values)
+
+
+@pytest.mark.parametrize("of", ["chart", "plain"])
+def test_the_first_start_writes_a_token_for_its_owner_only_and_into_no_log(of: str, tmp_path: Path) -> None:
+    plain = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "diagnose.yaml").read_text()))
+    start = of_kind(rendered(None) if of == "chart" else plain, "StatefulSet")["spec"]["template"]["spec"]["initContainers"][0]
+    words = [*start["command"], start["args"][0].replace("/data", str(tmp_path))]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    tokens = []
+    for _ in range(2):
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PATH": path}, timeout=100)
+        assert done.returncode == 0, done.stderr
+        made = tmp_path / "shippers.token"
+        tokens.append(made.read_text())
+        assert tokens[0].startswith("dgn_")
+        assert tokens[0].strip() not in done.stdout + done.stderr
+        assert made.stat().st_mode & 0o777 == 0o600
+    assert tokens[0] == tokens[1], "a restart makes no other"
 
 
 @pytest.mark.parametrize(

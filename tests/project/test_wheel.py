@@ -30,14 +30,17 @@ def run(*words: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, made from the sdist, which lies beside it. Of processes side by side one makes it for all."""
+    """The wheel, made from the sdist, which lies beside it. Of processes side by side one makes it for all.
+
+    Made with the tools of this environment. That pyproject.toml names all of them, the set-up of ``./test`` shows.
+    """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "dist"
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not list(folder.glob("*.whl")):
-            run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder, **READY)
+            run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder, **READY)
     (found,) = folder.glob("*.whl")
     return found
 
@@ -52,6 +55,7 @@ def test_the_wheel_holds_the_rules_and_the_native_core(wheel: Path) -> None:
     assert len([name for name in ready if "/database-" in name]) == (3 if libhs() else 1)
 
 
+@pytest.mark.server
 def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=tmp_path)
     python = tmp_path / "empty" / "bin" / "python"
@@ -87,11 +91,24 @@ def _serves(command: Path, folder: Path) -> None:
         assert serving.wait(30) == 0
 
 
+@pytest.mark.server
 def test_without_a_compiler_the_package_still_builds(wheel: Path, tmp_path: Path) -> None:
     (sdist,) = wheel.parent.glob("*.tar.gz")
     shutil.unpack_archive(sdist, tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, source, cwd=tmp_path, CC="/bin/false", **READY)
+    run(
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--wheel",
+        "--outdir",
+        tmp_path,
+        source,
+        cwd=tmp_path,
+        CC="/bin/false",
+        **READY,
+    )
     (found,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(found).namelist()
     assert "diagnose/matching/engines.py" in names

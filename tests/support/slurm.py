@@ -123,6 +123,12 @@ class Slurm:
         process.kill()
         process.wait(10)
 
+    def end(self, name: str) -> None:
+        """As systemd does: it saves what it knows."""
+        process = self._running.pop(name)
+        process.terminate()
+        process.wait(60)
+
     def stop(self) -> None:
         with contextlib.suppress(AssertionError, subprocess.SubprocessError):
             if "slurmctld" in self._running:

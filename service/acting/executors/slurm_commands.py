@@ -72,7 +72,7 @@ class Commands:
         found = said.partition(" ")[0].removeprefix("NodeName=")
         state, reason = _NODE_STATE.search(said), _NODE_REASON.search(said)
         if state is None:
-            raise Problem(f"scontrol shows no state for {name}: {said[:80]!r}")
+            raise Problem(f"scontrol shows no state for {name}: {said[:80]!r}", may_retry=True)
         states = frozenset(part.rstrip("*~#%$@!^-") for part in state[1].split("+"))
         return Node(found, states, reason[1] if reason else "")
 
@@ -88,7 +88,7 @@ class Commands:
             raise Problem(f"{job_id} is {count} jobs: an array is restarted by its tasks, as {job_id}_0")
         state, restarts, excluded, comment = (one.search(said) for one in (_JOB_STATE, _RESTARTS, _EXCLUDED, _COMMENT))
         if state is None or restarts is None:
-            raise Problem(f"scontrol shows no state for job {job_id}: {said[:80]!r}")
+            raise Problem(f"scontrol shows no state for job {job_id}: {said[:80]!r}", may_retry=True)
         states = {state[1], *([_HELD[state[2]]] if state[2] in _HELD else [])}
         return Job(
             job_id,

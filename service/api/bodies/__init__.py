@@ -39,6 +39,7 @@ from service.api.bodies.nodes import FindingsTaken, Node, NodeCheck, NodeDetail,
 from service.api.bodies.projects import Project, ProjectList
 from service.api.bodies.raw import RawGap, RawLine, RawPage, RawSource, RawSourceList
 from service.api.bodies.rules import RuleChange, RulePage, RuleRow
+from service.api.bodies.splunk import Acks
 from service.api.bodies.training import LatestProgress, Progress, Reported, Resume, Saved, StacksWanted
 from service.api.bodies.webhooks import (
     DeliveryList,
@@ -52,6 +53,7 @@ from service.api.bodies.webhooks import (
 )
 
 __all__ = [
+    "Acks",
     "Action",
     "ActionPage",
     "ActionRecord",

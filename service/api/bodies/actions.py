@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.bodies.common import MOST, Sent
+from service.api.bodies.common import MOST, Sent, Text
 
 
 class CheckTaken(BaseModel):
@@ -81,7 +81,7 @@ class ActionRecord(Action):
 
 class Reject(Sent):
     model_config = ConfigDict(extra="forbid")
-    why: str = Field("", max_length=2000, examples=["the node was replaced an hour ago"])
+    why: Text = Field("", max_length=2000, examples=["the node was replaced an hour ago"])
 
 
 class Claim(Sent):
@@ -103,7 +103,7 @@ class Fence(Claim):
 
 class Result(Fence):
     succeeded: bool
-    said: str = Field("", max_length=2000, examples=["drained gpu-17, requeued 8812"])
+    said: Text = Field("", max_length=2000, examples=["drained gpu-17, requeued 8812"])
     isolated: list[str] | None = Field(None, max_length=4096, examples=[["gpu-17"]])
     """nodes of the order that were taken out of service, even if the rest failed; null: all if it succeeded, else none"""
 

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.bodies.common import MOST, Sent
+from diagnose.knowledge.taxonomy import shipped_taxonomy
+from service.api.bodies.common import MOST, Sent, Text
 
 
 class Group(BaseModel):
@@ -84,24 +85,36 @@ class OccurrencePage(BaseModel):
 class GroupChange(Sent):
     model_config = ConfigDict(extra="forbid")
     state: Literal["open", "resolved", "ignored"] | None = None
-    note: str | None = Field(None, max_length=10_000, examples=["fixed in driver 570.86"])
-    assignee: str | None = Field(None, max_length=100, examples=["kim"])
+    note: Text | None = Field(None, max_length=10_000, examples=["fixed in driver 570.86"])
+    assignee: Text | None = Field(None, max_length=100, examples=["kim"])
 
 
-class Comment(BaseModel):
+class Comment(Sent):
     model_config = ConfigDict(extra="forbid")
-    text: str = Field(min_length=1, max_length=10_000)
+    text: Text = Field(min_length=1, max_length=10_000)
+
+
+def _reasons(schema: dict[str, Any]) -> None:
+    """Say which reasons stand under which category."""
+    taxonomy = shipped_taxonomy()
+    under: dict[str, list[str]] = {}
+    for reason, category in taxonomy.category_of.items():
+        under.setdefault(category, []).append(reason)
+    schema["anyOf"] = [
+        {"properties": {"category": {"const": category}, "reason": {"enum": sorted(reasons)}}}
+        for category, reasons in sorted(under.items())
+    ]
 
 
 class Correct(Sent):
     """The right diagnosis, as a person gives it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_reasons)
     category: str = Field(max_length=100, examples=["infrastructure"])
     reason: str = Field(max_length=100, examples=["ecc_error"])
-    source: str | None = Field(None, max_length=1000, examples=["rank0.log"])
+    source: Text | None = Field(None, max_length=1000, examples=["rank0.log"])
     line: int | None = Field(None, ge=1, le=MOST, examples=[4711])
-    note: str | None = Field(None, max_length=10_000)
+    note: Text | None = Field(None, max_length=10_000)
     attempt: int | None = Field(None, ge=0, le=1_000_000)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.bodies.common import Sent
+from service.api.bodies.common import Sent, Text
 
 
 class Node(BaseModel):
@@ -78,4 +78,4 @@ class NodeDetail(Node):
 
 class NodeRequest(Sent):
     model_config = ConfigDict(extra="forbid")
-    why: str = Field(min_length=3, max_length=500, examples=["Xid 79 twice since yesterday"])
+    why: Text = Field(min_length=3, max_length=500, examples=["Xid 79 twice since yesterday"])

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.bodies.common import Sent
+from service.api.bodies.common import Sent, Text
 
 
 class RuleRow(BaseModel):
@@ -36,7 +36,7 @@ class RuleChange(Sent):
     """Why a person put a rule into another state."""
 
     model_config = ConfigDict(extra="forbid")
-    why: str | None = Field(None, max_length=2000, examples=["matches nothing but progress of our own loader"])
+    why: Text | None = Field(None, max_length=2000, examples=["matches nothing but progress of our own loader"])
 
 
 class RulePage(BaseModel):

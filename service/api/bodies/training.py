@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.bodies.common import MOST, Sent
+from service.api.bodies.common import MOST, Sent, Text
 
 
 class Saved(Sent):
@@ -14,7 +14,7 @@ class Saved(Sent):
 
     model_config = ConfigDict(extra="ignore")
     step: int = Field(ge=0, le=MOST, description="Steps done", examples=[1200])
-    path: str = Field(min_length=1, max_length=4096, examples=["/ckpt/step1200"])
+    path: Text = Field(min_length=1, max_length=4096, examples=["/ckpt/step1200"])
     healthy: bool | None = Field(None, description="false: known to be bad; null: nobody looked")
     attempt: int | None = Field(
         None, ge=0, le=1_000_000, description="The run of this job; the latest, or 1, if it is not given"

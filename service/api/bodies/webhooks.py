@@ -8,6 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.bodies.common import Sent
 
+_LETTER = "[A-Za-z0-9+/]"
+_FOUR = f"(?:{_LETTER}{{4}})"
+_SECRET = f"^whsec_(?:{_FOUR}{{8,21}}|{_FOUR}{{8,20}}{_LETTER}{{3}}=|{_FOUR}{{8,21}}{_LETTER}{{2}}==)$"
+"""base64 of 24 to 64 bytes"""
+_URL = r"^https://[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)+(:[0-9]{1,4})?(/[A-Za-z0-9._~/-]*)?$"
+"""what is always taken; others may be"""
 Told = Literal["failures", "alarms", "regressions", "actions"]
 
 
@@ -15,10 +21,17 @@ class WebhookWanted(Sent):
     """A new webhook: its address, and what it is told of."""
 
     model_config = ConfigDict(extra="forbid")
-    url: str = Field(max_length=2000, examples=["https://hooks.slack.com/services/T0/B0/secret"])
+    url: str = Field(
+        max_length=2000, json_schema_extra={"pattern": _URL}, examples=["https://hooks.slack.com/services/T0/B0/secret"]
+    )
     format: Literal["cloudevents", "slack", "alertmanager"] = "cloudevents"
     events: list[Told] = Field(["failures", "alarms", "regressions", "actions"], min_length=1, max_length=8)
-    secret: str | None = Field(None, max_length=200, description="`whsec_` and base64 of 24 to 64 bytes; made if not given")
+    secret: str | None = Field(
+        None,
+        max_length=200,
+        json_schema_extra={"pattern": _SECRET},
+        description="`whsec_` and base64 of 24 to 64 bytes; made if not given",
+    )
 
 
 class WebhookMade(BaseModel):

@@ -69,6 +69,8 @@ def decode(head: Head, body: bytes, identities: Identities, index: str | None = 
                 fate,
             )
         )
+    if not bulk.items:
+        raise BadBody("the body is empty", remedy='write {"create": {}} and a document')
     bulk.decoded = gathering.end(digest(body))
     return bulk
 

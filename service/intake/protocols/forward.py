@@ -84,7 +84,7 @@ def _chunk(message: Any) -> Chunk:
     records: list[dict[str, Any]] = []
     bad = 0
     for event in events:
-        if len(records) >= _MOST_EVENTS:
+        if len(records) + bad >= _MOST_EVENTS:
             raise TooLarge(f"more than {_MOST_EVENTS:,} events in one message", remedy="make chunks smaller")
         if isinstance(event, list) and len(event) > 1 and isinstance(event[1], dict):
             records.append({"tag": tag, **{str(key): _plain(value) for key, value in event[1].items()}})

@@ -161,8 +161,10 @@ def _flat(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _text(value: Any) -> str | None:
     if isinstance(value, str):
         return value if len(value) <= 1200 else value[:1201]  # too long for any name: refused when names are checked
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 512:
         return str(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:  # some languages have no other numbers
+        return str(int(value))
     return None
 
 

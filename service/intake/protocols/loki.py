@@ -161,8 +161,10 @@ def _decode_json(body: bytes, gathering: Gathering, identities: Identities) -> N
             raise _not_it("a stream")
         labels = stream.get("stream", {})
         values = stream.get("values", [])
-        if not isinstance(labels, dict) or not isinstance(values, list):
+        if not isinstance(labels, dict) or not isinstance(values, list) or not values:
             raise _not_it("a stream")
+        if not all(isinstance(value, str) for value in labels.values()):
+            raise _not_it("the label of a stream")
         owner = identities.known(labels)
         for value in values:
             line, metadata = _json_entry(value)

@@ -6,7 +6,6 @@ What cannot be stored is counted in the answer's partial success, so that a coll
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -207,7 +206,7 @@ def _json_any(value: Any, depth: int = 0) -> Any:
             case "bytesValue" if isinstance(inner, str):
                 try:
                     return base64.b64decode(inner, validate=True)
-                except binascii.Error:
+                except ValueError:
                     raise _not_it("bytesValue") from None
             case "arrayValue" if isinstance(inner, dict):
                 return [_json_any(item, depth + 1) for item in _list(inner, "values")]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.compression.kept_log import NOTABLE, Compression
+from diagnose.compression.kept_log import NOTABLE, Compression, points
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.matcher import Matcher, best_engine
 from tests.support.logs import shipped_matcher
@@ -98,3 +98,75 @@ def test_facts_do_not_depend_on_how_the_bytes_were_cut(end: bytes, before: bytes
     assert (0, WHO % 4) in whole[0] or end == b""  # type: ignore[operator]
     for cut in range(1, len(log)):
         assert outcome([cut]) == whole, cut
+
+
+def fed(*texts: bytes) -> Compression:
+    compression = Compression(MATCHERS["plain"])
+    for source, text in enumerate(texts):
+        compression.feed(source, text)
+    return compression
+
+
+def losses(count: int, start: int = 0) -> bytes:
+    return b"".join(b"step %d loss 2.0\n" % n for n in range(start, start + count))
+
+
+def test_of_several_sources_the_fullest_series_is_the_jobs() -> None:
+    compression = fed(losses(5), losses(9, start=100), losses(9, start=50), b"text\n")
+    number, series = compression.series("loss") or (None, None)
+    assert (number, series and series.count) == (1, 9), "of two that are as full, the first"
+    assert compression.series("grad_norm") is None
+    assert compression.series_names == ["loss"], "steps are told apart"
+    assert compression.last_step == 108
+    assert fed(b"text\n").last_step is None
+
+
+def test_how_far_a_source_came_is_told_by_its_first_and_last_metric_line() -> None:
+    compression = fed(b"begin\n" + losses(4) + b"end\n" + b"step 9 loss 2.0 " + b"x" * 500 + b"\nbye\n", b"text\n")
+    progress = compression.progress(0)
+    assert (progress.first, progress.last_line) == (b"step 0 loss 2.0", 7)
+    assert progress.last == b"step 9 loss 2.0 " + b"x" * 144
+    assert (compression.progress(1).first, compression.progress(1).last_line) == (b"", 0)
+
+
+def test_a_source_that_begins_again_counts_its_lines_from_one() -> None:
+    compression = fed(b"one\ntwo\nhal")
+    assert compression.lines_of(0) == 2, "half a line is none yet"
+    compression.restart(0)
+    compression.feed(0, b"anew\n")
+    assert [(line.line, line.text) for line in compression.kept] == [(1, b"one"), (2, b"two"), (3, b"hal"), (1, b"anew")]
+    assert compression.lines_of(0) == 1
+    assert compression.counts.lines_in == 4
+
+
+def test_what_was_dropped_is_told_by_rule_and_by_kind_the_most_first() -> None:
+    compression = fed(b"1%\n2%\n\n" + losses(3) + b"oops\n")
+    assert list(compression.dropped_by_rule().items()) == [("step", 3), ("bar", 2)]
+    assert list(compression.dropped_by_kind().items()) == [("metric", 3), ("progress", 2), ("blank", 1)]
+
+
+def test_kept_lines_are_found_again_when_they_are_too_many_for_the_memory() -> None:
+    text = b"".join(b"unknown %d %s\n" % (n, b"x" * 300) for n in range(9000)) + b"oops\n"
+    compression = fed(text, b"oops\nother\n")
+    rows = list(compression.kept)
+    assert len(rows) == compression.kept.lines == 9003
+    assert rows[8999].text == b"unknown 8999 " + b"x" * 300
+    rule = next(row.rule for row in rows if row.text == b"oops")
+    assert [(order, row.source) for order, row in compression.kept.chosen(lambda order, source, of: of == rule)] == [
+        (9000, 0),
+        (9001, 1),
+    ]
+    assert [row.text for _, row in compression.kept.chosen(lambda order, *_: order in (0, 9002))] == [rows[0].text, b"other"]
+    compression.feed(1, b"behind\n")
+    assert [row.text for row in compression.kept][-2:] == [b"other", b"behind"]
+
+
+def test_the_points_of_a_curve_are_means_with_their_bounds_and_gaps() -> None:
+    values = [b"2.0", b"nan", b"4.0", b"nan"]
+    log = b"".join(b"step %d loss %s\n" % (n, value) for n, value in enumerate(values))
+    _, series = fed(log).series("loss") or (0, None)
+    assert series is not None
+    assert points(series) == [[0, 2, 2, 2], [1, None, None, None], [2, 4, 4, 4], [3, None, None, None]]
+    _, series = fed(losses(2)).series("loss") or (0, None)
+    assert series is not None
+    assert points(series) == [[0, 2, 2, 2], [1, 2, 2, 2]]

@@ -32,6 +32,20 @@ def test_what_falls_or_rises_a_little_is_not(value: float) -> None:
     assert Watch(3.0).notable(column([2.0, 2.0] * 20 + [value] + [2.0] * 5)) == []
 
 
+def test_a_leap_is_seen_soon_after_the_beginning_and_not_before() -> None:
+    assert Watch(3.0).notable(column([2.0, 2.0, 1000.0])) == [2]
+    assert Watch(3.0).notable(column([2.0, 1000.0])) == []
+    assert Watch(3.0).notable(column([nan, nan, nan, 1000.0])) == [0, 1, 2], "there is nothing to leap out of"
+
+
+def test_how_far_is_a_leap_depends_on_the_level_and_on_how_the_values_vary() -> None:
+    calm, restless, negative = [2.0, 2.0] * 20, [2.0, 4.0] * 20, [-2.0, -2.0] * 20
+    assert [Watch(3.0).notable(column([*calm, value])) for value in (5.9, 6.1)] == [[], [40]]
+    assert [Watch(1.5).notable(column([*calm, value])) for value in (2.9, 3.1)] == [[], [40]]
+    assert [Watch(1.5).notable(column([*restless, value])) for value in (19.0, 21.0)] == [[], [40]]
+    assert [Watch(3.0).notable(column([*negative, value])) for value in (1.9, 2.1)] == [[], [40]]
+
+
 def test_a_new_level_is_soon_no_news() -> None:
     found = Watch(3.0).notable(column([2.0] * 40 + [50.0] * 60))
     assert found[0] == 40

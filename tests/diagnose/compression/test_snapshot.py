@@ -69,6 +69,30 @@ def test_it_goes_on_wherever_it_was_cut(engine: str, data: st.DataObject, first:
     assert outcome(plain) == outcome(broken)
 
 
+@pytest.mark.parametrize("engine", MATCHERS)
+def test_a_line_that_was_begun_counts_as_it_would_have(engine: str) -> None:
+    """Also where a part of it was kept, or dropped, before the cut."""
+    log = b"error one\rmore of it\na bar\rof debug\nunknown\rthen a\nstep 1 loss 2\rhalf"
+    whole = Compression(MATCHERS[engine])
+    whole.feed(0, log)
+    whole.close(0)
+    for cut in range(len(log)):
+        broken = Compression(MATCHERS[engine])
+        broken.feed(0, log[:cut])
+        broken = reborn(broken)
+        broken.feed(0, log[cut:])
+        broken.close(0)
+        assert outcome(broken) == outcome(whole), cut
+
+
+def test_many_kept_lines_of_several_sources_come_back_in_their_order() -> None:
+    compression = Compression(MATCHERS["plain"])
+    for source, lines in ((0, 2300), (1, 1000), (0, 1)):
+        compression.feed(source, b"".join(b"unknown %d error\n" % n for n in range(lines)))
+    expected = list(compression.kept)
+    assert list(reborn(compression).kept) == expected
+
+
 def _in_order(chunks: list[tuple[int, bytes]], order: Iterable[int]) -> list[tuple[int, bytes]]:
     """Sources interleaved by ``order``, each in its own order."""
     queues = {source: iter([chunk for chunk in chunks if chunk[0] == source]) for source in (0, 1)}

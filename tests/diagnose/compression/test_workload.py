@@ -42,6 +42,21 @@ def test_jobs_are_of_one_workload_from_one_half_on() -> None:
     assert nearest(whole, {"x": less}) is None
 
 
+def test_a_job_belongs_to_the_workload_that_it_is_most_like() -> None:
+    known = {name: Fingerprint(sketch=(1,) * same + (2,) * (64 - same)) for name, same in (("a", 40), ("b", 50), ("c", 45))}
+    assert nearest(Fingerprint(sketch=(1,) * 64), known) == "b"
+    assert nearest(Fingerprint(sketch=(1,) * 64), {}) is None
+
+
+def test_jobs_of_other_scripts_or_images_are_never_alike() -> None:
+    said = (1,) * 64
+    for key in ("script", "image"):
+        one, other = (Fingerprint(((key, name),), said) for name in ("x", "y"))
+        assert (one.likeness(other), one.likeness(one), one.likeness(Fingerprint((), said))) == (0.0, 1.0, 1.0)
+    users = (Fingerprint((("user", name),), said) for name in ("ann", "bob"))
+    assert Fingerprint.likeness(*users) == 1.0
+
+
 def named(seed: int, script: str = "zeta.py") -> str:
     """A log in which nearly every line has a name that no other line has."""
     draw = random.Random(seed)

@@ -294,5 +294,5 @@ class Life(RuleBasedStateMachine):
             self.seen[key] = one
 
 
-Life.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Life.TestCase.settings = settings(max_examples=75, stateful_step_count=30, deadline=None)
 TestLife = Life.TestCase

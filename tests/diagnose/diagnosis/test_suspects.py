@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from diagnose.diagnosis.suspects import Suspects
+from tests.support.logs import report_of
 
 
 def test_what_the_own_lines_name_is_not_replaced_by_what_others_say() -> None:
@@ -17,3 +20,64 @@ def test_each_stands_once_nodes_as_they_were_met_and_ranks_in_order() -> None:
     found = Suspects(nodes=["b", "a", "b"], ranks=[5, 3, 5], gpus=["y", "x", "y"])
     found.sort()
     assert (found.nodes, found.ranks, found.gpus) == (["b", "a"], [3, 5], ["y", "x"])
+
+
+GLOO = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/"
+WAITED = f"{GLOO}unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete\n"
+LOST = f"{GLOO}pair.cc:553] Connection closed by peer [127.0.0.1]:7043\n"
+
+
+def ended(rank: int, code: str) -> str:
+    return (
+        f"  time      : 2026-01-02_03:04:05\n  host      : gpu-1\n  rank      : {rank} (local_rank: {rank})\n"
+        f"  exitcode  : {code} (pid: 47{rank}) \n  error_file: <N/A>\n"
+    )
+
+
+def torchrun(first: str, *others: str) -> str:
+    rest = "".join(others)
+    return f"train.py FAILED\nFailures:\n{rest}------\nRoot Cause (first observed failure):\n[0]:\n{first}======\n"
+
+
+def steps(said: str = "") -> str:
+    return "step 1/9 | loss 2.1\nstep 2/9 | loss 2.0\nstep 3/9 | loss 1.9\n" + said
+
+
+@pytest.mark.parametrize("said", [WAITED, LOST])
+@pytest.mark.parametrize(
+    ("complained", "expected"),
+    [
+        ((True, False), [1]),
+        ((False, True, True), [0]),
+        ((True, True, True, False), [3]),
+        ((True, False, False, True), []),  # two are silent: one of them was ended by the launcher, and nobody says which
+        ((True, False, False, False), []),
+    ],
+)
+def test_who_was_waited_for(said: str, complained: tuple[bool, ...], expected: list[int]) -> None:
+    names = tuple(f"rank{number}.log" for number in range(len(complained)))
+    found = report_of(*(steps(said if one else "") for one in complained), names=names).diagnosis
+    assert (found.suspects.ranks, found.suspects.nodes) == (expected, [])
+
+
+def test_two_logs_of_many_ranks_are_no_pair() -> None:
+    found = report_of(steps(WAITED), steps(), names=("rank0.log", "rank5.log")).diagnosis
+    assert found.suspects.ranks == []
+
+
+def test_a_rank_that_a_launcher_told_to_stop_is_not_where_it_began() -> None:
+    waited = "".join(f"[rank{rank}]: {WAITED}" for rank in (0, 1, 2))
+    launcher = torchrun(ended(0, "1"), ended(1, "-15"), ended(3, "-15"), ended(2, "1"))
+    found = report_of(steps(waited) + launcher).diagnosis
+    assert (found.reason, found.suspects.ranks) == ("nccl_timeout", [3])
+
+
+def test_the_rank_that_was_told_to_stop_before_the_others_is_where_it_began() -> None:
+    launcher = torchrun(ended(1, "-15"), ended(0, "-15"), ended(2, "-15"))
+    assert report_of(steps(launcher)).diagnosis.suspects.ranks == [1]
+
+
+def test_where_the_launcher_was_told_to_stop_too_it_began_with_no_rank() -> None:
+    launcher = torchrun(ended(1, "-15"), ended(0, "-15"))
+    told = "torch.distributed.elastic.multiprocessing.api: [WARNING] Received Signals.SIGTERM death signal, shutting down\n"
+    assert report_of(steps(told + launcher)).diagnosis.suspects.ranks == []

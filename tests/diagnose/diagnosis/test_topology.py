@@ -40,6 +40,7 @@ def test_a_hostile_node_list_is_bounded() -> None:
 def test_numbers() -> None:
     assert numbers("3, 5-7") == [3, 5, 6, 7]
     assert numbers("all") == []
+    assert numbers("\u00b2, 4") == [4]
 
 
 def test_the_summary_of_torchrun() -> None:
@@ -57,6 +58,17 @@ def test_the_summary_of_torchrun() -> None:
     assert found.host_of == {21: "gpu-13"}
     (end,) = found.ended
     assert (end.rank, end.local_rank, end.host, end.exitcode, end.first) == (21, 5, "gpu-13", -9, True)
+
+
+@pytest.mark.parametrize("written", ["", " ", "--5", "\u00b2", "unknown", "9" * 4000])
+def test_an_exit_code_that_is_no_number_leaves_the_rest_of_the_entry(written: str) -> None:
+    found = topology(f"""\
+          host      : gpu-13
+          rank      : 21 (local_rank: 5)
+          exitcode  : {written} (pid: 5758)
+        """)
+    (end,) = found.ended
+    assert (end.rank, end.host, end.exitcode) == (21, "gpu-13", None)
 
 
 def test_srun_names_tasks_and_node() -> None:

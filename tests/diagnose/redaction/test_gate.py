@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.redaction.gate import gate
+from diagnose import cache
+from diagnose.redaction.gate import Gate, Hit, gate
 from diagnose.redaction.known import KNOWN
 from diagnose.redaction.text import Redactor, suspects
 from tests.diagnose.redaction.test_text import _texts, secrets
@@ -54,13 +55,13 @@ def without_gate(text: str) -> str:
     return Redactor()._redact(text).text
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(_ASSIGNED | _texts | st.text(alphabet="aB3+/_-=.", max_size=60))
 def test_what_the_gate_lets_through_is_as_it_was(text: str) -> None:
     assert suspects(text.split("\n")) or without_gate(text) == text
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(_ASSIGNED | _texts.filter(lambda text: "\n" not in text and "\r" not in text), max_size=6))
 def test_lines_come_out_as_without_it(lines: list[str]) -> None:
     assert Redactor().lines(lines) == Redactor()._together(lines)
@@ -68,13 +69,30 @@ def test_lines_come_out_as_without_it(lines: list[str]) -> None:
 
 @pytest.mark.parametrize(("issuer", "pattern"), KNOWN, ids=[issuer for issuer, _ in KNOWN])
 def test_hyperscan_reads_what_is_known_by_its_looks_as_re_does(issuer: str, pattern: str) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=12)
     @given(st.from_regex(re.compile(pattern, re.ASCII), fullmatch=True))
     def check(secret: str) -> None:
         assert gate().hits([f"use {secret} now".encode()])
         assert secret not in without_gate(f"use {secret} now")
 
     check()
+
+
+def test_it_is_the_same_whether_it_was_compiled_or_kept_and_a_spoilt_copy_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIAGNOSE_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "READY", tmp_path / "nothing came with the package")
+    lines = [b"step 1 loss 2.0", b"password: hunter2", b"/opt/train/" + b"a" * 40, b"token=" + b"Ab1" * 20, b"Cookie: a=b"]
+    expected = [Hit(1, False), Hit(2, True), Hit(3, False), Hit(4, False)]
+    assert Gate().hits(lines) == expected, "compiled"
+    (kept,) = tmp_path.glob("gate-*")
+    whole = kept.read_bytes()
+    assert Gate().hits(lines) == expected, "read back"
+    assert kept.read_bytes() == whole
+    cache.store("gate", kept.name.removeprefix("gate-"), b"of another processor")
+    assert Gate().hits(lines) == expected, "compiled anew"
+    assert kept.read_bytes() == whole
 
 
 def test_every_secret_of_the_suite_stops_it() -> None:

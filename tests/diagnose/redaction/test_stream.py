@@ -158,3 +158,16 @@ def test_the_line_right_behind_a_key_stays() -> None:
     told = [concealer.line(line) for line in [*KEY.split("\n"), "checkpointsavedatstep100"]]
     assert told[1:-2] == ["<private_key>"] * 5
     assert told[-1] == "checkpointsavedatstep100"
+
+
+def test_nothing_is_taken_for_a_key_before_one_has_begun() -> None:
+    assert LineConcealer().line("checkpointsavedatstep100") == "checkpointsavedatstep100"
+
+
+def test_a_key_that_begins_far_into_a_piece_waits_for_its_end() -> None:
+    concealer = Concealer()
+    head, half = KEY[:60], KEY[60:]
+    told = concealer.feed(b"step 1 loss 2.0\n" * 700 + head.encode())
+    assert told == b"step 1 loss 2.0\n" * 700
+    told = concealer.feed(half.encode() + b"\nafter\n") + concealer.rest()
+    assert told == b"<private_key>\n" * 7 + b"after\n"

@@ -226,14 +226,18 @@ BODIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+UNHEALTHY = [{"component": "x", "states": [{"time": "2026-11-24T10:00:00Z", "health": "Unhealthy"}]}]
+"""of gpud; also who has the right to send may tell it of the own node only"""
+
+
 def _routes(two: Two) -> list[tuple[str, str]]:
     paths = two.server.get("/openapi.json")["paths"]
     return sorted((method.upper(), path) for path, ways in paths.items() for method in ways)
 
 
-def _status(who: httpx.Client, method: str, path: str, places: dict[str, Any]) -> int:
+def _status(who: httpx.Client, method: str, path: str, places: dict[str, Any], **more: Any) -> int:
     """The status alone: a stream of events would never end."""
-    body = None if method == "GET" else BODIES.get(path.rpartition("/")[2], {})
+    body = None if method == "GET" else {**BODIES, **more}.get(path.rpartition("/")[2], {})
     params = {"executor": "r"} if path.endswith("orders") else {}
     with who.stream(method, path.format(**places), json=body, params=params) as answer:
         return answer.status_code
@@ -276,7 +280,7 @@ def test_no_route_touches_another_project_whatever_the_role(two: Two) -> None:
             continue
         for role in ("ingest", "read", "operate"):
             places = {**two.places["bees"], "job": "bees~run7"}
-            status = _status(two.tokens["apes", role].client, method, path, places)
+            status = _status(two.tokens["apes", role].client, method, path, places, gpud=UNHEALTHY)
             assert status in (403, 404), (method, path, role, status)
             tried += 1
     assert tried >= 40

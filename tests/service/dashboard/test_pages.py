@@ -228,7 +228,7 @@ def test_node_checks_are_on_the_grid_and_lead_to_an_action(page: Any, server: Se
     page.goto("actions?state=proposed")
     page.click("#queue a:text-is('isolate')")
     assert "the node check found it faulty" in page.inner_text("#evidence")
-    assert "no job" in page.inner_text("#facts")
+    assert re.search(r"Job\s+none", page.inner_text("#facts"))
     accessible(page)
     page.wait_for_selector("#nobody >> text=Nothing can act.")
     assert re.search(r"placed on n99; \d+ of \d+ known nodes are left", page.inner_text("#meant"))

@@ -295,6 +295,7 @@ def test_otlp_retry_has_the_same_keys_and_another_time_has_others() -> None:
         b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": "text"}]}]}]}',
         b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"intValue": "x"}}]}]}]}',
         b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"bytesValue": "*"}}]}]}]}',
+        '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"bytesValue": "YQ==é"}}]}]}]}'.encode(),
         b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": '
         + b'{"arrayValue":{"values":[' * 20
         + b"]}}" * 20
@@ -302,7 +303,7 @@ def test_otlp_retry_has_the_same_keys_and_another_time_has_others() -> None:
         b"\xff{}",
         b"",
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_otlp_json_that_is_something_else(body: bytes) -> None:
     with pytest.raises(BadBody):

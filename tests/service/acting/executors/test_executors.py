@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from diagnose.errors import DiagnoseError
+from service.acting.executors import nodecheck
 from service.acting.executors.command import Command
 from service.acting.executors.configuration import TYPES, choose, load, objections
 from service.acting.executors.executor import KINDS, Order, Outcome, Problem
 from service.acting.executors.http import Server
-from service.acting.executors.nodecheck import NodeCheck, Tested
 from service.acting.executors.slurm import Slurm
 from service.net.guarded import networks
 from tests.conftest import ROOT, Run
@@ -297,8 +297,8 @@ def test_a_request_that_was_given_up_before_it_was_sent_is_never_sent(monkeypatc
         receiver.close()
 
 
-def check(script: str, nodes: tuple[str, ...] = ("n1", "n2", "n3"), timeout_s: float = 10.0) -> Tested:
-    return asyncio.run(NodeCheck(["/bin/sh", "-c", script, "check", "{nodes}"], timeout_s).test(nodes))
+def check(script: str, nodes: tuple[str, ...] = ("n1", "n2", "n3"), timeout_s: float = 10.0) -> nodecheck.Tested:
+    return asyncio.run(nodecheck.NodeCheck(["/bin/sh", "-c", script, "check", "{nodes}"], timeout_s).test(nodes))
 
 
 def says(**changes: Any) -> str:
@@ -332,7 +332,7 @@ def test_the_nodes_are_one_word_and_their_names_are_names(tmp_path: Path) -> Non
     hostile = check(f"touch {tmp_path}/ran", ("n1", "--reservation=x"))
     assert "is not the name of a node" in hostile.said
     assert not (tmp_path / "ran").exists()
-    absent = asyncio.run(NodeCheck(["/nowhere", "{nodes}"]).test(["n1"]))
+    absent = asyncio.run(nodecheck.NodeCheck(["/nowhere", "{nodes}"]).test(["n1"]))
     assert absent.said == "not tested: /nowhere is no program here"
 
 

@@ -424,6 +424,16 @@ def test_a_command_that_hangs_is_ended_and_nobody_knows_what_it_did(tmp_path: Pa
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+@pytest.mark.parametrize("order", [Order(KEY, "isolate", nodes=("gpu-1",)), Order(KEY, "restart", "7", 1)], ids=["node", "job"])
+def test_a_command_that_says_nothing_is_asked_again(tmp_path: Path, order: Order) -> None:
+    """It happens on a busy machine: the command ends well, and its answer is empty."""
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    outcome = carry_out(Slurm([Commands(folder=tmp_path)]), order)
+    assert (outcome.state, outcome.may_retry) == ("failed", True)
+    assert "shows no state" in outcome.what
+
+
 # --- the whole path: a job's own log, over HTTP, to a decision, to Slurm, to a job that runs well elsewhere
 
 POLICY = """\

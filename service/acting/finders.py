@@ -1,0 +1,154 @@
+"""What finders of faulty nodes send -> findings: events of Kubernetes, NVSentinel's health events, gpud's states.
+
+Their forms are those of the programs' own sources: core/v1 Event, ``event-exporter`` of NVSentinel, ``api/v1`` of gpud. What is
+not used is left aside. What a finder itself calls the work of a job is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnose.decision.history import NodeFinding
+from service.acting.findings import KUBERNETES, LONGEST_NAME, NAME, NODE, Found, When, add, over, seconds
+
+NVSENTINEL, GPUD = "nvsentinel", "gpud"
+_OF_JOBS = frozenset({"SystemOOM", "OOMKilling", "EvictionThresholdMet", "FreeDiskSpaceFailed", "ImageGCFailed"})
+"""warnings about a node that are the work of what runs on it"""
+_NOT_THE_NODE = frozenset({"IGNORE_NO_ACTION_REQUIRED", "CHECK_USER_APP_AND_GPU"})
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=NAME)]
+NodeName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=NODE)]
+Words = Annotated[str, Field(max_length=100_000)]
+
+
+# --- Kubernetes
+
+
+class Involved(BaseModel):
+    """What an event is about."""
+
+    kind: str = Field(max_length=LONGEST_NAME)
+    name: str = Field(max_length=1000)
+
+
+class KubernetesEvent(BaseModel):
+    """An event, as the API of Kubernetes shows it (core/v1)."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    involved: Involved = Field(alias="involvedObject")
+    type: str = Field(default="Normal", max_length=LONGEST_NAME)
+    reason: str = Field(default="", max_length=1000)
+    message: Words | None = None
+    first: When | None = Field(default=None, alias="firstTimestamp")
+    last: When | None = Field(default=None, alias="lastTimestamp")
+    at: When | None = Field(default=None, alias="eventTime")
+
+
+class KubernetesEvents(BaseModel):
+    """``kubectl get events -A -o json``."""
+
+    items: list[KubernetesEvent] = Field(max_length=5_000)
+
+
+def of_events(events: Sequence[KubernetesEvent], now: float) -> Found:
+    """Warnings about nodes. An event tells of a moment, so it is over when it was last seen."""
+    found = Found()
+    for event in events:
+        if event.involved.kind != "Node" or event.type == "Normal" or event.reason in _OF_JOBS:
+            continue
+        # NVSentinel gives the name of its check as the type; the reason then only says that it warns.
+        name = event.reason if event.type == "Warning" else event.type
+        last = event.last or event.at or event.first
+        if last is None or not name:
+            found.leave_out("the event has no time or no reason")
+            continue
+        ended = min(seconds(last), now)
+        began = min(seconds(event.first), ended) if event.first is not None else ended
+        add(found, NodeFinding(event.involved.name, began, KUBERNETES, name, ended), event.message)
+    return found
+
+
+# --- NVSentinel
+
+
+class HealthEvent(BaseModel):
+    """A health event of NVSentinel."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    node: NodeName = Field(alias="nodeName")
+    check: Name = Field(alias="checkName")
+    fatal: Annotated[bool, Field(strict=True)] = Field(default=False, alias="isFatal")
+    healthy: Annotated[bool, Field(strict=True)] = Field(default=False, alias="isHealthy")
+    message: Words | None = None
+    codes: list[Annotated[str, Field(max_length=LONGEST_NAME)]] = Field(default=[], alias="errorCode", max_length=1000)
+    at: When = Field(alias="generatedTimestamp")
+
+
+class HealthData(BaseModel):
+    health: HealthEvent = Field(alias="healthEvent")
+
+
+class NVSentinelEvent(BaseModel):
+    """The CloudEvent that NVSentinel's event exporter posts for each health event."""
+
+    specversion: Literal["1.0"] = "1.0"
+    type: Literal["com.nvidia.nvsentinel.health.v1"]
+    data: HealthData
+
+
+def of_health(event: NVSentinelEvent, now: float) -> Found:
+    """A fault lasts until its check is healthy again; what is not fatal is told of a moment."""
+    found, health = Found(), event.data.health
+    at = min(seconds(health.at), now)
+    if health.healthy:
+        over(found, NodeFinding(health.node, at, NVSENTINEL, health.check))
+        return found
+    codes = f"[{', '.join(health.codes)}]" if health.codes else ""
+    ended = None if health.fatal else at
+    add(found, NodeFinding(health.node, at, NVSENTINEL, health.check, ended), f"{codes} {health.message or ''}".strip() or None)
+    return found
+
+
+# --- gpud
+
+
+class Suggested(BaseModel):
+    repair_actions: list[Annotated[str, Field(max_length=LONGEST_NAME)]] | None = Field(default=None, max_length=100)
+
+
+class HealthState(BaseModel):
+    """A state of a component."""
+
+    time: When
+    health: str = Field(default="", max_length=LONGEST_NAME)
+    reason: Words | None = None
+    error: Words | None = None
+    suggested_actions: Suggested | None = None
+
+
+class ComponentStates(BaseModel):
+    """A component of gpud with its states."""
+
+    component: Name
+    states: list[HealthState] | None = Field(default=None, max_length=1000)
+
+
+def of_states(node: str, components: Sequence[ComponentStates], now: float) -> Found:
+    """``GET /v1/states`` of gpud. Degraded is, in its words, what does not affect the work: neither a finding nor its end."""
+    found = Found()
+    for one in components:
+        states = one.states or []
+        bad = [state for state in states if state.health == "Unhealthy" and not _of_a_job(state)]
+        if bad:
+            at = min(seconds(min(state.time for state in bad)), now)
+            add(found, NodeFinding(node, at, GPUD, one.component), bad[0].reason or bad[0].error)
+        elif states and all(state.health == "Healthy" for state in states):
+            over(found, NodeFinding(node, min(seconds(max(state.time for state in states)), now), GPUD, one.component))
+    return found
+
+
+def _of_a_job(state: HealthState) -> bool:
+    actions = state.suggested_actions.repair_actions if state.suggested_actions is not None else None
+    return bool(actions) and _NOT_THE_NODE.issuperset(actions or ())

@@ -1,0 +1,26 @@
+"""Each parser that reads what strangers send, with bodies that were right and were damaged at random."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import pytest
+
+from tests.support.fuzzing import PARSERS, Tried, attempt, bodies
+
+ROUNDS = 300
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_damaged_body_is_read_or_refused(name: str) -> None:
+    tried = Tried()
+    for body in islice(bodies(name, random.Random(name)), ROUNDS):
+        attempt(name, body, tried)
+    assert tried.faults == {}
+    assert tried.read, "the good ones at least"
+    assert tried.refused or name in NEVER_REFUSED
+
+
+NEVER_REFUSED = {"records", "syslog", "splunk raw"}
+"""what cannot be read there is counted, and the rest is taken"""
