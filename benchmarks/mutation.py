@@ -317,10 +317,15 @@ def _who_failed(said: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """As a plugin of pytest: tests that noticed something before run first."""
+    """As a plugin of pytest: tests that noticed something before run first, then the files that are named."""
     first = os.environ.get(FIRST, "").split()
     places = {name: place for place, name in enumerate(first)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("[")[0], len(first)))
+
+    def place(item: Any) -> int:
+        name, file = item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]
+        return places.get(name, places.get(file, len(first)))
+
+    items.sort(key=place)
 
 
 class Book:
@@ -348,11 +353,14 @@ class Book:
             whole.replace(self.path)
 
     def noticers(self, path: str) -> list[str]:
-        """The tests that noticed most. Those that noticed something in this module come first."""
+        """The tests that noticed most. Those that noticed something in this module come first, and then those of its file."""
         by = {module: [one["noticed_by"] for one in found["changes"].values()] for module, found in self.modules.items()}
         here, anywhere = Counter(by.get(path, ())), Counter(name for names in by.values() for name in names)
         names = {name for name in anywhere if name and "::" in name}
-        return sorted(names, key=lambda name: (-here[name], -anywhere[name], name))[:30]
+        known = sorted(names, key=lambda name: (-here[name], -anywhere[name], name))
+        module = Path("tests", path)
+        own = str(module.with_name(f"test_{module.name}"))
+        return [*(name for name in known if here[name]), own, *(name for name in known if not here[name])][:30]
 
 
 def _digest(path: str) -> str:

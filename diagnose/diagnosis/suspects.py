@@ -120,7 +120,11 @@ def _waited_for(
         found.witness_ranks = [rank for rank in ended if rank is not None]
     found.nodes = found.nodes or _said_to_be([root, *root.same])
     _around(found, [root, *alike[:4]], evidence, root.layer, {layer: n for n, layer in enumerate(shipped_taxonomy().layers)})
-    found.ranks = found.ranks or _lagging(faults, evidence) or _silent(found.witness_ranks, _known(evidence, topology))
+    found.ranks = (
+        found.ranks
+        or _lagging(faults, evidence)
+        or _silent(found.witness_ranks, _known(evidence, topology), 1 if _tells_of_a_peer(root) else _FEW)
+    )
     if not found.nodes and len(found.ranks) <= _FEW:
         found.nodes = [topology.host_of[rank] for rank in found.ranks if rank in topology.host_of]
     found.nodes = [node for node in found.nodes if not _LOOP_BACK.match(node)]
@@ -226,12 +230,15 @@ def _known(evidence: Evidence, topology: Topology) -> set[int]:
     return {rank for rank in own if rank is not None}
 
 
-def _silent(spoke: Sequence[int], known: set[int]) -> list[int]:
-    """The few ranks that did not complain when all others did: the others waited for them."""
-    whole = known == set(range(len(known)))
+def _silent(spoke: Sequence[int], known: set[int], most: int) -> list[int]:
+    """The few ranks that did not complain when all others did: the others waited for them.
+
+    When a connection is lost, ranks that a launcher ends do not complain either, so of several silent ones nobody knows.
+    """
+    whole = len(known) > 1 and known == set(range(len(known)))
     if known == {0, 1} and len(set(spoke)) == 1:
         return sorted(known.difference(spoke))  # who waits can only wait for the other
     if len(set(spoke)) < (2 if whole else 3):
         return []
     silent = sorted(known.union(range(max(spoke) + 1)) - set(spoke))
-    return silent if len(silent) <= min(_FEW, len(set(spoke)) // 2) else []
+    return silent if len(silent) <= min(most, len(set(spoke)) // 2) else []

@@ -340,7 +340,7 @@ class Redactor:
             else:
                 key = name if _IPV4.fullmatch(name) else name.split(".")[0].lower()  # gpu-17 and gpu-17.cluster.local are one
             counts["host"] += 1
-            return start + self._placeholder("host", key, 2 * len(found[0]) - len(start) - len(tail))
+            return start + self._placeholder("host", key, 2 * len(found[0]) - len(start) - len(tail)) + tail
 
         for pattern in (self._known, _IPV4, _IPV6, _URL_HOST, _DOMAIN, _HOST_IS, _NODE):
             if pattern is not None:

@@ -19,7 +19,7 @@ VALUE: Final = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _NOT_NUMBERS: Final = ("nan", "inf")
 _NAMED: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w./%-]*(?: [A-Za-z_][\w./%-]*){0,3})"
-    rf"(?P<between>[\"']?(?: ?[:=] ?| ?\| ?| )[\"(]?)(?P<value>{VALUE})(?![\w.])",
+    rf"(?P<between>[\"']?(?: *[:=] *| *\| *| +)[\"(]?)(?P<value>{VALUE})(?![\w.])",
     re.IGNORECASE,
 )
 _DECIMAL: Final = re.compile(r"(?<![\w.'\"/:-])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.'\"/-])")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.mutation import AREAS, Book, changes, chosen, sites
+from benchmarks.mutation import AREAS, FIRST, Book, changes, chosen, pytest_collection_modifyitems, sites
 from tests.conftest import ROOT
 
 
@@ -69,7 +70,17 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     again = Book(tmp_path / "results.json")
     assert [bool(again.find(one, survivors_again=False)) for one in (first, second, third)] == [True, True, False]
     assert [bool(again.find(one, survivors_again=True)) for one in (first, second, third)] == [True, False, False]
-    assert again.noticers(first.path) == ["tests/test_a.py::test_b"]
+    assert again.noticers(first.path) == ["tests/test_a.py::test_b", "tests/service/test_auth.py"]
+    assert again.noticers("diagnose/job.py") == ["tests/diagnose/test_job.py", "tests/test_a.py::test_b"]
+
+
+def test_what_noticed_something_runs_first_and_then_the_file_of_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FIRST, "tests/test_b.py::test_known tests/test_c.py")
+    names = ["test_a.py::test_x", "test_b.py::test_other", "test_b.py::test_known[1]", "test_c.py::test_x", "test_c.py::test_y"]
+    items = [SimpleNamespace(nodeid=f"tests/{name}") for name in names]
+    pytest_collection_modifyitems(items)
+    order = [item.nodeid.removeprefix("tests/") for item in items]
+    assert order == [names[2], names[3], names[4], names[0], names[1]]
 
 
 def test_what_is_known_about_another_text_of_the_module_does_not_count(tmp_path: Path) -> None:

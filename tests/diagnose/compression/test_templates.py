@@ -57,6 +57,14 @@ def test_lines_of_two_statements(one: str, other: str) -> None:
     assert first != second
 
 
+def test_how_many_values_are_evidence_depends_on_how_much_the_line_says() -> None:
+    words = ["alpha", "beta", "gamma", "delta", "omega", "sigma", "kappa", "theta", "iota", "zeta"]
+    for line, needed in (("opened vault {}", 5), ("opened {}", 10)):
+        lines = [line.format(word) for word in words]
+        assert len(set(groups_of(lines[: needed - 1]))) == needed - 1
+        assert len(set(groups_of(lines[:needed]))) == 1
+
+
 def test_a_word_of_many_values_is_one_and_one_of_few_is_not() -> None:
     assert len(set(groups_of([f"loaded shard of {name} from the store" for name in NAMES]))) == 1
     assert len(set(groups_of([f"loaded shard of {name} from the store" for name in NAMES[:3]] * 50))) == 3

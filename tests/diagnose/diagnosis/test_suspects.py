@@ -60,6 +60,19 @@ def test_who_was_waited_for(said: str, complained: tuple[bool, ...], expected: l
     assert (found.suspects.ranks, found.suspects.nodes) == (expected, [])
 
 
+def test_several_silent_ranks_stood_still_but_were_perhaps_ended_when_a_connection_was_lost() -> None:
+    names = tuple(f"rank{number}.log" for number in range(8))
+    found = {
+        said: report_of(*(steps(said if n > 1 else "") for n in range(8)), names=names).diagnosis for said in (WAITED, LOST)
+    }
+    assert {said: one.suspects.ranks for said, one in found.items()} == {WAITED: [0, 1], LOST: []}
+
+
+def test_without_a_word_of_who_is_there_two_that_complain_do_not_tell_who_does_not() -> None:
+    said = "".join(f"[rank{rank}]: {LOST}" for rank in (0, 2))
+    assert report_of(steps(said)).diagnosis.suspects.ranks == []
+
+
 def test_two_logs_of_many_ranks_are_no_pair() -> None:
     found = report_of(steps(WAITED), steps(), names=("rank0.log", "rank5.log")).diagnosis
     assert found.suspects.ranks == []

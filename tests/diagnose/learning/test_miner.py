@@ -97,6 +97,14 @@ def test_the_miner_is_bounded() -> None:
     assert len(list(miner.proposals())) > 0
 
 
+def test_numbers_that_are_padded_are_still_read() -> None:
+    """Trainers pad steps to a width: the next run needs them to say where its loss was."""
+    lines = [f"it {step:6d} of 400 | loss {step / 9:9.4f} | gnorm: {step / 7:9.3f}" for step in (1, 22, 137, 399)]
+    ((rule, _),) = mine(lines)
+    read = {name: re.search(pattern, lines[2])[1] for name, pattern in rule.metrics}  # type: ignore[index]
+    assert read == {"step": "137", "loss": "15.2222", "grad_norm": "19.571"}
+
+
 def test_the_loss_of_a_mined_line_is_still_read() -> None:
     """What a filter drops, detectors see only by its captures."""
     lines = [f"{step}: val loss: 3.{step} | train loss: 2.{step} | lr 1e-4" for step in (10, 22, 37, 41)]

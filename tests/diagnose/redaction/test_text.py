@@ -174,6 +174,12 @@ def test_lines_of_a_key_with_prefixes_stay_lines() -> None:
     assert len(Redactor().lines(["before", *key, "after"])) == 7
 
 
+def test_a_login_in_code_is_no_secret() -> None:
+    for text in ("curl -u ci:db_password https://h", "curl -u ci:12345 https://h", "curl -u ci:$PW https://h"):
+        assert redact(text).text == text
+    assert redact("curl -u ci:hunter https://h").text == "curl -u ci:<token> https://h"
+
+
 def test_people_of_the_system_and_files_are_no_people() -> None:
     for text in ("root@gpu-1.local", "/home/root/x", "USER=root", "/users/parser.py", "/user/1000/x", "/home/2.1/x"):
         assert redact(text).text == text
@@ -270,6 +276,11 @@ def test_hosts_are_replaced_when_asked() -> None:
         == " again, ".join((text.split(":")[0], text.split(" to ")[1].split(" ")[0])) + " too"
     ), "the short and the full name are one host"
     assert "host" in redactor.counts
+
+
+def test_what_stands_around_a_host_stays() -> None:
+    text = "via http://s3.corp.com. Then MASTER_ADDR=n1-2- and gpu-17."
+    assert Redactor(hosts=True).redact(text).text == "via http://<host1>. Then MASTER_ADDR=<host2>- and <host3>."
 
 
 def test_evidence_without_hosts_stays_when_hosts_are_replaced() -> None:

@@ -238,9 +238,9 @@ def test_over_http(tmp_path: Path) -> None:
     [
         ({"schema": "diagnose.nodecheck.accuse/2"}, 422),
         ({"kind": "test"}, 422),
-        ({"good": ["gpu-3"]}, 400),
-        ({"good": [], "faulty": [], "slow": [], "suspects": []}, 400),
-        ({"good": ["a\0b"]}, 400),
+        ({"good": ["gpu-3"]}, 409),
+        ({"good": [], "faulty": [], "slow": [], "suspects": []}, 409),
+        ({"good": ["a\0b"]}, 422),
         ({"good": [""]}, 422),
         ({"time": -1}, 422),
     ],

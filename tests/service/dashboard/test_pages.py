@@ -330,13 +330,11 @@ def test_a_group_of_a_hundred_thousand(chromium: Any, tmp_path: Path) -> None:  
     store.close()
     with Server(data) as running:
         page = chromium.new_page()
+        plain = _cost(running, "jobs")
         for path, words in (("failures", "100 k"), ("failures/1", "100 k"), ("", "An uncorrectable ECC error")):
-            running.client.get(f"/ui/{path}")
-            began = _processor_s(running.pid)
-            answer = running.client.get(f"/ui/{path}")
-            # Other work on the machine does not count: a second would say that it counts row by row.
-            assert _processor_s(running.pid) - began < 0.6
-            assert len(answer.content) < 300_000
+            # Who counts row by row takes far longer than a page that shows fifty of them.
+            assert _cost(running, path) < 15 * plain, plain
+            assert len(running.client.get(f"/ui/{path}").content) < 300_000
             page.goto(f"{running.url}/ui/{path}")
             assert words in page.inner_text("main").replace("\u00a0", " ")
         page.goto(f"{running.url}/ui/failures/1")
@@ -344,6 +342,15 @@ def test_a_group_of_a_hundred_thousand(chromium: Any, tmp_path: Path) -> None:  
         page.click("a[rel=next]")
         assert page.locator("#jobs [data-row] a").first.inner_text() != first
         page.close()
+
+
+def _cost(running: Server, path: str) -> float:
+    """What a page takes of the processor: three times, as the clock of a process is coarse, and not for the first time."""
+    running.client.get(f"/ui/{path}")
+    began = _processor_s(running.pid)
+    for _ in range(3):
+        running.client.get(f"/ui/{path}")
+    return _processor_s(running.pid) - began
 
 
 def _processor_s(process: int) -> float:
