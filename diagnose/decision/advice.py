@@ -61,6 +61,11 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
     root = finding.root
     if root is None:
         return kind, why
+    if root.killed_unsaid and finding.reason == "unknown":
+        return (
+            "restart",
+            "It was killed amid its work, and nothing says by whom: if it comes again, look at the memory of the node.",
+        )
     body = root.event.body
     frames = root.traceback.frames if root.traceback else []
     if finding.reason == "import_error" and _OWN_NAME.search(body):

@@ -18,9 +18,10 @@ import regex
 from diagnose.compression.kept_log import NOTABLE, Compression
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Anomaly, Course
-from diagnose.diagnosis.evidence import Event, Evidence
+from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis
-from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, likeness, listed, set_aside, takes_back
+from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, listed, set_aside, takes_back
+from diagnose.diagnosis.likeness import heard as heard_as
 from diagnose.diagnosis.runs import last_start
 from diagnose.diagnosis.stacks import Picture
 from diagnose.diagnosis.subjects import about
@@ -67,6 +68,8 @@ _WARNS, _WARNING_LINES = re.compile(r":\d+: \w*Warning: "), 15
 _LEFT = re.compile(r"(?:.*\.)?SystemExit\Z")
 _CUT_LINES = 4
 """after a traceback that the end of the log cut off, so many lines may still follow: its source lines and marks"""
+MOST_KINDS = 240
+"""most kinds of hypotheses that are weighed; if there are more, the first and the last of them"""
 _LINE_CANDIDATES = 64
 """so many of the lines that no rule knows are taken at each end"""
 _TRANSPORT_LEAST, _TRANSPORT_SHARE = 10, 0.95
@@ -146,14 +149,13 @@ class _Reading:
                         raised.append(one)
             else:
                 self.found.unclaimed.append(event)
-                sound = set_aside(likeness(event.text, body), transport)
+                sound = set_aside(heard_as(event.text, body), transport)
                 if sound.sounds:
                     heard.append(self._heard(event, sound._replace(listed=1) if possible else sound))
         if len(heard) > 2 * _LINE_CANDIDATES:
             heard = heard[:_LINE_CANDIDATES] + heard[-_LINE_CANDIDATES:]
-        for one in (*raised, *heard):
-            if one.kind == "line":
-                _by_its_words(one, one.event.body)
+        for one in (*_outer([one for one in raised if one.kind == "line"]), *heard):
+            _by_its_words(one, one.event.body)
         self.found.hypotheses += raised + heard
 
     def _below(self, one: Hypothesis, events: Sequence[Event], number: int) -> None:
@@ -385,6 +387,16 @@ class _Reading:
         return Hypothesis(event, None, reason, layer, False, False, detector=anomaly, kind="dump", moment=moment_of(event))
 
 
+def _outer(lines: list[Hypothesis]) -> list[Hypothesis]:
+    """Those of the first and the last kinds, as far as kinds are weighed: to read the words of all others costs seconds."""
+    if len(lines) <= 2 * MOST_KINDS:
+        return lines
+    told = [normal(one.event.body) for one in lines]
+    kinds = list(dict.fromkeys(told))
+    outer = {*kinds[:MOST_KINDS], *list(dict.fromkeys(reversed(told)))[:MOST_KINDS]}
+    return [one for one, kind in zip(lines, told, strict=True) if kind in outer]
+
+
 def _level_of(event: Event) -> str | None:
     """The level of a logger's line, also of the first line of a box that Julia draws."""
     if (box := _BOXED.match(event.body)) is not None:
@@ -443,7 +455,8 @@ def transport_level(events: Sequence[Event], log: Compression) -> str | None:
     if len(events) < _TRANSPORT_LEAST:
         return None
     some = events[:: max(1, len(events) // _TRANSPORT_SAMPLE)]
-    if Counter(level(event.text) for event in some).most_common(1)[0][1] < _TRANSPORT_SAMPLED * len(some):
+    usual, often = Counter(level(event.text) for event in some).most_common(1)[0]
+    if usual is None or often < _TRANSPORT_SAMPLED * len(some):
         return None  # a quick answer for most sources
     counts = Counter(level(event.text) for event in events)
     most, count = counts.most_common(1)[0]

@@ -33,6 +33,9 @@ _LAST_WORDS = 20
 _ALTERNATIVES = 5
 _HALF = 0.5
 _LEAST_ALTERNATIVE = 0.02
+_MEMORY = re.compile(r"(?i)\b(?:oom|out[- ]of[- ]memory|allocate|memory|mem|rss|ram|swap|shm)\b|MemoryError|bad_alloc")
+_KILLERS = (("host_out_of_memory", 0.6), ("preempted", 0.25))
+"""who else may have sent a SIGKILL that nobody explains: the kernel, or a person or a scheduler"""
 
 
 def explain(
@@ -81,7 +84,9 @@ def by_reason(weighed: Sequence[Hypothesis]) -> dict[str, tuple[float, Hypothesi
 
 
 def said_reason(one: Hypothesis) -> str:
-    """The reason that the report gives. An exit status of 1 alone explains nothing."""
+    """The reason that the report gives. An exit status of 1 alone explains nothing, nor does a SIGKILL amid the work."""
+    if one.killed_unsaid:
+        return "unknown"
     explains_nothing = one.symptom and one.reason == "called_process_error" and one.traceback is None
     return "unknown" if explains_nothing else one.reason
 
@@ -97,6 +102,8 @@ class _Case:
 
     def explain(self, told: str | None) -> Finding:
         weighed = self.weighing.weigh()
+        for one in weighed:
+            one.killed_unsaid = self._killed_unsaid(one)
         spread(weighed, self.weights)
         weighed.sort(key=lambda one: -one.probability)
         corrected = told is not None and weighed[0].kind == "healthy"
@@ -117,6 +124,17 @@ class _Case:
         finding.doubt = doubts(finding, best, self.evidence.skipped)
         return finding
 
+    def _killed_unsaid(self, one: Hypothesis) -> bool:
+        """Whether a SIGKILL came amid the work, and nothing in the log speaks of memory.
+
+        At the start, when models and data are loaded, it is mostly the memory of the host.
+        """
+        if one.kind == "healthy" or answer_kind(one) != "killed":
+            return False
+        course = self.weighing.courses[one.event.source]
+        at_work = course.signs_after(0) > course.signs_after(one.event.line) or self.weighing.worked_before(one)
+        return at_work and not any(_MEMORY.search(event.body) for event in self.evidence.events)
+
     def _likeliest(self, weighed: Sequence[Hypothesis]) -> Hypothesis:
         """The likeliest hypothesis. That nothing failed must be likelier than all failures together."""
         best = weighed[0]
@@ -133,18 +151,25 @@ class _Case:
         others = [
             (p, one, reason) for reason, (p, one) in answers.items() if reason != finding.reason and p >= _LEAST_ALTERNATIVE
         ]
+        if finding.root is not None and finding.root.killed_unsaid:
+            others += [(finding.root.probability * share, finding.root, reason) for reason, share in _KILLERS]
         others.sort(key=lambda row: -row[0])
         left = max(0.0, 1.0 - finding.confidence)
         total = sum(p for p, _, _ in others)
         return [
             Alternative(
-                "none" if one.kind == "healthy" else one.category if reason == one.reason else "unknown",
+                "none" if one.kind == "healthy" else self._category(one, reason),
                 reason,
                 round(min(p, left * p / total), 2),
                 None if one.kind == "healthy" else one,
             )
             for p, one, reason in others[:_ALTERNATIVES]
         ]
+
+    def _category(self, one: Hypothesis, reason: str) -> str:
+        if reason == one.reason:
+            return one.category
+        return shipped_taxonomy().category_of[reason] if one.killed_unsaid else "unknown"
 
     # --- the answer --------------------------------------------------------------------------------------------------------
 
@@ -159,7 +184,7 @@ class _Case:
         same = [root, *root.same]
         mine = {id(one) for one in same}
         rest = [one for one in standing if id(one) not in mine and self._tells(one)]
-        if reason == "unknown" and root.kind == "rule":
+        if reason == "unknown" and root.kind == "rule" and not root.killed_unsaid:
             root = self._last_words(root)
         by = "none" if reason == "unknown" or root.words is not None else "detector" if root.detector else "rule"
         category = root.category if reason == root.reason else "unknown"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from diagnose.diagnosis.detectors.course import Anomaly
 from diagnose.diagnosis.evidence import Event, normal
-from diagnose.diagnosis.likeness import CALM, Likeness, leaves, likeness, set_aside
+from diagnose.diagnosis.likeness import CALM, Likeness, heard, leaves, set_aside
 from diagnose.diagnosis.subjects import About
 from diagnose.diagnosis.tracebacks import Traceback
 from diagnose.knowledge.rules import Rule
@@ -48,6 +48,8 @@ class Hypothesis:
     """the interpreter, or whoever printed it, went on at once"""
     recovered: bool = False
     """the job went on after it"""
+    killed_unsaid: bool = False
+    """a signal killed it amid its work, and nothing in the log says who sent it or speaks of memory"""
     graver: Hypothesis | None = None
     """what it led to; the action for that one counts"""
     kind: Kind = "rule"
@@ -78,7 +80,7 @@ class Hypothesis:
         """How its line sounds. This is slow, and is not needed for most lines."""
         if self.sound is None:
             line = self.kind in ("rule", "line")
-            self.sound = set_aside(likeness(self.event.text, self.event.body), self.transport) if line else CALM
+            self.sound = set_aside(heard(self.event.text, self.event.body), self.transport) if line else CALM
             if self.possible:
                 self.sound = self.sound._replace(listed=1)
         return self.sound
@@ -127,5 +129,10 @@ def raised_by(one: Hypothesis) -> tuple[str, ...]:
 
 
 def kind_of(one: Hypothesis) -> tuple[str, str, str]:
-    """Its kind: two hypotheses that say the same with other numbers or places are of one kind."""
+    """Its kind: two hypotheses that say the same with other numbers or places are of one kind.
+
+    Lines that only have words of failure are of one kind if they begin alike. Else each of many would count as a chance.
+    """
+    if one.kind == "line" and one.words is None and not one.like.loud:
+        return *sort_of(one), normal(one.event.body)[:_BEGINNING]
     return *sort_of(one), normal(one.event.body)[:200]

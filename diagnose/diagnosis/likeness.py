@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from diagnose.matching.databases import core
+
 HEAD: Final = 100
 """a logger's level is looked for in so many characters"""
 
@@ -74,10 +76,14 @@ _WORDS = re.compile(
     r"|doesn't exist|hung|hang"
     r"|stuck|stalled|deadlock|dead|missing|abnormal(?:ly)?|fallen off|no route to|retry count|oom[-_ ]?kill(?:er|ed)?"
     r"|blocked for more than|unresponsive|assertion|fault|revoked|expired"
-    r"|reclaimed|bad|broken|stopping|shutting down|not ready|notready)\b"
+    r"|reclaimed|bad|broken|stopping|shutting down|not ready|notready"
+    r"|(?:reset|reboot|power[- ]cycle)(?: or (?:reset|reboot|power[- ]cycle))? (?:is |are )?(?:required|needed|necessary)"
+    r"|(?:requires?|needs?) (?:a |an |to be )?(?:\w+ )?(?:reset|reboot|power[- ]cycle))\b"
     r"|(?-i:[a-z](?:Failed|Failure|NotReady|Evicted|Eviction|Lost|Unreachable|Deleted|Exceeded|Unhealthy"
     r"|Unschedulable|Exhausted"
     r"|Preempted|Killed|Expired|Denied|Interrupted)|OOMKilled|BackOff|[A-Z]+_Abort|SIG(?:SEGV|BUS|ABRT|ILL|FPE|KILL))\b"
+    r"|(?:错误|失败|异常|无法|超时|崩溃|拒绝|中断|不存在|找不到|没有那个文件|内存不足|空间不足|已杀死|权限不够|エラー|失敗|例外が)"
+    r"|\b(?:fehler|fehlgeschlagen|erreur|échec|échoué|ошибка)\b"
 )
 HEARD: Final = (_GRAVE, _EXIT, _WORDS)
 """the native core must know a beginning of whatever these find (``stems`` in ``matching/_masks.h``), or it would fold"""
@@ -87,6 +93,7 @@ _ZERO = re.compile(
     r"|exceptions?|skipped"
     r"|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\}|set\(\))(?![\w.])"
     r"|\b\w*(?:error|err|loss)\w*(?: (?:is|was|of|norm|rate))?\W{1,3}\d+\.\d+(?:e[-+]?\d+)?"
+    r"|(?:无|没有|未发现|0 ?个)(?:任何)?(?:错误|失败|异常)|(?:错误|失败|异常)\w{0,2}\s*[=:：]\s*0\b(?!\.)"
 )
 """what was counted and is none, and an error that is a number: neither is a failure, nor speaks for the rest of the line"""
 _NOTHING = re.compile(
@@ -97,12 +104,15 @@ _NOTHING = re.compile(
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
+    r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b|\bnot an error\b"
+    r"|\((?:not required|optional|expected|as expected|ok)\)"
 )
 _LISTED = re.compile(
     r"(?i)\b(?:(?:possible|common|potential|likely|typical|frequent) (?:causes?|reasons?|solutions?"
     r"|fix(?:es)?)|causes? includes?"
     r"|reasons? includes?|(?:one|any|some) of the following|(?:could|may|might|can) (?:also )?(?:be"
     r"|have been|indicate|mean|happen|occur)\b"
+    r"|(?:will|would) (?:likely |probably |eventually )?(?:result in|lead to|cause)\b|(?:will|would) fail (?:if|when|unless)\b"
     r"|usually|typically|often (?:caused|means|due)|commonly|for example|e\.g\.|such as)"
 )
 _HINT = re.compile(
@@ -114,6 +124,10 @@ _HINT = re.compile(
 )
 _BULLET = re.compile(r"^\s*(?:[-*•·]|\(?\d{1,2}[.)])\s+\S")
 _WARNING = re.compile(r"\b[A-Z]\w+Warning: |:\d+: \w*Warning\b|^\s*warnings\.warn\(")
+_LIBRARY_WARNS = re.compile(
+    r"^\S*/(?:site|dist)-packages/\S+\.py:\d+: (?!(?:[\w.]+\.)?\w*(?:Error|Exception)\b|(?i:fatal|error|critical)\b)"
+)
+"""how Lightning has warnings printed: without the name of a class"""
 _QUOTED = re.compile(r"^\s*(?:#|//|>>> |\$ |\+{1,3} |raise |return |print\(|logger?\.|log\.|assert |if |elif |except |echo )")
 _OVERFLOW = re.compile(r"(?i)\boverflow\b")
 _WELL = re.compile(
@@ -210,6 +224,13 @@ def likeness(text: str, body: str) -> Likeness:
     )
 
 
+def heard(text: str, body: str) -> Likeness:
+    """The same as ``likeness``. The native core is asked first: it knows most calm lines at once."""
+    if core is not None and not core.masked(text.encode("utf-8", "replace"), 0)[2] & 1:
+        return CALM
+    return likeness(text, body)
+
+
 def sounds(text: bytes, start: int) -> bool:
     """Whether anything in a line sounds like a failure. Its body begins at ``start``. ``compression.folds`` uses this."""
     line = text.decode("utf-8", "replace")
@@ -240,7 +261,9 @@ def level(text: str) -> str | None:
 
 def is_warning(body: str) -> bool:
     """Whether the line is a warning of an interpreter or a compiler."""
-    return "arning" in body and _WARNING.search(body[:400]) is not None
+    if "arning" in body and _WARNING.search(body[:400]) is not None:
+        return True
+    return "-packages/" in body and _LIBRARY_WARNS.match(body[:400]) is not None
 
 
 def listed(body: str) -> bool:

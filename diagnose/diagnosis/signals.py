@@ -69,6 +69,7 @@ SIGNALS: Final = (
     Signal("interpreter", -6.0, "it is an interpreter's warning"),
     Signal("listed", -2.5, "it names possibilities, not what happened"),
     Signal("hint", -1.5, "it is advice"),
+    Signal("tidying", -2.5, "it is about tidying up, which mostly does no harm"),
     Signal("quoted", -1.5, "it quotes a program or a command"),
     Signal("echo", -3.5, "lines of its kind report a failure elsewhere"),
     Signal("nameless", -1.5, "it says that something ended, not why"),

@@ -74,6 +74,7 @@ SUBJECTS: Final = (
     Subject(
         "host_out_of_memory",
         plain=(
+            r"无法分配内存|(?:主机|系统)?内存不足",
             r"oom[-_ ]?kill",
             r"\boomkilled\b",
             r"\bout[- ]of[- ]memory:? (?:handler|killer|killed)",
@@ -100,6 +101,7 @@ SUBJECTS: Final = (
     Subject(
         "out_of_memory",
         plain=(
+            r"显存不足|(?:显存|设备内存)\S{0,10}(?:不足|溢出|耗尽)",
             r"\b<device>\b.{0,60}\bout of memory",
             r"\bout of (?:<device>|device|<device> device|video|graphics) memory",
             r"\bout of memory\b.{0,60}\b(?:<device>|device)\b",
@@ -165,13 +167,17 @@ SUBJECTS: Final = (
     Subject(
         "gpu_fell_off_bus",
         plain=(
+            r"\b<device>\b.{0,60}\b(?:reset|reboot)(?: or (?:reset|reboot))? (?:is )?"
+            r"(?:required|needed|necessary)\b",
+            r"\b<device>\b.{0,40}\b(?:requires?|needs?) (?:a |an |to be )?(?:\w+ )?(?:reset|reboot)",
             r"\bfall(?:en)? off the bus",
             r"\bfell off the bus",
             r"\b<device>\b.{0,30}\b(?:is|has been|was) lost\b",
             r"\bunable to determine the device handle",
             r"\bpcie?\b.{0,40}\b(?:link down|surprise|bus error|fatal error|uncorrected)",
             r"\bno (?:cuda|gpu|npu|hip|xpu|hpu)[\w -]* (?:was |were |is )?(?:detected|found|available)",
-            r"\b<device>\b.{0,40}\b(?:not (?:detected|found)|disappeared|missing from)",
+            r"\b<device>\b(?!\W{1,4}(?:error\W{1,3})?\w*(?:nvcc|toolkit|lib|home|compiler))"
+            r".{0,40}\b(?:not (?:detected|found)|disappeared|missing from)",
         ),
     ),
     Subject(
@@ -289,6 +295,7 @@ SUBJECTS: Final = (
     Subject(
         "connection_error",
         plain=(
+            r"拒绝连接|连接被拒绝|连接超时|无法连接|\bverbindungsaufbau abgelehnt|connexion refusée",
             r"\bcould(?: not|n't) connect\b",
             r"\becon(?:nrefused|nreset|naborted)\b|\be(?:host|net)unreach\b|\betimedout\b",
             r"\bconnection (?:attempt |communication )?fail(?:ed|ure)|\bcommunication (?:connection )?failure",
@@ -385,6 +392,7 @@ SUBJECTS: Final = (
     Subject(
         "permission_error",
         plain=(
+            r"权限不够|没有权限|拒绝访问|\bkeine berechtigung\b|permission non accordée|отказано в доступе",
             r"\bpermission denied\b",
             r"\baccess (?:is )?denied",
             r"\bnot permitted\b",
@@ -450,6 +458,9 @@ SUBJECTS: Final = (
     Subject(
         "file_not_found_error",
         plain=(
+            r"没有那个文件或目录|(?:文件|目录|路径)\S{0,40}(?:不存在|找不到|未找到)"
+            r"|(?:找不到|无法打开|未找到)(?:文件|目录|路径)",
+            r"\bdatei (?:oder verzeichnis )?nicht gefunden|aucun fichier ou dossier|нет такого файла",
             r"\bno such file\b",
             r"\bfile (?:was |is )?not found",
             r"\bunable to find (?:the )?(?:specified )?(?:executable|file|image|program|command)",

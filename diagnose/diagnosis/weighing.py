@@ -15,20 +15,18 @@ from itertools import islice, pairwise
 
 from diagnose.compression.folds import Fold
 from diagnose.compression.kept_log import Compression
-from diagnose.diagnosis.candidates import Candidates, detected, interpreter_warns, is_generic
+from diagnose.diagnosis.candidates import MOST_KINDS, Candidates, detected, interpreter_warns, is_generic
 from diagnose.diagnosis.counting import counted_up
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
-from diagnose.diagnosis.likeness import likeness, says_done
+from diagnose.diagnosis.likeness import heard, says_done, takes_back
 from diagnose.diagnosis.runs import launched_again
 from diagnose.diagnosis.topology import expand, numbers, read, stopped
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
 
-MOST = 240
-"""most hypotheses that are weighed; if there are more kinds, the first and the last of them"""
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
 _PATIENCE, _PATIENCE_DEEP, _PATIENCE_NUMBERS, _PATIENCE_ENDED = 2, 8, 20, 30
 """so many signs of progress after a fault mean that the job survived it: for most faults; for faults of machines; for odd
@@ -85,11 +83,19 @@ _NAMED = re.compile(r"\b(?=[\w.:/@-]*\d)(?=[\w.:/@-]*[A-Za-z])[\w.:/@-]{5,}\b")
 _LOGGED = re.compile(r"\W*(?:[\w.]+ - )?ERROR\b")
 _LIST_OF_NAMES = re.compile(r"\b[A-Za-z][\w-]*\[[\d,-]+\]")
 _NEXT = 2
+_ATTEMPT = re.compile(r"(?i)\b(?:attempt|try|retry|retries|trial)\W{0,3}(\d{1,4}) ?(?:/|of|out of) ?(\d{1,4})\b")
 _OTHERWISE = re.compile(
     r"(?i)\b(?:fall(?:ing|s)? ?back|using (?:the )?(?:default|cached|cpu|slow|random)"
     r"|continu(?:e|es|ing) (?:without|with|anyway)"
     r"|skipp(?:ed|ing)|ignor(?:ed|ing)|retry(?:ing)?|will (?:be )?(?:retry|use|try)|trying again|instead\b)"
 )
+_TIDIES = re.compile(
+    r"(?i)\b(?:fail(?:ed|ure)?|unable|could ?n[o']t|couldn't|cannot|can't|error)\b(?: (?:to|in|while|when|during))?"
+    r" (?:properly |gracefully |cleanly )?"
+    r"(?:disconnect(?:ing)?|clos(?:e|ing)|delet(?:e|ing)|remov(?:e|ing)|clean(?:ing)?[ -]?up|unlink(?:ing)?|shut(?:ting)? ?down"
+    r"|destroy(?:ing)?|tear(?:ing)? ?down|finaliz(?:e|ing)|deregister(?:ing)?|unregister(?:ing)?)\b"
+)
+"""a program could not tidy up behind itself"""
 _QUOTED = re.compile(r"print\(|echo |logger?\.|f\"")
 _BARE = re.compile(r"\W*\w*(?:Error|Exception): *$")
 _CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
@@ -137,6 +143,7 @@ class Weighing:
         self._alike()
         self.all = sorted(self.found.hypotheses, key=self.place)
         kinds = self._kinds()
+        self._among_work(kinds)
         self._silences(kinds)
         kinds.sort(key=self.place)
         for one in kinds:
@@ -178,6 +185,7 @@ class Weighing:
             return _PATIENCE_ENDED
         layer = one.rule.layer if one.rule else "user"
         deep = one.fatal and not one.symptom and layer in _DEEP and not self.taxonomy.has(one.reason, "stop")
+        deep = deep and not anew  # no rank was on its way yet
         if (
             layer == "storage"
             and one.kind == "rule"
@@ -214,9 +222,11 @@ class Weighing:
         Where several ranks write into one file, such lines stand there several times, so nothing is concluded.
         """
         traceback = one.traceback
-        if traceback is None or not one.ends_process or self._ranks_speak:
+        if traceback is None or not (one.ends_process or one.handled) or self._ranks_speak:
             return False
         lines = self._own_lines(one.event.source)
+        if one.handled:  # whoever says again what it said before it goes on, or was called again
+            return sum(at[0] < traceback.begin and at[-1] > one.event.line for at in lines.values()) >= _OWN_LEAST
         since = traceback.begin - _BEFORE_LINES
         own = {text: line for text, line in lines.items() if any(since <= at < traceback.begin for at in line)}
         if len(own) < _OWN_LEAST or any(sum(since <= at < traceback.begin for at in line) > 1 for line in own.values()):
@@ -393,7 +403,13 @@ class Weighing:
         return last > one.event.line
 
     def _softened(self, one: Hypothesis) -> bool:
-        """Whether the next line from the same speaker says that it goes on in another way."""
+        """Whether it, or the next line from the same speaker, says that it is tried again or done in another way."""
+        last = (one, *one.same)[-1].event
+        behind = self.ends[last.source] - last.line  # as the last words it did not help
+        if behind and tries_left(last.body):
+            return True
+        if behind > _NEXT and "warned" in one.signals and takes_back(last.body) and self._progressed:
+            return True
         speaker = _speaker(one.event)
         for event in self.evidence.events[one.event.order + 1 : one.event.order + 1 + _NEXT]:
             rule = self.evidence.rule(event)
@@ -402,6 +418,10 @@ class Weighing:
             if gentle and _speaker(event) == speaker and _OTHERWISE.search(event.body):
                 return True
         return False
+
+    @cached_property
+    def _progressed(self) -> bool:
+        return any(course.signs_after(0) for course in self.courses) or bool(self._work)
 
     def _layer_of(self, well: Event) -> str:
         return self.evidence.rules[well.rule].layer or "framework"
@@ -441,9 +461,31 @@ class Weighing:
         found = list(kinds.values())
         standing = [one for one in found if not one.recovered]
         gone = [one for one in found if one.recovered]
-        if len(standing) > MOST:
-            standing = standing[: MOST // 2] + standing[-MOST // 2 :]
-        return standing + gone[-(MOST - len(standing)) :] if len(standing) < MOST else standing
+        if len(standing) > MOST_KINDS:
+            standing = standing[: MOST_KINDS // 2] + standing[-MOST_KINDS // 2 :]
+        return standing + gone[-(MOST_KINDS - len(standing)) :] if len(standing) < MOST_KINDS else standing
+
+    def _among_work(self, kinds: Sequence[Hypothesis]) -> None:
+        """Mark what was said often while lines went on to count up, to the end: the work does not need it.
+
+        An environment of reinforcement learning fails so, or a reader that leaves out a sample.
+        """
+        for one in kinds:
+            if one.recovered or one.fatal or one.ends_process or one.detector is not None or len(one.same) < _OFTEN:
+                continue
+            if one.layer <= self.taxonomy.depth("network"):
+                continue
+            lines = sorted(same.event.line for same in (one, *one.same) if same.event.source == one.event.source)
+            if len(lines) > _OFTEN and (self._counts_on(one, lines[-_OFTEN]) or self._in_work(one, lines[-_OFTEN])):
+                one.signals["survived_like"] = 1.0
+                one.recovered = True
+
+    def _in_work(self, one: Hypothesis, line: int) -> bool:
+        """Whether lines that count up stand on both sides of a line, to the end of its source."""
+        source = one.event.source
+        return not self._ranks_speak and any(
+            fold.source == source and fold.first < line and self.ends[source] - fold.last <= _LAST_LINES for fold in self._work
+        )
 
     def _silences(self, kinds: list[Hypothesis]) -> None:
         """Add a hang if the job had stood still for long when it was stopped."""
@@ -548,6 +590,8 @@ class Weighing:
             signals["listed"] = 1.0
         if like.hint:
             signals["hint"] = 1.0
+        if (one.kind == "line" or not one.fatal) and _TIDIES.search(one.event.body[:300]) is not None:
+            signals["tidying"] = 1.0
         ends = one.ends_process or self.taxonomy.has(one.reason, "stop")
         if (one.kind == "line" or "warned" in signals) and not ends and self._softened(one):
             signals["softened"] = 1.0
@@ -577,7 +621,7 @@ class Weighing:
         if behind <= min(_LAST_LINES, self.ends[one.event.source] // 4):
             if not one.fatal:
                 one.signals["last_words"] = 1.0
-            if one.kind == "line" and one.like.loud:
+            if one.kind == "line" and one.like.loud and "softened" not in one.signals:
                 one.signals["loud_end"] = 1.0
         elif one.kind == "line" or "warned" in one.signals or ("shown" in one.signals and one.handled):
             calm = behind - self._heard_after(one.event.source, last) - self._stacked_after(one.event.source, last)
@@ -620,7 +664,7 @@ class Weighing:
                 kinds[kind] = []
             if kind in kinds:
                 kinds[kind].append(event)
-        return [lines[::-1] for lines in kinds.values() if not likeness(lines[0].text, lines[0].body).sounds]
+        return [lines[::-1] for lines in kinds.values() if not heard(lines[0].text, lines[0].body).sounds]
 
     @cached_property
     def _folds(self) -> dict[tuple[int, int], Fold]:
@@ -667,7 +711,9 @@ class Weighing:
         """Mark the first of each weight that the job did not survive."""
         seen: set[str] = set()
         for one in kinds:
-            if not one.recovered and not self._is_fallout(one, kinds) and (weight := self._weight(one)) not in seen:
+            if one.recovered or ("softened" in one.signals and "scrap" not in one.signals and self._weight(one) == "heard"):
+                continue  # the program knew another way
+            if not self._is_fallout(one, kinds) and (weight := self._weight(one)) not in seen:
                 seen.add(weight)
                 soft = one.kind == "line" and not one.like.loud and (one.words is None or not one.words.plain)
                 one.signals["first_heard" if weight == "heard" else "first"] = _SOFTLY if soft else 1.0
@@ -943,9 +989,9 @@ class Weighing:
         if self._ended_well(standing):
             signals["ended_well"] = 1.0
         moving = [source for source in range(len(self.ends)) if self.courses[source].signs_after(0)]
-        if not moving:
+        if not moving and not self._work:
             signals["no_progress"] = 1.0
-        else:
+        elif moving:
             after = all(self.log.progress(one.event.source).last_line > one.event.line for one in standing)
             if after:
                 signals["progress"] = 1.0
@@ -970,7 +1016,7 @@ class Weighing:
                 continue
             if any(later.source == event.source and later.line > event.line for later in known):
                 continue
-            sound = likeness(event.text, event.body)
+            sound = heard(event.text, event.body)
             if says_done(event.body) and not sound.sounds and not _QUOTED.search(event.body):
                 return True
         return False
@@ -990,6 +1036,12 @@ class Weighing:
             if not any(one.kind != "line" and "warned" not in one.signals for one in later):
                 return True
         return False
+
+
+def tries_left(body: str) -> bool:
+    """Whether the line says which of several attempts failed, and that it was not the last."""
+    found = _ATTEMPT.search(body)
+    return found is not None and int(found[1]) < int(found[2])
 
 
 def relate(name: str, one: Hypothesis, other: Hypothesis | None) -> None:

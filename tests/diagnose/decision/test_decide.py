@@ -59,6 +59,19 @@ def test_who_was_killed_and_nobody_says_why(
     assert decide(made, history, None, policy(tmp_path), NOW).action.kind == kind
 
 
+@pytest.mark.parametrize(("before", "kind"), [((), "restart"), ((1,), "none")], ids=["once", "twice"])
+def test_a_sigkill_that_nothing_explains_gets_one_restart(tmp_path: Path, before: tuple[int, ...], kind: str) -> None:
+    made = report("unknown", root=EvidenceLine(source="log", line=1, text="Killed"), step=400.0)
+    made = made.model_copy(
+        update={
+            "action": made.action.model_copy(update={"kind": "restart"}),
+            "job": made.job.model_copy(update={"attempt": 1 + len(before)}),
+        }
+    )
+    history = ran_on(A, attempts=tuple(failed(number, reason="unknown", group="other") for number in before))
+    assert decide(made, history, None, policy(tmp_path), NOW).action.kind == kind
+
+
 # --- what is usual -----------------------------------------------------------------------------------------------------------
 
 

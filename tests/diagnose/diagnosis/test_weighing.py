@@ -145,6 +145,82 @@ def test_a_quiet_log_is_healthy_and_says_what_it_has_not_seen() -> None:
     assert NO_END in report.diagnosis.doubt
 
 
+def _often(fails: int, ends: str = "", at: int = 7) -> str:
+    """140 episodes of which every seventh fails, up to ``fails``."""
+    return ends.join(
+        f"[rollout][ERROR] episode {n} tool call failed: TimeoutError: no answer in 30s\n"
+        if n % at == 0 and n <= fails
+        else f"[rollout][INFO] episode {n} gave its reward\n"
+        for n in range(1, 141)
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"),
+    [
+        (_often(140), "healthy"),
+        (_often(7) + "[rollout][ERROR] tool call failed: TimeoutError: no answer in 30s\n", "failed"),
+        (
+            "/opt/lib/python3.11/site-packages/lightning/loops/fetch.py:302: Couldn't infer the batch indices\n",
+            "healthy",
+        ),
+        ("/opt/lib/python3.11/site-packages/lightning/loops/fetch.py:302: RuntimeError: bad batch\n", "failed"),
+        (
+            "".join(f"INFO {{ContextHandler}} Stopped o.s.j.s.Servlet@{n:x}f{{/{n},null,UNAVAILABLE}}\n" for n in range(9)),
+            "healthy",
+        ),
+        (
+            f"{steps(1, 40)}ERROR shard 2 failed: HTTP 503 (attempt 1/5)\nshard 2 is here\nshards are ready\nall read\n",
+            "healthy",
+        ),
+        (f"{steps(1, 40)}ERROR shard 2 failed: HTTP 503 (attempt 5/5)\nshard 2 is lost\n", "failed"),
+        ("stopping early: EarlyStopping, patience exhausted at epoch 15\nTest accuracy: 0.88\n", "healthy"),
+        ("开始训练\n错误：无法打开文件 /data/train.bin\n", "failed"),
+        ("开始训练\n错误: 0, 失败: 0\n", "healthy"),
+        ("Lade Daten\nFehler: Datei nicht gefunden: /daten/train.bin\n", "failed"),
+        ("kernel: NVRM: GPU 0000:3b:00.0: reset or reboot required\n", "failed"),
+    ],
+    ids=[
+        "errors among work",
+        "errors where work ends",
+        "a library's warning without a class",
+        "a library's error",
+        "lines that begin alike",
+        "a try of five",
+        "the last try of five",
+        "an early stop",
+        "Chinese",
+        "Chinese counts of none",
+        "German",
+        "a device that wants a reset",
+    ],
+)
+def test_what_sounds_like_a_failure_is_told_from_one(log: str, outcome: str) -> None:
+    assert report_of(log).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (f"{steps(1, 40)}Killed\n", "unknown"),
+        (f"{steps(1, 40)}host memory: 99 % used\nKilled\n", "host_out_of_memory"),
+        ("Loading the model\nKilled\n", "host_out_of_memory"),
+    ],
+    ids=["amid the work", "memory is spoken of", "at the start"],
+)
+def test_a_sigkill_amid_the_work_says_only_that(log: str, reason: str) -> None:
+    diagnosis = report_of(log).diagnosis
+    assert (diagnosis.reason, diagnosis.root_cause and diagnosis.root_cause.text) == (reason, "Killed")
+    assert reason != "unknown" or [one.reason for one in diagnosis.alternatives][:2] == ["host_out_of_memory", "preempted"]
+
+
+def test_the_page_names_every_signal() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "diagnosis.md").read_text("utf-8")
+    assert [
+        one.name for one in SIGNALS if f"| `{one.name}` | {'+' if one.weight > 0 else '−'} | {one.says} |" not in page
+    ] == []
+
+
 @pytest.mark.parametrize(
     "line",
     ["val: 0 errors, 0 failed", "retrying in 3 s after a failed upload", "error: 0.0123 at epoch 3"],
