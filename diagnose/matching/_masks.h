@@ -432,7 +432,7 @@ static const char *const stems[] = {
     " return", " ended", " finished", " died ", " caught", " received", " nonzero", " non-zero", " giving up", " gave up",
     " not enough", " isn", " no longer", " not operational", " not healthy", " not up", " out-of", " compromised", " unbound",
     " rate limit", " down ", " suspended", " waiting for", " reset", " reboot", " power-cycle", " power cycle",
-    " fehler", " fehlgeschlagen", " erreur", "échec", "échoué", "ошибка", "Ошибка", "ОШИБКА", "Échec", "Échoué", "ÉCHEC",
+    " fehler", " fehlgeschlagen", " erreur", "éch", "Éch", "ош", "Ош", "ОШ", "оШ",
     "错误", "失败", "异常", "无法", "超时", "崩溃", "拒绝", "中断", "不存在", "找不到", "没有那个文件", "内存不足", "空间不足",
     "已杀死", "权限不够", "エラー", "失敗", "例外が",
     "|", "(most recent call", "full thread dump ", "pytorch flight recorder of ", "peer_d", "thread 0x", "(lwp ", "tid ", "#0 ",
