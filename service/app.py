@@ -172,7 +172,8 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 def _allowed(request: Request) -> list[str]:
     """All methods of an address: each of its routes knows only its own."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    routes = [one for router in ROUTERS for one in router.routes if isinstance(one, APIRoute)]
+    routers = ROUTERS if request.app.state.attributions is None else (*ROUTERS, nvrx.router)
+    routes = [one for router in routers for one in router.routes if isinstance(one, APIRoute)]
     literal = [one for one in routes if one.path == path]
     found = literal or [one for one in routes if one.path_regex.match(path)]
     return sorted({method for one in found for method in one.methods or ()})
