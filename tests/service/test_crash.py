@@ -1,4 +1,4 @@
-"""Killed at random moments under load, 20 times: no line lost, none doubled, the same diagnosis as in one clean run.
+"""Killed at random moments under load, 10 times: no line lost, none doubled, the same diagnosis as in one clean run.
 
 ``DIAGNOSE_KILLS`` sets how often. What is not exact here is only the order in which sources of one job interleave, which is
 not the same in two runs of anything; so lines are compared source by source.
@@ -23,7 +23,7 @@ from tests.conftest import ROOT
 from tests.support.servers import Postgres, Server
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
-KILLS = int(os.environ.get("DIAGNOSE_KILLS", "20"))
+KILLS = int(os.environ.get("DIAGNOSE_KILLS", "10"))
 LOGS = ROOT / "fixtures" / "logs"
 
 
