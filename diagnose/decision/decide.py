@@ -103,13 +103,11 @@ _UNSAID = ("unknown", "host_out_of_memory")
 def _killed(case: Case) -> None:
     """Was it killed from outside, and nothing says that memory ran out? The first time a restart costs less than a person."""
     reason, root, ending = case.diagnosis.reason, case.diagnosis.root_cause, case.history.ending
-    if (
-        reason == "unknown" and case.kind == case.report.action.kind == "restart"
-    ):  # the report says so only of a SIGKILL amid the work
+    # Of an unknown reason the report proposes a restart only after a SIGKILL amid the work.
+    if reason == "unknown" and case.kind == case.report.action.kind == "restart":
         if any(one.reason in _UNSAID for one in case.history.attempts):
-            case.choose(
-                "killed", "none", "It was killed again, and nothing says by whom: a person should look.", tell="operator"
-            )
+            why = "It was killed again, and nothing says by whom: a person should look."
+            case.choose("killed", "none", why, tell="operator")
             case.wanted = "none"
         return
     if case.settled or case.kind not in _OF_THE_JOB or not shipped_taxonomy().has(reason, "kills") or root is None:

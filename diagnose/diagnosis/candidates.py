@@ -20,8 +20,7 @@ from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis
-from diagnose.diagnosis.likeness import Likeness, bullet, is_warning, level, listed, set_aside, takes_back
-from diagnose.diagnosis.likeness import heard as heard_as
+from diagnose.diagnosis.likeness import Likeness, bullet, heard, is_warning, level, listed, set_aside, takes_back
 from diagnose.diagnosis.runs import last_start
 from diagnose.diagnosis.stacks import Picture
 from diagnose.diagnosis.subjects import about
@@ -130,7 +129,7 @@ class _Reading:
         raised = self._raised(tracebacks) + self._unfinished(tracebacks, events)
         # The message of an exception goes on for a few lines.
         explained = {(one.event.line + more, one.reason) for one in raised for more in (1, 2, 3)}
-        heard = []
+        noisy = []
         claimed |= self._warned(events)
         for number, event in enumerate(events):
             if event.order in claimed or event.rule == NOTABLE:
@@ -149,14 +148,14 @@ class _Reading:
                         raised.append(one)
             else:
                 self.found.unclaimed.append(event)
-                sound = set_aside(heard_as(event.text, body), transport)
+                sound = set_aside(heard(event.text, body), transport)
                 if sound.sounds:
-                    heard.append(self._heard(event, sound._replace(listed=1) if possible else sound))
-        if len(heard) > 2 * _LINE_CANDIDATES:
-            heard = heard[:_LINE_CANDIDATES] + heard[-_LINE_CANDIDATES:]
-        for one in (*_outer([one for one in raised if one.kind == "line"]), *heard):
+                    noisy.append(self._heard(event, sound._replace(listed=1) if possible else sound))
+        if len(noisy) > 2 * _LINE_CANDIDATES:
+            noisy = noisy[:_LINE_CANDIDATES] + noisy[-_LINE_CANDIDATES:]
+        for one in (*_outer([one for one in raised if one.kind == "line"]), *noisy):
             _by_its_words(one, one.event.body)
-        self.found.hypotheses += raised + heard
+        self.found.hypotheses += raised + noisy
 
     def _below(self, one: Hypothesis, events: Sequence[Event], number: int) -> None:
         """Notice whose message the line continues: a logger's, or what the interpreter says that it ignored."""

@@ -23,7 +23,7 @@ from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
 from diagnose.diagnosis.likeness import heard, says_done, takes_back
 from diagnose.diagnosis.runs import launched_again
-from diagnose.diagnosis.topology import expand, numbers, read, stopped
+from diagnose.diagnosis.topology import Topology, expand, numbers, read, stopped
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
 
@@ -90,7 +90,7 @@ _OTHERWISE = re.compile(
     r"|skipp(?:ed|ing)|ignor(?:ed|ing)|retry(?:ing)?|will (?:be )?(?:retry|use|try)|trying again|instead\b)"
 )
 _TIDIES = re.compile(
-    r"(?i)\b(?:fail(?:ed|ure)?|unable|could ?n[o']t|couldn't|cannot|can't|error)\b(?: (?:to|in|while|when|during))?"
+    r"(?i)\b(?:fail(?:ed|ure)?|unable|could ?n[o']t|cannot|can't|error)\b(?: (?:to|in|while|when|during))?"
     r" (?:properly |gracefully |cleanly )?"
     r"(?:disconnect(?:ing)?|clos(?:e|ing)|delet(?:e|ing)|remov(?:e|ing)|clean(?:ing)?[ -]?up|unlink(?:ing)?|shut(?:ting)? ?down"
     r"|destroy(?:ing)?|tear(?:ing)? ?down|finaliz(?:e|ing)|deregister(?:ing)?|unregister(?:ing)?)\b"
@@ -418,6 +418,10 @@ class Weighing:
             if gentle and _speaker(event) == speaker and _OTHERWISE.search(event.body):
                 return True
         return False
+
+    @cached_property
+    def _topology(self) -> Topology:
+        return read(self.evidence.events)
 
     @cached_property
     def _progressed(self) -> bool:
@@ -871,7 +875,7 @@ class Weighing:
     def _by_the_first_to_end(self, one: Hypothesis, told: list[Hypothesis]) -> None:
         """A launcher tells the others to stop when a rank has ended by itself: what that rank printed came before."""
         others = [other for other in told if not self.taxonomy.has(other.reason, "stop") and other.reason != "unknown"]
-        if others and any(end.first and not stopped(end) for end in read(self.evidence.events).ended):
+        if others and any(end.first and not stopped(end) for end in self._topology.ended):
             relate("by_failure", one, next((other for other in others if not other.symptom), others[0]))
 
     def _no_stop_makes(self, one: Hypothesis, stop: Hypothesis) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.documents import Document, parse
 from diagnose.knowledge.shipped import folder
+from service.names import LONGEST_NAME
 
 FIELDS = ("job", "attempt", "source", "rank", "node")
 _KEYS = {*FIELDS, "below", "labels", "aliases", "text", "partial"}
@@ -161,7 +162,7 @@ def _flat(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _text(value: Any) -> str | None:
     if isinstance(value, str):
         return value if len(value) <= 1200 else value[:1201]  # too long for any name: refused when names are checked
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 512:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**LONGEST_NAME:
         return str(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:  # some languages have no other numbers
         return str(int(value))
