@@ -1,9 +1,9 @@
-"""A server that speaks OpenAI's protocol and has no model: ``python -m benchmarks.answerer --guess``.
+"""A server that speaks OpenAI's protocol and has no model: ``python -m benchmarks.answerer``.
 
 It answers the questions of the failure agent over a real socket. An ``Answer`` decides what: the label of a case, so that one
 can count questions without a model, or chance, which is the weakest model that there can be. It understands nothing.
 
-    python -m benchmarks.answerer --guess --port 8009 &
+    python -m benchmarks.answerer --port 8009 &
     diagnose eval CORPUS --llm http://127.0.0.1:8009/v1     # what a model does that knows nothing
 """
 
@@ -155,7 +155,6 @@ def by_chance(seed: int, *, alike: bool = False) -> Answer:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--guess", action="store_true", required=True, help="answer by chance")
     parser.add_argument("--alike", action="store_true", help="the same in all samples of a question")
     parser.add_argument("--port", type=int, default=8009)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
 """Faults that happen to real ranks, and whether the diagnosis names the first rank to go, and nobody else.
 
-    python -m benchmarks.faults                       # 8 faults, 2, 4 and 8 ranks, three ways: ten minutes of two cores
-    python -m benchmarks.faults --alone               # only without a launcher: a minute
+    python -m benchmarks.faults                       # 8 faults, 2, 4 and 8 ranks, three ways
+    python -m benchmarks.faults --alone               # only without a launcher, which is far quicker
 
 Each job trains over gloo on the processor. *launcher* has what torchrun says and what each rank prints, *ranks* only the
 latter, of the same runs. *alone* has ranks that nobody ends when the first has gone. The exit status is 1 if an innocent
