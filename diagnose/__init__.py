@@ -17,6 +17,7 @@ Beside the path:
     model  agent    how a model is asked; what it is asked about failures
     learning        unknown lines -> learned rules
     accuracy        labelled cases -> how often we are right
+    checkpoints     checkpoints of a training -> which are whole, and where to start again
     nodecheck       nodes -> which one is bad
     shipping        logs -> a service
     comparison      a good run and a bad one -> what differs

@@ -27,6 +27,7 @@ COMMANDS = {
     "top": "show running jobs, what fails and what waits, as a terminal page that renews itself",
     "send": "send whole log files to a service",
     "runner": "send logs to a service as they grow, or carry out its approved actions",
+    "checkpoints": "list the checkpoints of a training, and say which of them are whole and why the others are not",
     "nodes": "find a bad node, by tests that pairs of nodes run together",
     "rules": "list, check, test and learn the rules that recognize log lines",
     "policy": "check a policy, and explain what it decides about a job",
