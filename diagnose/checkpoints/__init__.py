@@ -8,8 +8,31 @@
     tensors     a file of safetensors -> whether its header fits its size
     plan        the .metadata of PyTorch DCP -> which bytes of which file belong together, without unpickling
     verify      a checkpoint -> whole, complete, unfinished or damaged, with reasons
+    marks       what is known of a checkpoint besides its bytes
 
-None of these imports torch, and none of them runs what a checkpoint contains: checkpoints are hostile input.
+None of these imports torch, and none of them runs what a checkpoint contains: checkpoints are hostile input. These import torch:
+
+    saving      ``Checkpoints``: a state -> a checkpoint, behind the training; and back, the same on all ranks
+    writer      DCP's own writer, with hashes and a manifest
 """
 
-__all__ = ["found", "hashes", "manifest", "verify"]
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from diagnose.errors import DiagnoseError
+
+__all__ = ["found", "hashes", "manifest", "marks", "saving", "verify", "writer"]
+
+
+def __getattr__(name: str) -> Any:
+    """``Checkpoints``, without torch for those who do not use it."""
+    if name not in ("Checkpoints", "CheckpointError", "Start"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if importlib.util.find_spec("torch") is None:
+        raise DiagnoseError(
+            f"diagnose.checkpoints.{name} needs torch", remedy="install it: pip install 'diagnose-train[checkpoints]'"
+        )
+    return getattr(importlib.import_module("diagnose.checkpoints.saving"), name)

@@ -56,7 +56,13 @@ def find(path: Path) -> list[Found]:
         return [own]
     found: list[Found] = []
     _look(path, _DEEP, found)
-    return sorted(found, key=lambda one: (one.step if one.step is not None else -1, one.path.name), reverse=True)
+    return sorted(found, key=_age, reverse=True)
+
+
+def _age(one: Found) -> tuple[int, float, str]:
+    """By step. One that was saved again after a roll-back is newer than the first of that step."""
+    written = one.path / manifest.NAME if one.sealed else one.path
+    return (one.step if one.step is not None else -1, written.stat().st_mtime, one.path.name)
 
 
 def _look(folder: Path, deep: int, found: list[Found]) -> None:

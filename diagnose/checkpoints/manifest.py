@@ -20,6 +20,8 @@ from diagnose.errors import DiagnoseError
 from diagnose.quantities import MIB
 
 NAME: Final = "diagnose-manifest.json"
+OURS: Final = "diagnose-"
+"""how the names of our own files begin"""
 SCHEMA: Final = "diagnose.checkpoint/1"
 _MOST_BYTES = 512 * MIB
 _MOST_STEP = 1 << 62
@@ -54,19 +56,19 @@ def seal(folder: Path, step: int, facts: Mapping[str, Any] | None = None) -> Man
 
 
 def files_of(folder: Path) -> list[str]:
-    """The files of a checkpoint, without the manifest and what is written beside it. Links are followed only to files."""
+    """The files of a checkpoint, without our own. Links are followed only to files."""
     found = []
     for place, _, names in os.walk(folder):
         for name in names:
             path = Path(place, name)
-            if not name.startswith(NAME.removesuffix(".json")) and path.is_file():
+            if not name.startswith(OURS) and path.is_file():
                 found.append(path.relative_to(folder).as_posix())
     return sorted(found)
 
 
-def commit(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, when all else is on the disk."""
-    for name in manifest.files:
+def commit(folder: Path, manifest: Manifest, *, synced: bool = False) -> None:
+    """Write the manifest, when all else is on the disk. ``synced``: the contents of the files are there already."""
+    for name in () if synced else manifest.files:
         sync(folder / name)
     for place in sorted({(folder / name).parent for name in manifest.files} | {folder}):
         sync(place)

@@ -68,3 +68,15 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
         f"main(['checkpoints', 'verify', {str(tmp_path)!r}]); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+def test_without_torch_it_is_said_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None; import diagnose.checkpoints as c\n"
+        "import importlib.util; importlib.util.find_spec = lambda name: None\n"
+        "try: c.Checkpoints\nexcept Exception as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True)
+    assert done.stdout == (
+        "diagnose.checkpoints.Checkpoints needs torch; install it: pip install 'diagnose-train[checkpoints]'\n"
+    )

@@ -1,0 +1,47 @@
+"""What is known about a checkpoint besides its bytes: a file beside the manifest, so that it is known without a service.
+
+The file is small and written at once, by rename. One that cannot be read counts as none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+NAME: Final = "diagnose-verdict.json"
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a training may start from it."""
+
+    good: bool | None
+    """None: nobody can say yet"""
+    why: str
+    at: float = 0.0
+
+
+def read(folder: Path) -> Verdict | None:
+    try:
+        with (folder / NAME).open("rb") as file:
+            said = json.loads(file.read(_MOST_BYTES))
+        good, why, at = said["good"], said["why"], said["at"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not (good is None or isinstance(good, bool)) or not isinstance(why, str) or not isinstance(at, int | float):
+        return None
+    return Verdict(good, why, float(at))
+
+
+def write(folder: Path, good: bool | None, why: str) -> None:
+    beside = folder / f"{NAME}.part"
+    with beside.open("w") as file:
+        json.dump({"good": good, "why": why, "at": time.time()}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.rename(folder / NAME)

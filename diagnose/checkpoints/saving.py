@@ -1,0 +1,301 @@
+"""Save and resume: ``Checkpoints``, around PyTorch Distributed Checkpoint. Needs torch.
+
+    checkpoints = Checkpoints("/ckpt", run)       # on all ranks
+    start = checkpoints.resume(state)             # the same on all ranks; fills in ``state``
+    for step in range(start.step, steps):
+        ...
+        checkpoints.save(step + 1, state)         # returns when the state is copied
+    checkpoints.close()
+
+``save`` copies the state to memory of the host and returns. The copy is written behind the training. The same memory is used
+for each copy, so the next ``save`` first waits until the last one is written. What went wrong is raised by the next call.
+
+All ranks need the same folder. It holds one folder per checkpoint, which DCP alone can read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
+
+from diagnose.checkpoints import manifest, marks
+from diagnose.checkpoints.found import Found, find
+from diagnose.checkpoints.verify import check, differences
+from diagnose.checkpoints.writer import HashingFiles, HashingWriter, pins
+from diagnose.client import Resume, Run
+from diagnose.errors import DiagnoseError
+
+log = logging.getLogger("diagnose.checkpoints")
+T = TypeVar("T")
+_HOW: Final = {"thread": AsyncCheckpointerType.THREAD, "process": AsyncCheckpointerType.PROCESS}
+_OWN: Final = re.compile(r"(?:[0-9]+-)?step_[0-9]{9,}")
+
+
+class CheckpointError(DiagnoseError):
+    """A checkpoint could not be saved or loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the training begins. The same on all ranks."""
+
+    step: int
+    """steps done; 0 if there is no checkpoint"""
+    path: Path | None
+    skip: tuple[tuple[int, int], ...]
+    """(first, last) number of batches to leave out"""
+    why: str
+    passed_over: tuple[tuple[Path, str], ...] = ()
+    """newer ones that were not taken, with the reason"""
+
+    def skips(self, batch: int) -> bool:
+        return any(first <= batch <= last for first, last in self.skip)
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A checkpoint that is being written."""
+
+    step: int
+    path: Path
+    began: float
+    future: Future[Any]
+
+
+class Checkpoints:
+    """The checkpoints of one training, on each of its ranks."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        run: Run | None = None,
+        *,
+        how: Literal["thread", "process"] = "thread",
+        files: Callable[[], HashingFiles] = HashingFiles,
+    ) -> None:
+        """``how``: what writes behind the training. ``files``: another door to the disk."""
+        self.path = Path(path)
+        self._ranks = dist.is_available() and dist.is_initialized()
+        self.rank: int = dist.get_rank() if self._ranks else 0
+        self._group: Any = dist.new_group(backend="gloo") if self._ranks else None
+        self._talk: Any = dist.new_group(backend="gloo") if self._ranks else None  # beside what is written meanwhile
+        self._run = run if self.rank == 0 else None
+        self._how, self._files = _HOW[how], files
+        pinned = pins()
+        self._stager = DefaultStager(
+            StagingOptions(
+                use_pinned_memory=pinned,
+                use_shared_memory=how == "process",
+                use_async_staging=False,
+                use_non_blocking_copy=pinned,
+            )
+        )
+        self._saving: Saving | None = None
+        self.stood_s = 0.0
+        """how long the last ``save`` held the training up"""
+        self.wrote_s: float | None = None
+        """how long the last write took, behind the training"""
+
+    # Saving
+
+    def save(self, step: int, state: Mapping[str, Any], **facts: float | str | bool | None) -> Path:
+        """Copy the state, and begin to write it. Returns where it will be, complete, some time later.
+
+        ``facts`` go into the manifest, such as ``loss=2.31``. Call it on all ranks.
+        """
+        began = time.monotonic()
+        self.wait()
+        path = self._on_first(lambda: self._room_for(step))
+        writer = HashingWriter(path, step, facts, self._files())
+        future = async_save(
+            dict(state),
+            storage_writer=writer,
+            process_group=self._group,
+            async_checkpointer_type=self._how,
+            async_stager=self._stager,
+            no_dist=not self._ranks,
+        )
+        self._saving = Saving(step, path, time.monotonic(), future)  # type: ignore[arg-type,unused-ignore]
+        future.add_done_callback(self._told(step, path, self._saving.began))  # type: ignore[union-attr,unused-ignore]
+        self.stood_s = time.monotonic() - began
+        return path
+
+    def wait(self) -> None:
+        """Until the checkpoint that is being written is complete. Raises what went wrong with it."""
+        saving, self._saving = self._saving, None
+        if saving is None:
+            return
+        try:
+            saving.future.result()
+        except (Exception, CheckpointException) as error:  # the latter is no Exception
+            raise CheckpointError(
+                f"the checkpoint of step {saving.step} was not saved: {_first_line(error)}",
+                where=str(saving.path),
+                remedy="an older one is still there; look at the disk, and save again",
+            ) from error
+
+    def close(self) -> None:
+        """Wait for the last write, and give the memory back."""
+        try:
+            self.wait()
+        finally:
+            self._stager.close()
+
+    def _told(self, step: int, path: Path, began: float) -> Callable[[Future[Any]], None]:
+        """Tells the service of a checkpoint as soon as it is complete."""
+
+        def done(future: Future[Any]) -> None:
+            self.wrote_s = time.monotonic() - began
+            if future.exception() is None and self._run is not None:
+                self._run.checkpoint(step, path)
+
+        return done
+
+    def _room_for(self, step: int) -> Path:
+        """A folder for it. What was begun and not completed is cleared. A complete one stays, and the new one gets a number."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        path, number = self.path / f"step_{step:09}", 1
+        while (path / manifest.NAME).exists():
+            number += 1
+            path = self.path / f"{number}-step_{step:09}"
+        if path.exists():
+            shutil.rmtree(path)
+        return path
+
+    # Resuming
+
+    def resume(self, state: dict[str, Any] | None = None, *, proposed: bool = False) -> Start:
+        """Find where to begin: the newest checkpoint that is whole and not known to be bad. Call it on all ranks.
+
+        The service is asked first: after a roll-back it names an older step, and the batches to leave out. Each candidate is
+        verified by all ranks together. ``state`` is filled in from the checkpoint, if there is one.
+        """
+        self.wait()
+        asked = self._on_first(lambda: self._run.resume(proposed=proposed) if self._run is not None else Resume())
+        passed_over: list[tuple[Path, str]] = []
+        for found, against in self._on_first(lambda: self._candidates(asked)):
+            why = against or self._damage(found)
+            if why is None:
+                return self._begin(found, asked, passed_over, state)
+            log.warning("%s is passed over: %s", found.path, why)
+            passed_over.append((found.path, why))
+        why = "There is no checkpoint that can be used." if passed_over else "There is no checkpoint."
+        return Start(0, None, asked.skip, f"{why} The training begins anew.", tuple(passed_over))
+
+    def _candidates(self, asked: Resume) -> list[tuple[Found, str | None]]:
+        """Newest first, with what is known against it."""
+        known = []
+        for one in find(self.path) if self.path.is_dir() else ():
+            if one.writer != "dcp":
+                continue
+            if not one.sealed:
+                against: str | None = "it is unfinished: it has no manifest"
+            elif (verdict := marks.read(one.path)) is not None and verdict.good is False:
+                against = f"it is bad: {verdict.why}"
+            else:
+                against = _spoilt(one, asked)
+            known.append((one, against))
+        return known
+
+    def _damage(self, found: Found) -> str | None:
+        """What is wrong with the bytes of a checkpoint. Each rank reads its share."""
+        first = self._on_first(lambda: self._outside(found))
+        if first is None:
+            made = manifest.read(found.path)
+            count = dist.get_world_size() if self._ranks else 1
+            names = sorted(made.files, key=lambda name: -made.files[name].size)[self.rank :: count] if made is not None else []
+            try:
+                reasons = (
+                    [f"{one.file}: {one.what}" for one in differences(found.path, made, names)] if made else ["it is gone"]
+                )
+            except OSError as error:
+                reasons = [str(error)]
+            first = next(iter(reason for rank in self._all(reasons) for reason in rank), None)
+        if first is not None and self.rank == 0:
+            with contextlib.suppress(OSError):
+                marks.write(found.path, False, first)
+            if self._run is not None and found.step is not None:
+                self._run.checkpoint(found.step, found.path, healthy=False)
+        return first
+
+    def _outside(self, found: Found) -> str | None:
+        """What the manifest and the sizes say."""
+        checked = check(found, read=False)
+        return None if checked.usable else checked.why
+
+    def _begin(self, found: Found, asked: Resume, passed_over: list[tuple[Path, str]], state: dict[str, Any] | None) -> Start:
+        made = manifest.read(found.path)
+        assert made is not None
+        if state is not None:
+            try:
+                load(state, checkpoint_id=found.path, process_group=self._group, no_dist=not self._ranks)
+            except CheckpointException as error:
+                remedy = "build the model and the optimizer as they were when it was saved"
+                raise CheckpointError(
+                    f"it is whole, and does not fit the state: {_first_line(error)}", where=str(found.path), remedy=remedy
+                ) from error
+        why = f"Step {made.step} is the newest whole checkpoint."
+        if passed_over:
+            path, reason = passed_over[0]
+            why += f" {len(passed_over)} newer {'was' if len(passed_over) == 1 else 'were'} passed over: {path.name}: {reason}."
+        if asked.skip and asked.why:
+            why += f" The service says: {asked.why}"
+        return Start(made.step, found.path, asked.skip, why, tuple(passed_over))
+
+    # Among ranks
+
+    def _on_first(self, work: Callable[[], T]) -> T:
+        """Done on rank 0; all ranks get the result, or raise what it raised."""
+        if not self._ranks:
+            return work()
+        told: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                told[0] = work()
+            except Exception as error:
+                told[1] = CheckpointError(_first_line(error), where=str(self.path), remedy="look at the log of rank 0")
+        dist.broadcast_object_list(told, src=0, group=self._talk)
+        if told[1] is not None:
+            raise told[1]
+        result: T = told[0]
+        return result
+
+    def _all(self, own: T) -> list[T]:
+        """What each rank has."""
+        if not self._ranks:
+            return [own]
+        every: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(every, own, group=self._talk)
+        return every
+
+
+def _spoilt(found: Found, asked: Resume) -> str | None:
+    """Whether a roll-back that was decided spoils it."""
+    first = min((first for first, _ in asked.skip), default=None)
+    limit = asked.step if asked.step is not None else first
+    if first is None or limit is None or found.step is None or found.step <= limit:
+        return None
+    return f"it was saved after batch {first}, from which a roll-back goes back"
+
+
+def _first_line(error: BaseException) -> str:
+    """What a person needs of an error of DCP, which has the tracebacks of all ranks."""
+    failures = getattr(error, "failures", None)
+    if isinstance(failures, dict) and failures:
+        rank, (inner, *_) = next(iter(failures.items()))
+        return f"rank {rank}: {_first_line(inner)}"
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

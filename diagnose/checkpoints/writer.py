@@ -1,0 +1,130 @@
+"""How DCP's own writer becomes one that hashes: the same files, and a manifest that it writes last. Needs torch.
+
+Each rank hashes what passes by on its way to the disk, so nothing is read again. The hashes travel to rank 0 with what DCP
+itself gathers there, and ``finish`` commits. So it is the same in a thread and in a process of its own, and takes no message
+more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+from torch.futures import Future
+
+from diagnose.checkpoints import manifest
+from diagnose.checkpoints.hashes import FileHash, Hasher
+
+_NICE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Hashes:
+    """What one rank wrote; it travels among DCP's results."""
+
+    files: Mapping[str, FileHash]
+
+
+class HashingStream(io.RawIOBase):
+    """A file that hashes what is written to it, in order."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.hasher = Hasher()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self.hasher.update(view)
+        left = view
+        while left:
+            left = left[self._file.write(left) :]
+        return len(view)
+
+    def tell(self) -> int:
+        return self.hasher.size
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._file.close()
+
+
+class HashingFiles(FileSystem):  # type: ignore[misc,unused-ignore]  # torch may be missing where types are checked
+    """DCP's door to files, with hashes of all that was written through it."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, FileHash] = {}
+
+    @contextlib.contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
+        if "w" not in mode:
+            with super().create_stream(path, mode) as read:
+                yield read
+            return
+        with self.opened(Path(path)) as file:
+            stream = HashingStream(file)
+            try:
+                yield stream
+            finally:
+                stream.close()
+        self.written[Path(path).name] = stream.hasher.done()
+
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[IO[bytes]]:
+        """The file itself. Without a buffer: torch writes whole tensors."""
+        with path.open("wb", buffering=0) as file:
+            yield cast("IO[bytes]", file)
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        super().rename(path, new_path)
+        self.written[Path(new_path).name] = self.written.pop(Path(path).name)
+
+
+class HashingWriter(FileSystemWriter):  # type: ignore[misc,unused-ignore]
+    """DCP's writer, with a manifest at the end. Its files are those that DCP alone writes and reads."""
+
+    def __init__(self, path: Path, step: int, facts: Mapping[str, Any], files: HashingFiles | None = None) -> None:
+        super().__init__(path, overwrite=False)
+        self.fs: HashingFiles = files or HashingFiles()
+        self._step, self._facts = step, dict(facts)
+
+    def write_data(self, plan: Any, planner: Any) -> Future[list[Any]]:
+        give_way()
+        results = super().write_data(plan, planner).value()
+        done: Future[list[Any]] = Future()
+        done.set_result([*results, _Hashes(dict(self.fs.written))])
+        return done
+
+    def finish(self, metadata: Any, results: list[list[Any]]) -> None:
+        """On rank 0, when all ranks have written and synced their files."""
+        hashes = [one for rank in results for one in rank if isinstance(one, _Hashes)]
+        super().finish(metadata, [[one for one in rank if not isinstance(one, _Hashes)] for rank in results])
+        files = {name: file for one in (*hashes, _Hashes(self.fs.written)) for name, file in one.files.items()}
+        made = manifest.Manifest(self._step, files, time.time(), self._facts)
+        manifest.commit(Path(self.path), made, synced=True)
+
+
+def give_way() -> None:
+    """Let the training have the processor first: only Linux knows a priority per thread."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+
+
+def pins() -> bool:
+    """Whether there is an accelerator, whose copies are quicker to memory that stays in its place."""
+    return bool(torch.cuda.is_available())

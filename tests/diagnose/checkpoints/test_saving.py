@@ -1,0 +1,283 @@
+"""With real torch and, for several ranks, real processes over gloo."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from diagnose.checkpoints import manifest, marks
+from diagnose.checkpoints.found import find
+from diagnose.checkpoints.verify import check
+from diagnose.client import Resume
+from tests.diagnose.checkpoints.ranks import on_ranks
+from tests.diagnose.checkpoints.samples import flip
+
+pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore:torch.distributed is disabled")]
+torch = pytest.importorskip("torch")
+
+from diagnose.checkpoints.saving import CheckpointError, Checkpoints, Start  # noqa: E402
+from diagnose.checkpoints.writer import HashingFiles  # noqa: E402
+
+
+class Told:
+    """In place of the client: what is told, and what it answers."""
+
+    def __init__(self, answer: Resume | None = None) -> None:
+        self.answer = answer or Resume()
+        self.told: list[tuple[int, str, bool | None]] = []
+
+    def resume(self, *, proposed: bool = False) -> Resume:
+        return self.answer
+
+    def checkpoint(self, step: int, path: Path, *, healthy: bool | None = None) -> None:
+        self.told.append((step, path.name, healthy))
+
+
+def state(value: float = 0.0) -> dict[str, Any]:
+    return {"model": {"weight": torch.full((100, 50), value)}, "step": int(value), "random": torch.get_rng_state()}
+
+
+def saved(folder: Path, *steps: int) -> None:
+    checkpoints = Checkpoints(folder)
+    for step in steps:
+        checkpoints.save(step, state(step))
+    checkpoints.close()
+
+
+def test_what_is_saved_is_whole_and_dcp_alone_reads_it(tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    checkpoints = Checkpoints(tmp_path)
+    path = checkpoints.save(7, state(7), loss=2.5)
+    checkpoints.close()
+
+    (found,) = find(tmp_path)
+    made = manifest.read(path)
+    assert check(found).state == "whole"
+    assert made is not None
+    assert (made.step, made.facts, set(made.files)) == (7, {"loss": 2.5}, {"__0_0.distcp", ".metadata"})
+    loaded = state()
+    dcp.load(loaded, checkpoint_id=path)
+    assert torch.equal(loaded["model"]["weight"], torch.full((100, 50), 7.0))
+    assert loaded["step"] == 7
+
+
+class Gate(HashingFiles):
+    """Nothing is written before it opens."""
+
+    opens = threading.Event()
+
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[IO[bytes]]:
+        assert self.opens.wait(60)
+        with super().opened(path) as file:
+            yield file
+
+
+def test_the_training_goes_on_while_it_is_written(tmp_path: Path) -> None:
+    """What is changed after ``save`` returned is not in the checkpoint."""
+    Gate.opens.clear()
+    told = Told()
+    checkpoints = Checkpoints(tmp_path, told, files=Gate)  # type: ignore[arg-type]
+    training = state(1)
+    path = checkpoints.save(1, training)
+    training["model"]["weight"].fill_(9)
+    assert not (path / manifest.NAME).exists()
+    assert told.told == []
+    Gate.opens.set()
+    checkpoints.close()
+
+    loaded = state()
+    assert Checkpoints(tmp_path).resume(loaded).step == 1
+    assert torch.equal(loaded["model"]["weight"], torch.full((100, 50), 1.0))
+    assert told.told == [(1, "step_000000001", None)]
+
+
+def test_the_memory_of_the_copy_is_used_again_and_only_when_it_is_written(tmp_path: Path) -> None:
+    Gate.opens.clear()
+    checkpoints = Checkpoints(tmp_path, files=Gate)
+    training = state(1)
+    checkpoints.save(1, training)
+    second = threading.Thread(target=lambda: (training["model"]["weight"].fill_(2), checkpoints.save(2, training)))
+    second.start()
+    second.join(0.3)
+    assert second.is_alive()  # held back
+    Gate.opens.set()
+    second.join(60)
+    checkpoints.close()
+
+    assert [check(one).state for one in find(tmp_path)] == ["whole", "whole"]
+    loaded = state()
+    (tmp_path / "step_000000002" / manifest.NAME).unlink()
+    assert Checkpoints(tmp_path).resume(loaded).step == 1
+    assert torch.equal(loaded["model"]["weight"], torch.full((100, 50), 1.0))
+
+
+class Full(HashingFiles):
+    """A disk without room."""
+
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[IO[bytes]]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield
+
+
+def test_what_went_wrong_is_raised_by_the_next_call(tmp_path: Path) -> None:
+    told = Told()
+    checkpoints = Checkpoints(tmp_path, told, files=Full)  # type: ignore[arg-type]
+    checkpoints.save(1, state(1))
+    with pytest.raises(CheckpointError, match=r"the checkpoint of step 1 was not saved: .*No space left on device"):
+        checkpoints.save(2, state(2))
+    checkpoints.close()
+    assert told.told == []
+    assert Checkpoints(tmp_path).resume().step == 0
+
+
+def test_damage_is_passed_over_told_and_remembered(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2, 3)
+    flip(tmp_path / "step_000000003" / "__0_0.distcp", 5000)
+    told = Told()
+    start = Checkpoints(tmp_path, told).resume(state())  # type: ignore[arg-type]
+
+    assert (start.step, start.path) == (2, tmp_path / "step_000000002")
+    assert start.why.startswith(
+        "Step 2 is the newest whole checkpoint. 1 newer was passed over: step_000000003: __0_0.distcp: bytes"
+    )
+    assert told.told == [(3, "step_000000003", False)]
+    verdict = marks.read(tmp_path / "step_000000003")
+    assert verdict is not None
+    assert verdict.good is False
+    flip(tmp_path / "step_000000003" / "__0_0.distcp", 5000)
+    assert "it is bad: __0_0.distcp" in Checkpoints(tmp_path).resume().passed_over[0][1]
+
+
+def test_without_any_the_training_begins_anew(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "gone").resume(state()) == Start(
+        0, None, (), "There is no checkpoint. The training begins anew."
+    )
+
+
+def test_a_roll_back_of_the_service_is_followed(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2, 3)
+    told = Told(Resume(step=1, path="/elsewhere/step_000000001", skip=((1, 4),), why="A roll-back.", known=True))
+    start = Checkpoints(tmp_path, told).resume(state())  # type: ignore[arg-type]
+    assert (start.step, start.skip, [path.name for path, _ in start.passed_over]) == (
+        1,
+        ((1, 4),),
+        ["step_000000003", "step_000000002"],
+    )
+    assert start.skips(4)
+    assert not start.skips(5)
+
+
+def test_without_a_roll_back_a_newer_one_than_the_service_knows_is_taken(tmp_path: Path) -> None:
+    """It may have been away when the last was reported."""
+    saved(tmp_path, 1, 2, 3)
+    assert Checkpoints(tmp_path, Told(Resume(step=1, known=True))).resume().step == 3  # type: ignore[arg-type]
+
+
+def test_the_same_step_again_does_not_touch_the_first(tmp_path: Path) -> None:
+    saved(tmp_path, 5)
+    before = (tmp_path / "step_000000005" / manifest.NAME).read_bytes()
+    saved(tmp_path, 5)
+    assert (tmp_path / "step_000000005" / manifest.NAME).read_bytes() == before
+    assert Checkpoints(tmp_path).resume().path == tmp_path / "2-step_000000005"
+
+
+# Several ranks
+
+
+def replicas(rank: int, folder: str) -> dict[str, Any]:
+    """DDP: each rank has all of it."""
+    checkpoints = Checkpoints(folder)
+    for step in (1, 2):
+        checkpoints.save(step, state(step))
+    checkpoints.close()
+    loaded = state()
+    start = Checkpoints(folder).resume(loaded)
+    return {"step": start.step, "weight": loaded["model"]["weight"].sum().item(), "why": start.why}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_ranks_save_and_resume_together(tmp_path: Path, count: int) -> None:
+    told = on_ranks(count, tmp_path, replicas, str(tmp_path / "ckpt"))
+    assert told == [{"step": 2, "weight": 10000.0, "why": "Step 2 is the newest whole checkpoint."}] * count
+    assert [check(one).state for one in find(tmp_path / "ckpt")] == ["whole", "whole"]
+
+
+def sharded(rank: int, folder: str, damaged: str) -> tuple[int, str, bool]:
+    """FSDP2: each rank has its part. Rank 0 damages a file between."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    fully_shard(model, mesh=mesh)
+    checkpoints = Checkpoints(folder)
+    before = {name: value.to_local().clone() for name, value in model.state_dict().items()}
+    checkpoints.save(1, {"model": model.state_dict()})
+    checkpoints.save(2, {"model": model.state_dict()})
+    checkpoints.close()
+    if rank == 0 and damaged:
+        flip(Path(folder, "step_000000002", damaged), 2000)
+    dist.barrier()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.zero_()
+    start = Checkpoints(folder).resume({"model": model.state_dict()})
+    after = {name: value.to_local() for name, value in model.state_dict().items()}
+    return start.step, start.why, all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("damaged", ["", "__0_0.distcp", "__1_0.distcp"])
+def test_parts_of_ranks_come_back(tmp_path: Path, damaged: str) -> None:
+    told = on_ranks(2, tmp_path, sharded, str(tmp_path / "ckpt"), damaged)
+    assert told[0] == told[1]
+    step, why, equal = told[0]
+    assert equal
+    assert step == (1 if damaged else 2)
+    assert damaged in why
+
+
+def full_on_one(rank: int, folder: str) -> tuple[str, int]:
+    checkpoints = Checkpoints(folder, files=Full if rank == 1 else HashingFiles)
+    checkpoints.save(1, state(1))
+    try:
+        checkpoints.wait()
+    except CheckpointError as error:
+        return str(error), Checkpoints(folder).resume().step
+    return "", 0
+
+
+def test_what_goes_wrong_on_one_rank_is_raised_on_all(tmp_path: Path) -> None:
+    told = on_ranks(2, tmp_path, full_on_one, str(tmp_path / "ckpt"))
+    assert ["rank 1: " in said and "No space left" in said for said, _ in told] == [True, True]
+    assert [step for _, step in told] == [0, 0]
+
+
+def by_a_process(rank: int, folder: str) -> tuple[int, float]:
+    checkpoints = Checkpoints(folder, how="process")
+    for step in (1, 2):
+        checkpoints.save(step, state(step), loss=0.5)
+    checkpoints.close()
+    loaded = state()
+    return Checkpoints(folder).resume(loaded).step, loaded["model"]["weight"].sum().item()
+
+
+def test_a_process_can_write_instead_of_a_thread(tmp_path: Path) -> None:
+    assert on_ranks(2, tmp_path, by_a_process, str(tmp_path / "ckpt")) == [(2, 10000.0)] * 2
+    assert [check(one).state for one in find(tmp_path / "ckpt")] == ["whole", "whole"]
+
+
+def test_a_state_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    with pytest.raises(CheckpointError, match="it is whole, and does not fit the state"):
+        Checkpoints(tmp_path).resume({"model": {"weight": torch.zeros(3, 3)}})
