@@ -47,7 +47,7 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: bytes, kind: str = "text/plain") -> tuple[int, bytes]:
-        if self._streams is None:
+        if self._streams is None or self._streams[0].at_eof():  # the server closes what says nothing for long
             self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
         reader, writer = self._streams
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -55,7 +55,8 @@ class Connection:
         await writer.drain()
         answer = await reader.readuntil(b"\r\n\r\n")
         status = int(answer.split(b" ", 2)[1])
-        length = next(int(line[15:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        lengths = (int(line[15:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        length = next(lengths, 0)  # 204 has no body
         return status, await reader.readexactly(length)
 
     async def close(self) -> None:
@@ -79,7 +80,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _cpu_s(server: Server) -> float:
+def cpu_s(server: Server) -> float:
     """The processor time of the server so far."""
     fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -107,7 +108,7 @@ class Neighbours:
 
     def _now(self) -> tuple[float, float]:
         user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:])
-        return (user + nice + system + sum(rest[:2])) / os.sysconf("SC_CLK_TCK"), _cpu_s(self._server)
+        return (user + nice + system + sum(rest[:2])) / os.sysconf("SC_CLK_TCK"), cpu_s(self._server)
 
 
 class Bench:
@@ -148,9 +149,9 @@ def throughput(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
         told = run([sys.executable, "-m", "benchmarks.service", "--in-process", str(path)]).told
         replay = told["wall_s"]
         with bench.server() as server:
-            before = _cpu_s(server)
+            before = cpu_s(server)
             durable, stored = asyncio.run(_send_all(server, data, f"job{number}", options.jobs))
-            peak, cpu_s = peak_mb(server.pid), _cpu_s(server)
+            peak, spent = peak_mb(server.pid), cpu_s(server) - before
         rounds.append(
             {
                 "replay_mb_s": len(data) / 1e6 / replay,
@@ -158,7 +159,7 @@ def throughput(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
                 "stored_mb_s": len(data) / 1e6 / stored,
                 "durable_share": replay / durable,
                 "stored_share": replay / stored,
-                "cpu_share": told["cpu_s"] / (cpu_s - before),
+                "cpu_share": told["cpu_s"] / spent,
                 "peak_mb": peak,
             }
         )
@@ -183,13 +184,13 @@ def raw_logs(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
         for name in ("without", "with"):
             raw = bench.folder / f"raw{number}"
             with bench.server(**({"DIAGNOSE_SERVE_RAW_LOGS": str(raw)} if name == "with" else {})) as server:
-                before = _cpu_s(server)
+                before = cpu_s(server)
                 durable, stored = asyncio.run(_send_all(server, data, f"job{number}", options.jobs))
                 if name == "with":
                     for job in range(options.jobs):  # when this is answered, all of it is there
                         server.get(f"/v1/jobs/job{number}-{job}/raw/sources")
                     told["on_disk"] = sum(part.stat().st_size for part in raw.rglob("*.zst")) / len(data)
-                told[name] = {"durable_s": durable, "stored_s": stored, "cpu_s": _cpu_s(server) - before}
+                told[name] = {"durable_s": durable, "stored_s": stored, "cpu_s": cpu_s(server) - before}
         told |= {f"{what}_ratio": told["with"][what] / told["without"][what] for what in ("durable_s", "stored_s", "cpu_s")}
         rounds.append(told)
     return {"bytes": len(data), "jobs": options.jobs, "rounds": rounds}
@@ -402,9 +403,9 @@ def learning(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
         for way in names[number % 3 :] + names[: number % 3]:
             with bench.server(**ways[way]) as server:
                 asyncio.run(_send_all(server, data[: len(data) // 20], "first", options.jobs))  # its process has started
-                before = _cpu_s(server)
+                before = cpu_s(server)
                 durable, stored = asyncio.run(_send_all(server, data, "job", options.jobs))
-                rounds[-1][way] = durable, stored, _cpu_s(server) - before
+                rounds[-1][way] = durable, stored, cpu_s(server) - before
                 text = server.client.get("/metrics").text
                 fed[way] = [line for line in text.splitlines() if line.startswith("diagnose_learning_lines_total")]
     model.shutdown()
