@@ -21,6 +21,7 @@ Beside the path:
     nodecheck       nodes -> which one is bad
     shipping        logs -> a service
     comparison      a good run and a bad one -> what differs
+    evaluate        checkpoints and data sets -> scores, sooner
     mcp             questions of other agents -> reports, lines, history
     rendering       a report -> text, Markdown, HTML
     cli             one module per command

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-REMOVED = ("diagnose/agent", "diagnose/learning", "diagnose/model")
+REMOVED = ("diagnose/agent", "diagnose/evaluate", "diagnose/learning", "diagnose/model")
 LOG = "step 1 loss 2.0\nTraceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nKeyError: 'x'\n"
 
 
