@@ -120,6 +120,8 @@ def _isolation(finding: Finding, why: str) -> tuple[str, str, list[str]]:
         return "restart", "Another line says that the machine itself still works: no node is taken out.", []
     if root.words is not None:
         return "isolate_and_restart", why + " No rule knows the line, so no node is named: run the node check first.", []
+    if of_network and not finding.own_nodes:
+        return "restart", "The line does not say whose network failed: if it comes again, run the node check.", []
     if not finding.own_nodes:
         return "isolate_and_restart", why + " The log does not name the node: run the node check before the restart.", []
     return "isolate_and_restart", why, finding.own_nodes

@@ -144,6 +144,7 @@ class _Reading:
                 if (event.line, rule.reason) not in explained:
                     one = self._known(event, rule, transport, possible)
                     self._below(one, events, number)
+                    self._carried(one, events, number)
                     if one.kind != "line" or one.like.sounds:
                         raised.append(one)
             else:
@@ -174,6 +175,14 @@ class _Reading:
         if (boxed or above.line == event.line - 1) and (said := _level_of(above)) in ("soft", "error"):
             one.below = above
             one.handled = one.handled or said == "soft"
+
+    def _carried(self, one: Hypothesis, events: Sequence[Event], number: int) -> None:
+        """Read the error from the next line if a runtime announces it there ("panicked at src/main.rs:7:5:")."""
+        if one.rule is None or not one.rule.carries or not one.event.body.rstrip().endswith(":") or number + 1 == len(events):
+            return
+        after = events[number + 1]
+        if after.line == one.event.line + 1 and not self._judged(after):
+            self._by_its_message(one, after.body)
 
     def _in_a_list(self, events: Sequence[Event], number: int) -> bool:
         """Whether one of the lines just before announces a list of possibilities."""
@@ -230,7 +239,8 @@ class _Reading:
 
     def _by_its_message(self, one: Hypothesis, message: str) -> None:
         """Set the reason from the message of an exception, if its class says nothing and the message says it plainly."""
-        if one.rule is not None and not (is_generic(one.rule) and self.taxonomy.has(one.reason, "general")):
+        rule = one.rule
+        if rule is not None and not rule.carries and not (is_generic(rule) and self.taxonomy.has(one.reason, "general")):
             return
         if (told := about(message)) is not None and told.plain:
             _by_its_words(one, message)

@@ -22,25 +22,31 @@ def _letter(letters: str) -> str:
     return rf"|\b[{letters}] (?=[\w./-]+\.(?:cc|cpp|cu|c|h|hpp|go|rs|py):\d+\])|\d [{letters}] (?=\d+ \d+\])"
 
 
+_CLOCK = r"^\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[-+]\d\d:?\d\d)?\W{1,4}"
+"""a line that begins with its time: there a level may be written small"""
 _FATAL_LEVEL = re.compile(
     r"\b(?:FATAL|CRITICAL|EMERG(?:ENCY)?|PANIC|SEVERE)\b|^\W{0,3}[FC]\d{4} \d\d:|(?i:\blevel\W{1,3}(?:fatal|critical|panic)\b)"
-    r"|(?m:^)(?:fatal|Fatal)(?: error)?: " + _letter("FC")
+    r"|(?m:^)(?:fatal|Fatal)(?: error)?: " + _letter("FC") + rf"|{_CLOCK}(?:fatal|critical)\b(?! error)"
 )
 _ERROR_LEVEL = re.compile(
     r"\bERR(?:OR)?\b|^\W{0,3}E(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
     r"|^(?:[\w./-]+: ){0,2}(?:error|Error): "
-    r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: " + _letter("E")
+    r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
+    + _letter("E")
+    + rf"|{_CLOCK}err(?:or)?\b(?! ?[=:]? ?\d+\.)"
 )
 _WARN_LEVEL = re.compile(
     r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)"
     r"|[\[<]warn(?:ing)?[\]>]"
-    r"|^(?:[\w./-]+: )?warning: " + _letter("W")
+    r"|^(?:[\w./-]+: )?warning: " + _letter("W") + rf"|{_CLOCK}warn(?:ing)?\b"
 )
 _INFO_LEVEL = re.compile(
     r"\b(?:INFO(?!: (?:task \S+ blocked|rcu_))|NOTICE|DEBUG|TRACE|Normal)\b"
     r"|^\W{0,3}[ID](?:\d{3,4}| \d\d-\d\d) \d\d:"
     r"|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
-    r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): " + _letter("IDV")
+    r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): "
+    + _letter("IDV")
+    + rf"|{_CLOCK}(?:info|debug|trace|notice)\b"
 )
 _GRAVE = re.compile(
     r"(?i)\b(?:fatal(?:ly)?|abort(?:s|ed|ing)?|killed|crash(?:ed|es)?|unrecoverable|terminated|terminating"
@@ -138,7 +144,7 @@ _WELL = re.compile(
     r"|^\W*(?:\w+: )?(?:done|finished|completed?|ok|success)\b"
     r"|\bfinal (?:accuracy|loss|result|score|checkpoint|model)|\b(?:saved|wrote|written|uploaded"
     r"|synced)\b.{0,60}\b(?:to|files?)\b"
-    r"|\btotal (?:time|runtime|wall)"
+    r"|\btotal (?:time|runtime|wall)\b.{0,30}\d"
 )
 _UNWELL = re.compile(
     r"(?i)\b(?:not|un\w+|never|without|no) (?:been )?(?:success\w*|complete\w*|finished|done|passed|saved)\b|\bunsuccess"

@@ -28,13 +28,13 @@ _WORDS: Final = {
     r"|psm[23]|hfi\d?|nics?|eth\d+|bond\d+|en[ops]\w*\d\w*|fabric|subnet manager|switch port|net/ib)",
     "filesystem": r"(?:nfs|cifs|smb|hdfs|minio|lustre|lustreerror|gpfs|mmfsd?|beegfs|ceph\w*|libceph|weka\w*|juicefs"
     r"|ost\d*|mdt\d*|file ?system|mount point|storage (?:target|server|node|backend|cluster)s?)",
-    "lost": r"(?:lost|gone|dead|died|down|unreachable|unresponsive|not respond\w*|no response|not ready|unhealthy"
+    "lost": r"(?:lost|gone|dead|died|down|unreachable|unresponsive|not respond\w*|no response|not ready(?! yet)|unhealthy"
     r"|timed out|failed|failure)",
     "trouble": r"(?:not respond\w*|failed|error|lost|timed out|timeout|unavailable|unreachable|evicted|disconnected|refused"
     r"|hung|stale|unmounted|offline)",
     "state": r"(?:(?:is|are|was|were|has|have|went|status is now:?) )?(?:been )?(?:marked )?(?:as )?",
     "numbers": r"(?:loss|grad(?:ient)?s?(?:[ _]norms?)?|activations?|logits)",
-    "model": r"(?:checkpoints?|models?|weights|state_?dict|safetensors|tokenizer|pretrained)",
+    "model": r"(?:checkpoints?|models?|weights|state_?dict|safetensors|tokenizer|pretrained|onnx|engine plan|gguf)",
     "data": r"(?:datasets?|shards?|corpus|parquet|jsonl|arrow|tfrecord|webdataset|samples?)",
 }
 """what <device> and the like stand for below"""
@@ -93,7 +93,7 @@ SUBJECTS: Final = (
             r"\bstd::bad_alloc\b",
             r"\bhost memory\b.{0,30}\b(?:exhausted|full|failed)",
             r"(?:java\.lang|system)\.outofmemory(?:error|exception)",
-            r"\bexceed\w*\b.{0,20}\bmemory (?:budget|threshold|quota)",
+            r"\bexceed\w*\b.{0,20}\bmemory (?:budget|threshold|quota|allocation|allowance|request)\b",
             r"\benomem\b",
             r"\bmemory (?:usage|pressure)\b.{0,40}\bkill",
         ),
@@ -313,7 +313,7 @@ SUBJECTS: Final = (
             r"\btoo many (?:clients|connections)\b|\bno such host\b|:\d{2,5}: timed out\b|\benotfound\b",
             r"\berror while dialing\b|\bdial tcp\b|\bname or service not known\b|\bunknown ?host\w*",
             r"\bconnecttimeout",
-            r"\bbroken pipe\b",
+            r"\bbroken pipe\b|\b(?:link|connection|channel|socket|stream) (?:is|was) broken\b",
             r"\b(?:could not|failed|unable|cannot|can't) (?:to )?(?:connect|reach|resolve|contact|establish|communicate)",
             r"\bname resolution\b",
             r"\bgetaddrinfo\b",
@@ -480,7 +480,8 @@ SUBJECTS: Final = (
     Subject(
         "model_loading_error",
         plain=(
-            r"\b(?:load\w*|restor\w*|read\w*|deseriali\w*|resum\w*)\b.{0,60}\b<model>\b",
+            r"\b(?:load\w*|restor\w*|read\w*|deseriali\w*|resum\w*|pars\w*|import\w*)\b.{0,60}\b<model>\b",
+            r"\b<model>\b.{0,20}\b(?:loading|parsing|import|conversion) (?:has )?failed\b|\bpars\w* model failed\b",
             r"\b(?:checkpoint|safetensors|state_?dict)\b.{0,60}\b(?:corrupt\w*|invalid|mismatch|missing|incomplete|truncated)",
         ),
     ),
@@ -578,6 +579,7 @@ SUBJECTS: Final = (
         "cuda_error",
         plain=(
             r"\bnvrm: xid\b",
+            r"\b(?:cuda_error_|hip_?error|cuda_?error|musa_?error|cnrt_ret_err|mu_error)\w+",
             r"\bxid\b.{0,30}\d",
             r"\b(?:illegal|invalid) (?:memory access|device function)\b|\b(?:unspecified )?launch ?failure\b"
             r"|\bmisaligned address\b",

@@ -36,6 +36,8 @@ _NEAR_S, _NEAR_LINES = 300.0, 300
 _CRASH_BACK = 100
 _MESSAGE_LINES, _SUMMARY_LINES, _MESSAGE_NEAR = 12, 60, 4
 """the message of an exception takes up to so many lines; the summary after an exception without a message up to so many"""
+_CARRIED_LINES = 2
+"""so near behind the line with which a runtime announces it an error stands"""
 _THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
 _LAST_SAID = 5
@@ -161,7 +163,7 @@ class Weighing:
         again = self._started_anew(one) or self._ran_again(one) or self._launched_again(one)
         if again or self._went_on(one) or self._works_on(one):
             one.signals["survived"] = 1.0
-        elif self._talks_on(one) or self._went_past(one):
+        elif self._talks_on(one) or self._went_past(one) or self._helped(one):
             one.signals["talked_on"] = 1.0
         elif self._well_again(one) or self._restored(one):
             one.signals["well_again"] = 1.0
@@ -410,14 +412,23 @@ class Weighing:
             return True
         if behind > _NEXT and "warned" in one.signals and takes_back(last.body) and self._progressed:
             return True
-        speaker = _speaker(one.event)
-        for event in self.evidence.events[one.event.order + 1 : one.event.order + 1 + _NEXT]:
+        return self._otherwise(one.event)
+
+    def _otherwise(self, said: Event) -> bool:
+        """Whether one of the next lines from the same speaker says that it is tried again or done in another way."""
+        speaker = _speaker(said)
+        for event in self.evidence.events[said.order + 1 : said.order + 1 + _NEXT]:
             rule = self.evidence.rule(event)
-            gentle = event.source == one.event.source and (rule is None or rule.severity == "warning")
+            gentle = event.source == said.source and (rule is None or rule.severity == "warning")
             gentle = gentle and event.line < self.ends[event.source]  # as the last line of the source it did not help
             if gentle and _speaker(event) == speaker and _OTHERWISE.search(event.body):
                 return True
         return False
+
+    def _helped(self, one: Hypothesis) -> bool:
+        """Whether it was tried again, and much was said after that: the new try helped."""
+        noted = one.kind == "rule" and one.traceback is None and not one.fatal and not one.ends_process
+        return noted and self.ends[one.event.source] - one.event.line >= _PAST_LINES and self._otherwise(one.event)
 
     @cached_property
     def _topology(self) -> Topology:
@@ -889,6 +900,8 @@ class Weighing:
 
     def _by_specific(self, one: Hypothesis, told: list[Hypothesis]) -> None:
         """If an exception only wraps a message, or has none, a more exact line after it is the cause."""
+        if one.rule is not None and one.rule.carries:
+            relate("by_specific", one, next((other for other in told if self._carried_by(other, one)), None))
         if one.traceback is None or one.traceback.exception is None:
             return
         bare = not one.traceback.message.strip()
@@ -900,6 +913,15 @@ class Weighing:
                 if more and not other.symptom and other.rule is not None and other.rule.layer != "user":
                     relate("by_specific", one, other)
                     return
+
+    def _carried_by(self, other: Hypothesis, one: Hypothesis) -> bool:
+        """Whether it is the error that the runtime's line announces."""
+        return (
+            other.event.source == one.event.source
+            and 0 < other.event.line - one.event.line <= _CARRIED_LINES
+            and not other.symptom
+            and "specific" in other.signals
+        )
 
     def _by_better(self, one: Hypothesis, told: list[Hypothesis]) -> None:
         """Prefer the exception to what the same process logged just before it. The kernel's lines are left as they are."""

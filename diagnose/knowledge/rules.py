@@ -22,7 +22,7 @@ Family = Literal["failures", "filters"]
 
 _FILE_KEYS = {"layer", "framework", "printed_by", "reference", "gaps", "rules"}
 _SHARED_KEYS = {"id", "title", "pattern", "examples", "printed_by", "reference", "gaps"}
-_FAILURE_KEYS = _SHARED_KEYS | {"reason", "layer", "severity", "symptom", "action", "category", "mitigation"}
+_FAILURE_KEYS = _SHARED_KEYS | {"reason", "layer", "severity", "symptom", "carries", "action", "category", "mitigation"}
 _FILTER_KEYS = _SHARED_KEYS | {"kind", "framework", "metrics", "facts"}
 
 
@@ -56,6 +56,8 @@ class Rule:
     layer: str | None = None
     severity: str = "error"
     symptom: bool = False
+    carries: bool = False
+    """it knows only how a runtime prints an error; the error itself is what the line, or the next one, goes on to say"""
     action: str | None = None
     category: str | None = None
     """if it is not that of the reason"""
@@ -227,6 +229,7 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
                     layer=reader.choice("layer", taxonomy.layers, inherit=True),
                     severity=reader.choice("severity", taxonomy.severities, default="error"),
                     symptom=reader.choice("symptom", ("true", "false"), default="false") == "true",
+                    carries=reader.choice("carries", ("true", "false"), default="false") == "true",
                     action=reader.choice("action", taxonomy.actions) if "action" in entry else None,
                     category=reader.choice("category", sorted(set(taxonomy.category_of.values())))
                     if "category" in entry

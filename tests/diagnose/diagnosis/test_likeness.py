@@ -35,6 +35,11 @@ AT = "2026-01-01 10:00:00"
         ("done: sent=12 txFailed=0 dropped=0", set(), False),
         ("INFO: task python:1234 blocked for more than 120 seconds.", {"words"}, False),
         ("the replica ended with a non-zero status of 137", {"exit"}, True),
+        (f"{AT}.546630 error 33677 pid[2441] [ZLink zlink.h:504] no room", {"error"}, True),
+        (f"{AT} fatal: no room", {"fatal"}, True),
+        (f"{AT} warn [zlink] failed to open x", {"soft"}, False),
+        (f"{AT} info [zlink] failed to open x", {"info"}, False),
+        (f"{AT} error: 0.0123 at epoch 3", set(), False),
     ],
 )
 def test_a_line_has_one_level_and_is_loud_if_it_sounds_like_an_end(text: str, sounds: set[str], loud: bool) -> None:

@@ -44,6 +44,10 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
         ("zorch: transport retry counter exceeded", "network_error"),
         ("zorch: timed out trying to connect", "connection_error"),
         ("zorch: no rule to make target x", "file_not_found_error"),
+        ("zorch: cannot send message 7 as the link is broken", "connection_error"),
+        ("zorch: failed to parse the onnx graph", "model_loading_error"),
+        ("zorch: job 7 has exceeded its memory allocation on n7", "host_out_of_memory"),
+        ("zorch: DriverFault(CUDA_ERROR_NOT_SUPPORTED)", "cuda_error"),
     ],
 )
 def test_words_tell_plainly(line: str, reason: str) -> None:
@@ -76,3 +80,8 @@ def test_words_that_tell_nothing(line: str) -> None:
 
 def test_every_subject_names_a_reason() -> None:
     assert {one.reason for one in SUBJECTS} <= set(shipped_taxonomy().category_of)
+
+
+def test_a_server_that_is_not_ready_yet_is_no_lost_node() -> None:
+    found = about("zorch: node 10.0.0.7:8000 is not ready yet")
+    assert found is None or found.reason != "node_failure"

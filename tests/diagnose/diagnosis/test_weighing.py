@@ -704,3 +704,39 @@ def test_a_harmless_line_is_no_failure_and_vouches_for_nothing() -> None:
     end = harmless + ": OUT_OF_RANGE: End of sequence\n"
     assert report_of("Epoch 1/2\n" + end).outcome == "healthy"
     assert report_of("FATAL [scheduler] giving up on worker group 7\n" + end).outcome == "failed"
+
+
+# --- what a runtime only carries ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ('ERROR: LoadError: SystemError: opening file "/opt/depot/x.ji": Permission denied', "permission_error"),
+        ('ERROR: LoadError: SystemError: opening file "/opt/depot/x.jl": No such file or directory', "file_not_found_error"),
+        ("ERROR: LoadError: This line of code cannot be reached", "runtime_error"),
+        ('Exception in thread "main" java.io.IOException: No space left on device', "os_error"),
+        ("thread 'main' panicked at src/storage.rs:131:87:\nno space left on device (os error 28)", "os_error"),
+        ("thread 'main' panicked at src/lib.rs:7:5:\ncalled `Option::unwrap()` on a `None` value", "runtime_error"),
+        ("thread 'main' panicked at src/b.rs:47:83:\nCuda(Cublas(CublasError(CUBLAS_STATUS_ALLOC_FAILED)))", "out_of_memory"),
+    ],
+    ids=[
+        "julia, permission",
+        "julia, file",
+        "julia, no words",
+        "java",
+        "rust, next line",
+        "rust, no words",
+        "rust, a rule's line",
+    ],
+)
+def test_the_message_says_more_than_the_runtime_that_prints_it(lines: str, reason: str) -> None:
+    assert report_of("loading the model\nreading the settings\n" + lines + "\n").diagnosis.reason == reason
+
+
+def test_what_was_tried_again_with_success_is_no_failure() -> None:
+    talk = "".join(f"served request {n} of client {n % 7} in {n % 5}.25 s\n" for n in range(200))
+    failed = "Request timed out: HTTPConnectionPool(host='10.0.0.7', port=11500): Read timed out. (read timeout=600)\n"
+    limit = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T00:45:57 DUE TO TIME LIMIT ***\n"
+    assert report_of(talk + failed + "retrying due to an error\n" + talk + limit).diagnosis.reason == "preempted"
+    assert report_of(talk + failed + "giving up\n").diagnosis.reason == "connection_error"
