@@ -59,6 +59,8 @@ _FIXTURES = 0.3
 """weight of our own logs, which show what rules were written for"""
 _UNKNOWN = 0.2
 """weight of a log whose rules are switched off: most software that is met is known"""
+_UNKNOWN_SURE = 0.6
+"""the same for the confidence, which matters most where no rule knows the software"""
 _CALIBRATION_RIDGE = 0.5
 _REPOSITORY = re.compile(r"\b([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?=[\s:,;@]|$)")
 _INDEX = re.compile(r"(?:index|file) id (\d+)")
@@ -203,7 +205,7 @@ def calibrate(found: Sequence[Answer]) -> Calibration:
     rows = [one for one in found if one.reason != "unknown"]
     x = np.array([[log_odds(one.probability), *(float(one.kind == kind) for kind in KINDS)] for one in rows])
     y = np.array([float(one.right) for one in rows])
-    counts = np.array([one.choice.weight for one in rows])
+    counts = np.array([one.choice.weight * (1.0 if one.choice.known else _UNKNOWN_SURE / _UNKNOWN) for one in rows])
     ridge = np.diag([0.01, *([_CALIBRATION_RIDGE] * len(KINDS))])
     b = np.zeros(1 + len(KINDS))
     b[0] = 0.5

@@ -12,10 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-KINDS: Final = ("well", "quiet", "specific", "generic", "nameless", "echo", "killed", "line", "plain", "vague", "detector")
-"""kinds of evidence for an answer: the log says that it ended well; the log says nothing; a rule for this message; a rule for a
-class, or only a traceback; the same of a class that names no cause, such as RuntimeError; an echo; an echo of a SIGKILL;
-a line that no rule knows; such a line whose words say plainly, or vaguely, what failed; a detector
+KINDS: Final = (
+    "well",
+    "quiet",
+    "silent",
+    "specific",
+    "noted",
+    "generic",
+    "nameless",
+    "echo",
+    "killed",
+    "line",
+    "plain",
+    "contested",
+    "vague",
+    "detector",
+)
+"""kinds of evidence for an answer: the log says that it ended well; it shows work and no failure; it shows neither; a rule for
+this message, which ends a process; one for a message that may be survived; a rule for a class, or only a traceback; the same of
+a class that names no cause, such as RuntimeError; an echo; an echo of a SIGKILL; a line that no rule knows; such a line whose
+words say plainly what failed; the same, and other lines point elsewhere; words that only hint; a detector
 """
 _FURTHEST = 7.0
 

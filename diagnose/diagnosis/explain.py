@@ -58,9 +58,11 @@ def explain(
 def answer_kind(one: Hypothesis) -> str:
     """The kind of evidence that the answer rests on. Calibration depends on it."""
     if one.kind == "healthy":
-        return "well" if "ended_well" in one.signals else "quiet"
+        if "ended_well" in one.signals:
+            return "well"
+        return "silent" if "no_progress" in one.signals and "good_end" not in one.signals else "quiet"
     if one.words is not None:
-        return "plain" if one.words.plain else "vague"
+        return "vague" if not one.words.plain else "contested" if one.contested else "plain"
     if one.kind == "line" or one.reason == "unknown" or "warned" in one.signals:
         return "line"
     if one.detector is not None:
@@ -69,7 +71,7 @@ def answer_kind(one: Hypothesis) -> str:
         # A signal or a status says that something was killed; why, is a guess.
         return "killed" if one.reason == "host_out_of_memory" else "echo"
     if one.rule is not None and not is_generic(one.rule):
-        return "specific"
+        return "noted" if "noted" in one.signals else "specific"
     return "nameless" if shipped_taxonomy().has(one.reason, "nameless") else "generic"
 
 

@@ -48,6 +48,8 @@ class Hypothesis:
     """the interpreter, or whoever printed it, went on at once"""
     recovered: bool = False
     """the job went on after it"""
+    contested: bool = False
+    """something else that the job did not survive points to another reason"""
     killed_unsaid: bool = False
     """a signal killed it amid its work, and nothing in the log says who sent it or speaks of memory"""
     graver: Hypothesis | None = None

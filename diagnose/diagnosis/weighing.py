@@ -153,6 +153,9 @@ class Weighing:
             self._placed(one)
         self._first(kinds)
         self._related(kinds)
+        reasons = {one.reason for one in kinds if not one.recovered}
+        for one in kinds:
+            one.contested = len(reasons) > 1
         return [*kinds, self._healthy(kinds)]
 
     # --- did the job go on after it? --------------------------------------------------------------------------------------

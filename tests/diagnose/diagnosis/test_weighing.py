@@ -16,6 +16,7 @@ from diagnose.diagnosis.calibration import Calibration
 from diagnose.diagnosis.candidates import transport_level
 from diagnose.diagnosis.doubt import NO_END
 from diagnose.diagnosis.evidence import Event
+from diagnose.diagnosis.explain import answer_kind
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import likeness
 from diagnose.diagnosis.signals import BY_NAME, SIGNALS
@@ -740,3 +741,24 @@ def test_what_was_tried_again_with_success_is_no_failure() -> None:
     limit = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T00:45:57 DUE TO TIME LIMIT ***\n"
     assert report_of(talk + failed + "retrying due to an error\n" + talk + limit).diagnosis.reason == "preempted"
     assert report_of(talk + failed + "giving up\n").diagnosis.reason == "connection_error"
+
+
+# --- how sure an answer of this kind is ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("zorch: timed out trying to connect\n", "plain"),
+        ("zorch: timed out trying to connect\nzorchd: the node gpu-7 has died\n", "contested"),
+        ("zorch: bad news of the GPU\n", "vague"),
+        ("reading the settings\nbuilding the model\n", "silent"),
+        ("reading the settings\nall work is done\n", "quiet"),
+        ("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "specific"),
+        ("Request timed out: HTTPConnectionPool(host='10.0.0.7', port=80): Read timed out. (read timeout=600)\n", "noted"),
+    ],
+)
+def test_an_answer_says_what_kind_of_evidence_it_rests_on(text: str, kind: str) -> None:
+    job = job_of(text)
+    finding = job.finding(job.evidence())
+    assert answer_kind(max(finding.weighed, key=lambda one: one.probability)) == kind
