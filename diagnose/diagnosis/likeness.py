@@ -82,7 +82,7 @@ _WORDS = re.compile(
     r"|doesn't exist|hung|hang"
     r"|stuck|stalled|deadlock|dead|missing|abnormal(?:ly)?|fallen off|no route to|retry count|oom[-_ ]?kill(?:er|ed)?"
     r"|blocked for more than|unresponsive|assertion|fault|revoked|expired"
-    r"|reclaimed|bad|broken|stopping|shutting down|not ready|notready"
+    r"|reclaimed|bad|broken|died|giving up|gave up|stopping|shutting down|not ready|notready"
     r"|(?:reset|reboot|power[- ]cycle)(?: or (?:reset|reboot|power[- ]cycle))? (?:is |are )?(?:required|needed|necessary)"
     r"|(?:requires?|needs?) (?:a |an |to be )?(?:\w+ )?(?:reset|reboot|power[- ]cycle))\b"
     r"|(?-i:[a-z](?:Failed|Failure|NotReady|Evicted|Eviction|Lost|Unreachable|Deleted|Exceeded|Unhealthy"
