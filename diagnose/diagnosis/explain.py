@@ -22,6 +22,7 @@ from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import likeness
 from diagnose.diagnosis.silence import first_silent
 from diagnose.diagnosis.stacks import Picture, picture
+from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.suspects import suspects
 from diagnose.diagnosis.topology import Topology, learn
 from diagnose.diagnosis.topology import read as read_topology
@@ -33,6 +34,8 @@ _LAST_WORDS = 20
 _ALTERNATIVES = 5
 _HALF = 0.5
 _LEAST_ALTERNATIVE = 0.02
+_OTHER_READING = 0.2
+"""how likely it is that the words of a line say better than its rule what failed"""
 _MEMORY = re.compile(r"(?i)\b(?:oom|out[- ]of[- ]memory|allocate|memory|mem|rss|ram|swap|shm)\b|MemoryError|bad_alloc")
 _KILLERS = (("host_out_of_memory", 0.6), ("preempted", 0.25))
 """who else may have sent a SIGKILL that nobody explains: the kernel, or a person or a scheduler"""
@@ -73,6 +76,16 @@ def answer_kind(one: Hypothesis) -> str:
     if one.rule is not None and not is_generic(one.rule):
         return "noted" if "noted" in one.signals else "specific"
     return "nameless" if shipped_taxonomy().has(one.reason, "nameless") else "generic"
+
+
+def other_reading(root: Hypothesis, answers: Collection[str]) -> str | None:
+    """What the words of the line would say without its rule, if that is another reason.
+
+    Some failures could be called by two reasons of the list: a command that is not found is a file that is missing, too.
+    """
+    if root.rule is None or (told := about(root.event.body)) is None or not told.plain:
+        return None
+    return told.reason if told.reason != root.reason and told.reason not in answers else None
 
 
 def by_reason(weighed: Sequence[Hypothesis]) -> dict[str, tuple[float, Hypothesis]]:
@@ -155,6 +168,8 @@ class _Case:
         ]
         if finding.root is not None and finding.root.killed_unsaid:
             others += [(finding.root.probability * share, finding.root, reason) for reason, share in _KILLERS]
+        elif finding.root is not None and (reading := other_reading(finding.root, answers)) is not None:
+            others.append((finding.root.probability * _OTHER_READING, finding.root, reading))
         others.sort(key=lambda row: -row[0])
         left = max(0.0, 1.0 - finding.confidence)
         total = sum(p for p, _, _ in others)
@@ -171,7 +186,7 @@ class _Case:
     def _category(self, one: Hypothesis, reason: str) -> str:
         if reason == one.reason:
             return one.category
-        return shipped_taxonomy().category_of[reason] if one.killed_unsaid else "unknown"
+        return shipped_taxonomy().category_of[reason]
 
     # --- the answer --------------------------------------------------------------------------------------------------------
 
