@@ -43,6 +43,7 @@ _BACKOFF_S = (0.5, 60.0)
 _GRACE_S = 2.0
 """how long the end of the program may wait for the last reports"""
 _LONGEST_PATH = 4096
+_LONGEST_WHY = 500
 _MOST_RANGES = 1000
 
 
@@ -65,6 +66,16 @@ class Resume:
         return any(first <= batch <= last for first, last in self.skip)
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What the service says in its answer to a report of progress."""
+
+    save: str | None = None
+    """why a checkpoint is wanted now"""
+    alarm: tuple[int, str] | None = None
+    """the step at which something went wrong, and what"""
+
+
 class Run:
     """The connection of one job to the service. Without a URL or the name of a job it does nothing, and warns once."""
 
@@ -81,6 +92,8 @@ class Run:
         """the last thing that went wrong"""
         self.dropped = 0
         """reports of checkpoints that were given up"""
+        self.word: Word | None = None
+        """the service's answer to the last report of progress"""
         self._said: set[str] = set()
         self._job = ""
         self._attempt: int | None = None
@@ -155,13 +168,20 @@ class Run:
         except Exception as error:
             self._note(f"progress: {error!r}")
 
-    def checkpoint(self, step: int, path: str | os.PathLike[str], *, healthy: bool | None = None) -> None:
-        """A checkpoint is complete on storage, after ``step`` steps. ``healthy``: False if you know that it is not."""
+    def checkpoint(
+        self, step: int, path: str | os.PathLike[str], *, healthy: bool | None = None, why: str | None = None
+    ) -> None:
+        """A checkpoint is complete on storage, after ``step`` steps. ``healthy``: False if you know that it is not; ``why``."""
         try:
             if self._job:
                 self._put(
                     "checkpoints",
-                    {"step": int(step), "path": os.fspath(path), "healthy": None if healthy is None else bool(healthy)},
+                    {
+                        "step": int(step),
+                        "path": os.fspath(path),
+                        "healthy": None if healthy is None else bool(healthy),
+                        "why": None if why is None else str(why)[:_LONGEST_WHY],
+                    },
                 )
         except Exception as error:
             self._note(f"checkpoint: {error!r}")
@@ -225,7 +245,9 @@ class Run:
                 kind = "checkpoints" if self._checkpoints else "progress"
                 report = self._checkpoints[0] if self._checkpoints else self._progress
             try:
-                status, _ = self._request("POST", kind, report, self._timeout_s)
+                status, body = self._request("POST", kind, report, self._timeout_s)
+                if kind == "progress" and status == 200:
+                    self.word = _word(body)
             except Exception as error:
                 self._note(f"{kind}: {error!r}")
                 status = 400  # what cannot even be written is not tried again
@@ -309,6 +331,19 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r} is not a number of a step")
     return value
+
+
+def _word(body: bytes) -> Word | None:
+    """The answer to a report of progress; None for one of a service that says no more than that it stored it."""
+    try:
+        answer = json.loads(body)
+        save, alarm = answer.get("save"), answer.get("alarm")
+        return Word(
+            str(save)[:_LONGEST_WHY] if save is not None else None,
+            (_whole(alarm["step"]), str(alarm["why"])[:_LONGEST_WHY]) if alarm is not None else None,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:

@@ -8,9 +8,14 @@
     tensors     a file of safetensors -> whether its header fits its size
     plan        the .metadata of PyTorch DCP -> which bytes of which file belong together, without unpickling
     verify      a checkpoint -> whole, complete, unfinished or damaged, with reasons
+    good        what is known of a checkpoint -> good, bad, or nobody knows yet
+    kept        checkpoints with verdicts -> which may be deleted
+    when        what a save costs, and how often a job fails -> how often to save
+    keeper      what rank 0 does: judge, tell the service, delete
+    asking      who wants a checkpoint now
     marks       what is known of a checkpoint besides its bytes
 
-None of these imports torch, and none of them runs what a checkpoint contains: checkpoints are hostile input. These import torch:
+None of these imports torch, and none of them runs what a checkpoint contains: checkpoints are hostile input. Two import torch:
 
     saving      ``Checkpoints``: a state -> a checkpoint, behind the training; and back, the same on all ranks
     writer      DCP's own writer, with hashes and a manifest
@@ -24,7 +29,7 @@ from typing import Any
 
 from diagnose.errors import DiagnoseError
 
-__all__ = ["found", "hashes", "manifest", "marks", "saving", "verify", "writer"]
+__all__ = ["asking", "found", "good", "hashes", "keeper", "kept", "manifest", "marks", "saving", "verify", "when", "writer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,8 @@
     start = checkpoints.resume(state)             # the same on all ranks; fills in ``state``
     for step in range(start.step, steps):
         ...
-        checkpoints.save(step + 1, state)         # returns when the state is copied
+        if checkpoints.due(step + 1):
+            checkpoints.save(step + 1, state)     # returns when the state is copied
     checkpoints.close()
 
 ``save`` copies the state to memory of the host and returns. The copy is written behind the training. The same memory is used
@@ -17,15 +18,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import shutil
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
@@ -33,16 +35,19 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
 
 from diagnose.checkpoints import manifest, marks
+from diagnose.checkpoints.asking import Asking
 from diagnose.checkpoints.found import Found, find
+from diagnose.checkpoints.keeper import Keeper, using
+from diagnose.checkpoints.kept import THIN
 from diagnose.checkpoints.verify import check, differences
 from diagnose.checkpoints.writer import HashingFiles, HashingWriter, pins
-from diagnose.client import Resume, Run
+from diagnose.client import Resume, Run, Word
 from diagnose.errors import DiagnoseError
 
 log = logging.getLogger("diagnose.checkpoints")
 T = TypeVar("T")
+_AFTER: Final = "it was saved after batch"
 _HOW: Final = {"thread": AsyncCheckpointerType.THREAD, "process": AsyncCheckpointerType.PROCESS}
-_OWN: Final = re.compile(r"(?:[0-9]+-)?step_[0-9]{9,}")
 
 
 class CheckpointError(DiagnoseError):
@@ -72,8 +77,7 @@ class Saving:
 
     step: int
     path: Path
-    began: float
-    future: Future[Any]
+    future: Future[None]
 
 
 class Checkpoints:
@@ -84,16 +88,28 @@ class Checkpoints:
         path: str | Path,
         run: Run | None = None,
         *,
+        keep: int | None = 3,
+        thin: Sequence[tuple[float, int]] = THIN,
+        every_s: float | None = None,
+        between_failures_s: float | None = None,
         how: Literal["thread", "process"] = "thread",
         files: Callable[[], HashingFiles] = HashingFiles,
     ) -> None:
-        """``how``: what writes behind the training. ``files``: another door to the disk."""
+        """``keep``: how many stay at least; None deletes nothing. ``thin``: which of the older ones stay (``kept.THIN``).
+        ``every_s``: a fixed interval, instead of the best one by what was measured and by ``between_failures_s``.
+        ``how``: what writes behind the training. ``files``: another door to the disk.
+        """
         self.path = Path(path)
         self._ranks = dist.is_available() and dist.is_initialized()
         self.rank: int = dist.get_rank() if self._ranks else 0
         self._group: Any = dist.new_group(backend="gloo") if self._ranks else None
         self._talk: Any = dist.new_group(backend="gloo") if self._ranks else None  # beside what is written meanwhile
         self._run = run if self.rank == 0 else None
+        self.keeper = Keeper(self.path, self._run, keep, thin) if self.rank == 0 else None
+        """on rank 0"""
+        self.asking = Asking(between_failures_s, every_s)
+        self._next_look = 0
+        self._ending = False
         self._how, self._files = _HOW[how], files
         pinned = pins()
         self._stager = DefaultStager(
@@ -107,6 +123,8 @@ class Checkpoints:
         self._saving: Saving | None = None
         self.stood_s = 0.0
         """how long the last ``save`` held the training up"""
+        self._heard: Word | None = None
+        self._look_s = 0.0
         self.wrote_s: float | None = None
         """how long the last write took, behind the training"""
 
@@ -129,10 +147,57 @@ class Checkpoints:
             async_stager=self._stager,
             no_dist=not self._ranks,
         )
-        self._saving = Saving(step, path, time.monotonic(), future)  # type: ignore[arg-type,unused-ignore]
-        future.add_done_callback(self._told(step, path, self._saving.began))  # type: ignore[union-attr,unused-ignore]
+        complete: Future[None] = Future()
+        self._saving = Saving(step, path, complete)
+        future.add_done_callback(self._completes(complete, step, path))  # type: ignore[union-attr,unused-ignore]
         self.stood_s = time.monotonic() - began
+        self.asking.saved(self.stood_s)
         return path
+
+    def due(self, step: int) -> bool:
+        """Whether to save now. Call it after each step, on all ranks: the answer is the same on all.
+
+        It is time by the interval, a signal came to any rank (``listen``), or the service asked for it.
+        """
+        self.asking.stepped(self._saving is not None and not self._saving.future.done())
+        if step < self._next_look:
+            return False
+        began = time.monotonic()
+        self._hear()
+        due, ending = (self.asking.due(self.wrote_s) and self.rank == 0) or self.asking.now is not None, self.asking.ending
+        if self._ranks:
+            told = torch.tensor([due, ending, self.asking.steps_between_looks(self._look_s) if self.rank == 0 else 0])
+            dist.all_reduce(told, dist.ReduceOp.MAX, group=self._talk)
+            due, ending, between = bool(told[0]), bool(told[1]), int(told[2])
+            self._next_look = step + between
+        self._look_s = time.monotonic() - began
+        self._ending = self._ending or ending
+        return due
+
+    def listen(self, *numbers: signal.Signals) -> None:
+        """Save now when one of these signals comes to this rank: SIGTERM and SIGUSR1 if none is named. In the main thread."""
+        self.asking.listen(*(numbers or (signal.SIGTERM, signal.SIGUSR1)))
+
+    @property
+    def ending(self) -> bool:
+        """SIGTERM came to some rank: save, close, and end. It changes in ``due``, on all ranks at the same step."""
+        return self._ending
+
+    def alarm(self, step: int, said: str, kind: str = "loss") -> None:
+        """Something went wrong from this step on: a loss, a gradient norm. What it spoils is not started from any more."""
+        if self.keeper is not None:
+            self.keeper.alarm(step, said, kind)
+
+    def _hear(self) -> None:
+        """What the service said in its last answer."""
+        word = self._run.word if self._run is not None else None
+        if word is None or word == self._heard:
+            return
+        self._heard = word
+        if word.save is not None:
+            self.asking.now = word.save
+        if word.alarm is not None and self.keeper is not None:
+            self.keeper.alarm(*word.alarm)
 
     def wait(self) -> None:
         """Until the checkpoint that is being written is complete. Raises what went wrong with it."""
@@ -155,13 +220,21 @@ class Checkpoints:
         finally:
             self._stager.close()
 
-    def _told(self, step: int, path: Path, began: float) -> Callable[[Future[Any]], None]:
-        """Tells the service of a checkpoint as soon as it is complete."""
+    def _completes(self, complete: Future[None], step: int, path: Path) -> Callable[[Future[Any]], None]:
+        """When it is written: the service is told, all are judged, and old ones are deleted. Then it is complete."""
+        began = time.monotonic()
 
-        def done(future: Future[Any]) -> None:
+        def done(written: Future[Any]) -> None:
             self.wrote_s = time.monotonic() - began
-            if future.exception() is None and self._run is not None:
-                self._run.checkpoint(step, path)
+            failed = written.exception()
+            try:
+                if failed is None and self.keeper is not None:
+                    if self._run is not None:
+                        self._run.checkpoint(step, path)
+                    self.keeper.saved()
+            except Exception as error:
+                failed = error
+            complete.set_exception(failed) if failed is not None else complete.set_result(None)
 
         return done
 
@@ -190,7 +263,8 @@ class Checkpoints:
         for found, against in self._on_first(lambda: self._candidates(asked)):
             why = against or self._damage(found)
             if why is None:
-                return self._begin(found, asked, passed_over, state)
+                with using(found.path) if self.rank == 0 else contextlib.nullcontext():
+                    return self._begin(found, asked, passed_over, state)
             log.warning("%s is passed over: %s", found.path, why)
             passed_over.append((found.path, why))
         why = "There is no checkpoint that can be used." if passed_over else "There is no checkpoint."
@@ -202,12 +276,13 @@ class Checkpoints:
         for one in find(self.path) if self.path.is_dir() else ():
             if one.writer != "dcp":
                 continue
+            against: str | None
             if not one.sealed:
-                against: str | None = "it is unfinished: it has no manifest"
+                against = "it is unfinished: it has no manifest"
             elif (verdict := marks.read(one.path)) is not None and verdict.good is False:
                 against = f"it is bad: {verdict.why}"
-            else:
-                against = _spoilt(one, asked)
+            elif (against := _spoilt(one, asked)) is not None and against.startswith(_AFTER):
+                marks.write(one.path, False, against)  # the same step, saved again, is another checkpoint
             known.append((one, against))
         return known
 
@@ -229,7 +304,7 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 marks.write(found.path, False, first)
             if self._run is not None and found.step is not None:
-                self._run.checkpoint(found.step, found.path, healthy=False)
+                self._run.checkpoint(found.step, found.path, healthy=False, why=first)
         return first
 
     def _outside(self, found: Found) -> str | None:
@@ -289,7 +364,9 @@ def _spoilt(found: Found, asked: Resume) -> str | None:
     limit = asked.step if asked.step is not None else first
     if first is None or limit is None or found.step is None or found.step <= limit:
         return None
-    return f"it was saved after batch {first}, from which a roll-back goes back"
+    if found.step <= first:
+        return f"the service goes back to step {limit}, which is known to be good"
+    return f"{_AFTER} {first}, from which a roll-back goes back"
 
 
 def _first_line(error: BaseException) -> str:

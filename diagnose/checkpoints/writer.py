@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import threading
 import time
@@ -19,12 +20,14 @@ from typing import IO, Any, cast
 
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
 
 from diagnose.checkpoints import manifest
 from diagnose.checkpoints.hashes import FileHash, Hasher
 
 _NICE = 10
+_MOST_NAMES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,10 @@ class _Hashes:
     """What one rank wrote; it travels among DCP's results."""
 
     files: Mapping[str, FileHash]
+    nan: tuple[str, ...] = ()
+    """names of tensors that hold what is not a number"""
+    inf: tuple[str, ...] = ()
+    """likewise, what is infinite"""
 
 
 class HashingStream(io.RawIOBase):
@@ -105,9 +112,10 @@ class HashingWriter(FileSystemWriter):  # type: ignore[misc,unused-ignore]
 
     def write_data(self, plan: Any, planner: Any) -> Future[list[Any]]:
         give_way()
+        nan, inf = not_finite(plan, planner)
         results = super().write_data(plan, planner).value()
         done: Future[list[Any]] = Future()
-        done.set_result([*results, _Hashes(dict(self.fs.written))])
+        done.set_result([*results, _Hashes(dict(self.fs.written), nan, inf)])
         return done
 
     def finish(self, metadata: Any, results: list[list[Any]]) -> None:
@@ -115,8 +123,30 @@ class HashingWriter(FileSystemWriter):  # type: ignore[misc,unused-ignore]
         hashes = [one for rank in results for one in rank if isinstance(one, _Hashes)]
         super().finish(metadata, [[one for one in rank if not isinstance(one, _Hashes)] for rank in results])
         files = {name: file for one in (*hashes, _Hashes(self.fs.written)) for name, file in one.files.items()}
-        made = manifest.Manifest(self._step, files, time.time(), self._facts)
+        nan = sorted({name for one in hashes for name in one.nan})[:_MOST_NAMES]
+        inf = sorted({name for one in hashes for name in one.inf})[:_MOST_NAMES]
+        facts = {**self._facts, **({"nan": nan} if nan else {}), **({"inf": inf} if inf else {})}
+        made = manifest.Manifest(self._step, files, time.time(), facts)
         manifest.commit(Path(self.path), made, synced=True)
+
+
+def not_finite(plan: Any, planner: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the tensors of a plan that hold what is not a number, and of those that hold what is infinite."""
+    nan, inf = set(), set()
+    for item in plan.items:
+        if item.type == WriteItemType.BYTE_IO:
+            continue
+        values = planner.resolve_data(item).detach()
+        if not values.is_floating_point() or not values.numel():
+            continue
+        if values.element_size() == 1:
+            values = values.float()  # there is no least and greatest of numbers of 8 bits
+        least, greatest = (float(one) for one in torch.aminmax(values))  # one pass, and what is not a number wins
+        if math.isnan(least):
+            nan.add(item.index.fqn)
+        elif math.isinf(least) or math.isinf(greatest):
+            inf.add(item.index.fqn)
+    return tuple(sorted(nan)), tuple(sorted(inf))
 
 
 def give_way() -> None:

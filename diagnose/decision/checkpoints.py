@@ -29,6 +29,19 @@ class Saved:
     path: str
     healthy: bool | None = None
     """None: nobody said"""
+    why: str | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCheckpoint:
+    attempt: int
+    step: int
+    path: str
+    at: float | None
+    good: bool | None
+    """False: no attempt starts from it; None: nobody knows yet"""
+    why: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +99,21 @@ def newest(checkpoints: Iterable[Checkpoint], at_most: int, below: int | None = 
     known = list(checkpoints)
     spoilt = {one.step for one in known if one.healthy is False}  # another report of the same checkpoint
     good = [one for one in known if one.step <= at_most and one.step not in spoilt and (below is None or one.step < below)]
+    proven = [one for one in good if one.healthy]  # a training that judges its checkpoints goes back only to what it calls good
     # The training's own report counts more than the log, and a complete checkpoint more than a begun one.
-    return max(good, key=lambda one: (one.step, one.complete, one.told_by == "api", one.path is not None), default=None)
+    return max(
+        proven or good, key=lambda one: (one.step, one.complete, one.told_by == "api", one.path is not None), default=None
+    )
 
 
 def start(checkpoints: Iterable[Saved], rollbacks: Iterable[PastRollback]) -> Start:
-    """From where the next attempt starts, and what it leaves out.
-
-    A checkpoint of a later attempt is not spoilt by the batches of an earlier one, because it skipped them.
-    """
+    """From where the next attempt starts, and what it leaves out."""
     decided = list(rollbacks)
     known = list(checkpoints)
-    usable = [
-        one
-        for one in known
-        if one.healthy is not False and not any(one.attempt <= bad.attempt and one.step > bad.first for bad in decided)
-    ]
+    usable = [one for one in known if one.healthy is not False and _spoilt_by(one, decided) is None]
+    back = max((bad.attempt for bad in decided), default=-1)
+    if any(one.healthy and one.attempt <= back for one in usable):  # it judges them: then it goes back to what is proven
+        usable = [one for one in usable if one.healthy or one.attempt > back]
     last = max(usable, key=lambda one: (one.step, one.attempt), default=None)
     skip = [
         (first, end) for first, end in _joined((bad.first, bad.last) for bad in decided) if last is None or end >= last.step
@@ -113,6 +125,24 @@ def start(checkpoints: Iterable[Saved], rollbacks: Iterable[PastRollback]) -> St
     else:
         why = f"The newest checkpoint is of step {last.step}."
     return Start(last.step if last else None, last.path if last else None, skip, why)
+
+
+def judged(checkpoints: Iterable[Saved], rollbacks: Iterable[PastRollback]) -> list[JudgedCheckpoint]:
+    """Each checkpoint with its verdict, the highest step first."""
+    decided = list(rollbacks)
+    found = []
+    for one in sorted(checkpoints, key=lambda one: (one.step, one.attempt), reverse=True):
+        bad = _spoilt_by(one, decided)
+        good, why = one.healthy, one.why
+        if bad is not None and good is not False:
+            good, why = False, f"it was saved after batch {bad.first:,}, from which a roll-back goes back"
+        found.append(JudgedCheckpoint(one.attempt, one.step, one.path, one.at, good, why))
+    return found
+
+
+def _spoilt_by(one: Saved, decided: Sequence[PastRollback]) -> PastRollback | None:
+    """A checkpoint of a later attempt is not spoilt by the batches of an earlier one, because it skipped them."""
+    return next((bad for bad in decided if one.attempt <= bad.attempt and one.step > bad.first), None)
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
 
-from diagnose.decision.checkpoints import start
+from diagnose.decision.checkpoints import judged, start
 from service.api import bodies
-from service.api.common import REFUSALS, Here, JobName, Sender
+from service.api.common import REFUSALS, Here, JobName, Reader, Sender
 from service.errors import Unknown
 from service.intake.batch import check_may_write
 from service.live.inbox import Moved
@@ -24,20 +25,39 @@ _DECIDED = ("approved", "dispatched", "running", "succeeded")
 async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[bodies.Saved, Body()]) -> dict[str, Any]:
     """If a checkpoint is reported again for the same step and attempt, the last report counts."""
     storable(saved.path, "path")
+    if saved.why is not None:
+        storable(saved.why, "why")
     check_may_write(job, who.grant)
     attempt = await service.ingest.open(job, saved.attempt, None, who.grant)
     at = saved.time if saved.time is not None else time.time()
     await service.store.awrite(
         lambda connection: training.checkpoint(
-            connection, attempt.id, step=saved.step, path=saved.path, healthy=saved.healthy, at=at
+            connection, attempt.id, step=saved.step, path=saved.path, healthy=saved.healthy, at=at, why=saved.why
         )
     )
     return {"job": job, "attempt": attempt.number, "stored": True}
 
 
-@router.post("/v1/jobs/{job}/progress", response_model=bodies.Reported, summary="A step is done")
+@router.get("/v1/jobs/{job}/checkpoints", response_model=bodies.Checkpoints, summary="Its checkpoints, and which are good")
+async def checkpoints(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
+    """What the training reported, judged by its own verdicts and by the roll-backs that were decided."""
+
+    def work(connection: Any) -> dict[str, Any] | None:
+        if attempts.latest_attempt(connection, job) is None:
+            return None
+        decided = [rollback for _, rollback in training.rollbacks(connection, job, _DECIDED)]
+        found = judged(training.checkpoints(connection, job), decided)
+        return {"job": job, "checkpoints": [dataclasses.asdict(one) for one in found]}
+
+    answer = await service.store.aread(work)
+    if answer is None:
+        raise Unknown("there is no such job", where=job, remedy="send its log first")
+    return answer
+
+
+@router.post("/v1/jobs/{job}/progress", response_model=bodies.Progressed, summary="A step is done")
 async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bodies.Progress, Body()]) -> dict[str, Any]:
-    """Only the latest report is kept."""
+    """Only the latest report is kept. The answer says whether a checkpoint is wanted, and whether something went wrong."""
     check_may_write(job, who.grant)
     attempt = await service.ingest.open(job, done.attempt, None, who.grant)
     attempt.tell(Moved(time.time()))
@@ -47,7 +67,8 @@ async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bod
             connection, attempt.id, step=done.step, loss=done.loss, loss_is=done.loss_is, at=at
         )
     )
-    return {"job": job, "attempt": attempt.number, "stored": True}
+    said = await service.store.aread(lambda connection: training.asked(connection, attempt.id))
+    return {"job": job, "attempt": attempt.number, "stored": True, **said}
 
 
 @router.get(

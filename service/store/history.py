@@ -243,13 +243,13 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
 def _checkpoints(connection: Connection, job_id: int) -> tuple[Checkpoint, ...]:
     c = t.checkpoints.c
     rows = connection.execute(
-        select(c.step, c.path, c.at)
+        select(c.step, c.path, c.at, c.healthy)
         .join(t.attempts, t.attempts.c.id == c.attempt_id)
         .where(t.attempts.c.job_id == job_id, c.healthy.is_not(False))
         .order_by(c.step.desc())
         .limit(_CHECKPOINTS)
     )
-    return tuple(Checkpoint(row.step, row.path, row.at, told_by="api") for row in reversed(rows.all()))
+    return tuple(Checkpoint(row.step, row.path, row.at, told_by="api", healthy=row.healthy) for row in reversed(rows.all()))
 
 
 # --- all of it, for a study

@@ -386,6 +386,7 @@ checkpoints = Table(  # reported by training scripts
     Column("path", Text, nullable=False),
     Column("healthy", Boolean),  # null: nobody said
     Column("at", Double, nullable=False),
+    Column("why", Text),  # it is healthy, or not
     sqlite_with_rowid=False,
 )
 

@@ -11,14 +11,19 @@ from diagnose.decision.checkpoints import PastRollback, Saved
 from service.store import tables as t
 from service.store.upsert import upsert
 
+_ENDING = ("restart", "isolate_and_restart", "isolate", "rollback_and_skip")
+"""kinds of actions before which a training should save, or must go back"""
 _MOST = 1000
 """checkpoints that are stored per attempt: the latest steps"""
 
 
-def checkpoint(connection: Connection, attempt: int, *, step: int, path: str, healthy: bool | None, at: float) -> None:
+def checkpoint(
+    connection: Connection, attempt: int, *, step: int, path: str, healthy: bool | None, at: float, why: str | None = None
+) -> None:
     """Store a checkpoint. There is one per step and attempt; the last report of it counts."""
     c = t.checkpoints.c
-    upsert(connection, t.checkpoints, [{"attempt_id": attempt, "step": step, "path": path, "healthy": healthy, "at": at}])
+    row = {"attempt_id": attempt, "step": step, "path": path, "healthy": healthy, "at": at, "why": why}
+    upsert(connection, t.checkpoints, [row])
     many = connection.execute(select(func.count()).where(c.attempt_id == attempt)).scalar_one()
     if many > _MOST:
         kept = (
@@ -39,12 +44,12 @@ def checkpoints(connection: Connection, job: str) -> list[Saved]:
     """Of all attempts of a job."""
     c, a = t.checkpoints.c, t.attempts.c
     rows = connection.execute(
-        select(a.number, c.step, c.path, c.healthy)
+        select(a.number, c.step, c.path, c.healthy, c.why, c.at)
         .join(t.attempts, a.id == c.attempt_id)
         .join(t.jobs, t.jobs.c.id == a.job_id)
         .where(t.jobs.c.name == job)
     )
-    return [Saved(row.number, row.step, row.path, row.healthy) for row in rows]
+    return [Saved(row.number, row.step, row.path, row.healthy, row.why, row.at) for row in rows]
 
 
 def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list[tuple[int, PastRollback]]:
@@ -58,6 +63,23 @@ def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list
         .order_by(x.id)
     )
     return [(row.id, PastRollback(row.number, *map(int, row.skip_batches))) for row in rows if row.skip_batches]
+
+
+def asked(connection: Connection, attempt: int) -> dict[str, Any]:
+    """What a training should know of the actions of its attempt: that one of them will end it, and that it must go back."""
+    x = t.actions.c
+    rows = connection.execute(
+        select(x.kind, x.why, x.skip_batches)
+        .where(x.attempt_id == attempt, x.kind.in_(_ENDING), x.state.in_(("proposed", "approved", "dispatched")))
+        .order_by(x.id.desc())
+        .limit(10)
+    ).all()
+    back = next((row for row in rows if row.kind == "rollback_and_skip" and row.skip_batches), None)
+    ending = next((row for row in rows if row.kind != "rollback_and_skip"), None)
+    return {
+        "save": None if ending is None or back is not None else ending.why,
+        "alarm": None if back is None else {"step": int(back.skip_batches[0]), "why": back.why},
+    }
 
 
 def latest_progress(connection: Connection, job: str) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.client import Resume, Run
+from diagnose.client import Resume, Run, Word
 from service.store import Store, attempts, training
 from tests.conftest import ROOT
 from tests.support.servers import Server
@@ -93,6 +93,31 @@ def test_a_roll_back_counts_once_it_is_decided_or_asked_for(server: Server) -> N
     assert second.close(20)
     why = f"The newest healthy checkpoint is of step {last + 10}; 2 were set aside."
     assert second.resume(proposed=True, timeout_s=20) == Resume(last + 10, "/ckpt/second", (), why, known=True)
+
+
+def test_verdicts_are_shown_with_their_reasons(server: Server) -> None:
+    run = Run("judged", url=server.url, attempt=1)
+    run.checkpoint(20, "/ckpt/20", healthy=True, why="the training went on to step 40 without an alarm")
+    run.checkpoint(40, "/ckpt/40", healthy=False, why="__1_0.distcp: it is missing")
+    run.progress(41, loss=0.5)
+    assert run.close(20)
+    assert run.word == Word()
+    found = server.get("/v1/jobs/judged/checkpoints")["checkpoints"]
+    assert [(one["step"], one["good"], one["why"]) for one in found] == [
+        (40, False, "__1_0.distcp: it is missing"),
+        (20, True, "the training went on to step 40 without an alarm"),
+    ]
+    assert "__1_0.distcp: it is missing" in server.client.get("/ui/jobs/judged").text
+    assert server.client.get("/v1/jobs/never-seen/checkpoints").status_code == 404
+
+
+def test_a_training_hears_of_a_roll_back_that_waits(server: Server) -> None:
+    action = spike(server, "hears")
+    run = Run("hears", url=server.url, attempt=1)
+    run.progress(160, loss=50.0)
+    assert run.close(20)
+    assert run.word is not None
+    assert run.word.alarm == (action["skip_batches"][0], action["why"])
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,16 @@ from service.api.bodies.projects import Project, ProjectList
 from service.api.bodies.raw import RawGap, RawLine, RawPage, RawSource, RawSourceList
 from service.api.bodies.rules import RuleChange, RulePage, RuleRow
 from service.api.bodies.splunk import Acks
-from service.api.bodies.training import LatestProgress, Progress, Reported, Resume, Saved, StacksWanted
+from service.api.bodies.training import (
+    Checkpoints,
+    LatestProgress,
+    Progress,
+    Progressed,
+    Reported,
+    Resume,
+    Saved,
+    StacksWanted,
+)
 from service.api.bodies.webhooks import (
     DeliveryList,
     DeliveryRow,
@@ -59,6 +68,7 @@ __all__ = [
     "ActionRecord",
     "AttemptRow",
     "CheckTaken",
+    "Checkpoints",
     "Claim",
     "ClaimNext",
     "Comment",
@@ -98,6 +108,7 @@ __all__ = [
     "Orders",
     "Problem",
     "Progress",
+    "Progressed",
     "Project",
     "ProjectList",
     "RawGap",

@@ -16,6 +16,7 @@ class Saved(Sent):
     step: int = Field(ge=0, le=MOST, description="Steps done", examples=[1200])
     path: Text = Field(min_length=1, max_length=4096, examples=["/ckpt/step1200"])
     healthy: bool | None = Field(None, description="false: known to be bad; null: nobody looked")
+    why: Text | None = Field(None, max_length=500, description="Why it is healthy, or not", examples=["__1_0.distcp is cut"])
     attempt: int | None = Field(
         None, ge=0, le=1_000_000, description="The run of this job; the latest, or 1, if it is not given"
     )
@@ -35,6 +36,35 @@ class Reported(BaseModel):
     job: str
     attempt: int
     stored: bool
+
+
+class Alarm(BaseModel):
+    step: int
+    """what was saved after it is spoilt"""
+    why: str
+
+
+class Progressed(Reported):
+    save: str | None
+    """why a checkpoint is wanted now: an action waits that will end this attempt"""
+    alarm: Alarm | None
+    """a roll-back waits"""
+
+
+class JudgedCheckpoint(BaseModel):
+    attempt: int
+    step: int
+    path: str
+    at: float | None
+    good: bool | None
+    """false: no attempt starts from it; null: nobody knows yet"""
+    why: str | None
+
+
+class Checkpoints(BaseModel):
+    job: str
+    checkpoints: list[JudgedCheckpoint]
+    """of all attempts, the highest step first"""
 
 
 class StacksWanted(BaseModel):

@@ -25,6 +25,7 @@ class Mark:
     complete: bool = True
     healthy: bool | None = None
     at: float | None = None
+    why: str | None = None
 
     @property
     def state(self) -> str:
@@ -88,9 +89,9 @@ def _firsts(connection: Connection, ids: Sequence[int]) -> dict[int, float]:
 def _told(connection: Connection, ids: Sequence[int]) -> dict[int, list[Mark]]:
     c = t.checkpoints.c
     rows = connection.execute(
-        select(c.attempt_id, c.step, c.path, c.healthy, c.at).where(c.attempt_id.in_(ids)).order_by(c.step)
+        select(c.attempt_id, c.step, c.path, c.healthy, c.at, c.why).where(c.attempt_id.in_(ids)).order_by(c.step)
     )
     found: dict[int, list[Mark]] = {}
     for row in rows:
-        found.setdefault(row.attempt_id, []).append(Mark(row.step, row.path, "api", True, row.healthy, row.at))
+        found.setdefault(row.attempt_id, []).append(Mark(row.step, row.path, "api", True, row.healthy, row.at, row.why))
     return found

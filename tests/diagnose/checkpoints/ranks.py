@@ -15,7 +15,7 @@ from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch", "torch.distributed.checkpoint", "diagnose.checkpoints.saving"])
-_LONGEST_S = 120
+_LONGEST_S = 60
 
 
 def begin(count: int, folder: Path, work: Callable[..., Any], *words: Any) -> tuple[list[BaseProcess], Any]:

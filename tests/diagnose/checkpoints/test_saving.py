@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +15,7 @@ import pytest
 from diagnose.checkpoints import manifest, marks
 from diagnose.checkpoints.found import find
 from diagnose.checkpoints.verify import check
-from diagnose.client import Resume
+from diagnose.client import Resume, Word
 from tests.diagnose.checkpoints.ranks import on_ranks
 from tests.diagnose.checkpoints.samples import flip
 
@@ -30,12 +31,13 @@ class Told:
 
     def __init__(self, answer: Resume | None = None) -> None:
         self.answer = answer or Resume()
+        self.word: Word | None = None
         self.told: list[tuple[int, str, bool | None]] = []
 
     def resume(self, *, proposed: bool = False) -> Resume:
         return self.answer
 
-    def checkpoint(self, step: int, path: Path, *, healthy: bool | None = None) -> None:
+    def checkpoint(self, step: int, path: Path, *, healthy: bool | None = None, why: str | None = None) -> None:
         self.told.append((step, path.name, healthy))
 
 
@@ -96,7 +98,7 @@ def test_the_training_goes_on_while_it_is_written(tmp_path: Path) -> None:
     loaded = state()
     assert Checkpoints(tmp_path).resume(loaded).step == 1
     assert torch.equal(loaded["model"]["weight"], torch.full((100, 50), 1.0))
-    assert told.told == [(1, "step_000000001", None)]
+    assert told.told[0] == (1, "step_000000001", None)
 
 
 def test_the_memory_of_the_copy_is_used_again_and_only_when_it_is_written(tmp_path: Path) -> None:
@@ -281,3 +283,66 @@ def test_a_state_that_does_not_fit_is_named(tmp_path: Path) -> None:
     saved(tmp_path, 1)
     with pytest.raises(CheckpointError, match="it is whole, and does not fit the state"):
         Checkpoints(tmp_path).resume({"model": {"weight": torch.zeros(3, 3)}})
+
+
+def asked_on_one(rank: int, folder: str) -> tuple[list[int], bool]:
+    """SIGTERM comes to rank 1 only."""
+    import os
+    import signal
+
+    checkpoints = Checkpoints(folder, every_s=3600)
+    checkpoints.listen()
+    saved_at = []
+    for step in range(1, 5000):
+        time.sleep(0.002)
+        if rank == 1 and step == 50:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if checkpoints.due(step):
+            checkpoints.save(step, state(step))
+            saved_at.append(step)
+        if checkpoints.ending:
+            break
+    checkpoints.close()
+    return saved_at, checkpoints.ending
+
+
+def test_a_signal_to_one_rank_is_heard_by_all(tmp_path: Path) -> None:
+    told = on_ranks(2, tmp_path, asked_on_one, str(tmp_path / "ckpt"))
+    assert told[0] == told[1]
+    (saved_at,), ending = told[0]
+    assert saved_at >= 50
+    assert ending
+
+
+def test_what_holds_no_numbers_is_told_as_bad_and_not_started_from(tmp_path: Path) -> None:
+    told = Told()
+    checkpoints = Checkpoints(tmp_path, told)  # type: ignore[arg-type]
+    checkpoints.save(1, state(1))
+    checkpoints.save(2, {**state(2), "other": torch.tensor([1.0, float("nan")])})
+    checkpoints.close()
+    assert (2, "step_000000002", False) in told.told
+    assert Checkpoints(tmp_path).resume().step == 1
+
+
+def test_the_word_of_the_service_is_followed(tmp_path: Path) -> None:
+    told = Told()
+    checkpoints = Checkpoints(tmp_path, told, every_s=3600)  # type: ignore[arg-type]
+    checkpoints.save(1, state(1))
+    checkpoints.save(100, state(2))
+    checkpoints.wait()
+    assert not checkpoints.due(101)
+    told.word = Word(save="its node is going bad", alarm=(50, "the loss rose"))
+    assert checkpoints.due(102)
+    checkpoints.save(102, state(3))
+    assert not checkpoints.due(103)  # the same word asks only once
+    checkpoints.close()
+    assert (100, "step_000000100", False) in told.told
+    assert Checkpoints(tmp_path).resume().step == 1
+
+
+def test_old_ones_are_deleted(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2, thin=())
+    for step in range(1, 6):
+        checkpoints.save(step, state(step))
+    checkpoints.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000000004", "step_000000005"]

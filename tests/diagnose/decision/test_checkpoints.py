@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.decision.checkpoints import MOST, PastRollback, Saved, newest, saved, start, stretch
+from diagnose.decision.checkpoints import MOST, PastRollback, Saved, judged, newest, saved, start, stretch
 from diagnose.decision.history import Checkpoint
 from diagnose.decision.policy_file import shipped_policy
 from tests.support.logs import job_of, report_of, shipped_matcher, steps
@@ -172,3 +172,28 @@ def test_never_spoilt_and_every_bad_batch_ahead_is_left_out(checkpoints: list[Sa
     skipped = {batch for first, last in found.skip for batch in range(first, last + 1)}
     assert {b for r in rollbacks for b in range(r.first, r.last + 1) if b >= (found.step or 0)} <= skipped
     assert skipped <= {b for r in rollbacks for b in range(r.first, r.last + 1)}
+
+
+def test_a_training_that_judges_its_checkpoints_goes_back_to_a_good_one() -> None:
+    known = [Checkpoint(100, "a", healthy=True, told_by="api"), Checkpoint(200, "b", told_by="api")]
+    assert newest(known, 250) == known[0]
+    assert newest(known[1:], 250) == known[1]
+
+    told = [Saved(1, 100, "a", True), Saved(1, 200, "b"), Saved(1, 300, "c", False, "it is cut")]
+    spike = PastRollback(1, 250, 280)
+    assert start(told, []).step == 200  # nothing went wrong: the newest is not known to be bad
+    assert start(told, [spike]).step == 100
+    assert start([*told, Saved(2, 220, "d")], [spike]).step == 220  # the attempt after it left the batches out
+
+
+def test_each_checkpoint_has_a_verdict_with_a_reason() -> None:
+    told = [
+        Saved(1, 100, "a", True, "it went on"),
+        Saved(1, 200, "b"),
+        Saved(1, 300, "c", True, "it went on"),
+        Saved(1, 400, "d", False, "cut"),
+    ]
+    found = {one.step: (one.good, one.why) for one in judged(told, [PastRollback(1, 250, 280)])}
+    after = "it was saved after batch 250, from which a roll-back goes back"
+    assert found == {100: (True, "it went on"), 200: (None, None), 300: (False, after), 400: (False, "cut")}
+    assert list(found) == [400, 300, 200, 100]
