@@ -19,6 +19,9 @@ from service.clock import SYSTEM, Clock
 
 log = logging.getLogger("diagnose.scanners")
 
+_OLD_TIMERS = 64
+"""timers that do not count may be as many as there are attempts, and so many more"""
+
 
 @dataclass(slots=True)
 class Turn:
@@ -109,7 +112,14 @@ class Scanner:
                 return False
             attempt.turn.closed = True
             self._attempts -= 1
+            self._drop_old_timers()
             return True
+
+    def _drop_old_timers(self) -> None:
+        """An attempt has one timer that counts. Others are old, and may be due in hours: each holds its attempt in memory."""
+        if len(self._timers) > 2 * self._attempts + _OLD_TIMERS:
+            self._timers = [row for row in self._timers if row[2].turn.due == row[0] and not row[2].turn.closed]
+            heapq.heapify(self._timers)
 
     def close(self) -> None:
         with self._wake:
@@ -153,6 +163,7 @@ class Scanner:
             elif (due := attempt.next_due()) and (not turn.due or due < turn.due):
                 turn.due = due
                 heapq.heappush(self._timers, (due, next(self._numbers), attempt))
+                self._drop_old_timers()
 
     def _next(self) -> Readable | None:
         with self._wake:
