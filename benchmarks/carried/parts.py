@@ -37,16 +37,18 @@ async def failing(server: Server, options: argparse.Namespace) -> Figures:
     """Jobs whose logs are failures from one end to the other, in pieces: each piece is a reason to judge."""
     jobs, piece = options.jobs, options.piece
     logs = [(_LOGS / name).read_bytes() for name in _FAILING]
-    size = sum(map(len, logs))
-    pieces = [(number, at, log[at : at + piece]) for number, log in enumerate(logs) for at in range(0, len(log), piece)]
+    size = sum(len(log) + 4 * log.count(b"gpu-1") for log in logs)
+    places = [(number, at) for number, log in enumerate(logs) for at in range(0, len(log) + 4 * log.count(b"gpu-1"), piece)]
     sender = Sender(server, 8)
     await sender.send(iter([push(f"doomed-{job}", "s0", 0, b"") for job in range(jobs)]))
     last: dict[str, float] = {}
     """when the last piece of a job was given to the socket"""
 
     def requests() -> Iterator[tuple[str, bytes, str]]:
-        for number, at, data in pieces:
+        for number, at in places:
             for job in range(jobs):
+                own = logs[number].replace(b"gpu-1", b"gpu-%04d-" % job)  # no other job has such lines
+                data = own[at : at + piece]
                 last[f"doomed-{job}"] = time.monotonic()
                 yield push(f"doomed-{job}", f"s{number}", at, data)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from diagnose.compression.kept_log import KeptLog
 from diagnose.knowledge.rules import Rule
-from diagnose.reading.prefixes import body_start, origin
+from diagnose.memory import remembered
+from diagnose.reading.prefixes import Origin, body_start, origin
 from diagnose.reading.sources import Source
 
 MOST = 12_000
@@ -35,7 +36,7 @@ class Event:
     start: int
     """where the body begins in ``text``"""
     cut: int = 0
-    _origin: tuple[int | None, str | None, str | None, str | None] | None = None
+    _origin: Origin | None = None
 
     @property
     def body(self) -> str:
@@ -43,25 +44,29 @@ class Event:
 
     @property
     def rank(self) -> int | None:
-        return self._who()[0]
+        return self._who().rank
 
     @property
     def node(self) -> str | None:
-        return self._who()[1]
+        return self._who().node
 
     @property
     def gpu(self) -> str | None:
-        return self._who()[2]
+        return self._who().gpu
 
     @property
     def time(self) -> str | None:
-        return self._who()[3]
+        return self._who().time
 
-    def _who(self) -> tuple[int | None, str | None, str | None, str | None]:
+    def _who(self) -> Origin:
         if self._origin is None:
-            found = origin(self.text.encode("utf-8", "replace"))
-            self._origin = (found.rank, found.node, found.gpu, found.time)
+            self._origin = _origin_of(self.text)
         return self._origin
+
+
+@remembered
+def _origin_of(text: str) -> Origin:
+    return origin(text.encode("utf-8", "replace"))
 
 
 @dataclass(slots=True)
@@ -133,6 +138,7 @@ _PATH = re.compile(r"(?:[A-Za-z]:)?(?:/[\w.+@=-]+)+/?")
 _HOST = re.compile(r"\b[a-z][\w-]*\d[\w-]*(?:\.[\w-]+)*\b|\b\d+(?:\.\d+){3}\b")
 
 
+@remembered
 def normal(text: str) -> str:
     """``text`` without what changes from run to run: folders of paths, numbers, hosts."""
     text = _PATH.sub(lambda found: "/" + found[0].rstrip("/").rpartition("/")[2], text)

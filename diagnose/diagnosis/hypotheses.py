@@ -12,6 +12,7 @@ from diagnose.diagnosis.subjects import About
 from diagnose.diagnosis.tracebacks import Traceback
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
+from diagnose.memory import remembered
 
 Kind = Literal["traceback", "rule", "line", "detector", "dump", "healthy"]
 
@@ -104,13 +105,18 @@ def captures(rule: Rule | None, body: str) -> dict[str, str]:
     """The named groups of the rule in ``body``."""
     if rule is None or "(?P<" not in rule.pattern:
         return {}
-    import regex
-
     try:
-        found = regex.search(rule.pattern, body, timeout=0.05)
+        return dict(_captured(body, rule.pattern))
     except TimeoutError:
         return {}
-    return {name: value for name, value in found.groupdict().items() if value} if found else {}
+
+
+@remembered
+def _captured(body: str, pattern: str) -> tuple[tuple[str, str], ...]:
+    import regex
+
+    found = regex.search(pattern, body, timeout=0.05)
+    return tuple((name, value) for name, value in found.groupdict().items() if value) if found else ()
 
 
 def sort_of(one: Hypothesis) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from diagnose.matching.databases import core
+from diagnose.memory import remembered
 
 HEAD: Final = 100
 """a logger's level is looked for in so many characters"""
@@ -230,6 +231,7 @@ def likeness(text: str, body: str) -> Likeness:
     )
 
 
+@remembered
 def heard(text: str, body: str) -> Likeness:
     """The same as ``likeness``. The native core is asked first: it knows most calm lines at once."""
     if core is not None and not core.masked(text.encode("utf-8", "replace"), 0)[2] & 1:
@@ -253,6 +255,7 @@ def set_aside(sound: Likeness, transport: str | None) -> Likeness:
     return rest if rest.sounds else CALM
 
 
+@remembered
 def level(text: str) -> str | None:
     """The logger's level in a line: ``fatal``, ``error``, ``soft`` (warnings) or ``info``."""
     head = text[:HEAD]

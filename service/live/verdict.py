@@ -9,6 +9,7 @@ from typing import Any
 from diagnose.decision.ending import joined
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.detectors.course import duration
+from diagnose.memory import remembered
 from diagnose.redaction.text import redact
 from diagnose.report import Action, Diagnosis, Problem, Report
 from service.live.stream import End
@@ -107,6 +108,11 @@ def _spans(gaps: Sequence[tuple[int, int]]) -> str:
     return f"bytes {', '.join(told)}{more}"
 
 
+@remembered
+def _cleaned(text: str) -> str:
+    return redact(text).text
+
+
 def redacted(report: Report) -> Report:
     """``report`` without the secrets in its lines."""
 
@@ -115,7 +121,7 @@ def redacted(report: Report) -> Report:
             return {key: cleaned(part, key) for key, part in value.items()}
         if isinstance(value, list):
             return [cleaned(part, name) for part in value]
-        return redact(value).text if isinstance(value, str) and name in _WORDS else value
+        return _cleaned(value) if isinstance(value, str) and name in _WORDS else value
 
     whole = report.as_dict()
     return Report.model_validate({**whole, "diagnosis": cleaned(whole["diagnosis"])})
