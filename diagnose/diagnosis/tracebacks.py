@@ -162,41 +162,50 @@ class _Assembly:
 
     def _take(self, event: Event, prefix: str, *, telling: bool) -> None:
         """``telling``: the line has a word of tracebacks. Any other line can only continue one."""
-        body = event.body
         speaker = _TIME.sub("", prefix).strip() if prefix else ""
-        if telling:
-            if "Traceback" in body and (found := _HEADER.search(body)) is not None and not _quoted(body, found.start()):
-                self.claimed.add(event.order)
-                self._begin(event, body[: found.start()], speaker, original=bool(found["original"]))
-                return
-            for phrase, link in _LINKS:
-                if phrase in body:
-                    self._pending[speaker] = link
-                    return
-        if telling and "Exception in thread" in body[:80]:
+        if telling and self._headed(event, speaker):
+            return
+        if telling and "Exception in thread" in event.body[:80]:
             self._where[speaker] = "thread"
-        elif body.startswith("Exception ignored") or event.text.startswith(_NO_END):
+        elif event.body.startswith("Exception ignored") or event.text.startswith(_NO_END):
             self._where[speaker] = "ignored"
             self.claimed.add(event.order)
+        self._continue(event, speaker)
+
+    def _headed(self, event: Event, speaker: str) -> bool:
+        """Whether the line is the first of a traceback, or says how the next one hangs together with the last."""
+        body = event.body
+        if "Traceback" in body and (found := _HEADER.search(body)) is not None and not _quoted(body, found.start()):
+            self.claimed.add(event.order)
+            self._begin(event, body[: found.start()], speaker, original=bool(found["original"]))
+            return True
+        for phrase, link in _LINKS:
+            if phrase in body:
+                self._pending[speaker] = link
+                return True
+        return False
+
+    def _continue(self, event: Event, speaker: str) -> None:
+        """Give the line to the youngest traceback of its speaker that it belongs to."""
         for entry in reversed(self._open):
-            if entry.speaker != speaker:
-                continue
-            rest = _behind(body, entry.lead)
-            if rest is None:
+            if entry.speaker != speaker or (rest := _behind(event.body, entry.lead)) is None:
                 continue
             if self._extend(entry, event, rest):
                 self.claimed.add(event.order)
                 return
             if not entry.lead:
-                break  # a foreign line: older tracebacks without a prefix cannot tell either
-        else:
-            if 'File "' in body and (found := _INSIDE.match(body)) is not None and len(self._open) < _MOST_OPEN:
-                # The log begins, or was cut, in the middle of a traceback.
-                lead = found["lead"] if found["lead"].strip(" |+") else ""
-                entry = _Open(Traceback(event.source, event.line, event.line, lead=lead.strip(), headless=True), speaker, lead)
-                self._open.append(entry)
-                self._extend(entry, event, body[len(lead) :])
-                self.claimed.add(event.order)
+                return  # a foreign line: older tracebacks without a prefix cannot tell either
+        self._begin_inside(event, speaker)
+
+    def _begin_inside(self, event: Event, speaker: str) -> None:
+        """The log begins, or was cut, in the middle of a traceback."""
+        if 'File "' not in event.body or (found := _INSIDE.match(event.body)) is None or len(self._open) >= _MOST_OPEN:
+            return
+        lead = found["lead"] if found["lead"].strip(" |+") else ""
+        entry = _Open(Traceback(event.source, event.line, event.line, lead=lead.strip(), headless=True), speaker, lead)
+        self._open.append(entry)
+        self._extend(entry, event, event.body[len(lead) :])
+        self.claimed.add(event.order)
 
     def _begin(self, event: Event, lead: str, speaker: str, *, original: bool) -> None:
         if len(self._open) >= _MOST_OPEN:

@@ -102,23 +102,31 @@ def sensitivity(pattern: str) -> str | None:
         for other in nexts:
             before.setdefault(other, set()).add(number)
     for name, members in (("digits", _DIGITS), ("non-ASCII bytes", _HIGH)):
-        for number, takes in automaton.takes.items():
-            if isinstance(takes, str) or not takes & members:
+        if (why := _runs_matter(automaton, before, name, members)) is not None:
+            return why
+    return None
+
+
+def _runs_matter(automaton: _Automaton, before: dict[int, set[int]], name: str, members: int) -> str | None:
+    """Why a run of ``members`` cannot be made longer or shorter, or others be put in their place."""
+    start, end = 0, -1
+    for number, takes in automaton.takes.items():
+        if isinstance(takes, str) or not takes & members:
+            continue
+        if takes & members != members:
+            return f"it takes some {name} and not others"
+        # A first or last position need not repeat itself: a match may begin or end inside a run.
+        alone = automaton.follow[number] == {end} or before[number] == {start}
+        if number not in automaton.follow[number] and not alone:
+            return f"it counts {name}"
+        for other in automaton.follow[number] - {number}:
+            next_takes = automaton.takes.get(other, "")
+            if isinstance(next_takes, str) or not next_takes & members:
                 continue
-            if takes & members != members:
-                return f"it takes some {name} and not others"
-            # A first or last position need not repeat itself: a match may begin or end inside a run.
-            alone = automaton.follow[number] == {end} or before[number] == {start}
-            if number not in automaton.follow[number] and not alone:
-                return f"it counts {name}"
-            for other in automaton.follow[number] - {number}:
-                next_takes = automaton.takes.get(other, "")
-                if isinstance(next_takes, str) or not next_takes & members:
-                    continue
-                first_can_go = before[number] - {number} <= before[other]
-                second_can_go = automaton.follow[other] - {other} <= automaton.follow[number]
-                if not (first_can_go or second_can_go):
-                    return f"it wants two or more {name} in a row"
+            first_can_go = before[number] - {number} <= before[other]
+            second_can_go = automaton.follow[other] - {other} <= automaton.follow[number]
+            if not (first_can_go or second_can_go):
+                return f"it wants two or more {name} in a row"
     return None
 
 

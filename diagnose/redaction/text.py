@@ -74,6 +74,8 @@ _HARMLESS = frozenset(
     " sort special start state stop total unexpected unk video vision weight".split()
 )
 _PASS = frozenset("admin db ftp http mail mysql pg postgres proxy rabbitmq redis root smtp ssh user".split())
+# Last words of names that are secrets behind just these two: "access_key_id", "secret_key_base".
+_ENDINGS = {"id": ["access", "key"], "base": ["secret", "key"]}
 # What follows "password:" in messages and code, and is no secret.
 _PROSE = frozenset(
     "a accepted an and any argument authentication authorization be been bool boolean bytes can cannot changed could"
@@ -401,26 +403,26 @@ def _level(name: str, before: str) -> int:
     words = [word.lower() for word in re.split(r"[_.\-]+", _CAMEL.sub("_", name)) if word]
     if words and words[-1].isdigit():
         words.pop()
-    if not words:
-        return 0
+    return _level_of(words, before) if words else 0
+
+
+def _level_of(words: list[str], before: str) -> int:
+    """The same for a name in its words, and what stands before it in the line."""
     last = words[-1].rstrip("0123456789")
-    if last == "id" and words[-3:-1] == ["access", "key"]:
+    if words[-3:-1] == _ENDINGS.get(last):
         return _ALWAYS
     if last == "pass":
         return _ALWAYS if len(words) > 1 and words[-2] in _PASS else 0
     if last == "tokens" and words[-2:-1] in (["access"], ["auth"]):
         return _LIKELY
     level = _SECRET_WORDS.get(last, 0)
-    if level and len(words) == 1 and last in ("key", "token") and (earlier := _WHOLE_WORD.search(before)):
+    if last not in ("key", "token"):
+        return level
+    if level and len(words) == 1 and (earlier := _WHOLE_WORD.search(before)):
         words.insert(0, earlier[1].lower())  # "API key: …"
-    if last in ("key", "token") and len(words) > 1:
-        if words[-2] in _OPENING:
-            return _ALWAYS
-        if words[-2] in _HARMLESS:
-            return 0
-    if last == "base" and words[-3:-1] == ["secret", "key"]:
+    if len(words) > 1 and words[-2] in _OPENING:
         return _ALWAYS
-    return level
+    return 0 if len(words) > 1 and words[-2] in _HARMLESS else level
 
 
 def _query_level(name: str, before: str) -> int:

@@ -33,39 +33,49 @@ _PATIENCE = _BASE
 
 
 def find(course: Course) -> Iterator[Anomaly]:
+    for look in (_of_losses, _of_gradients, _of_loss_scale, _of_skipped):
+        if (found := look(course)) is not None:
+            yield found
+            return
+
+
+def _of_losses(course: Course) -> Anomaly | None:
     for name in ("loss", "val_loss"):
-        if name in course.series:
-            source, series = course.series[name]
-            found = _not_a_number(source, series)
-            has_level = name == "loss" and _REWARDS.isdisjoint(course.series)
-            level = _level(source, series, course.running) if has_level else None
-            if found is None:
-                found = level
-            elif level is not None and level.sustained and level.step == level.step:
-                # It rose before it was lost: the cause lies before the rise.
-                found = replace(found, step=level.step, sentence=f"{level.sentence} {found.sentence}")
-            if found is not None:
-                yield found
-                return
-    if "grad_norm" in course.series and "loss" in course.series:
-        source, series = course.series["grad_norm"]
-        found = _not_a_number(source, series, "gradient norm")
-        if found is not None and course.series["loss"][1].last == 0.0:  # trainers print 0.0 for a loss that is not a number
-            yield found
-            return
-    elif "grad_norm" in course.series and "val_loss" not in course.series:  # an excerpt that shows no loss
-        found = _not_a_number(*course.series["grad_norm"], "gradient norm")
-        if found is not None:
-            yield found
-            return
-    if "loss_scale" in course.series:
-        source, series = course.series["loss_scale"]
-        if (found := _floor(source, series)) is not None:
-            yield found
-            return
-    found = _all_skipped(course.series.get("skipped_steps"), course.series.get("step"))
-    if found is not None:
-        yield found
+        if name in course.series and (found := _of_loss(course, name)) is not None:
+            return found
+    return None
+
+
+def _of_loss(course: Course, name: str) -> Anomaly | None:
+    source, series = course.series[name]
+    lost = _not_a_number(source, series)
+    has_level = name == "loss" and _REWARDS.isdisjoint(course.series)
+    risen = _level(source, series, course.running) if has_level else None
+    if lost is None:
+        return risen
+    if risen is not None and risen.sustained and risen.step == risen.step:
+        # It rose before it was lost: the cause lies before the rise.
+        return replace(lost, step=risen.step, sentence=f"{risen.sentence} {lost.sentence}")
+    return lost
+
+
+def _of_gradients(course: Course) -> Anomaly | None:
+    if "grad_norm" not in course.series:
+        return None
+    if "loss" in course.series:
+        if course.series["loss"][1].last != 0.0:  # trainers print 0.0 for a loss that is not a number
+            return None
+    elif "val_loss" in course.series:
+        return None  # without both it is an excerpt that shows no loss
+    return _not_a_number(*course.series["grad_norm"], "gradient norm")
+
+
+def _of_loss_scale(course: Course) -> Anomaly | None:
+    return _floor(*course.series["loss_scale"]) if "loss_scale" in course.series else None
+
+
+def _of_skipped(course: Course) -> Anomaly | None:
+    return _all_skipped(course.series.get("skipped_steps"), course.series.get("step"))
 
 
 def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | None:
