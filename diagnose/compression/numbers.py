@@ -7,8 +7,10 @@ known name (``rules/metrics.yaml``) stands before it, in whatever dress: ``loss:
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -255,16 +257,8 @@ class Numbers:
 
     def _evaluates(self, text: str, at: int) -> bool:
         """Whether the last word before it that tells training from evaluation says evaluation; what a brace closed is over."""
-        said = [False]
-        for found in _CONTEXT.finditer(text, 0, at):
-            word = (found[1] or found[2]).lower()
-            if word == "{":
-                said.append(said[-1])
-            elif word == "}":
-                said = [*said[:-2], False]
-            elif word in self._metrics.evaluation or word in self._metrics.training:
-                said[-1] = word in self._metrics.evaluation
-        return said[-1]
+        ends, said = _turns(text, self._metrics.evaluation, self._metrics.training)
+        return said[bisect_right(ends, at)]
 
     def _beside(self, text: str) -> str:
         """The words of a line that are no names of quantities: what is evaluated may be among them."""
@@ -330,6 +324,29 @@ class Numbers:
             key = self._key(read.meaning, read.words, "", 0) if read is not None else None
             if key is not None and scale is not None:
                 yield Found(key, number.slot, number.value, scale, NO_GUARD, 0.0, True)
+
+
+@functools.lru_cache(1)  # it is asked for each number of a line in turn
+def _turns(text: str, evaluation: frozenset[str], training: frozenset[str]) -> tuple[list[int], list[bool]]:
+    """Where a line may turn from training to evaluation or back, and which of the two it is about before the first such
+    place, and behind each.
+    """
+    ends: list[int] = []
+    about = [False]
+    open_ = [False]
+    for found in _CONTEXT.finditer(text):
+        word = (found[1] or found[2]).lower()
+        if word == "{":
+            open_.append(open_[-1])
+        elif word == "}":
+            open_ = [*open_[:-2], False]
+        elif word in evaluation or word in training:
+            open_[-1] = word in evaluation
+        else:
+            continue
+        ends.append(found.end())
+        about.append(open_[-1])
+    return ends, about
 
 
 def _with_places(text: str, numbers: Sequence[tuple[float, int]]) -> tuple[str, list[_Number]]:

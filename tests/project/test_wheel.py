@@ -16,6 +16,8 @@ import pytest
 from diagnose.matching.databases import libhs
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.server  # they build and install, with tools and packages from the network
+
 READY = {"DIAGNOSE_READY": str(ROOT / "diagnose" / "_ready")}
 """What this checkout has compiled ready is not compiled again."""
 
@@ -52,7 +54,6 @@ def test_the_wheel_holds_the_rules_and_the_native_core(wheel: Path) -> None:
     assert len([name for name in ready if "/database-" in name]) == (3 if libhs() else 1)
 
 
-@pytest.mark.server
 def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=tmp_path)
     python = tmp_path / "empty" / "bin" / "python"
@@ -90,7 +91,6 @@ def _serves(command: Path, folder: Path) -> None:
         assert serving.wait(30) == 0
 
 
-@pytest.mark.server
 def test_without_a_compiler_the_package_still_builds(wheel: Path, tmp_path: Path) -> None:
     (sdist,) = wheel.parent.glob("*.tar.gz")
     shutil.unpack_archive(sdist, tmp_path, filter="data")

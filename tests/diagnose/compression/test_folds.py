@@ -114,6 +114,7 @@ def test_a_person_sees_what_was_masked() -> None:
     line = "step 12 at 10:30:01 id 3f9a1c07be52d841 said 'what is this all about, my friend?' in /data/a/b.txt"
     assert masked(line.encode()) == "step <number> at <time> id <id> said <text> in <path>"
     assert masked("done ███▌ of it".encode()).startswith("done <bar>")
+    assert masked(b"loss......... 2") == "loss.<more> <number>"
 
 
 def test_a_word_of_many_values_folds_and_one_of_few_does_not() -> None:
