@@ -9,6 +9,7 @@ from fastapi import APIRouter
 
 from service.api.bodies import ProjectList
 from service.api.common import REFUSALS, Here, Reader
+from service.store.quotas import of_jobs
 
 router = APIRouter(tags=["projects"], responses=REFUSALS)
 
@@ -17,7 +18,9 @@ router = APIRouter(tags=["projects"], responses=REFUSALS)
 async def projects(service: Here, who: Reader) -> dict[str, Any]:
     """The projects of the token; for an administrator, all that have jobs or quotas. Quotas are set by `diagnose projects`."""
     quotas, jobs = service.quotas, service.jobs
-    names = sorted({*quotas.named(), *jobs.projects} if who.projects is None else who.projects)
+    names = set(who.projects or ())
+    if who.projects is None:
+        names = {*quotas.named(), *jobs.projects, *await service.store.aread(of_jobs)}
     return {
         "projects": [
             {
@@ -30,6 +33,6 @@ async def projects(service: Here, who: Reader) -> dict[str, Any]:
                     "tokens": quotas.tokens(name),
                 },
             }
-            for name in names
+            for name in sorted(names)
         ]
     }

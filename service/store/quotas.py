@@ -57,6 +57,11 @@ def limit(connection: Connection, project: str, bounds: Mapping[str, int | None]
     return changed
 
 
+def of_jobs(connection: Connection) -> set[str]:
+    """The projects that have jobs."""
+    return set(connection.scalars(select(t.jobs.c.project).distinct()))
+
+
 def stored_bytes(connection: Connection) -> dict[str, int]:
     """project -> bytes of its kept lines and attempts in the database."""
     a, j = t.attempts.c, t.jobs.c

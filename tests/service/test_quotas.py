@@ -13,7 +13,7 @@ import pytest
 from service.errors import BadName, Busy
 from service.live.stream import End
 from service.store import Store
-from service.store.quotas import NONE, OTHERS, Quota, limit, quotas, stored_bytes
+from service.store.quotas import NONE, OTHERS, Quota, limit, of_jobs, quotas, stored_bytes
 from service.telemetry import Telemetry
 from tests.support.live import Hands, Live
 
@@ -111,6 +111,7 @@ async def test_who_has_stored_enough_stores_no_more_until_something_is_deleted(h
     await here.store.awrite(partial(limit, project="apes", bounds={"storage": None}))
     await here.quotas.refresh()
     await here.send(b"a\n", "apes~one")
+    assert await here.store.aread(of_jobs) == {"apes", "bees"}, "whatever is in memory, and whatever was measured"
 
 
 @limited(apes={"tokens": 1000})

@@ -127,6 +127,14 @@ def test_a_word_of_many_values_folds_and_one_of_few_does_not() -> None:
     assert b"weights digest unverifiable" in kept(log)
 
 
+def test_the_last_line_of_a_fold_is_told_when_its_source_ends() -> None:
+    compression = Compression(MATCHER, FOLDING)
+    compression.feed(0, joined(numbered("moved block {n} to the store", 40)))
+    (scan,) = compression.close(0)
+    assert scan.lines_kept == 1
+    assert [line.text for line in compression.kept][-1] == b"moved block 39 to the store"
+
+
 # --- what stays ---------------------------------------------------------------------------------------------------------------
 
 PLANTED = [
