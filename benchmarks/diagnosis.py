@@ -49,6 +49,15 @@ def lines(share: float) -> Iterator[str]:
             yield STEP.format(**names, ms=5000 + chance.random() * 100, loss=6 + chance.random() / 10, norm=chance.random())
 
 
+def different(*, loud: bool) -> Iterator[str]:
+    """As many lines as the diagnosis reads, no two alike, calm or all like failures. No rule knows them, so all are kept."""
+    chance = random.Random(2)
+    words = "amber brook cedar delta ember frost grove heron inlet jetty knoll larch maple north olive pearl quartz".split()
+    for _ in range(12_500):
+        text = " ".join(chance.choice(words) for _ in range(chance.randint(5, 12)))
+        yield f"ERROR {text} failed at {chance.choice(words)}\n" if loud else f"{text}\n"
+
+
 def tracebacks() -> Iterator[str]:
     for n in range(1_000_000):
         yield f'Traceback (most recent call last):\n  File "/a.py", line {n % 500}, in f\n    foo(x)\nValueError: bad {n}\n'
@@ -125,6 +134,8 @@ def main(arguments: list[str] | None = None) -> int:
         "30 % errors, a quarter": made(f"errors-{chosen.mb / 4:g}", lines(0.3), size / 4),
         "30 % errors, half": made(f"errors-{chosen.mb / 2:g}", lines(0.3), size / 2),
         "30 % errors": made(f"errors-{chosen.mb:g}", lines(0.3), size),
+        "different lines": made("different", different(loud=False), 1e12),
+        "different lines, all loud": made("different-loud", different(loud=True), 1e12),
         "a million tracebacks": made("tracebacks", tracebacks(), 1e12),
         "one traceback": made("one-traceback", one_traceback(100_000_000), 1e12),
     }
@@ -169,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{compress:.2f}",
                 f"{report:.2f}",
                 f"{100 * report / compress:.0f} %",
-                f"{1 / per_mb:.0f}",
+                f"{1 / per_mb:.1f}" if per_mb > 0.1 else f"{1 / per_mb:.0f}",
                 f"{per_mb / clean:.2f}" if clean else "-",
                 f"{max(reading.peak_mb for reading in readings):.0f}",
                 told["reason"],

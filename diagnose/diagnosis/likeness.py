@@ -94,26 +94,35 @@ _WORDS = re.compile(
 )
 HEARD: Final = (_GRAVE, _EXIT, _WORDS)
 """the native core must know a beginning of whatever these find (``stems`` in ``matching/_masks.h``), or it would fold"""
-_ZERO = re.compile(
-    r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b"
-    r"|\b[\w-]*(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted"
+_NONE = re.compile(r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b")
+_IS_NONE = re.compile(
+    r"(?i)\b[\w-]*(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted"
     r"|exceptions?|skipped"
     r"|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\}|set\(\))(?![\w.])"
-    r"|\b\w*(?:error|err|loss)\w*(?: (?:is|was|of|norm|rate))?\W{1,3}\d+\.\d+(?:e[-+]?\d+)?"
-    r"|(?:无|没有|未发现|0 ?个)(?:任何)?(?:错误|失败|异常)|(?:错误|失败|异常)\w{0,2}\s*[=:：]\s*0\b(?!\.)"
+)
+_AN_ERROR_RATE = re.compile(r"(?i)\b\w*(?:error|err|loss)\w*(?: (?:is|was|of|norm|rate))?\W{1,3}\d+\.\d+(?:e[-+]?\d+)?")
+_NONE_IN_CHINESE = re.compile(
+    r"(?:无|没有|未发现|0 ?个)(?:任何)?(?:错误|失败|异常)|(?:错误|失败|异常)\w{0,2}\s*[=:：]\s*0\b(?!\.)"
 )
 """what was counted and is none, and an error that is a number: neither is a failure, nor speaks for the rest of the line"""
-_NOTHING = re.compile(
+_OF_NO_ERROR = re.compile(
     r"(?i)\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?"
     r"(?:errors?|failures?)\b[ =:_]"
-    r"|\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
+    r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$|\bnot an error\b"
+)
+_NOTHING = re.compile(
+    r"(?i)\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
     r"|(?<!\bnot )(?<!\bno )\bretry(?:ing)?\b(?! (?:count\w*|limit|budget|failed|exceeded)\b)"
-    r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
     r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
-    r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b|\bnot an error\b"
+    r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b"
     r"|\((?:not required|optional|expected|as expected|ok)\)"
 )
+_NOTHING_WORDS = (
+    *("passed", "n/a", "not killed", "not failed", "not lost", "retry", "recovered", "skip", "ignor", "fall", "deprecat"),
+    *("disable", "using", "early", "left out", "harmless", "benign", "(not required", "(optional", "expected)", "(ok)"),
+)
+"""one of them is in whatever ``_NOTHING`` finds: to look for them is many times faster"""
 _LISTED = re.compile(
     r"(?i)\b(?:(?:possible|common|potential|likely|typical|frequent) (?:causes?|reasons?|solutions?"
     r"|fix(?:es)?)|causes? includes?"
@@ -205,15 +214,15 @@ def likeness(text: str, body: str) -> Likeness:
     words = _WORDS.search(body) is not None
     if not (fatal or error or exception or exit_ or words):
         return CALM
-    if words and _ZERO.search(body) is not None:
-        body = _ZERO.sub("", body)
+    if words and (rest := _without_none(body)) != body:
+        body = rest
         words, exception = _WORDS.search(body) is not None, exception and _EXCEPTION.search(body) is not None
         if not (fatal or error or exception or exit_ or words):
             return CALM
     soft = not fatal and not error and _WARN_LEVEL.search(head) is not None
     info = not fatal and not error and not soft and _INFO_LEVEL.search(head) is not None
     grave = words and _GRAVE.search(body) is not None
-    if _NOTHING.search(body) is not None:
+    if takes_back(body):
         words = exception = grave = False
     return Likeness(
         int(fatal),
@@ -282,7 +291,22 @@ def listed(body: str) -> bool:
 
 def takes_back(body: str) -> bool:
     """Whether the line itself says that nothing came of it: none, skipped, ignored, tried again."""
-    return _NOTHING.search(body) is not None
+    low = body.lower()
+    if ("error" in low or "failure" in low or "fault" in low) and _OF_NO_ERROR.search(body) is not None:
+        return True
+    return any(word in low for word in _NOTHING_WORDS) and _NOTHING.search(body) is not None
+
+
+def _without_none(body: str) -> str:
+    """The line without what was counted and is none. Each pattern is asked only where it can find something."""
+    low = body.lower()
+    if any(word in low for word in ("no ", "0 ", "zero ", "without ")):
+        body = _NONE.sub("", body)
+    if "=" in body or ":" in body:
+        body = _IS_NONE.sub("", body)
+    if "." in body and ("err" in low or "loss" in low):
+        body = _AN_ERROR_RATE.sub("", body)
+    return body if body.isascii() else _NONE_IN_CHINESE.sub("", body)
 
 
 def says_done(body: str) -> bool:
