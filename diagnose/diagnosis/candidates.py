@@ -69,6 +69,8 @@ _CUT_LINES = 4
 """after a traceback that the end of the log cut off, so many lines may still follow: its source lines and marks"""
 MOST_KINDS = 240
 """most kinds of hypotheses that are weighed; if there are more, the first and the last of them"""
+_LEAST_KINDS = 24
+"""of so many kinds at each end of a source the words are read, however many sources there are"""
 _LINE_CANDIDATES = 64
 """so many of the lines that no rule knows are taken at each end"""
 _TRANSPORT_LEAST, _TRANSPORT_SHARE = 10, 0.95
@@ -154,7 +156,8 @@ class _Reading:
                     noisy.append(self._heard(event, sound._replace(listed=1) if possible else sound))
         if len(noisy) > 2 * _LINE_CANDIDATES:
             noisy = noisy[:_LINE_CANDIDATES] + noisy[-_LINE_CANDIDATES:]
-        for one in (*_outer([one for one in raised if one.kind == "line"]), *noisy):
+        most = max(_LEAST_KINDS, MOST_KINDS // max(1, len(self.evidence.sources)))
+        for one in (*_outer([one for one in raised if one.kind == "line"], most), *noisy):
             _by_its_words(one, one.event.body)
         self.found.hypotheses += raised + noisy
 
@@ -396,13 +399,13 @@ class _Reading:
         return Hypothesis(event, None, reason, layer, False, False, detector=anomaly, kind="dump", moment=moment_of(event))
 
 
-def _outer(lines: list[Hypothesis]) -> list[Hypothesis]:
+def _outer(lines: list[Hypothesis], most: int = MOST_KINDS) -> list[Hypothesis]:
     """Those of the first and the last kinds, as far as kinds are weighed: to read the words of all others costs seconds."""
-    if len(lines) <= 2 * MOST_KINDS:
+    if len(lines) <= 2 * most:
         return lines
     told = [normal(one.event.body) for one in lines]
     kinds = list(dict.fromkeys(told))
-    outer = {*kinds[:MOST_KINDS], *list(dict.fromkeys(reversed(told)))[:MOST_KINDS]}
+    outer = {*kinds[:most], *list(dict.fromkeys(reversed(told)))[:most]}
     return [one for one, kind in zip(lines, told, strict=True) if kind in outer]
 
 
