@@ -1,4 +1,8 @@
-"""``python -m benchmarks.evaluation simulate [--seeds 200] [--json]``: the plan against plain plans; see ``simulated``."""
+"""The evaluation of checkpoints, measured.
+
+python -m benchmarks.evaluation simulate [--seeds 200] [--json]    the plan against plain plans; see ``simulated``
+python -m benchmarks.evaluation kill [--kills 50]                  kill -9 at random moments; see ``killed``
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,31 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
-from benchmarks.evaluation import simulated
+from benchmarks.evaluation import killed, simulated
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__)
-    parser.add_argument("what", choices=("simulate",))
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.evaluation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("simulate", "kill"))
     parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
+    if arguments.what == "kill":
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = killed.campaign(Path(folder), arguments.kills)
+        print(f"{sum(outcome.kills.values())} kills in {outcome.rounds} evaluations: {dict(outcome.kills)}")
+        print(
+            f"the same scores in {outcome.same_scores} of {outcome.rounds}; finished shards run again: {len(outcome.repeated)}"
+        )
+        return 0 if outcome.same_scores == outcome.rounds and not outcome.repeated else 1
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = simulated.simulate(arguments.seeds, pool.map)
     print(json.dumps(rows) if arguments.json else simulated.table(rows))

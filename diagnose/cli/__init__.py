@@ -22,7 +22,7 @@ COMMANDS = {
     "replay": "read the logs of jobs, and report what failed, where, and what to do",
     "compare": "say what differs between a run that went well and one that did not",
     "report": "study a site's history: why jobs failed, what it cost, and what would have saved most",
-    "evaluate": "plan the evaluation of a checkpoint on many data sets, so that its scores are known sooner",
+    "evaluate": "evaluate a checkpoint on many data sets, so planned that its scores are known sooner",
     "serve": "run the service, which receives the logs of many jobs over HTTP and diagnoses them as they run",
     "demo": "start a temporary service with a week of sample jobs, and open its dashboard",
     "top": "show running jobs, what fails and what waits, as a terminal page that renews itself",

@@ -8,8 +8,18 @@ each runs.
     planner      suite, estimates, nodes -> plan: pieces of work, in order
     dispatch     plan, what is free, what ended -> what starts now, and where
     expectation  plan -> how long it will take, and how sure that is
+    coordinator  carries the plan out: starts what the dispatch says, notes what ended
+    fleets       where pieces of work run
+    carry        one piece of work, as a process on its node
+    results      the folder with all that is finished
+    merging      scores of parts -> scores of all samples
+    trouble      the log of what failed -> why, and whether to try again
+    timeline     what ran -> a picture
 
 Nothing else imports this package, so it can be deleted whole.
 """
 
-__all__ = ["dispatch", "estimates", "expectation", "plan_file", "planner", "printed", "priors", "suite", "work"]
+__all__ = [
+    "carry", "coordinator", "dispatch", "estimates", "expectation", "fleets", "plan_file", "planner", "printed", "priors",
+    "results", "suite", "timeline", "work",
+]  # fmt: skip

@@ -36,13 +36,15 @@ class Dispatch:
         self.given_up: set[str] = set()
         """data sets that cannot be finished"""
         self.running: dict[Piece, str] = {}
+        self.nodes: dict[str, Node] = {}
+        self.left_alone: set[str] = set()
+        """nodes that get nothing more; what runs there may end"""
         self._datasets = {one.name: one for one in suite.datasets}
         self._at_first = self._believed = estimates
         self._adapts = adapts
         self._alone: set[str] = set()
         self._begun: set[str] = set()
         self._factors: dict[str, float] = {}
-        self._nodes: dict[str, Node] = {}
         self._places: dict[str, int] = {}
         self._processors: dict[str, int] = {}
         self._loaded: dict[str, bool | None] = {}  # None: it is being loaded
@@ -59,7 +61,7 @@ class Dispatch:
 
     def join(self, node: Node) -> None:
         """A node is there."""
-        self._nodes[node.name], self._places[node.name], self._processors[node.name] = node, node.places, node.processors
+        self.nodes[node.name], self._places[node.name], self._processors[node.name] = node, node.places, node.processors
         self._loaded[node.name] = self.suite.load == "none"
 
     def leave(self, name: str) -> list[Piece]:
@@ -67,7 +69,7 @@ class Dispatch:
         lost = [piece for piece, node in self.running.items() if node == name]
         for piece in lost:
             self.give_back(piece)
-        for known in (self._nodes, self._places, self._processors, self._loaded):
+        for known in (self.nodes, self._places, self._processors, self._loaded):
             known.pop(name, None)
         return lost
 
@@ -97,7 +99,7 @@ class Dispatch:
         return any(self._left.values())
 
     def _take(self) -> Trial | None:
-        places = sum(node.places for node in self._nodes.values())
+        places = sum(node.places for node in self.nodes.values())
         untried = self.estimates.unknown - self._begun
         trial = cutting.take(self.suite, self.estimates, self._left, places, self.how, self._alone, untried)
         for shard in trial.shards if trial is not None else ():
@@ -106,13 +108,15 @@ class Dispatch:
         return trial
 
     def _free_place(self) -> str | None:
-        most = max((name for name in self._places if self._loaded[name]), key=lambda name: self._places[name], default=None)
+        open_ = (name for name in self._places if self._loaded[name] and name not in self.left_alone)
+        most = max(open_, key=lambda name: self._places[name], default=None)
         return most if most is not None and self._places[most] > 0 else None
 
     def _free_processors(self, wanted: int) -> str | None:
         """A metric that wants more than any node has gets a whole node."""
-        most = max(self._processors, key=lambda name: self._processors[name], default=None)
-        if most is None or self._processors[most] < min(wanted, self._nodes[most].processors):
+        open_ = (name for name in self._processors if name not in self.left_alone)
+        most = max(open_, key=lambda name: self._processors[name], default=None)
+        if most is None or self._processors[most] < min(wanted, self.nodes[most].processors):
             return None
         return most
 
@@ -126,7 +130,7 @@ class Dispatch:
         return piece, name
 
     def _wanted(self, piece: Scoring, name: str) -> int:
-        return min(self._datasets[piece.shard.dataset].metric.processors, self._nodes[name].processors)
+        return min(self._datasets[piece.shard.dataset].metric.processors, self.nodes[name].processors)
 
     # --- what ended
 
@@ -181,7 +185,7 @@ class Dispatch:
 
     def _free(self, piece: Piece) -> None:
         name = self.running.pop(piece)
-        if name not in self._nodes:
+        if name not in self.nodes:
             return
         if isinstance(piece, Trial):
             self._places[name] += 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from diagnose.evaluate.estimates import MEASURED, SHARED_NOISE, TOLD, Estimates
 from diagnose.evaluate.expectation import Span
@@ -76,13 +77,16 @@ def pieces(spans: Iterable[Span]) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def shares(spans: Iterable[Span]) -> dict[str, float]:
-    """kind of work -> seconds of a place or processor"""
+def spent(rows: Iterable[Mapping[str, Any]], since: float) -> str:
+    """Where the time went, by what ran."""
     found: dict[str, float] = defaultdict(float)
-    for span in spans:
-        kind = "loading" if isinstance(span.piece, Load) else "trials" if isinstance(span.piece, Trial) else "metrics"
-        found[kind] += span.end_s - span.begin_s
-    return dict(found)
+    for row in rows:
+        if row["end"] >= since:
+            kind = str(row["key"]).partition("/")[0] if row["well"] else "failed"
+            found[kind] += row["end"] - row["begin"]
+    words = {"load": "loading", "trial": "trials", "metric": "metrics", "failed": "what failed"}
+    told = [f"{words[kind]} {duration(seconds)}" for kind, seconds in sorted(found.items()) if kind in words]
+    return f"Together: {', '.join(told)}." if told else "Nothing had to run."
 
 
 def _names(piece: Piece) -> list[str]:

@@ -1,0 +1,199 @@
+"""Carry out a plan: start what the dispatch says, note what ended, and go on from what the folder of the results has.
+
+It holds nothing that is not on disk: killed at any moment, the next one goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from diagnose.errors import DiagnoseError
+from diagnose.evaluate import copied, merging, trouble
+from diagnose.evaluate.carry import Order
+from diagnose.evaluate.dispatch import Dispatch
+from diagnose.evaluate.expectation import Span
+from diagnose.evaluate.fleets.fleet import Ended, Fleet
+from diagnose.evaluate.priors import Priors
+from diagnose.evaluate.results import Results, append, replace
+from diagnose.evaluate.work import Load, Piece, Scoring, Trial
+
+_LOST_AGAIN = 3
+"""so often a piece may be lost with its process or its node"""
+_TURN_S = 1.0
+
+
+@dataclass(slots=True)
+class Wish:
+    """What a signal asks for."""
+
+    stop: bool = False
+    """end what runs, at once"""
+    drain: bool = False
+    """start nothing new, and let end what runs"""
+
+
+@dataclass(slots=True)
+class Coordinator:
+    """One run of an evaluation."""
+
+    results: Results
+    fleet: Fleet
+    dispatch: Dispatch
+    priors: Priors
+    retries: int
+    say: Callable[[str], None]
+    wish: Wish = field(default_factory=Wish)
+    _running: dict[str, Piece] = field(default_factory=dict)
+    _logs: dict[str, Path] = field(default_factory=dict)
+    _tries: Counter[str] = field(default_factory=Counter)
+    _lost: Counter[str] = field(default_factory=Counter)
+    _unloaded: set[str] = field(default_factory=set)
+    """nodes into whose memory the model did not come"""
+    _number: int = 0
+
+    def run(self) -> bool:
+        """Whether it came to an end, and was not stopped before."""
+        shutil.rmtree(self.results.folder / "scratch", ignore_errors=True)
+        logs = self.results.folder / "logs"
+        self._number = sum(1 for _ in logs.iterdir()) if logs.is_dir() else 0
+        try:
+            while not self.dispatch.finished and not self.wish.stop:
+                self._meet_nodes()
+                if not self.wish.drain:
+                    for piece, node in self.dispatch.next():
+                        self._start(piece, node)
+                elif not self._running:
+                    break
+                for ended in self.fleet.ended(_TURN_S):
+                    self._end(ended)
+        finally:
+            self._clean_up()
+        return self.dispatch.finished
+
+    def _clean_up(self) -> None:
+        self.fleet.stop()
+        if self.results.suite.load == "copy":
+            self.fleet.forget(copied.place(self.results.folder))
+        shutil.rmtree(self.results.folder / "scratch", ignore_errors=True)
+
+    def _meet_nodes(self) -> None:
+        there = {node.name: node for node in self.fleet.nodes()}
+        for name in set(self.dispatch.nodes) - set(there):
+            self.say(f"{name} is gone; what ran there runs again")
+            lost = set(self.dispatch.leave(name))
+            self._running = {key: piece for key, piece in self._running.items() if piece not in lost}
+        for name in set(there) - set(self.dispatch.nodes):
+            self.dispatch.join(there[name])
+
+    # --- starting
+
+    def _start(self, piece: Piece, node: str) -> None:
+        order = self._order(piece, node)
+        self._running[order.key], self._logs[piece.key] = piece, Path(order.log)
+        self.fleet.start(order, node, on_place=isinstance(piece, Trial))
+
+    def _order(self, piece: Piece, node: str) -> Order:
+        self._number += 1
+        source, memory = self.results.checkpoint, copied.place(self.results.folder)
+        if isinstance(piece, Load):
+            command = (sys.executable, "-m", "diagnose.evaluate.copied", str(source), str(memory))
+            return self.results.without_outputs(piece, self._number, command)
+        in_memory = isinstance(piece, Trial) and self.results.suite.load == "copy" and node not in self._unloaded
+        return self.results.order(piece, self._number, memory / source.name if in_memory else source)
+
+    # --- ending
+
+    def _end(self, ended: Ended) -> None:
+        piece = self._running.pop(ended.key, None)
+        if piece is None:
+            return  # of a node that was gone
+        node = self.dispatch.running[piece]
+        well = ended.status == 0
+        problem = self._unusable(piece) if well else None
+        span = Span(piece, node, ended.begin_s, ended.end_s)
+        self.results.add_span(span, well and problem is None)
+        if well and problem is None:
+            took = ended.end_s - ended.begin_s
+            self.priors.add(piece, took, self.dispatch.estimates, ended.end_s)
+            self.dispatch.ended(piece, took)
+        elif ended.status is None and self._may_be_lost(piece):
+            self.dispatch.give_back(piece)
+        else:
+            self._fail(piece, node, ended.status, problem)
+
+    def _may_be_lost(self, piece: Piece) -> bool:
+        """It was killed from outside, and says nothing about itself; unless that happens again and again."""
+        self._lost[piece.key] += 1
+        return self._lost[piece.key] <= _LOST_AGAIN
+
+    def _unusable(self, piece: Piece) -> str | None:
+        """What is wrong with what a metric wrote."""
+        if not isinstance(piece, Scoring):
+            return None
+        path = self.results.scores(piece.shard)
+        try:
+            merging.read(path, piece.shard)
+        except DiagnoseError as error:
+            path.unlink(missing_ok=True)
+            return str(error)
+        return None
+
+    def _fail(self, piece: Piece, node: str, status: int | None, problem: str | None) -> None:
+        """Diagnose, and then try again or leave it."""
+        self._tries[piece.key] += 1
+        log = self._logs[piece.key]
+        told = trouble.found(log, status) if problem is None else None
+        again = self._tries[piece.key] <= self.retries and problem is None and told is not None and told.is_passing
+        parted = isinstance(piece, Trial) and len(piece.shards) > 1
+        row: dict[str, Any] = {
+            "key": piece.key, "node": node, "status": status, "log": str(log), "at": time.time(),
+            "reason": told.reason if told is not None else "unusable_scores",
+            "summary": told.summary if told is not None else problem,
+            "line": told.line if told is not None else None,
+            "text": told.text if told is not None else None,
+            "mitigation": told.mitigation if told is not None else "Read what the metric writes.",
+            "then": "parted" if parted else "again" if again else "left",
+        }  # fmt: skip
+        append(self.results.folder / "failures.jsonl", row)
+        then = {"parted": "its data sets run one by one", "again": "it runs again", "left": "it is left out"}[row["then"]]
+        self.say(f"{piece.key} failed on {node}: {row['summary']} ({row['reason']}, {log}); {then}")
+        if isinstance(piece, Load):
+            self._unloaded.add(piece.node)
+            self.dispatch.give_up(piece)
+        elif parted or again:
+            self.dispatch.give_back(piece)
+        else:
+            self.dispatch.give_up(piece)
+        if told is not None and told.is_of_the_node and set(self.dispatch.nodes) - self.dispatch.left_alone - {node}:
+            self.say(f"{node} gets nothing more")
+            self.dispatch.left_alone.add(node)
+
+
+def summary(results: Results) -> dict[str, Any]:
+    """The scores of all data sets that are whole, and what stands in the way of the others; also written to scores.json."""
+    found: dict[str, Any] = {
+        "schema": "diagnose.scores/1",
+        "checkpoint": str(results.checkpoint),
+        "datasets": {},
+        "missing": {},
+    }
+    left = {row["key"]: row for row in results.failures() if row.get("then") == "left"}
+    done = [piece.shard for piece in results.done() if isinstance(piece, Scoring)]
+    for one in results.suite.datasets:
+        shards = sorted(shard for shard in done if shard.dataset == one.name)
+        if sum(shard.count for shard in shards) == one.samples:
+            merged = merging.merged([merging.read(results.scores(shard), shard) for shard in shards])
+            found["datasets"][one.name] = {"samples": one.samples, "scores": merged.scores}
+        else:
+            why = next((row for key, row in left.items() if key.split("/")[1:2] == [one.name]), None)
+            found["missing"][one.name] = {name: why[name] for name in ("reason", "summary", "log")} if why else None
+    replace(results.folder / "scores.json", json.dumps(found, indent=1) + "\n")
+    return found

@@ -1,0 +1,182 @@
+"""What the coordinator does about pieces that fail, are lost, or are to give way. The fleet is made up, the rest is real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from diagnose.evaluate.carry import Order
+from diagnose.evaluate.coordinator import Coordinator, Wish, summary
+from diagnose.evaluate.cutting import Cut
+from diagnose.evaluate.dispatch import Dispatch
+from diagnose.evaluate.estimates import expected
+from diagnose.evaluate.fleets.fleet import Ended
+from diagnose.evaluate.priors import Priors
+from diagnose.evaluate.results import Results
+from diagnose.evaluate.suite import DataSet, Metric, Node, Suite
+
+METRIC = Metric("score {outputs} {scores}")
+KEY_ERROR = "Traceback (most recent call last):\n  File \"x.py\", line 3, in <module>\nKeyError: 'answer'\n"
+NETWORK = "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='x', port=443): Connection refused\n"
+ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+Fate = Callable[[Order, str, int], "int | str | None"]
+
+
+class MadeUp:
+    """A fleet whose pieces end as a function says: with a status, lost (None), or with a log (a text)."""
+
+    def __init__(self, nodes: Sequence[Node], fate: Fate) -> None:
+        self.there, self.fate = list(nodes), fate
+        self.started: list[tuple[str, str]] = []
+        self._waiting: list[Ended] = []
+
+    def nodes(self) -> Sequence[Node]:
+        return self.there
+
+    def start(self, order: Order, node: str, *, on_place: bool) -> None:
+        what = order.key.partition("#")[0]
+        self.started.append((what, node))
+        fate = self.fate(order, node, sum(one == what for one, _ in self.started))
+        if isinstance(fate, str):
+            Path(order.log).parent.mkdir(parents=True, exist_ok=True)
+            Path(order.log).write_text(fate)
+        elif fate == 0:
+            for source, target in order.moves:
+                path = Path(target)
+                (path if source.endswith("json") is False else path.parent).mkdir(parents=True, exist_ok=True)
+                if source.endswith("json"):
+                    path.write_text(json.dumps({"scores": {"acc": 0.5}}))
+        self._waiting.append(Ended(order.key, 1 if isinstance(fate, str) else fate, 100.0, 101.0))
+
+    def ended(self, patience_s: float) -> list[Ended]:
+        found, self._waiting = self._waiting[:1], self._waiting[1:]
+        return found
+
+    def forget(self, memory: Path) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+def made(
+    folder: Path, fate: Fate, *, nodes: int = 1, joined: str | None = None, wish: Wish | None = None
+) -> tuple[Coordinator, MadeUp]:
+    datasets = tuple(DataSet(name, 40, "infer {dataset} {shard} {outputs}", METRIC, trial_s=1, metric_s=1) for name in "abc")
+    suite, machines = Suite(datasets, joined), [Node(f"n{number}", 1, 1) for number in range(nodes)]
+    fleet, results = MadeUp(machines, fate), Results(folder, suite, folder / "ckpt")
+    dispatch = Dispatch(suite, machines, expected(suite), Cut(1.2, 30, 30), done=results.done())
+    priors = Priors(folder / "p.db", "m")
+    return Coordinator(results, fleet, dispatch, priors, 2, lambda _: None, wish or Wish()), fleet
+
+
+def test_all_goes_well(tmp_path: Path) -> None:
+    one, fleet = made(tmp_path, lambda *_: 0)
+
+    assert one.run()
+    assert summary(one.results)["datasets"] == {name: {"samples": 40, "scores": {"acc": 0.5}} for name in "abc"}
+    assert len(fleet.started) == 6
+
+
+def test_an_error_of_the_code_is_left_at_once_and_the_rest_goes_on(tmp_path: Path) -> None:
+    one, fleet = made(tmp_path, lambda order, *_: KEY_ERROR if order.key.startswith("trial/b") else 0)
+
+    assert one.run()
+    found = summary(one.results)
+    assert set(found["datasets"]) == {"a", "c"}
+    assert found["missing"]["b"]["reason"] == "key_error"
+    assert [what for what, _ in fleet.started].count("trial/b/0-40") == 1
+
+
+def test_what_passes_is_tried_again(tmp_path: Path) -> None:
+    one, _ = made(tmp_path, lambda order, _, time: NETWORK if order.key.startswith("trial/b") and time == 1 else 0)
+
+    assert one.run()
+    assert not summary(one.results)["missing"]
+    assert [row["then"] for row in one.results.failures()] == ["again"]
+    assert [row["reason"] for row in one.results.failures()] == ["connection_error"]
+
+
+def test_but_not_for_ever(tmp_path: Path) -> None:
+    one, _ = made(tmp_path, lambda order, *_: NETWORK if order.key.startswith("trial/b") else 0)
+
+    assert one.run()
+    assert [row["then"] for row in one.results.failures()] == ["again", "again", "left"]
+
+
+def test_a_trial_of_several_is_parted_before_anybody_is_blamed(tmp_path: Path) -> None:
+    one, fleet = made(tmp_path, lambda order, *_: KEY_ERROR if "b/" in order.key else 0, joined=",")
+
+    assert one.run()
+    assert fleet.started[0][0].count("+") == 2
+    assert [row["then"] for row in one.results.failures()] == ["parted", "left"]
+    assert set(summary(one.results)["datasets"]) == {"a", "c"}
+
+
+def test_what_is_lost_runs_again_without_a_diagnosis(tmp_path: Path) -> None:
+    one, _ = made(tmp_path, lambda order, _, time: None if order.key.startswith("trial/b") and time < 3 else 0)
+
+    assert one.run()
+    assert not summary(one.results)["missing"]
+    assert one.results.failures() == []
+
+
+def test_a_bad_node_gets_nothing_more(tmp_path: Path) -> None:
+    one, fleet = made(tmp_path, lambda order, node, _: ECC if node == "n0" and order.key.startswith("trial") else 0, nodes=2)
+
+    assert one.run()
+    assert not summary(one.results)["missing"]
+    assert sum(node == "n0" and what.startswith("trial") for what, node in fleet.started) == 1
+
+
+def test_a_node_that_is_gone_and_one_that_came(tmp_path: Path) -> None:
+    one, fleet = made(tmp_path, lambda *_: 0, nodes=2)
+    first = fleet.ended
+
+    def ended(patience_s: float) -> list[Ended]:
+        fleet.there = [Node("n1", 1, 1), Node("new", 1, 1)]
+        return first(patience_s)
+
+    fleet.ended = ended  # type: ignore[method-assign]
+    assert one.run()
+    assert not summary(one.results)["missing"]
+    assert {node for _, node in fleet.started} == {"n0", "n1", "new"}
+
+
+def test_scores_that_cannot_be_used_are_a_failure_of_the_metric(tmp_path: Path) -> None:
+    one, fleet = made(tmp_path, lambda *_: 0)
+    read = fleet.start
+
+    def start(order: Order, node: str, *, on_place: bool) -> None:
+        read(order, node, on_place=on_place)
+        if order.key.startswith("metric/c"):
+            Path(order.moves[0][1]).write_text('{"scores": {"acc": NaN}}')
+
+    fleet.start = start  # type: ignore[method-assign]
+    assert one.run()
+    assert summary(one.results)["missing"]["c"]["reason"] == "unusable_scores"
+
+
+@pytest.mark.parametrize("wish", [Wish(stop=True), Wish(drain=True)], ids=["stop", "drain"])
+def test_it_gives_way_and_goes_on_later(tmp_path: Path, wish: Wish) -> None:
+    """The wish comes once the first piece has ended."""
+    told = Wish()
+    one, fleet = made(tmp_path, lambda *_: 0, wish=told)
+    first = fleet.ended
+
+    def ended(patience_s: float) -> list[Ended]:
+        told.stop, told.drain = wish.stop, wish.drain
+        return first(patience_s)
+
+    fleet.ended = ended  # type: ignore[method-assign]
+    assert not one.run()
+    before = [what for what, _ in fleet.started]
+    again, fleet = made(tmp_path, lambda *_: 0)
+
+    assert again.run()
+    assert not summary(again.results)["missing"]
+    assert len(before) == 1
+    assert before[0] not in [what for what, _ in fleet.started]
