@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -40,6 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("plan", metavar="PLAN.yaml", type=Path, help="the data sets, and the commands that evaluate them")
     parser.add_argument("--checkpoint", metavar="PATH", type=Path, help="evaluate this one (default: that of the plan)")
+    parser.add_argument(
+        "--on",
+        choices=("here", "ray"),
+        default="here",
+        help="run on this machine, or on the nodes of a Ray cluster (default: here)",
+    )
+    parser.add_argument("--address", help="with --on ray: of a running cluster (default: start one on this machine)")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, and run nothing")
     parser.add_argument("--pieces", action="store_true", help="also print every piece of work, and when it should begin")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON instead of a table")
@@ -80,16 +88,21 @@ def run(arguments: argparse.Namespace) -> int:
 def _carry_out(file: File, results: Results, priors: Priors, arguments: argparse.Namespace) -> int:
     from diagnose.evaluate.carry import nobody_alive
     from diagnose.evaluate.fleets.local import Local
+    from diagnose.evaluate.fleets.ray import Ray
 
     guard = Guard(results.folder, "another evaluation", "results: FOLDER in the plan")
     try:
         results.check_same()
         if not nobody_alive(results.folder, _PATIENCE_S):
             raise DiagnoseError("work of an earlier evaluation still runs", where=str(results.folder), remedy="end it first")
-        planned = _planned(file, file.machines(), results, priors)
-        if not arguments.json:
-            _print_plan(planned, arguments)
-        return _run(planned, Local(planned.nodes), arguments)
+        fleet: Fleet = Ray(arguments.address) if arguments.on == "ray" else Local(file.machines())
+        try:
+            planned = _planned(file, list(fleet.nodes()), results, priors)
+            if not arguments.json:
+                _print_plan(planned, arguments)
+            return _run(planned, fleet, arguments)
+        finally:
+            fleet.close()
     finally:
         guard.close()
 
@@ -104,7 +117,8 @@ def _run(planned: _Planned, fleet: Fleet, arguments: argparse.Namespace) -> int:
     dispatch = Dispatch(planned.file.suite, planned.nodes, planned.estimates, planned.plan.how, done=planned.done)
     began = time.time()
     one = Coordinator(planned.results, fleet, dispatch, planned.priors, planned.file.retries, _say, wish)
-    whole = one.run()
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints what it has to say about its nodes
+        whole = one.run()
     found = summary(planned.results)
     _picture(planned, began)
     if not whole:

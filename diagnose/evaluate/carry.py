@@ -1,4 +1,4 @@
-"""Run one piece of work: ``python -m diagnose.evaluate.carry ORDER.json``, on the node that it is for.
+"""Run one piece of work: ``python -m diagnose.evaluate.carry ORDER.json``, on the node that it is for; ``-`` reads the order.
 
 - What the command wrote is moved to its place only if it ended well, in one step for each shard: what is there is whole.
 - It ends with whoever started it, and its command ends with it, however that happens: a piece never runs on unseen.
@@ -47,6 +47,7 @@ class Order:
     moves: tuple[tuple[str, str], ...]
     """from there, once it has ended well, to here"""
     environment: Mapping[str, str] = field(default_factory=dict)
+    processors: int = 1
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -196,7 +197,7 @@ def main() -> int:
     _die_with_parent(signal.SIGTERM)
     if parent is not None and os.getppid() != int(parent):
         return STOPPED
-    return carry_out(read(Path(sys.argv[1]).read_text()))
+    return carry_out(read(sys.stdin.read() if sys.argv[1] == "-" else Path(sys.argv[1]).read_text()))
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ class Results:
         scratch = self.folder / "scratch" / str(number)
         log = self.log(piece, number)
         command: tuple[str, ...]
+        processors = 1
         match piece:
             case Load():
                 raise ValueError("a load is no command of the plan")
@@ -95,11 +96,13 @@ class Results:
             case Scoring():
                 dataset, scores = self.suite.dataset(piece.shard.dataset), scratch / "scores.json"
                 moves = [(scores, self.scores(piece.shard))]
-                outputs = scratch
+                outputs, processors = scratch, dataset.metric.processors
                 read_from = self._outputs(dataset, piece.shard)
                 command = self._filled(dataset.metric.command, (piece.shard,), checkpoint, read_from, scores)
         texts = tuple((str(source), str(target)) for source, target in moves)
-        return Order(f"{piece.key}#{number}", command, str(self.folder), str(scratch), str(outputs), str(log), texts)
+        return Order(
+            f"{piece.key}#{number}", command, str(self.folder), str(scratch), str(outputs), str(log), texts, {}, processors
+        )
 
     def without_outputs(self, piece: Piece, number: int, command: tuple[str, ...]) -> Order:
         """An order that leaves nothing in this folder."""

@@ -39,3 +39,6 @@ class Fleet(Protocol):
 
     def stop(self) -> None:
         """End what runs, and wait until it has ended."""
+
+    def close(self) -> None:
+        """It is needed no more."""

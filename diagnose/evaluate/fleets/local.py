@@ -83,5 +83,7 @@ class Local:
             one.process.terminate()
         for handle in list(self._running):
             self._end(handle)
+
+    def close(self) -> None:
         self._selector.close()
         self._folder.cleanup()

@@ -61,6 +61,9 @@ class MadeUp:
     def stop(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 def made(
     folder: Path, fate: Fate, *, nodes: int = 1, joined: str | None = None, wish: Wish | None = None
