@@ -158,6 +158,7 @@ _WELL = re.compile(
 )
 _UNWELL = re.compile(
     r"(?i)\b(?:not|un\w+|never|without|no) (?:been )?(?:success\w*|complete\w*|finished|done|passed|saved)\b|\bunsuccess"
+    r"|\brefus"
 )
 _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 

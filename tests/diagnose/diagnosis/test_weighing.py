@@ -762,3 +762,15 @@ def test_an_answer_says_what_kind_of_evidence_it_rests_on(text: str, kind: str) 
     job = job_of(text)
     finding = job.finding(job.evidence())
     assert answer_kind(max(finding.weighed, key=lambda one: one.probability)) == kind
+
+
+def test_a_program_that_refuses_to_continue_does_not_end_well() -> None:
+    last = "zorch: fatal error in bracketing\nplease copy the positions\n---> I REFUSE TO CONTINUE WITH THIS JOB ... BYE!!!\n"
+    assert report_of("step by step\n" * 12 + last).outcome == "failed"
+
+
+def test_the_second_guess_is_what_the_words_say_without_the_rule() -> None:
+    job = job_of("zorch.sh: line 4: zorch: command not found\n")
+    finding = job.finding(job.evidence())
+    assert finding.reason == "called_process_error"
+    assert finding.alternatives[0].reason == "file_not_found_error"
