@@ -59,7 +59,7 @@ def test_a_job_that_was_judged_on_the_way_gets_the_verdict_of_one_that_was_judge
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "_LINES", Memory(room))
         job = _job(names, matcher)
-        left = {number: 0 for number in range(len(texts))}
+        left = dict.fromkeys(range(len(texts)), 0)
         while left:
             source = chance.choice(list(left))
             text, at = texts[source], left[source]
