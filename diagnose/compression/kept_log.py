@@ -326,6 +326,12 @@ class Compression:
         names = {name for stream in self.streams.values() for name in stream.named}
         return sorted(names - {"step", "progress"})
 
+    def step_of(self, source: int) -> float | None:
+        """The last step that this source tells of."""
+        stream = self.streams.get(source)
+        steps = stream.named.get("step") if stream is not None else None
+        return steps.last if steps is not None and steps.count else None
+
     @property
     def last_step(self) -> float | None:
         steps = [named["step"].last for stream in self.streams.values() if "step" in (named := stream.named)]

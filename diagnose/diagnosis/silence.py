@@ -17,7 +17,8 @@ from diagnose.reading.dumps.flight_recorder import in_words
 from diagnose.reading.prefixes import clock, origin
 
 _LEAST_RANKS = 3
-_LEAST_S = 60.0
+LEAST_S = 60.0
+"""so much earlier than the others is silent first, and not only printed at another moment"""
 _STRETCHES = 6
 
 
@@ -43,7 +44,7 @@ def _by_step(sources: Mapping[int, int], log: Compression) -> Silent | None:
         found = log.streams[number].series.get("step") if number in log.streams else None
         if found is not None and found.count:
             steps[rank] = max(found.last, steps.get(rank, found.last))
-    few = _few_below(steps)
+    few = few_below(steps)
     if few is None:
         return None
     ranks, rest = few
@@ -69,7 +70,7 @@ def _by_clock(sources: Mapping[int, int], evidence: Evidence, log: Compression) 
         if event.time and (moment := clock(event.time)) is not None:
             rank = sources[event.source]
             last[rank] = max(moment, last.get(rank, moment))
-    few = _few_below(last, _LEAST_S)
+    few = few_below(last, LEAST_S)
     if few is None:
         return None
     ranks, rest = few
@@ -80,7 +81,7 @@ def _by_clock(sources: Mapping[int, int], evidence: Evidence, log: Compression) 
     )
 
 
-def _few_below(values: Mapping[int, float], gap: float = 0.0) -> tuple[list[int], dict[int, float]] | None:
+def few_below(values: Mapping[int, float], gap: float = 0.0) -> tuple[list[int], dict[int, float]] | None:
     """(the few ranks that are more than ``gap`` below all others, the others)."""
     if len(values) < _LEAST_RANKS:
         return None

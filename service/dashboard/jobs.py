@@ -21,7 +21,7 @@ from service.api.jobs import corrected
 from service.api.raw import page as raw_page
 from service.api.raw import place as raw_place
 from service.api.raw import text as raw_text
-from service.dashboard import blame, charts, links, logs, session
+from service.dashboard import blame, charts, links, logs, ranks, session
 from service.dashboard.charts import Point
 from service.dashboard.overview import liveness
 from service.dashboard.page import PAGE, Page, taxonomy
@@ -99,6 +99,12 @@ async def one(request: Request) -> Response:
             "fault": _fault(connection, diagnosis, attempt),
             "agent": found["report"].get("agent") if found else None,
             "corrections": reading.corrections(connection, limit=5, attempt=attempt["id"]),
+            "heat": ranks.heat_map(
+                pages.ranks.heard(connection, attempt["id"]),
+                diagnosis.suspects.ranks if diagnosis is not None else (),
+                there,
+                running=attempt["state"] == "running",
+            ),
             "earlier_runs": _earlier(connection, job["attempts"], attempt["number"]),
         }
 

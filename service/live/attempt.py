@@ -655,7 +655,7 @@ class LiveAttempt:
             job.snapshot(),
             rows,
             figures,
-            [reading.state() for reading in self._changed(job)],
+            [reading.state(_finite(job.compression.step_of(reading.number))) for reading in self._changed(job)],
             self._labels if self._labels_changed else None,
             self._judged,
             self._anew,

@@ -147,12 +147,12 @@ class Reading:
         del self.missing[:-_MOST_GAPS]
         self.read, self.changed = end, True
 
-    def state(self) -> SourceState:
-        """What the database is to store."""
+    def state(self, step: float | None = None) -> SourceState:
+        """What the database is to store. ``step``: the last one that was read here."""
         keys = b"".join(_KEY.pack(key, int(at * 1000)) for key, at in self._keys)
         d = self.definition
         missing = tuple(self.missing)
-        return SourceState(self.number, d.source, d.rank, d.node, self.read, self._head, keys, self.last_seen, missing)
+        return SourceState(self.number, d.source, d.rank, d.node, self.read, self._head, keys, self.last_seen, missing, step)
 
     def source(self) -> Source:
         told = Origin(rank=self.definition.rank, node=self.definition.node)

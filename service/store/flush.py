@@ -24,6 +24,8 @@ class SourceState(NamedTuple):
     last_seen: float
     missing: Sequence[tuple[int, int]] = ()
     """bytes that were accepted and then damaged on disk: (from, to)"""
+    step: float | None = None
+    """the last step that it tells of"""
 
 
 class KeptRow(NamedTuple):

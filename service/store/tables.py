@@ -121,6 +121,7 @@ sources = Table(
     Column("keys", LargeBinary),  # recent keys, to recognise duplicates
     Column("last_seen", Double, nullable=False),
     Column("missing", JSON),  # [from, to] of bytes that were accepted and then damaged on disk
+    Column("step", Double),  # the last step that it tells of
     UniqueConstraint("attempt_id", "name"),
     Index(None, "node"),
 )

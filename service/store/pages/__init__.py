@@ -10,6 +10,7 @@ from service.store.pages import jobs as jobs
 from service.store.pages import lines as lines
 from service.store.pages import nodes as nodes
 from service.store.pages import questions as questions
+from service.store.pages import ranks as ranks
 from service.store.pages import rules as rules
 from service.store.pages import search as search
 from service.store.pages import timeline as timeline

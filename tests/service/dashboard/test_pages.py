@@ -613,3 +613,28 @@ def test_what_a_model_said_is_shown_with_what_came_of_it(page: Any, server: Serv
     assert "11" in page.locator("#record [data-row]").inner_text()
     differ.locator("a").click()
     page.locator("h1", has_text="lost-name").wait_for()
+
+
+def test_the_map_of_ranks_says_who_stopped_first_and_leads_to_its_lines(page: Any, server: Server) -> None:
+    line = b"Watchdog caught collective operation timeout: ran for 600000 milliseconds before timing out.\n"
+    for rank in range(12):
+        log = b"".join(b"step %d loss %.3f\n" % (step, 5 / step) for step in range(1, 31 if rank == 6 else 41))
+        words = b"loading shard 7 of the data for rank 6\n" if rank == 6 else line
+        server.push("ranks", log + words, source=f"rank{rank}.log", node=f"gpu-{rank // 4}", rank=str(rank))
+    server.end("ranks", 1)
+    server.get("/v1/jobs/ranks/report")
+    page.goto("jobs/ranks")
+    rows = page.locator("#ranks [data-row]")
+    assert [text.split("\n")[0].split("\t")[0] for text in rows.all_inner_texts()] == ["gpu-1", "gpu-0 and 1 alike"]
+    late = page.locator("#ranks a.first")
+    assert late.count() == 1
+    assert "rank 6; stopped first; step 30, 10 behind" in late.get_attribute("aria-label")
+    assert "loading shard 7" in late.get_attribute("aria-label")
+    accessible(page)
+    for width in (390, 768, 1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    late.click()
+    page.wait_for_url("**rank=6**")
+    assert "loading shard 7" in page.locator("#lines").inner_text()
+    assert "Watchdog" not in page.locator("#lines").inner_text()
