@@ -537,7 +537,8 @@ class LiveAttempt:
             times.judging()
             cost_s = self._diagnose(job)
             self._last_judged = now
-            times.slower(cost_s)
+            self.scanner.judging.took(self.owner, now, cost_s)
+            times.slower(cost_s, self.scanner.judging.cost_s)
         self._flush_if_due(job, now)
 
     def _flush_if_due(self, job: Job, now: float) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from diagnose.matching.matcher import Matcher
 from service.clock import SYSTEM, Clock
+from service.live.timers import Judging
 
 log = logging.getLogger("diagnose.scanners")
 
@@ -77,6 +78,7 @@ class Scanner:
         self._attempts = 0
         self._busy_since = 0.0
         """since when it works on one attempt; 0: it waits"""
+        self.judging = Judging()
         self.prepared = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"scanner-{number}", daemon=True)
 

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 _DEBOUNCE_S, _AT_LATEST_S = 0.2, 0.6
 _SHORTEST_GAP_S, _LONGEST_GAP_S = 0.3, 60.0
 _COSTS = 20.0
 """if a job keeps failing, its diagnoses may take this part of a thread: one twentieth"""
+_ALL_COST = 3.0
+"""and those of all jobs that do so may take this part of it: a third"""
 _CALM_S = 20.0
+_SETTLED_S = 0.6
+"""when a job that kept failing has said no more for so long, it gets its last diagnosis"""
+
+
+class Judging:
+    """What it costs a scanner to diagnose once all those that it diagnosed lately. Owned by the scanner's thread."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[object, tuple[float, float]] = OrderedDict()
+        self.cost_s = 0.0
+
+    def took(self, whose: object, now: float, cost_s: float) -> None:
+        """A diagnosis of ``whose`` was made."""
+        self._forget(whose)
+        self._of[whose] = now, cost_s
+        self.cost_s += cost_s
+        while self._of and now - next(iter(self._of.values()))[0] > _CALM_S:
+            self._forget(next(iter(self._of)))
+
+    def _forget(self, whose: object) -> None:
+        self.cost_s -= self._of.pop(whose, (0.0, 0.0))[1]
 
 
 class Timers:
@@ -21,7 +46,7 @@ class Timers:
         self._first_hit = 0.0
         self._last_hit = 0.0
         self._judged_at = 0.0
-        self._gap = _SHORTEST_GAP_S
+        self._gap = self._rest = _SHORTEST_GAP_S
 
     def next(self) -> float:
         return min((at for at in (self.flush, self.diagnose, self.end, self.hang, self.retry) if at), default=0.0)
@@ -29,15 +54,20 @@ class Timers:
     def hit(self, now: float) -> None:
         """A line that is evidence of a failure was kept.
 
-        A diagnosis is due soon after the last line of a burst, and at the latest soon after the first. A job that keeps failing
-        is diagnosed less and less often.
+        A diagnosis is due soon after the last line of a burst, and at the latest soon after the first. While a job keeps
+        failing it is diagnosed less and less often, but always once it has said no more for a moment.
         """
         self._first_hit = self._first_hit or now
         if now - self._last_hit > _CALM_S:
-            self._gap = _SHORTEST_GAP_S
+            self._gap = self._rest = _SHORTEST_GAP_S
         self._last_hit = now
         soon = min(now + _DEBOUNCE_S, self._first_hit + _AT_LATEST_S)
-        self.diagnose = max(soon, self._judged_at + self._gap if self._judged_at else 0.0)
+        if self._judged_at:
+            while_it_fails = max(soon, self._judged_at + self._gap)
+            once_it_stops = max(now + _SETTLED_S, self._judged_at + self._rest)
+            self.diagnose = min(while_it_fails, once_it_stops)
+        else:
+            self.diagnose = soon
 
     def judging(self) -> None:
         """The diagnosis that was due is made now."""
@@ -46,6 +76,10 @@ class Timers:
     def judged(self, at: float) -> None:
         self._judged_at = at
 
-    def slower(self, cost_s: float) -> None:
-        """Wait longer before the next diagnosis. ``cost_s`` is what the last one took."""
-        self._gap = min(max(2 * self._gap, _COSTS * cost_s), _LONGEST_GAP_S)
+    def slower(self, cost_s: float, all_cost_s: float = 0.0) -> None:
+        """Wait longer before the next diagnosis.
+
+        ``cost_s`` is what the last one took, ``all_cost_s`` what one of each job takes that the thread diagnosed lately.
+        """
+        self._rest = min(max(_SHORTEST_GAP_S, _COSTS * cost_s, _ALL_COST * all_cost_s), _LONGEST_GAP_S)
+        self._gap = min(max(2 * self._gap, self._rest), _LONGEST_GAP_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.live.timers import Timers
+from service.live.timers import Judging, Timers
 
 
 def test_the_next_is_the_earliest_that_is_set() -> None:
@@ -28,12 +28,15 @@ def test_soon_after_the_last_of_a_burst_and_not_later_than_soon_after_its_first(
 
 
 def gap(timers: Timers, at: float) -> float:
-    """From a diagnosis at ``at`` to the next that a line right behind it makes due."""
+    """From a diagnosis at ``at`` to the next one, while a line of a failure comes every tenth of a second."""
     timers.judged(at)
-    timers.hit(at + 0.001)
-    due = timers.diagnose
+    now = at + 0.001
+    timers.hit(now)
+    while timers.diagnose > now:
+        now += 0.1
+        timers.hit(now)
     timers.judging()
-    return due - at
+    return now - at
 
 
 def test_who_fails_on_waits_longer_each_time_up_to_a_minute_and_after_a_calm_no_more() -> None:
@@ -44,13 +47,49 @@ def test_who_fails_on_waits_longer_each_time_up_to_a_minute_and_after_a_calm_no_
     for _ in range(10):
         gaps.append(gap(timers, at))
         timers.slower(0.0)
-        at += 19.0
-    assert gaps == pytest.approx([0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 60.0, 60.0])
-    assert gap(timers, at + 1.5) == pytest.approx(0.3), "20 seconds without a line of a failure"
+        at += gaps[-1]
+    assert gaps == pytest.approx([0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 60.0, 60.0], abs=0.11)
+    assert gap(timers, at + 21.0) == pytest.approx(0.6, abs=0.11), "20 seconds without a line of a failure"
+
+
+def test_who_failed_for_long_gets_the_last_diagnosis_as_soon_as_it_says_no_more() -> None:
+    timers = Timers()
+    timers.hit(100.0)
+    at = 101.0
+    for _ in range(6):
+        at += gap(timers, at)
+        timers.slower(0.001)
+    timers.judged(at)
+    for now in (at + 1.0, at + 1.4):
+        timers.hit(now)
+    assert timers.diagnose == pytest.approx(at + 2.0)
 
 
 def test_a_diagnosis_that_takes_long_is_made_seldom() -> None:
     timers = Timers()
     timers.hit(100.0)
     timers.slower(0.5)
-    assert gap(timers, 101.0) == pytest.approx(10.0)
+    assert gap(timers, 101.0) == pytest.approx(10.0, abs=0.11)
+    timers.judged(111.0)
+    timers.hit(111.5)
+    assert timers.diagnose == pytest.approx(121.0), "though it says no more"
+
+
+def test_where_very_many_fail_each_is_diagnosed_less_often() -> None:
+    timers = Timers()
+    timers.hit(100.0)
+    timers.slower(0.01, all_cost_s=4.0)
+    timers.judged(101.0)
+    timers.hit(101.5)
+    assert timers.diagnose == pytest.approx(113.0)
+
+
+def test_what_one_diagnosis_of_each_costs_is_known_for_those_that_had_one_lately() -> None:
+    judging = Judging()
+    judging.took("a", 100.0, 0.5)
+    judging.took("b", 101.0, 0.25)
+    assert judging.cost_s == pytest.approx(0.75)
+    judging.took("a", 102.0, 1.5)
+    assert judging.cost_s == pytest.approx(1.75), "the last one of a counts"
+    judging.took("c", 121.5, 1.0)
+    assert judging.cost_s == pytest.approx(2.5), "b was long ago"
