@@ -40,6 +40,7 @@ from service.api import (
     webhooks,
 )
 from service.api.common import Json
+from service.api.shortcut import Shortcut
 from service.dashboard import create_pages
 from service.doors import owner_is_ours
 from service.edge import Edge
@@ -124,6 +125,8 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(SQLAlchemyError, _database)
     app.add_exception_handler(Exception, _failed)
+    [push] = (route for route in jobs_logs.pushes.routes if isinstance(route, APIRoute))
+    app.add_middleware(Shortcut, route=push, handlers=app.exception_handlers)
     app.add_middleware(Edge, settings=settings, telemetry=service.telemetry)
     if settings.trusted_proxies:  # the outermost: everything else sees the scheme and the client that it sets
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
