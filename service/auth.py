@@ -154,6 +154,10 @@ class Tokens:
         token = self._by_name.get(who.name)
         return token is not None and token.valid(self._clock.now())
 
+    def limited(self, who: Who) -> bool:
+        """Whether ``who`` has a quota."""
+        return bool(who.quota if who.quota is not None else self._settings.quota)
+
     def spend(self, who: Who, size: int) -> None:
         """Take ``size`` bytes from the quota of ``who``. Raises Busy if it is used up."""
         quota = who.quota if who.quota is not None else self._settings.quota

@@ -8,10 +8,11 @@ time in which its key (or its content) is remembered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import contextlib
+from collections.abc import Awaitable, Iterable
 
 from service.clock import SYSTEM, Clock
-from service.errors import Busy, Conflict, OffsetGap, TooLarge, Unavailable
+from service.errors import Busy, Conflict, OffsetGap, Refused, TooLarge, Unavailable
 from service.intake.batch import Accepted, Batch, allowed, check_may_write, checked
 from service.journal import Entry, Journal
 from service.live.attempt import LiveAttempt
@@ -82,6 +83,25 @@ class Ingest:
             return await self._jobs.open(job, number, labels, grant)
         with self._quotas.opening(job, self._jobs.running):
             return await self._jobs.open(job, number, labels, grant)
+
+    async def open_together(self, batches: Iterable[Batch], grant: Grant | None) -> None:
+        """Open the attempts of several batches at once, so that those that are new share transactions.
+
+        Nothing is raised: whoever begins with such a batch meets the error again. Where quotas count, each is opened in its
+        turn, because a batch that a quota refuses opens nothing.
+        """
+        if self._closing or self._quotas.any:
+            return
+        wanted: dict[tuple[str, int | None], Batch] = {}
+        for batch in batches:
+            if self._jobs.live(batch.job, batch.attempt) is None and (batch.job, batch.attempt) not in wanted:
+                with contextlib.suppress(Refused):
+                    wanted[batch.job, batch.attempt] = allowed(checked(batch), grant)
+        opening = (
+            self._jobs.open(one.job, one.attempt, dict(one.labels), grant.narrowed(one.labels) if grant is not None else None)
+            for one in wanted.values()
+        )
+        await asyncio.gather(*opening, return_exceptions=True)
 
     async def _accepted(
         self, attempt: LiveAttempt, stream: Stream, future: asyncio.Future[int] | None, began: float

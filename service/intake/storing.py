@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 
 from service.auth import Tokens, Who
@@ -35,16 +36,30 @@ class Storing:
         return str(self.refused[0][1]) if self.refused else None
 
     async def add(self, batches: Iterable[Batch]) -> None:
+        if isinstance(batches, Sequence) and len(batches) > 1 and not self._tokens.limited(self._who):
+            await self._open_together(batches)
         for batch in batches:
             self._tokens.spend(self._who, len(batch.data))
             try:
-                job = self._who.named(check_job(batch.job))
-                ours = batch if job == batch.job else replace(batch, job=job)
+                ours = self._ours(batch)
                 self._begun.append((batch, await self._ingest.begin(ours, self._who.grant, wait_s=_WAIT_S)))
             except Refused as refused:
                 self._reject(batch, refused)
             while len(self._begun) > _IN_FLIGHT:
                 await self._settle_first()
+
+    def _ours(self, batch: Batch) -> Batch:
+        """``batch`` with the name by which the service knows its job."""
+        job = self._who.named(check_job(batch.job))
+        return batch if job == batch.job else replace(batch, job=job)
+
+    async def _open_together(self, batches: Sequence[Batch]) -> None:
+        """Jobs that are new share a transaction. What is wrong with a batch is found out again when its turn comes."""
+        ours = []
+        for batch in batches:
+            with contextlib.suppress(Refused):
+                ours.append(self._ours(batch))
+        await self._ingest.open_together(ours, self._who.grant)
 
     async def settle(self) -> None:
         """Wait until everything is on disk or was refused."""

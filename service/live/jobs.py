@@ -48,7 +48,7 @@ _ENDED_STAYS_S = 30.0
 _FLUSHES_S = 40.0
 """about so many snapshots per second may all jobs make together"""
 _MOST_INTERVAL_S = 60.0
-_OPENED_AT_ONCE = 64
+_OPENED_AT_ONCE = 256
 _RELEASED_S = 3.0
 
 
@@ -241,6 +241,8 @@ class Jobs:
                         )
                     new = opened.lsn == 0 and not opened.sources
                     attempt = self._register(job, opened)
+                    if opened.made and grant is not None:
+                        attempt.received.admitted.add(grant)
                     if new:
                         self.events.publish("job.started", job=job, attempt=opened.number)
                         if opened.number > 1:

@@ -47,6 +47,8 @@ class Opened:
     """when its first step was seen"""
     end_state: str | None = None
     """Slurm's last state of the job"""
+    made: bool = False
+    """it is new, and who asked for it is its first speaker"""
 
 
 def last_lsn(connection: Connection) -> int:
@@ -142,6 +144,7 @@ def open_attempt(
     )
     opened = find_attempt(connection, job, wanted)
     assert opened is not None
+    opened.made = True
     confirmations.enter_first(connection, [(opened.attempt_id, grant or NOBODY)])
     return opened
 
@@ -198,6 +201,7 @@ def open_attempts(connection: Connection, asked: Sequence[Asked]) -> list[Opened
             number, job_id, at = row["number"], row["job_id"], one.at
             opened[id(one)] = Opened(
                 job_id, attempt_ids[job_id], number, number, 0, "running", None, None, None, None, at, at, [], dict(one.labels),
+                made=True,
             )  # fmt: skip
         confirmations.enter_first(connection, [(opened[id(one)].attempt_id, one.grant or NOBODY) for one in new.values()])
     return [opened.get(id(one)) or open_attempt(connection, *one) for one in asked]

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from service.errors import BadName, Busy, Conflict, OffsetGap, TooLarge, Unavailable
 from service.intake.batch import Batch
 from service.live.stream import End
-from service.store import Store
+from service.store import Store, attempts, quotas, tables
 from tests.support.live import Hands, Live
 
 Test = Callable[..., Coroutine[Any, Any, None]]
@@ -244,6 +245,37 @@ async def test_what_came_before_a_refused_batch_is_stored(here: Live, hands: Han
         await here.ingest.begin(batch(99))
     assert answer(await last) == (30, False)
     assert (await here.ingest.received("job", None))["s"].durable == 30
+
+
+@live()
+async def test_new_jobs_of_one_request_are_opened_in_one_transaction(here: Live, hands: Hands) -> None:
+    await here.send(b"was there before\n", job="job-7")
+    asked: list[int] = []
+    one_by_one = attempts.open_attempts
+
+    def noted(connection: Any, some: Any) -> Any:
+        asked.append(len(some))
+        return one_by_one(connection, some)
+
+    many = [Batch(job=f"job-{number}", source="s", data=b"x\n", labels={"user": f"u{number}"}) for number in range(40)]
+    wrong = [Batch(job="no name", source="s", data=b"x\n"), Batch(job="job-41", source="s", rank=-1, data=b"x\n")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempts, "open_attempts", noted)
+        await here.ingest.open_together([*many, *wrong, *many], None)
+    assert sum(asked) == 39
+    assert len(asked) <= 2
+    found = {row.name: row.user for row in await here.store.aread(lambda c: c.execute(select(tables.jobs)).all())}
+    assert found == {"job-7": None} | {f"job-{number}": f"u{number}" for number in range(40) if number != 7}
+    for one in many:
+        assert (await (await here.ingest.begin(one))).next_offset in (2, 19)
+
+
+@live()
+async def test_a_job_that_a_quota_may_refuse_is_not_opened_before_its_turn(here: Live, hands: Hands) -> None:
+    await here.store.awrite(lambda connection: quotas.limit(connection, "default", {"jobs": 1}))
+    await here.quotas.refresh()
+    await here.ingest.open_together([Batch(job=f"job-{number}", source="s", data=b"x\n") for number in range(3)], None)
+    assert len(here.jobs) == 0
 
 
 @live()
