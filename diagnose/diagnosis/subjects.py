@@ -105,6 +105,7 @@ SUBJECTS: Final = (
             r"\b<device>\b.{0,60}\bout of memory",
             r"\bout of (?:<device>|device|<device> device|video|graphics) memory",
             r"\bout of memory\b.{0,60}\b(?:<device>|device)\b",
+            r"\b(?:cuda|hip|musa|cnrt|mc|hsa_)malloc\w*\b.{0,60}\b(?:out of memory|fail\w*)",
             r"\bresource_?exhausted\b.{0,60}\b(?:alloc\w*|memory|hbm|oom)",
             r"\b(?:fail(?:ed|ure)|unable|could not|cannot|can't)(?: to)? alloc(?:ate)?\b.{0,60}\b(?:bytes|[kmgt]i?b"
             r"|tensor|device|buffer)",

@@ -32,6 +32,9 @@ _COMPANIONS = frozenset((
 _RANKS = ("rank", "global_rank", "RANK")
 _NODES = ("node", "hostname", "host", "node_name", "_HOSTNAME", "nodename")
 _TRACES = ("exc_info", "exc_text", "exception", "stack_trace", "stacktrace", "traceback", "stack", "error")
+_ERRORS = ("error", "err", "cause", "exception")
+_NO_ERROR = frozenset(("", "null", "nil", "<nil>", "none", "None", "false", "False", "0"))
+_TROUBLE = re.compile(r"(?i)(?:warn|warning|err|error|fatal|critical|crit|panic|alert|emerg|emergency)\Z")
 _SEVERE = re.compile(r"(?i)(?:err|error|fatal|critical|crit|panic|alert|emerg|emergency)\Z")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\Z")
 _BREAKS = re.compile(r"[\r\n]+")
@@ -115,6 +118,8 @@ def composed(message: str, fields: dict[str, Any]) -> bytes:
     if _SEVERE.match(level) and message and not _LEVEL_ALREADY.match(message):
         parts.append("ERROR ")
     parts.append(message)
+    if _TROUBLE.match(level):
+        parts += _said_beside(message, fields)
     for key in _TRACES:
         trace = fields.get(key)
         if isinstance(trace, dict):
@@ -122,6 +127,15 @@ def composed(message: str, fields: dict[str, Any]) -> bytes:
         if isinstance(trace, str) and "\n" in trace and trace not in message:
             parts.append("\n" + trace)
     return _BREAKS.sub("\r", "".join(parts).rstrip("\r\n")).encode("utf-8", "replace")
+
+
+def _said_beside(message: str, fields: dict[str, Any]) -> Iterator[str]:
+    """What failed, where a logger puts it into a field beside the message (``msg="cannot load" error="out of memory"``)."""
+    for key in _ERRORS:
+        error = fields.get(key)
+        if isinstance(error, str) and error not in _NO_ERROR and "\n" not in error and error not in message:
+            yield f": {error}"
+            return
 
 
 def _time(fields: dict[str, Any]) -> str | None:

@@ -47,6 +47,7 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
         ("zorch: cannot send message 7 as the link is broken", "connection_error"),
         ("zorch: failed to parse the onnx graph", "model_loading_error"),
         ("zorch: job 7 has exceeded its memory allocation on n7", "host_out_of_memory"),
+        ("zorch: cudaMalloc failed: out of memory", "out_of_memory"),
         ("zorch: DriverFault(CUDA_ERROR_NOT_SUPPORTED)", "cuda_error"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnose.reading.records import printed
 from diagnose.reading.transport import Transport
 from tests.support.strategies import cuts, logs
 
@@ -254,3 +255,20 @@ def test_a_chunk_that_needs_nothing_is_not_copied() -> None:
     transport.feed(b"a plain line\n" * 10_000)
     chunk = b"another plain line\n" * 1000
     assert transport.feed(chunk) is chunk
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('time=2026-01-02T03:04:05Z level=ERROR msg="cannot load" error="out of memory"', "cannot load: out of memory"),
+        ('{"level": "error", "msg": "cannot load", "err": "no such node"}', "ERROR cannot load: no such node"),
+        ('{"level": "warn", "msg": "cannot load", "error": ""}', "cannot load"),
+        ('{"level": "error", "msg": "cannot load: no such node", "error": "no such node"}', "ERROR cannot load: no such node"),
+        ('{"level": "info", "msg": "tried", "error": "no such node"}', "tried"),
+    ],
+    ids=["logfmt", "JSON", "empty", "said already", "information"],
+)  # fmt: skip
+def test_what_failed_is_read_from_the_field_beside_the_message(line: str, said: str) -> None:
+    text = printed(line.encode())
+    assert text is not None
+    assert text.decode().endswith(said)
