@@ -2,6 +2,8 @@
 
 python -m benchmarks.evaluation simulate [--seeds 200] [--json]    the plan against plain plans; see ``simulated``
 python -m benchmarks.evaluation kill [--kills 50]                  kill -9 at random moments; see ``killed``
+python -m benchmarks.evaluation harness                            the real harness on Ray; see ``harness``
+python -m benchmarks.evaluation ray                                makespans on a real Ray cluster; see ``slept``
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.evaluation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("simulate", "kill"))
+    parser.add_argument("what", choices=("simulate", "kill", "harness"))
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--json", action="store_true")
@@ -35,6 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"the same scores in {outcome.same_scores} of {outcome.rounds}; finished shards run again: {len(outcome.repeated)}"
         )
         return 0 if outcome.same_scores == outcome.rounds and not outcome.repeated else 1
+    if arguments.what == "harness":
+        from benchmarks.evaluation import harness
+
+        with tempfile.TemporaryDirectory() as folder:
+            found = harness.compare(Path(folder))
+        print(", ".join(f"{name}: {value:.0f}" for name, value in found.items()))
+        return 0 if found["identical"] == found["data sets"] else 1
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = simulated.simulate(arguments.seeds, pool.map)
     print(json.dumps(rows) if arguments.json else simulated.table(rows))

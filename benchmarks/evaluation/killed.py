@@ -60,7 +60,7 @@ class Outcome:
     """finished shards that were begun again"""
 
 
-def write_plan(folder: Path) -> Path:
+def write_plan(folder: Path, *, load: str = "copy") -> Path:
     """A plan of nine data sets: long, short and unknown ones, and metrics whole and in parts."""
     (folder / "trial.py").write_text(TRIAL)
     (folder / "metric.py").write_text(METRIC)
@@ -77,7 +77,7 @@ def write_plan(folder: Path) -> Path:
         "checkpoint": "ckpt",
         "priors": "priors.db",
         "joined": ",",
-        "load": "copy",
+        "load": load,
         "retries": 3,
         "trial": f"{sys.executable} {folder}/trial.py {ledger} {{dataset}} {{first}} {{count}} {{outputs}}",
         "costs": {"load": "0.1s", "start": "0.1s", "prepare": "0.01s", "metric": "0.1s"},

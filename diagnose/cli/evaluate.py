@@ -43,11 +43,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="PATH", type=Path, help="evaluate this one (default: that of the plan)")
     parser.add_argument(
         "--on",
-        choices=("here", "ray"),
+        choices=("here", "ray", "slurm"),
         default="here",
-        help="run on this machine, or on the nodes of a Ray cluster (default: here)",
+        help="run on this machine, on the nodes of a Ray cluster, or as an array job of Slurm (default: here)",
     )
     parser.add_argument("--address", help="with --on ray: of a running cluster (default: start one on this machine)")
+    parser.add_argument("--workers", type=int, default=8, metavar="N",
+                        help="with --on slurm: tasks of the array job, each with a place for trials (default: 8)")  # fmt: skip
+    parser.add_argument("--processors", type=int, default=1, metavar="N",
+                        help="with --on slurm: processors for metrics that each task has (default: 1)")  # fmt: skip
+    parser.add_argument("--sbatch", action="append", default=[], metavar="OPTION",
+                        help="with --on slurm: an option of sbatch, as --sbatch=--gpus=1; may be repeated")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the plan, and run nothing")
     parser.add_argument("--pieces", action="store_true", help="also print every piece of work, and when it should begin")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON instead of a table")
@@ -87,17 +93,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _carry_out(file: File, results: Results, priors: Priors, arguments: argparse.Namespace) -> int:
     from diagnose.evaluate.carry import nobody_alive
-    from diagnose.evaluate.fleets.local import Local
-    from diagnose.evaluate.fleets.ray import Ray
 
     guard = Guard(results.folder, "another evaluation", "results: FOLDER in the plan")
     try:
         results.check_same()
         if not nobody_alive(results.folder, _PATIENCE_S):
             raise DiagnoseError("work of an earlier evaluation still runs", where=str(results.folder), remedy="end it first")
-        fleet: Fleet = Ray(arguments.address) if arguments.on == "ray" else Local(file.machines())
+        fleet = _fleet(file, results, arguments)
         try:
-            planned = _planned(file, list(fleet.nodes()), results, priors)
+            planned = _planned(file, _nodes(fleet, arguments), results, priors)
             if not arguments.json:
                 _print_plan(planned, arguments)
             return _run(planned, fleet, arguments)
@@ -107,6 +111,29 @@ def _carry_out(file: File, results: Results, priors: Priors, arguments: argparse
         guard.close()
 
 
+def _fleet(file: File, results: Results, arguments: argparse.Namespace) -> Fleet:
+    from diagnose.evaluate.fleets.local import Local
+    from diagnose.evaluate.fleets.ray import Ray
+    from diagnose.evaluate.fleets.slurm import Slurm
+
+    if arguments.on == "ray":
+        return Ray(arguments.address)
+    if arguments.on == "slurm":
+        if file.load != "none":
+            raise DiagnoseError("load: copy is not done on Slurm", where=str(arguments.plan), remedy="write   load: none")
+        return Slurm(results.folder, max(arguments.workers, 1), max(arguments.processors, 1), arguments.sbatch)
+    return Local(file.machines())
+
+
+def _nodes(fleet: Fleet, arguments: argparse.Namespace) -> list[Node]:
+    """To plan with. Workers of Slurm come later."""
+    from diagnose.evaluate.suite import Node
+
+    if arguments.on == "slurm":
+        return [Node(f"worker-{number + 1}", 1, max(arguments.processors, 1)) for number in range(max(arguments.workers, 1))]
+    return list(fleet.nodes())
+
+
 def _run(planned: _Planned, fleet: Fleet, arguments: argparse.Namespace) -> int:
     from diagnose.evaluate.coordinator import Coordinator, Wish, summary
     from diagnose.evaluate.dispatch import Dispatch
@@ -114,7 +141,7 @@ def _run(planned: _Planned, fleet: Fleet, arguments: argparse.Namespace) -> int:
     wish = Wish()
     for number, handler in _handlers(wish).items():
         signal.signal(number, handler)
-    dispatch = Dispatch(planned.file.suite, planned.nodes, planned.estimates, planned.plan.how, done=planned.done)
+    dispatch = Dispatch(planned.file.suite, fleet.nodes(), planned.estimates, planned.plan.how, done=planned.done)
     began = time.time()
     one = Coordinator(planned.results, fleet, dispatch, planned.priors, planned.file.retries, _say, wish)
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints what it has to say about its nodes

@@ -13,6 +13,7 @@ each runs.
     carry        one piece of work, as a process on its node
     results      the folder with all that is finished
     merging      scores of parts -> scores of all samples
+    adapters     harnesses -> the two commands of a plan
     trouble      the log of what failed -> why, and whether to try again
     timeline     what ran -> a picture
 
@@ -20,6 +21,6 @@ Nothing else imports this package, so it can be deleted whole.
 """
 
 __all__ = [
-    "carry", "coordinator", "dispatch", "estimates", "expectation", "fleets", "plan_file", "planner", "printed", "priors",
-    "results", "suite", "timeline", "work",
+    "adapters", "carry", "coordinator", "dispatch", "estimates", "expectation", "fleets", "plan_file", "planner", "printed",
+    "priors", "results", "suite", "timeline", "work",
 ]  # fmt: skip

@@ -77,7 +77,8 @@ class Ray:
             self._ids[name] = one["NodeID"]
             places = int(one["Resources"].get("GPU", 0)) if with_gpus else 1
             processors = int(one["Resources"].get("CPU", 0)) - places
-            found.append(Node(name, places, max(processors, 1)))
+            if places or processors > 0:
+                found.append(Node(name, places, max(processors, 1)))
         self._known, self._at = found, time.monotonic()
         return found
 
