@@ -78,8 +78,24 @@ class Edge:
             self._telemetry.requests.labels(route, status).inc()
             if route != "/v1/events":
                 self._telemetry.request_s.labels(route).observe(time.monotonic() - began)
+            self._trace(scope, route, status, began)
             if status == 401:
                 self._note_sign_in(scope)
+
+    def _trace(self, scope: Scope, route: str, status: int, began: float) -> None:
+        now = time.time()
+        parent = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"traceparent"), None)
+        self._telemetry.traces.add(
+            f"{scope['method']} {route}",
+            now - (time.monotonic() - began),
+            now,
+            kind="server",
+            parent=parent,
+            failed=str(status) if status >= 500 else None,
+            route=route,
+            status=status,
+            job=scope.get("path_params", {}).get("job"),
+        )
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str, str] | None:
         """(status, error, what, remedy) if the request is not for us, or comes from another site."""

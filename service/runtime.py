@@ -20,7 +20,7 @@ from service.acting.actions import Actions
 from service.acting.authority import Authority
 from service.acting.dispatch import Dispatch, name_in
 from service.acting.executors import configuration
-from service.acting.executors.executor import Scheduler
+from service.acting.executors.executor import Order, Scheduler
 from service.auth import Tokens, Who, check_exposure
 from service.events import Events
 from service.intake.ingest import Ingest
@@ -43,6 +43,7 @@ from service.store import Store
 from service.store.attempts import last_lsn
 from service.store.lease import BEAT_S, Claim, LeaseLost
 from service.telemetry import Telemetry
+from service.traces import Traces
 
 log = logging.getLogger("diagnose.service")
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class Service:
             limit=settings.journal_limit,
             archives=settings.raw_logs is not None,
         )
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(Traces(settings.traces))
         try:
             self.archive = (
                 Archive(
@@ -116,7 +117,7 @@ class Service:
             executors,
             name_in(settings.data, "service"),
             events=self.events,
-            ended=lambda name, result: self.telemetry.orders.labels(name, result).inc(),
+            ended=self._ordered,
         )
         self.retention = Retention(self.store, self.jobs, self.journal, self.archive, self.events, self.telemetry, settings)
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
@@ -140,6 +141,15 @@ class Service:
         before = self.store.take(Claim.of(self.settings.data, name))
         if before is not None:
             log.warning("the database was used by %s: what only that one's journal has is not read here", before)
+
+    def _ordered(self, name: str, result: str, order: Order, began: float) -> None:
+        """An executor is done with an order, in one way or another."""
+        self.telemetry.orders.labels(name, result).inc()
+        whose = (order.job, order.attempt or 1) if order.job is not None else None
+        failed = None if result in ("succeeded", "dry_run") else result
+        self.telemetry.traces.add(
+            f"order {order.kind}", began, time.time(), kind="client", attempt=whose, failed=failed, executor=name, result=result
+        )
 
     def _raw_bytes(self) -> dict[str, int]:
         """project -> bytes of its raw logs."""
@@ -208,6 +218,7 @@ class Service:
         with contextlib.suppress(SQLAlchemyError, LeaseLost):
             await asyncio.to_thread(self.store.give_back)
         self.store.close()
+        await asyncio.to_thread(self.telemetry.traces.close)
 
     async def _beat_for_ever(self) -> None:
         while True:

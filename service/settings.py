@@ -105,6 +105,10 @@ class Settings(BaseModel):
         default=None, pattern=r"^https?://[^\s/?#]+(/[^\s/?#]+)*$", examples=["an address such as https://logs.example.org"]
     )
     """address at which people's browsers find the service; the reasons of drained nodes link to it"""
+    traces: str | None = Field(
+        default=None, pattern=r"^https?://\S+$", examples=["an address like http://localhost:4318/v1/traces"], repr=False
+    )
+    """OTLP/HTTP address to which the service sends traces of its own work (docs/service.md)"""
     links: str = Field(
         default="",
         pattern=r"^(\s*[^\s=]+=https?://\S+)*\s*$",

@@ -11,6 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from diagnose import __version__
+from service.traces import Traces
 
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -18,7 +19,8 @@ _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 class Telemetry:
     """One registry per service, so that tests can have many."""
 
-    def __init__(self) -> None:
+    def __init__(self, traces: Traces | None = None) -> None:
+        self.traces = traces or Traces()
         self.registry = r = CollectorRegistry()
         ProcessCollector(registry=r)
         self.build = Gauge("diagnose_build_info", "Always 1", ["version", "python"], registry=r)

@@ -36,7 +36,8 @@ from service.events import Events
 log = logging.getLogger("diagnose.dispatch")
 _GONE = (Conflict, Unknown)
 _BACKOFF = Backoff(1.0, 30.0, spread=0.2)
-Ended = Callable[[str, str], None]
+Ended = Callable[[str, str, Order, float], None]
+"""(executor, result, order, since when it was at it)"""
 
 
 class OrderSource(Protocol):
@@ -211,7 +212,7 @@ class Dispatch:
         async with self._kept(taken, by) as lost:
             if not await self._told(lambda: self._orders.begin(taken.id, self._who(by), taken.fence), taken, "begun"):
                 return
-            order = Order.of(taken.order)
+            began, order = time.time(), Order.of(taken.order)
             tested = await self._tested(order, by, taken) if order.check and first else None
             async with asyncio.TaskGroup() as beside:
                 if tested is None:
@@ -222,7 +223,7 @@ class Dispatch:
                             self._told(lambda: self._checked(tested.verdict, by, taken), taken, "told of the check")
                         )
                     outcome = await self._after(tested, order, by, lost)
-            await self._report(taken, by, outcome)
+            await self._report(taken, by, outcome, began)
 
     async def _after(self, tested: Tested, order: Order, by: Configured, lost: asyncio.Event) -> Outcome:
         """The outcome of an order whose nodes were tested. It goes on without the faulty ones."""
@@ -255,7 +256,7 @@ class Dispatch:
         """Continue an order that was interrupted."""
         if begun and not by.repeatable:
             what = f"{by.name} was cut off at it, and cannot tell what was done"
-            await self._report(taken, by, Outcome("unknown", what))
+            await self._report(taken, by, Outcome("unknown", what), time.time())
             return
         log.info("action %d: %s goes on with it", taken.id, by.name)
         await self._carry_out(taken, by, first=not begun)
@@ -285,7 +286,7 @@ class Dispatch:
             if lost.is_set():
                 return outcome
 
-    async def _report(self, taken: Taken, by: Configured, outcome: Outcome) -> None:
+    async def _report(self, taken: Taken, by: Configured, outcome: Outcome, began: float) -> None:
         said, result, isolated = outcome.what, str(outcome.state), outcome.isolated
         if by.dry_run:
             # Never a success: an order that was not done takes no node out of service.
@@ -300,7 +301,7 @@ class Dispatch:
             "finished",
         )
         if self._ended is not None:
-            self._ended(by.name, result)
+            self._ended(by.name, result, Order.of(taken.order), began)
 
     async def _told(self, tell: Callable[[], Any], taken: Taken, what: str) -> bool:
         """Repeat until the result was accepted. False: it is refused."""

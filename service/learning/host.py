@@ -52,8 +52,8 @@ class _InHand:
     """A task that the worker process has, until its result is stored."""
 
     task: Task
-    begun: bool = False
-    """only a begun task may be the one that ended the process"""
+    begun: float | None = None
+    """since when; only a begun task may be the one that ended the process"""
     answered: bool = False
 
 
@@ -224,7 +224,19 @@ class Learning:
             except Exception as error:
                 log.warning("an answer of the learning process waits for the database: %s", error)
                 await asyncio.sleep(_LOOK_S)
-        self._in_hand.pop(task.id, None)
+        held = self._in_hand.pop(task.id, None)
+        if task.kind == "ask" and held is not None and held.begun is not None:
+            self._telemetry.traces.add(
+                "question",
+                held.begun,
+                time.time(),
+                kind="client",
+                attempt=(task.job, task.attempt),
+                failed=result.get("problem"),
+                asked=bool(result.get("asked")),
+                replaced=bool(result.get("replaced")),
+                tokens=result.get("tokens"),
+            )
         self._news.set()
         self._publish(task, result, report, flush)
 
@@ -321,7 +333,7 @@ class Learning:
         if said.get("changed"):
             self._changed.set()
         if (begun := self._in_hand.get(said.get("begun", -1))) is not None:
-            begun.begun = True
+            begun.begun = time.time()
         for word, after in (("done", self._finish), ("again", self._put_off)):
             held = self._in_hand.get(said.get(word, -1))
             if held is not None and not held.answered:
@@ -333,7 +345,7 @@ class Learning:
         if self._closing or self._process is None:
             return
         self._process.forget_orders()
-        lost = {number: one.begun for number, one in self._in_hand.items() if not one.answered}
+        lost = {number: one.begun is not None for number, one in self._in_hand.items() if not one.answered}
         for number in lost:
             del self._in_hand[number]
         cut_off = [number for number, begun in lost.items() if begun]

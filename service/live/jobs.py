@@ -508,7 +508,17 @@ class Jobs:
             "nodes": diagnosis.suspects.nodes,
             "group": flush.group_id,
         }
-        self.telemetry.to_diagnosis_s.observe(max(0.0, self._clock.now() - figures["last_seen"]))
+        now = self._clock.now()
+        self.telemetry.to_diagnosis_s.observe(max(0.0, now - figures["last_seen"]))
+        self.telemetry.traces.add(
+            "diagnosis",
+            figures["last_seen"],
+            now,
+            attempt=(attempt.job, attempt.number),
+            outcome=judged.report.outcome,
+            reason=diagnosis.reason,
+            final=judged.final,
+        )
         if diagnosis.root_cause is not None or judged.report.outcome == "failed":
             self.events.publish("job.diagnosed", final=judged.final, by=diagnosis.by, **facts)
         if judged.tasks and self.learning is not None:
