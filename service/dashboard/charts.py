@@ -28,16 +28,32 @@ class Bar:
 
 
 def stacked(
-    bars: Sequence[Bar], classes: Sequence[str], what: str, width: int = 960, height: int = 220, every: int = 0
+    bars: Sequence[Bar],
+    classes: Sequence[str],
+    what: str,
+    width: int = 960,
+    height: int = 220,
+    every: int = 0,
+    stretch: tuple[float, float] | None = None,
 ) -> Markup:
-    """Stacked bars over time, with an axis. Each segment gives its value on hover and to a screen reader."""
+    """Stacked bars over time, with an axis. Each bar gives its values on hover and to a screen reader, and is a link if it has
+    an address. ``stretch``: from when to when; the page's script then lets people draw over a part of it.
+    """
     left, bottom, top = 44, 30, 8
     inner = height - bottom - top
     most = max((sum(bar.values.values()) for bar in bars), default=0)
     ticks = nice_ticks(most)
     full = ticks[-1] or 1
     step = (width - left) / max(1, len(bars))
-    parts = [Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, what)]
+    # Nothing inside a picture can be a link for a screen reader; inside a group it can.
+    role = "group" if any(bar.href for bar in bars) else "img"
+    brush = Markup(
+        ' data-brush="" data-since="{:.0f}" data-until="{:.0f}" data-bars="{}" data-left="{}" data-top="{}" data-high="{}"'
+    )
+    drawn = brush.format(*stretch, len(bars), left, top, inner) if stretch else ""
+    parts = [
+        Markup('<svg class="chart" viewBox="0 0 {} {}" role="{}" aria-label="{}"{}>').format(width, height, role, what, drawn)
+    ]
     for tick in ticks:
         y = top + inner * (1 - tick / full)
         parts.append(
@@ -64,7 +80,8 @@ def stacked(
         # The whole column answers to the pointer, even if nothing failed there.
         column.append(Markup('<rect class="hit" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(x, top, step, inner))
         group = Markup("<g>{}</g>").format(Markup("").join(column))
-        parts.append(Markup('<a href="{}">{}</a>').format(bar.href, group) if bar.href else group)
+        name = f"{bar.label}: {said}"
+        parts.append(Markup('<a href="{}" aria-label="{}">{}</a>').format(bar.href, name, group) if bar.href else group)
         if index % every == 0:
             parts.append(
                 Markup('<text class="label" x="{:.1f}" y="{}"{}>{}</text>').format(

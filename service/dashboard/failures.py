@@ -25,17 +25,20 @@ _SAMPLES = 5
 async def show(request: Request) -> Response:
     """The list."""
     page = Page.of(request)
-    name, seconds, _ = page.range()
+    period = page.period()
     words = {key: page.asked(key) for key in ("state", "category", "reason", "assignee")}
     where = {key: page.asked(key) for key in ("cluster", "user", "node")}
     search, before = page.asked("q"), page.place()
+
+    then = Asked(period.since, period.until, where["cluster"], where["user"], node=where["node"])
 
     def work(connection: Any) -> list[dict[str, Any]]:
         rows = reading.groups(
             connection,
             limit=PAGE,
             before=before,
-            since=page.now - seconds,
+            since=period.since,
+            among=pages.failures.occurred(then) if period.name is None else None,
             equal={key: value for key, value in words.items() if value},
             search=search,
             **where,
@@ -43,11 +46,12 @@ async def show(request: Request) -> Response:
         trends = pages.failures.by_group(
             connection, Asked(page.now - _TREND_S, page.now + 1), [row["id"] for row in rows], _TREND
         )
+        times = pages.failures.by_group(connection, then, [row["id"] for row in rows], 1) if period.name is None else {}
         nodes = pages.failures.nodes_of(connection, [row["id"] for row in rows])
         jobs = pages.failures.jobs_of(connection, [row["id"] for row in rows])
         return [
             {**row, "spark": charts.sparkline([float(count) for count in trends[row["id"]]], "failures a day"),
-             "nodes": nodes.get(row["id"], 0), "jobs": jobs.get(row["id"], 0)}
+             "then": times[row["id"]][0] if times else None, "nodes": nodes.get(row["id"], 0), "jobs": jobs.get(row["id"], 0)}
             for row in rows
         ]  # fmt: skip
 
@@ -55,8 +59,9 @@ async def show(request: Request) -> Response:
     return await page.show(
         "failures.html",
         "failures",
-        asked={"range": name, "q": search, **words, **where},
-        options=await page.options(page.now - seconds),
+        asked={"range": period.name, "q": search, **words, **where},
+        period=period,
+        options=await page.options(period.since),
         groups=rows,
         pages=page.pages(rows, place_of(rows[-1]) if len(rows) == PAGE else None),
     )

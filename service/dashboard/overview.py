@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.dashboard import charts
+from service.dashboard import charts, session
 from service.dashboard.charts import Bar
-from service.dashboard.page import Page
+from service.dashboard.page import Page, between
 from service.store import pages, reading
 from service.store.pages.asked import Asked
 from service.store.pages.totals import Cost
 
 CATEGORIES = ("infrastructure", "framework", "script", "unknown")
+_FILTERS = ("cluster", "user", "category", "reason", "node")
 _INCIDENTS, _RUNNING, _WAITING, _REASONS = 8, 10, 8, 10
 
 
 async def show(request: Request) -> Response:
     page = Page.of(request)
-    asked, (name, seconds, bars) = page.failures(), page.range()
+    asked, period = page.failures(), page.period()
+    where = {key: value for key in _FILTERS if (value := getattr(asked, key)) is not None}
+
+    def failures(**more: str) -> str:
+        """The address of the list of these failures."""
+        return session.inside(request, f"failures?{urlencode({**where, **more})}")
 
     def work(connection: Any) -> dict[str, Any]:
         running = reading.jobs(
@@ -31,7 +38,7 @@ async def show(request: Request) -> Response:
         losses = pages.jobs.losses(connection, [job["attempt_id"] for job in running])
         return {
             "figures": pages.totals.figures(connection, asked, page.now - page.service.settings.hang_s),
-            "over_time": pages.totals.over_time(connection, asked, bars),
+            "over_time": pages.totals.over_time(connection, asked, period.bars),
             "costs": pages.totals.by_reason(connection, asked),
             "incidents": pages.failures.incidents(connection, asked, _INCIDENTS),
             "running": [{**job, "losses": losses.get(job["attempt_id"], [])} for job in running],
@@ -53,7 +60,10 @@ async def show(request: Request) -> Response:
     return await page.show(
         "overview.html",
         "",
-        asked={"range": name, **{key: getattr(asked, key) for key in ("cluster", "user", "category", "reason", "node")}},
+        asked={"range": period.name, **{key: getattr(asked, key) for key in _FILTERS}},
+        period=period,
+        near=[(name, f"?{urlencode({**where, **words})}") for name, words in period.beside] if period.name is None else [],
+        whole=f"?{urlencode(where)}",
         options=await page.options(asked.since),
         figures={
             "failures": figures.failures,
@@ -67,8 +77,14 @@ async def show(request: Request) -> Response:
             "bytes_in": figures.bytes_in,
             "kept": figures.bytes_kept / figures.bytes_in if figures.bytes_in else None,
         },
-        chart=course(found.pop("over_time"), asked, seconds / bars, height=660),
-        pareto=pareto(found.pop("costs")),
+        chart=course(
+            found.pop("over_time"),
+            asked,
+            (asked.until - asked.since) / period.bars,
+            height=660,
+            link=lambda since, until: failures(**between(since, until)),
+        ),
+        pareto=pareto(found.pop("costs"), lambda reason: failures(**{**period.words, "reason": reason})),
         running=running,
         **found,
     )
@@ -88,9 +104,16 @@ def liveness(job: dict[str, Any], now: float, hang_s: float) -> str:
 
 
 def course(
-    counts: Sequence[dict[str, int]], asked: Asked, width: float, what: str = "Failures over time", height: int = 220
+    counts: Sequence[dict[str, int]],
+    asked: Asked,
+    width: float,
+    what: str = "Failures over time",
+    height: int = 220,
+    link: Callable[[float, float], str] | None = None,
 ) -> Any:
-    """The stacked bars, with the time under each: in UTC until the page's script knows the viewer's time zone."""
+    """The stacked bars, with the time under each: in UTC until the page's script knows the viewer's time zone. ``link``: the
+    address of the failures from one moment to another; then one can also draw over the chart.
+    """
     form = "%H:%M" if width < 86400 / 3 else "%d %b"
     bars = []
     for index, values in enumerate(counts):
@@ -98,11 +121,14 @@ def course(
         known = {name: values.get(name, 0) for name in CATEGORIES}
         known["unknown"] += sum(count for name, count in values.items() if name not in CATEGORIES)
         label = time.strftime("%d %b" if width >= 86400 / 8 else form, time.gmtime(at))
-        bars.append(Bar(label, known, at=at, form="hour" if width < 86400 / 8 else "day"))
-    return charts.stacked(bars, CATEGORIES, what, height=height, every=4 if 0.2 < width / 86400 < 0.3 else 0)
+        there = link(at, at + width) if link is not None and values else None
+        bars.append(Bar(label, known, there, at, "hour" if width < 86400 / 8 else "day"))
+    every = 4 if 0.2 < width / 86400 < 0.3 else 0
+    stretch = (asked.since, asked.until) if link is not None else None
+    return charts.stacked(bars, CATEGORIES, what, height=height, every=every, stretch=stretch)
 
 
-def pareto(costs: Sequence[Cost]) -> list[dict[str, Any]]:
+def pareto(costs: Sequence[Cost], link: Callable[[str], str]) -> list[dict[str, Any]]:
     """The most expensive reasons, with the share that they and those above them make up. The page of failures has
     the rest."""
     by_time = any(cost.gpu_seconds for cost in costs)
@@ -116,6 +142,7 @@ def pareto(costs: Sequence[Cost]) -> list[dict[str, Any]]:
                 "reason": cost.reason,
                 "category": cost.category,
                 "count": cost.count,
+                "href": link(cost.reason),
                 "gpu_hours": cost.gpu_seconds / 3600 if by_time else None,
                 "share": weight / whole,
                 "cumulated": so_far / whole,

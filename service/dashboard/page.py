@@ -35,10 +35,44 @@ RANGES = {
     "90d": (90 * 86400.0, 30),
 }
 """name -> seconds, bars of a chart"""
+_BARS, _SHORTEST = 24, 60.0
+"""of a stretch of time that somebody chose"""
 PAGE = 50
 _ABOUT_ACTIONS = ("", "shift", "actions", "nodes")
 """pages on which people answer what waits"""
 _LONGEST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The stretch of time that a page is about."""
+
+    since: float
+    until: float
+    bars: int
+    """of a chart"""
+    name: str | None
+    """in ``RANGES``; None: from one moment to another"""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """As the address has it."""
+        return {"range": self.name} if self.name else between(self.since, self.until)
+
+    @property
+    def beside(self) -> list[tuple[str, dict[str, str]]]:
+        """What is near, for those who cannot draw over the chart."""
+        length = self.until - self.since
+        return [
+            ("← before", between(self.since - length, self.since)),
+            ("after →", between(self.until, self.until + length)),
+            ("wider", between(self.since - length, self.until + length)),
+        ]
+
+
+def between(since: float, until: float) -> dict[str, str]:
+    """A stretch of time, as the address has it."""
+    return {"from": f"{since:.0f}", "to": f"{until:.0f}"}
 
 
 @dataclass(slots=True)
@@ -88,11 +122,22 @@ class Page:
         name = name if name in RANGES else "7d"
         return (name, *RANGES[name])
 
+    def period(self) -> Period:
+        """The time from one moment to another if the address names both; else one that ends now, by its name."""
+        since, end = self.number("from"), self.number("to")
+        if since is not None and end is not None and self.asked("range") is None:
+            until = min(float(max(end, since + _SHORTEST)), self.now + 1)
+            if until > since:
+                return Period(since, until, _BARS, None)
+        name, seconds, bars = self.range()
+        return Period(self.now - seconds, self.now + 1, bars, name)
+
     def failures(self) -> Asked:
         """Which failures to look at."""
+        period = self.period()
         return Asked(
-            self.now - self.range()[1],
-            self.now + 1,
+            period.since,
+            period.until,
             cluster=self.asked("cluster"),
             user=self.asked("user"),
             category=self.asked("category"),

@@ -6,7 +6,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Text, and_, cast, func, insert, literal, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Text,
+    and_,
+    cast,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from service.store import tables as t
 from service.store.diagnoses import unpacked
@@ -180,8 +195,11 @@ def groups(
     cluster: str | None = None,
     since: float | None = None,
     search: str | None = None,
+    among: Select[Any] | None = None,
 ) -> Rows:
-    """Failure groups, the latest first. ``search``: text in the title or the root-cause line."""
+    """Failure groups, the latest first. ``search``: text in the title or the root-cause line. ``among``: their ids are some of
+    these.
+    """
     g = t.groups.c
     query = select(t.groups).where(g.count > 0).order_by(g.last_seen.desc(), g.id.desc()).limit(limit)
     if before is not None:
@@ -192,6 +210,8 @@ def groups(
         query = query.where(g[column] == value)
     if search:
         query = query.where(or_(g.title.icontains(search, autoescape=True), g.root_text.icontains(search, autoescape=True)))
+    if among is not None:
+        query = query.where(g.id.in_(among))
     if node:
         query = query.where(g.id.in_(select(t.occurrence_nodes.c.group_id).where(t.occurrence_nodes.c.node == node)))
     if user:

@@ -118,6 +118,56 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// --- draw over bars of a chart: the page is then about their time. Without this, the select and the links do it.
+document.documentElement.classList.add("scripted");
+document.addEventListener("pointerdown", (event) => {
+  const chart = event.target.closest("svg[data-brush]");
+  if (!chart || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const [since, until, bars, left, top, high] = ["since", "until", "bars", "left", "top", "high"].map((name) => Number(chart.dataset[name]));
+  const right = chart.viewBox.baseVal.width;
+  const bar = (moved) => {
+    const box = chart.getBoundingClientRect();
+    const x = ((moved.clientX - box.left) / box.width) * right;
+    return Math.min(bars - 1, Math.max(0, Math.floor(((x - left) / (right - left)) * bars)));
+  };
+  const began = bar(event);
+  let shape = null;
+  let ended = began;
+  const move = (moved) => {
+    if (!shape && Math.abs(moved.clientX - event.clientX) < 6) return; // a click
+    if (!shape) {
+      shape = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      shape.setAttribute("class", "drawn");
+      shape.setAttribute("y", top);
+      shape.setAttribute("height", high);
+      chart.append(shape);
+    }
+    ended = bar(moved);
+    const step = (right - left) / bars;
+    shape.setAttribute("x", left + Math.min(began, ended) * step);
+    shape.setAttribute("width", (Math.abs(ended - began) + 1) * step);
+  };
+  const over = new AbortController();
+  const stop = (last) => {
+    over.abort();
+    if (!shape) return;
+    shape.remove();
+    if (last.type !== "pointerup") return;
+    window.addEventListener("click", (click) => click.preventDefault(), { capture: true, once: true });
+    const each = (until - since) / bars;
+    const to = new URL(location.href);
+    for (const name of ["range", "before"]) to.searchParams.delete(name);
+    to.searchParams.set("from", Math.round(since + Math.min(began, ended) * each));
+    to.searchParams.set("to", Math.round(since + (Math.max(began, ended) + 1) * each));
+    location.href = to;
+  };
+  window.addEventListener("pointermove", move, { signal: over.signal });
+  for (const kind of ["pointerup", "pointercancel"]) window.addEventListener(kind, stop, { signal: over.signal });
+});
+document.addEventListener("dragstart", (event) => {
+  if (event.target.closest?.("svg[data-brush]")) event.preventDefault(); // a bar is a link, and links can be dragged away
+});
+
 // --- keys: / search, j k move, Enter opens, g then o s b f j n a r goes, ? help
 let at = -1;
 let going = false;
@@ -242,7 +292,7 @@ async function fetchParts() {
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of parts) {
-      if ($("a[data-fold][aria-expanded=true]", part)) continue; // somebody reads there
+      if ($("a[data-fold][aria-expanded=true], .drawn", part)) continue; // somebody reads or draws there
       if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) continue;
       const other = fresh.getElementById(part.id);
       if ("follow" in part.dataset && innerHeight + scrollY < document.body.scrollHeight - 120) continue; // somebody reads further up

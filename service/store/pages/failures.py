@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, distinct, func, or_, select
+from sqlalchemy import Connection, Select, and_, distinct, func, or_, select
 
 from service.store.diagnoses import unpacked
 from service.store.pages.asked import Asked, of_groups, rounded_down
@@ -31,6 +31,11 @@ def by_group(connection: Connection, asked: Asked, ids: Sequence[int], buckets: 
     for group, index, count in connection.execute(query):
         found[group][min(max(0, index), buckets - 1)] += count
     return found
+
+
+def occurred(asked: Asked) -> Select[Any]:
+    """The ids of the groups that have such an occurrence."""
+    return select(occurrences.c.group_id).where(*asked.clauses())
 
 
 def incidents(connection: Connection, asked: Asked, most: int) -> list[dict[str, Any]]:

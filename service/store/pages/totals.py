@@ -88,7 +88,7 @@ def figures(connection: Connection, asked: Asked, silent_before: float) -> Figur
     before = connection.execute(select(func.count()).select_from(occurrences).where(*earlier.clauses())).scalar_one()
     running = select(func.count()).select_from(jobs).where(jobs.c.state == "running", *of_jobs(asked))
     kept = select(func.coalesce(func.sum(attempts.c.bytes_in), 0), func.coalesce(func.sum(attempts.c.bytes_kept), 0)).where(
-        attempts.c.last_seen >= asked.since
+        attempts.c.last_seen >= asked.since, attempts.c.last_seen < asked.until
     )
     if asked.cluster or asked.user or asked.node:
         kept = kept.join(jobs, jobs.c.id == attempts.c.job_id).where(*of_jobs(asked))

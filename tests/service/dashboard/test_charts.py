@@ -61,3 +61,18 @@ def test_marks_on_the_same_pixels_are_one_and_none_is_lost(steps: list[int], mor
     assert [step for place in places for step in place] == steps
     assert len(places) <= 151
     assert all(place[-1] - place[0] <= (most - least) / 150 for place in places)
+
+
+def test_bars_that_lead_somewhere_are_links_in_a_group_and_others_a_picture() -> None:
+    linked = charts.stacked(
+        [Bar("Mon", {"script": 2}, "failures?from=1&to=2"), Bar("Tue", {})], ("script",), "what", stretch=(1, 3)
+    )
+    picture = parsed(linked)
+    assert [(one.get("href"), one.get("aria-label")) for one in picture.iter(f"{SVG}a")] == [
+        ("failures?from=1&to=2", "Mon: script 2")
+    ]
+    assert picture.get("role") == "group"
+    assert (picture.get("data-since"), picture.get("data-until"), picture.get("data-bars")) == ("1", "3", "2")
+    plain = parsed(charts.stacked([Bar("Mon", {"script": 2})], ("script",), "what"))
+    assert plain.get("role") == "img"
+    assert plain.get("data-since") is None

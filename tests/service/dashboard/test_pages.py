@@ -137,6 +137,61 @@ def test_filters_live_in_the_address(page: Any) -> None:
     assert page.input_value("[name=range]") == "24h"
 
 
+def test_a_bar_leads_to_the_failures_of_its_time(page: Any) -> None:
+    page.goto("?range=24h&cluster=alps")
+    bars = page.locator("#over-time svg a")
+    assert bars.count() in (1, 2)
+    accessible(page)
+    bars.last.click()
+    page.wait_for_url("**/failures?cluster=alps&from=*&to=*")
+    assert page.locator("#groups [data-row]").count() == 1
+    assert "ecc error" in page.locator("#groups [data-row]").inner_text()
+    page.goto("?range=24h")
+    page.locator("#pareto a", has_text="name error").click()
+    page.wait_for_url("**/failures?range=24h&reason=name_error")
+    assert page.locator("#groups [data-row]").count() == 1
+
+
+def test_a_time_that_is_drawn_over_the_chart_stands_in_the_address(page: Any) -> None:
+    page.goto("?range=7d&cluster=alps")
+    box = page.locator("#over-time svg").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.4)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.4, steps=4)
+    assert page.locator("#over-time .drawn").count() == 1
+    page.mouse.up()
+    page.wait_for_url("**from=*")
+    asked = dict(re.findall(r"(\w+)=([^&]+)", page.url))
+    assert set(asked) == {"from", "to", "cluster"}
+    assert (int(asked["to"]) - int(asked["from"])) % 21600 == pytest.approx(0, abs=2)  # whole bars of six hours
+    assert 86400 < int(asked["to"]) - int(asked["from"]) < 2 * 86400
+    assert figure(page, "Failures") == "0"
+    accessible(page)
+    page.locator("#period a", has_text="after").click()
+    page.locator("#period a", has_text="after").click()
+    eventually(lambda: figure(page, "Failures") == "1")
+    page.select_option("[name=range]", "24h")  # a named time takes its place
+    page.wait_for_url("**range=24h**")
+    assert figure(page, "Failures") == "1"
+
+
+def test_without_script_the_chosen_time_holds_when_filters_change(server: Server, chromium: Any) -> None:  # noqa: F811
+    context = chromium.new_context(base_url=f"{server.url}/ui/", java_script_enabled=False)
+    page = context.new_page()
+    now = int(time.time())
+    page.goto(f"?from={now - 3600}&to={now + 60}")
+    assert figure(page, "Failures") == "2"
+    page.select_option("[name=cluster]", "alps")
+    page.click("form.filters[aria-label=Filters] button")
+    assert f"from={now - 3600}" in page.url
+    assert figure(page, "Failures") == "1"
+    page.goto(f"?from={now - 7200}&to={now - 3600}")
+    assert figure(page, "Failures") == "0"
+    for wrong in (f"?from={now}&to=x", "?from=9&to=1", f"?from={10**15}&to={10**16}", f"?from=0&to={10**18}"):
+        assert page.goto(wrong).status == 200
+    context.close()
+
+
 def test_what_the_logs_became_is_told(page: Any, server: Server) -> None:
     page.goto("")
     store = Store.in_folder(server.data)
