@@ -11,14 +11,17 @@
     good        what is known of a checkpoint -> good, bad, or nobody knows yet
     kept        checkpoints with verdicts -> which may be deleted
     when        what a save costs, and how often a job fails -> how often to save
+    exact       losses before and after a resume -> whether it is the same training
     keeper      what rank 0 does: judge, tell the service, delete
     asking      who wants a checkpoint now
+    around      verify, good and kept for what another program writes
     marks       what is known of a checkpoint besides its bytes
 
-None of these imports torch, and none of them runs what a checkpoint contains: checkpoints are hostile input. Two import torch:
+None of these imports torch, and none of them runs what a checkpoint contains: checkpoints are hostile input. Three import torch:
 
     saving      ``Checkpoints``: a state -> a checkpoint, behind the training; and back, the same on all ranks
     writer      DCP's own writer, with hashes and a manifest
+    trainer     the callback for the Trainer of Hugging Face
 """
 
 from __future__ import annotations
@@ -29,7 +32,23 @@ from typing import Any
 
 from diagnose.errors import DiagnoseError
 
-__all__ = ["asking", "found", "good", "hashes", "keeper", "kept", "manifest", "marks", "saving", "verify", "when", "writer"]
+__all__ = [
+    "around",
+    "asking",
+    "exact",
+    "found",
+    "good",
+    "hashes",
+    "keeper",
+    "kept",
+    "manifest",
+    "marks",
+    "saving",
+    "trainer",
+    "verify",
+    "when",
+    "writer",
+]
 
 
 def __getattr__(name: str) -> Any:

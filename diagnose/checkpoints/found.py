@@ -13,7 +13,7 @@ from typing import Final
 from diagnose.checkpoints import manifest, plan
 
 _STEP = re.compile(r"(?:^|[^0-9])([0-9]{1,15})$")
-_NAMED: Final = {
+NAMED: Final = {
     "trainer": re.compile(r"checkpoint-[0-9]{1,15}"),
     "megatron": re.compile(r"iter_[0-9]{1,15}"),
     "deepspeed": re.compile(r"global_step[0-9]{1,15}"),
@@ -89,7 +89,7 @@ def recognize(path: Path) -> Found | None:
 
 
 def _writer(folder: Path) -> str | None:
-    for writer, name in _NAMED.items():
+    for writer, name in NAMED.items():
         if name.fullmatch(folder.name):
             return writer
     names = {path.name for path in folder.iterdir()}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from diagnose.checkpoints import manifest, marks
+from diagnose.checkpoints.found import step_of
 from diagnose.checkpoints.good import Alarm, Judged, Saved, judge
 from diagnose.checkpoints.kept import THIN, Candidate, to_delete
 
@@ -45,8 +46,12 @@ class Keeper:
         service: Service | None = None,
         keep: int | None = 3,
         thin: Sequence[tuple[float, int]] = THIN,
+        own: re.Pattern[str] = OWN,
     ) -> None:
-        """``keep``: how many stay at least; None deletes nothing. ``thin``: which of the older ones stay (``kept.THIN``)."""
+        """``keep``: how many stay at least; None deletes nothing. ``thin``: which of the older ones stay (``kept.THIN``).
+        ``own``: how the folders are named that are judged and deleted.
+        """
+        self._own = own
         self.path, self._service, self._keep, self._thin = path, service, keep, thin
         self.alarms: list[Alarm] = []
         self._read: dict[Path, Saved] = {}
@@ -74,7 +79,8 @@ class Keeper:
             for one in to_delete(known, self._keep, self.alarms, time.time(), self._thin):
                 delete(one.path)
             for path in self._folders():
-                if not (path / manifest.NAME).exists() and path.stat().st_mtime < self._began:
+                ours = OWN.fullmatch(path.name) is not None  # another program's may be complete without a manifest
+                if ours and not (path / manifest.NAME).exists() and path.stat().st_mtime < self._began:
                     shutil.rmtree(path, ignore_errors=True)  # of a run that ended while it was written
 
     def judged(self) -> list[Candidate]:
@@ -99,8 +105,8 @@ class Keeper:
 
     def _folders(self) -> list[Path]:
         """The oldest step first."""
-        own = [path for path in self.path.iterdir() if OWN.fullmatch(path.name)] if self.path.is_dir() else []
-        return sorted(own, key=lambda path: (int(path.name.rpartition("_")[2]), path.name))
+        own = [path for path in self.path.iterdir() if self._own.fullmatch(path.name)] if self.path.is_dir() else []
+        return sorted(own, key=lambda path: (step_of(path) or 0, path.name))
 
     def _note(self, path: Path, step: int, judged: Judged, before: marks.Verdict | None) -> None:
         if before is not None and _STATES[before.good] == judged.state:

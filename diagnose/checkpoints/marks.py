@@ -1,6 +1,6 @@
 """What is known about a checkpoint besides its bytes: a file beside the manifest, so that it is known without a service.
 
-The file is small and written at once, by rename. One that cannot be read counts as none.
+The file is small and written at once, by rename. One that cannot be read counts as bad: it may have said so.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ class Verdict:
     at: float = 0.0
 
 
+_UNREADABLE: Final = Verdict(False, f"its verdict cannot be read; delete {NAME} to have it judged again")
+
+
 def read(folder: Path) -> Verdict | None:
     try:
         with (folder / NAME).open("rb") as file:
             said = json.loads(file.read(_MOST_BYTES))
         good, why, at = said["good"], said["why"], said["at"]
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
+        return _UNREADABLE
     if not (good is None or isinstance(good, bool)) or not isinstance(why, str) or not isinstance(at, int | float):
-        return None
+        return _UNREADABLE
     return Verdict(good, why, float(at))
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import shutil
 import signal
 import time
@@ -36,6 +37,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType,
 
 from diagnose.checkpoints import manifest, marks
 from diagnose.checkpoints.asking import Asking
+from diagnose.checkpoints.exact import Losses
 from diagnose.checkpoints.found import Found, find
 from diagnose.checkpoints.keeper import Keeper, using
 from diagnose.checkpoints.kept import THIN
@@ -107,6 +109,8 @@ class Checkpoints:
         self._run = run if self.rank == 0 else None
         self.keeper = Keeper(self.path, self._run, keep, thin) if self.rank == 0 else None
         """on rank 0"""
+        self.losses = Losses(self.path) if self.rank == 0 else None
+        """on rank 0; ``losses.exactness`` says whether the training is the one of before, some steps after a resume"""
         self.asking = Asking(between_failures_s, every_s)
         self._next_look = 0
         self._ending = False
@@ -183,6 +187,18 @@ class Checkpoints:
         """SIGTERM came to some rank: save, close, and end. It changes in ``due``, on all ranks at the same step."""
         return self._ending
 
+    def loss(self, step: int, loss: float) -> None:
+        """The loss of a step, of which rank 0's counts: told to the service, recorded, compared with that before a resume."""
+        if self.keeper is None or self.losses is None:
+            return
+        if self._run is not None:
+            self._run.progress(step, loss=loss)
+        if not math.isfinite(loss):
+            self.keeper.alarm(step, f"the loss is {loss}")
+        verdict = self.losses.note(step, loss)
+        if verdict is not None:
+            log.log(logging.WARNING if verdict.state == "not exact" else logging.INFO, "%s", verdict.why)
+
     def alarm(self, step: int, said: str, kind: str = "loss") -> None:
         """Something went wrong from this step on: a loss, a gradient norm. What it spoils is not started from any more."""
         if self.keeper is not None:
@@ -257,6 +273,12 @@ class Checkpoints:
         The service is asked first: after a roll-back it names an older step, and the batches to leave out. Each candidate is
         verified by all ranks together. ``state`` is filled in from the checkpoint, if there is one.
         """
+        start = self._found(state, proposed)
+        if self.losses is not None:
+            self.losses.resumed(start.step)
+        return start
+
+    def _found(self, state: dict[str, Any] | None, proposed: bool) -> Start:
         self.wait()
         asked = self._on_first(lambda: self._run.resume(proposed=proposed) if self._run is not None else Resume())
         passed_over: list[tuple[Path, str]] = []

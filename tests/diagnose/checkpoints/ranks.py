@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ CONTEXT.set_forkserver_preload(["torch", "torch.distributed.checkpoint", "diagno
 _LONGEST_S = 60
 
 
-def begin(count: int, folder: Path, work: Callable[..., Any], *words: Any) -> tuple[list[BaseProcess], Any]:
+def begin(count: int, folder: Path, work: Callable[..., Any], *words: Any) -> tuple[Sequence[BaseProcess], Any]:
     """Start ``work(rank, *words)`` on so many ranks, which meet in a file in ``folder``."""
     answers = CONTEXT.Queue()
     meeting = folder / f"meeting-{os.urandom(4).hex()}"
@@ -28,13 +28,13 @@ def begin(count: int, folder: Path, work: Callable[..., Any], *words: Any) -> tu
     return ranks, answers
 
 
-def on_ranks(count: int, folder: Path, work: Callable[..., Any], *words: Any) -> list[Any]:
+def on_ranks(count: int, folder: Path, work: Callable[..., Any], *words: Any, longest_s: float = _LONGEST_S) -> list[Any]:
     """What ``work`` gave on each rank. An error of one is an error here."""
     ranks, answers = begin(count, folder, work, *words)
     try:
         given: dict[int, Any] = {}
         while len(given) < count:
-            rank, result, failed = answers.get(timeout=_LONGEST_S)
+            rank, result, failed = answers.get(timeout=longest_s)
             assert failed is None, f"rank {rank}:\n{failed}"
             given[rank] = result
     finally:
