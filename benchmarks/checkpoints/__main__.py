@@ -31,7 +31,7 @@ def main() -> None:
     work = {
         "hashes": lambda: _module("hashes").hashes(),
         "reading": lambda: _module("hashes").reading(given.mb, given.folder),
-        "hashing": lambda: _module("hashing").hashing(given.mb, given.folder),
+        "hashing": lambda: _module("hashing").hashing(given.mb, given.rate, given.folder),
         "standing": lambda: _module("standing").standing(given.mb, given.ranks, given.rate, given.saves, given.folder),
         "kills": lambda: _module("kills").kills(given.count or 300, given.seed, given.folder),
         "damages": lambda: _module("damages").damages(given.count or 1000, given.seed, given.folder),

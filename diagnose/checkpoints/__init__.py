@@ -17,7 +17,7 @@
     around      verify, good and kept for what another program writes
     marks       what is known of a checkpoint besides its bytes
 
-None of these imports torch, and none of them runs what a checkpoint contains: checkpoints are hostile input. Three import torch:
+None of these imports torch, and none runs what a checkpoint contains: checkpoints are hostile input. Three import torch:
 
     saving      ``Checkpoints``: a state -> a checkpoint, behind the training; and back, the same on all ranks
     writer      DCP's own writer, with hashes and a manifest

@@ -49,6 +49,7 @@ from diagnose.errors import DiagnoseError
 log = logging.getLogger("diagnose.checkpoints")
 T = TypeVar("T")
 _AFTER: Final = "it was saved after batch"
+_MOST_TOLD: Final = 3
 _HOW: Final = {"thread": AsyncCheckpointerType.THREAD, "process": AsyncCheckpointerType.PROCESS}
 
 
@@ -347,8 +348,8 @@ class Checkpoints:
                 ) from error
         why = f"Step {made.step} is the newest whole checkpoint."
         if passed_over:
-            path, reason = passed_over[0]
-            why += f" {len(passed_over)} newer {'was' if len(passed_over) == 1 else 'were'} passed over: {path.name}: {reason}."
+            told = "; ".join(f"{path.name}: {reason}" for path, reason in passed_over[:_MOST_TOLD])
+            why += f" {len(passed_over)} newer {'was' if len(passed_over) == 1 else 'were'} passed over: {told}."
         if asked.skip and asked.why:
             why += f" The service says: {asked.why}"
         return Start(made.step, found.path, asked.skip, why, tuple(passed_over))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import os
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+import numpy
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 from torch.distributed.checkpoint.planner import WriteItemType
@@ -27,7 +28,15 @@ from diagnose.checkpoints import manifest
 from diagnose.checkpoints.hashes import FileHash, Hasher
 
 _NICE = 10
+_LARGE = 1 << 20
 _MOST_NAMES = 1000
+_INFINITE = {
+    torch.float16: (torch.int16, numpy.uint16, 0x7C00),
+    torch.bfloat16: (torch.int16, numpy.uint16, 0x7F80),
+    torch.float32: (torch.int32, numpy.uint32, 0x7F800000),
+    torch.float64: (torch.int64, numpy.uint64, 0x7FF0000000000000),
+}
+"""type of numbers -> whole numbers of the same size, without a sign, and what infinity is among them"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +51,26 @@ class _Hashes:
 
 
 class HashingStream(io.RawIOBase):
-    """A file that hashes what is written to it, in order."""
+    """A file that hashes what is written to it, in order: what is large in a thread, while it is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.hasher = Hasher()
+        self._beside = ThreadPoolExecutor(1)  # its thread begins with the first large piece
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        self.hasher.update(view)
+        hashed = self._beside.submit(self.hasher.update, view) if len(view) >= _LARGE else None
+        if hashed is None:
+            self.hasher.update(view)
         left = view
         while left:
             left = left[self._file.write(left) :]
+        if hashed is not None:
+            hashed.result()
         return len(view)
 
     def tell(self) -> int:
@@ -68,6 +82,7 @@ class HashingStream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
+            self._beside.shutdown()
             self._file.close()
 
 
@@ -132,21 +147,34 @@ class HashingWriter(FileSystemWriter):  # type: ignore[misc,unused-ignore]
 
 def not_finite(plan: Any, planner: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the tensors of a plan that hold what is not a number, and of those that hold what is infinite."""
-    nan, inf = set(), set()
+    nan: set[str] = set()
+    inf: set[str] = set()
     for item in plan.items:
         if item.type == WriteItemType.BYTE_IO:
             continue
         values = planner.resolve_data(item).detach()
         if not values.is_floating_point() or not values.numel():
             continue
-        if values.element_size() == 1:
-            values = values.float()  # there is no least and greatest of numbers of 8 bits
-        least, greatest = (float(one) for one in torch.aminmax(values))  # one pass, and what is not a number wins
-        if math.isnan(least):
-            nan.add(item.index.fqn)
-        elif math.isinf(least) or math.isinf(greatest):
-            inf.add(item.index.fqn)
+        worst = _worst(values)
+        if worst is not None:
+            (nan if worst == "nan" else inf).add(item.index.fqn)
     return tuple(sorted(nan)), tuple(sorted(inf))
+
+
+def _worst(values: torch.Tensor) -> str | None:
+    """nan, inf or None.
+
+    The bits of a number that is not finite are greater, as a whole number, than those of any other with the same sign. So two
+    searches for the greatest are enough. numpy makes them in one thread and without the interpreter lock; torch would take all
+    cores from the training.
+    """
+    if values.dtype not in _INFINITE:
+        values = values.float()
+    whole, unsigned, infinite = _INFINITE[values.dtype]
+    bits = values.contiguous().view(whole).numpy()
+    sign = 1 << (8 * values.element_size() - 1)
+    above = max(int(bits.max()) - infinite, int(bits.view(unsigned).max()) - infinite - sign)
+    return "nan" if above > 0 else "inf" if above == 0 else None
 
 
 def give_way() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, select, update
 
 from diagnose.decision.checkpoints import PastRollback, Saved
 from service.store import tables as t
@@ -20,8 +20,15 @@ _MOST = 1000
 def checkpoint(
     connection: Connection, attempt: int, *, step: int, path: str, healthy: bool | None, at: float, why: str | None = None
 ) -> None:
-    """Store a checkpoint. There is one per step and attempt; the last report of it counts."""
-    c = t.checkpoints.c
+    """Store a checkpoint. There is one per step and attempt; the last report of it counts.
+
+    What a later attempt finds bad is bad also where an earlier attempt reported it, by its path.
+    """
+    c, a = t.checkpoints.c, t.attempts.c
+    if healthy is False:
+        job = select(a.job_id).where(a.id == attempt).scalar_subquery()
+        same = c.attempt_id.in_(select(a.id).where(a.job_id == job)) & (c.path == path)
+        connection.execute(update(t.checkpoints).where(same).values(healthy=False, why=why))
     row = {"attempt_id": attempt, "step": step, "path": path, "healthy": healthy, "at": at, "why": why}
     upsert(connection, t.checkpoints, [row])
     many = connection.execute(select(func.count()).where(c.attempt_id == attempt)).scalar_one()

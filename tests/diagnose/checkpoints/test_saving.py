@@ -346,3 +346,20 @@ def test_old_ones_are_deleted(tmp_path: Path) -> None:
         checkpoints.save(step, state(step))
     checkpoints.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000000004", "step_000000005"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
+def test_what_is_no_finite_number_is_seen_in_every_type(dtype: str) -> None:
+    from diagnose.checkpoints.writer import _worst
+
+    kind = getattr(torch, dtype)
+    for value, expected in (("nan", "nan"), ("inf", "inf"), ("-inf", "inf"), ("1.5", None), ("-0.0", None)):
+        for others in ([], [0.0, -1.0, 3.0], [-2.0, -50000.0]):
+            assert _worst(torch.tensor([*others, float(value), *others]).to(kind)) == expected, (value, others)
+    both = torch.tensor([float("inf"), float("-nan"), -1.0]).to(kind)
+    assert _worst(both) == "nan"
+    turned = torch.tensor([[1.0, 2.0], [3.0, float("nan")]]).to(kind).t()
+    assert _worst(turned) == "nan"
+    if kind.itemsize > 1:
+        largest = torch.finfo(kind).max
+        assert _worst(torch.tensor([largest, -largest], dtype=kind)) is None
