@@ -247,6 +247,8 @@ class _Reading:
             return
         if (told := about(message)) is not None and told.plain:
             _by_its_words(one, message)
+            if rule is not None and rule.carries and one.words is not None:
+                one.symptom = False  # it says why
 
     def _of_fabric(self, rule: Rule, one: Hypothesis) -> bool:
         above = rule.layer in _ABOVE_FABRIC and not rule.symptom and rule.severity != "warning"

@@ -154,8 +154,12 @@ class _Case:
         """The likeliest hypothesis. That nothing failed must be likelier than all failures together."""
         best = weighed[0]
         if best.kind == "healthy" and best.probability < _HALF and len(weighed) > 1:
-            return next((one for one in weighed if one.kind != "healthy" and not one.recovered), best)
-        return best
+            best = next((one for one in weighed if one.kind != "healthy" and not one.recovered), best)
+        if best.kind == "healthy":
+            return best
+        # Several lines may point to one reason, each of them less likely than a line that points elsewhere.
+        reason, (_, one) = max(by_reason(weighed).items(), key=lambda row: (row[0] not in ("healthy", "unknown"), row[1][0]))
+        return one if reason not in ("healthy", "unknown", said_reason(best)) and said_reason(best) != "unknown" else best
 
     def _confidence(self, answers: dict[str, tuple[float, Hypothesis]], reason: str, best: Hypothesis) -> float:
         if reason == "unknown":

@@ -107,7 +107,7 @@ SUBJECTS: Final = (
             r"\bout of memory\b.{0,60}\b(?:<device>|device)\b",
             r"\b(?:cuda|hip|musa|cnrt|mc|hsa_)malloc\w*\b.{0,60}\b(?:out of memory|fail\w*)",
             r"\bresource_?exhausted\b.{0,60}\b(?:alloc\w*|memory|hbm|oom)",
-            r"\b(?:fail(?:ed|ure)|unable|could not|cannot|can't)(?: to)? alloc(?:ate)?\b.{0,60}\b(?:bytes|[kmgt]i?b"
+            r"\b(?:fail(?:ed|ure)|unable|could not|cannot|can't)(?: to)? alloc(?:ate|ation)?\b.{0,60}\b(?:bytes|[kmgt]i?b"
             r"|tensor|device|buffer)",
             r"\b(?:not enough|insufficient|too little) (?:free |available |<device> |device )*memory\b",
             r"\bmemory\b.{0,20}\b(?:is not|isn'?t|was not|wasn'?t) (?:enough|sufficient)\b",
@@ -584,7 +584,7 @@ SUBJECTS: Final = (
             r"\bnvrm: xid\b",
             r"\b(?:cuda_error_|hip_?error|cuda_?error|musa_?error|cnrt_ret_err|mu_error)\w+",
             r"\bxid\b.{0,30}\d",
-            r"\b(?:illegal|invalid) (?:memory access|device function)\b|\b(?:unspecified )?launch ?failure\b"
+            r"\b(?:illegal|invalid) (?:memory access|device function|address during)\b|\b(?:unspecified )?launch ?failure\b"
             r"|\bmisaligned address\b",
             r"\bai ?core\b.{0,20}\bexception\b|\bengine reset\b|\bring [\w.]+ timeout\b|\bdevice[_ ]lost\b",
             r"gpus?_?unhealthy|\b<device>\b.{0,40}\b(?:unhealthy|not operational|inoperable|not ready)\b"

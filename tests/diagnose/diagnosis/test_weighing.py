@@ -718,6 +718,10 @@ def test_a_harmless_line_is_no_failure_and_vouches_for_nothing() -> None:
         ("ERROR: LoadError: This line of code cannot be reached", "runtime_error"),
         ('Exception in thread "main" java.io.IOException: No space left on device', "os_error"),
         ("thread 'main' panicked at src/storage.rs:131:87:\nno space left on device (os error 28)", "os_error"),
+        (
+            "terminate called after throwing an instance of 'Zorch'\n  what():  insufficient device memory\nAborted",
+            "out_of_memory",
+        ),
         ("thread 'main' panicked at src/lib.rs:7:5:\ncalled `Option::unwrap()` on a `None` value", "runtime_error"),
         ("thread 'main' panicked at src/b.rs:47:83:\nCuda(Cublas(CublasError(CUBLAS_STATUS_ALLOC_FAILED)))", "out_of_memory"),
     ],
@@ -727,6 +731,7 @@ def test_a_harmless_line_is_no_failure_and_vouches_for_nothing() -> None:
         "julia, no words",
         "java",
         "rust, next line",
+        "c++",
         "rust, no words",
         "rust, a rule's line",
     ],
