@@ -210,11 +210,18 @@ def _picture(planned: _Planned, began: float) -> None:
 def _told(found: dict[str, Any], planned: _Planned, took_s: float, began: float) -> str:
     from diagnose.evaluate import printed
 
-    rows: list[tuple[str, ...]] = [("data set", "samples", "score", "")]
+    rows: list[tuple[str, ...]] = [("data set", "samples", "score", "noise", "")]
     for name, one in found["datasets"].items():
         for score, value in sorted(one["scores"].items()):
-            rows.append((name, f"{one['samples']:,}", f"{value:.4f}", printable(score)))
+            noise = one["noise"].get(score)
+            rows.append(
+                (name, f"{one['samples']:,}", f"{value:.4f}", f"{noise:.4f}" if noise is not None else "", printable(score))
+            )
     lines = [table(rows, Style(sys.stdout), header=True), ""] if len(rows) > 1 else []
+    for fall in found["falls"]:
+        before, now, noise = (f"{fall[name]:.4f}" for name in ("before", "now", "noise"))
+        what = f"{printable(fall['score'])} of {fall['dataset']} fell from {before} ({found['before']}) to {now}"
+        lines.append(f"{what}, which is more than chance: the noise is {noise}.")
     for name, why in found["missing"].items():
         because = f"{why['summary']} ({why['reason']}; {why['log']})" if why else "it is not finished"
         lines.append(printable(f"No score of {name}: {because}"))

@@ -13,6 +13,7 @@ each runs.
     carry        one piece of work, as a process on its node
     results      the folder with all that is finished
     merging      scores of parts -> scores of all samples
+    falls        scores of two checkpoints -> what fell by more than chance
     adapters     harnesses -> the two commands of a plan
     trouble      the log of what failed -> why, and whether to try again
     timeline     what ran -> a picture

@@ -80,7 +80,7 @@ def test_all_goes_well(tmp_path: Path) -> None:
     one, fleet = made(tmp_path, lambda *_: 0)
 
     assert one.run()
-    assert summary(one.results)["datasets"] == {name: {"samples": 40, "scores": {"acc": 0.5}} for name in "abc"}
+    assert summary(one.results)["datasets"] == {name: {"samples": 40, "scores": {"acc": 0.5}, "noise": {}} for name in "abc"}
     assert len(fleet.started) == 6
 
 
