@@ -11,6 +11,7 @@ __all__ = [
     "likeness",
     "reporting",
     "signals",
+    "silence",
     "topology",
     "tracebacks",
     "weights",
