@@ -12,9 +12,9 @@ import struct
 import tempfile
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import truediv
 from typing import IO, Any, NamedTuple
 
@@ -37,6 +37,8 @@ _IN_MEMORY = 2 << 20
 _HEADER = struct.Struct("<IIQ")
 _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
 """(up to so many sources, points per series): if 512 ranks all print their loss, not every series needs all its points"""
+_MANY = 64
+"""more sources than that make no difference to the points of a series"""
 _HEAD = 160
 _MOST_FACTS = 16_384
 _WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
@@ -443,12 +445,12 @@ class Compression:
         return scan
 
     def _telling(self, name: str) -> int:
-        """How many sources tell ``name``."""
-        return sum(name in stream.series for stream in self.streams.values())
+        """How many sources tell ``name``; if they are many, only that."""
+        return _up_to_many(name in stream.series for stream in self.streams.values())
 
     def _finding(self, but: Stream | None = None) -> int:
-        """How many sources have numbers that no rule knows."""
-        return sum(bool(stream.found) for stream in self.streams.values() if stream is not but)
+        """How many sources have numbers that no rule knows; if they are many, only that."""
+        return _up_to_many(bool(stream.found) for stream in self.streams.values() if stream is not but)
 
     @staticmethod
     def _room(others: int) -> int:
@@ -522,6 +524,11 @@ class Compression:
         stop = data.index(b"\n", end)
         line = data[data.rfind(b"\n", 0, stop) + 1 : stop + 1]
         return self.matcher.scan(Block(line), Cursor()).dropped[0][0]
+
+
+def _up_to_many(told: Iterable[bool]) -> int:
+    """How often True is told, up to ``_MANY``: each new source asks this, and there may be thousands."""
+    return sum(islice((1 for one in told if one), _MANY))
 
 
 def _fold(scan: Scan, text: bytes, kept: bytes, folded: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -170,3 +171,29 @@ def test_the_points_of_a_curve_are_means_with_their_bounds_and_gaps() -> None:
     _, series = fed(losses(2)).series("loss") or (0, None)
     assert series is not None
     assert points(series) == [[0, 2, 2, 2], [1, 2, 2, 2]]
+
+
+def test_the_more_sources_tell_a_number_the_less_room_have_the_next_ones() -> None:
+    compression = Compression(MATCHERS["plain"])
+    for source in range(200):
+        compression.feed(source, b"step 1 loss 2.0\n")
+    rooms = [compression.streams[source].series["loss"].room for source in range(200)]
+    compression.kept.close()
+    assert rooms == [512] * 8 + [64] * 56 + [8] * 136
+
+
+def test_a_new_source_does_not_look_at_all_others_once_they_are_many() -> None:
+    class Streams(dict):  # type: ignore[type-arg]
+        looked = 0
+
+        def values(self) -> Any:
+            for stream in super().values():
+                self.looked += 1
+                yield stream
+
+    compression = Compression(MATCHERS["plain"])
+    compression.streams = Streams()
+    for source in range(1000):
+        compression.feed(source, b"step 1 loss 2.0\n")
+    compression.kept.close()
+    assert compression.streams.looked < 1000 * 2 * 70
