@@ -38,6 +38,7 @@ COMMANDS = {
     "backup": "write all that a service has into one file, while it runs",
     "restore": "make a service from a backup, or check one",
     "webhooks": "choose the addresses that a service notifies of failures and actions",
+    "digest": "say what a service saw and did in a shift, as a text for a mail, or to a webhook",
     "mcp": "let other agents ask about logs and about a service, with the Model Context Protocol",
     "llm": "check what the endpoint of a language model can do, and show how often models were right",
     "doctor": "say what of this installation works, what does not, and what to do about it",

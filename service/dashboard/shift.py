@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -11,9 +10,7 @@ from starlette.responses import Response
 from service.dashboard import charts
 from service.dashboard.page import Page
 from service.store import pages
-from service.store.pages.asked import Asked
 
-_MOST: Final = 30
 _MOST_ROWS: Final = 100
 
 
@@ -22,36 +19,20 @@ async def show(request: Request) -> Response:
     page = Page.of(request)
     name = page.range()[0] if page.asked("range") else "24h"
     since = page.now - page.range()[1] if page.asked("range") else page.now - 86400.0
-    asked = Asked(since, page.now + 1)
-
-    def work(connection: Any) -> dict[str, Any]:
-        return {
-            "figures": pages.totals.figures(connection, asked, page.now - page.service.settings.hang_s),
-            "done": pages.actions.done(connection, since, _MOST),
-            "fresh": pages.failures.new_failures(connection, since, _MOST),
-            "costs": pages.totals.by_reason(connection, asked)[:8],
-            "waits": pages.actions.to_approve(connection, Asked(0.0, page.now + 1), _MOST),
-        }
-
-    found = await page.read(work)
-    return await page.show("shift.html", "shift", asked={"range": name}, since=since, verdicts=verdicts(found["done"]), **found)
-
-
-def verdicts(done: list[dict[str, Any]]) -> dict[str, int]:
-    """What came of the actions, in numbers."""
-    counted: Counter[str] = Counter()
-    for action in done:
-        counted["automatic" if by_itself(action) else "by_people"] += 1
-        after = action["aftermath"]
-        if after is not None:
-            right = after["passed"] or after["state"] in ("healthy", "completed")
-            counted["right" if right else "vain" if after["state"] == "failed_alike" else "open"] += 1
-    return {name: counted[name] for name in ("automatic", "by_people", "right", "vain", "open")}
-
-
-def by_itself(action: dict[str, Any]) -> bool:
-    """The policy decided, and no person."""
-    return action["decided_by"] in (None, "", "policy")
+    hang_s = page.service.settings.hang_s
+    found = await page.read(lambda connection: pages.shift.shift(connection, since, page.now, hang_s))
+    return await page.show(
+        "shift.html",
+        "shift",
+        asked={"range": name},
+        since=since,
+        verdicts=found.verdicts,
+        figures=found.figures,
+        done=found.done,
+        fresh=found.fresh,
+        costs=found.costs,
+        waits=found.waits,
+    )
 
 
 async def breakdowns(request: Request) -> Response:

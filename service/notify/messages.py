@@ -16,7 +16,7 @@ from urllib.parse import quote
 from service.store.webhooks import Notice
 
 _LONGEST = 600
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
 _TITLES = {
     "job.failed": ":red_circle: Job failed",
     "job.alarm": ":large_yellow_circle: Job needs a look",
@@ -52,6 +52,8 @@ def cloudevent(notice: Notice) -> tuple[str, bytes]:
 def slack(notice: Notice) -> tuple[str, bytes]:
     """(content type, body) for an incoming webhook of Slack, or of a program with the same format."""
     data = notice.data
+    if notice.kind == "digest":
+        return _plain("\n".join([f":memo: *{escaped(data['summary'])}*", *map(escaped, data["lines"]), *_address(data["url"])]))
     title = _TITLES.get(notice.kind) or f":wrench: Action {escaped(data.get('state'))}"
     lines = [f"{title}: *{escaped(data.get('job') or notice.subject)}*" + _attempt(data.get("attempt"))]
     if data.get("reason"):
@@ -69,7 +71,16 @@ def slack(notice: Notice) -> tuple[str, bytes]:
     if root:
         lines.append(f"{escaped(root['source'])}, line {root['line']}:")
         lines.append(f"```{escaped(root['text'])}```")
-    message = {"text": "\n".join(lines), "link_names": False, "parse": "none", "unfurl_links": False, "unfurl_media": False}
+    return _plain("\n".join(lines))
+
+
+def _address(url: object) -> list[str]:
+    """A link to our own page, as the service or the command was told where it is."""
+    return [f"<{url}>"] if isinstance(url, str) and re.fullmatch(r"https?://[^\s<>|]+", url) else []
+
+
+def _plain(text: str) -> tuple[str, bytes]:
+    message = {"text": text, "link_names": False, "parse": "none", "unfurl_links": False, "unfurl_media": False}
     return "application/json", json.dumps(message).encode()
 
 
@@ -100,7 +111,7 @@ def alertmanager(notice: Notice) -> tuple[str, bytes]:
 
 
 def _one_line(value: object) -> str:
-    return _UNSEEN.sub(" ", str(value))[:_LONGEST].encode("utf-8", "replace").decode()
+    return UNSEEN.sub(" ", str(value))[:_LONGEST].encode("utf-8", "replace").decode()
 
 
 def _moment(at: float) -> str:
@@ -109,7 +120,7 @@ def _moment(at: float) -> str:
 
 def escaped(text: object) -> str:
     """``text`` without anything that Slack acts on: mention, link, mark, end of a code block, line end."""
-    plain = _UNSEEN.sub(" ", str(text))[:_LONGEST]
+    plain = UNSEEN.sub(" ", str(text))[:_LONGEST]
     plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for sign, alike in (("`", "\u02cb"), ("*", "\u2217"), ("~", "\u223c"), ("_", "\uff3f"), ("://", ":\u2215\u2215")):
         plain = plain.replace(sign, alike)

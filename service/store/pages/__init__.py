@@ -13,5 +13,6 @@ from service.store.pages import questions as questions
 from service.store.pages import ranks as ranks
 from service.store.pages import rules as rules
 from service.store.pages import search as search
+from service.store.pages import shift as shift
 from service.store.pages import timeline as timeline
 from service.store.pages import totals as totals

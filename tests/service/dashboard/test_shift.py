@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.dashboard.shift import change, verdicts
+from service.dashboard.shift import change
+from service.store.pages.shift import verdicts
 
 
 def test_actions_are_judged_by_the_next_attempt() -> None:

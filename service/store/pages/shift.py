@@ -1,0 +1,62 @@
+"""What happened since somebody last looked, what was done about it, what came of that, and what waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from service.store.pages import actions, failures, totals
+from service.store.pages.asked import Asked
+
+MOST: Final = 30
+"""actions and failures of each list"""
+_COSTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A shift, as its page and its digest show it."""
+
+    figures: totals.Figures
+    done: list[dict[str, Any]]
+    """the latest ``MOST``"""
+    fresh: list[dict[str, Any]]
+    """failures that are new or back, the most expensive first"""
+    costs: list[totals.Cost]
+    waits: list[dict[str, Any]]
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        return verdicts(self.done)
+
+
+def shift(connection: Connection, since: float, now: float, hang_s: float) -> Shift:
+    """From ``since`` to ``now``. A running job is silent if nothing came of it for ``hang_s``."""
+    asked = Asked(since, now + 1)
+    return Shift(
+        totals.figures(connection, asked, now - hang_s),
+        actions.done(connection, since, MOST),
+        failures.new_failures(connection, since, MOST),
+        totals.by_reason(connection, asked)[:_COSTS],
+        actions.to_approve(connection, Asked(0.0, now + 1), MOST),
+    )
+
+
+def verdicts(done: list[dict[str, Any]]) -> dict[str, int]:
+    """What came of the actions, in numbers."""
+    counted: Counter[str] = Counter()
+    for action in done:
+        counted["automatic" if by_itself(action) else "by_people"] += 1
+        after = action["aftermath"]
+        if after is not None:
+            right = after["passed"] or after["state"] in ("healthy", "completed")
+            counted["right" if right else "vain" if after["state"] == "failed_alike" else "open"] += 1
+    return {name: counted[name] for name in ("automatic", "by_people", "right", "vain", "open")}
+
+
+def by_itself(action: dict[str, Any]) -> bool:
+    """The policy decided, and no person."""
+    return action["decided_by"] in (None, "", "policy")
