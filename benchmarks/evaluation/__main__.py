@@ -3,6 +3,7 @@
 python -m benchmarks.evaluation simulate [--seeds 200] [--json]    the plan against plain plans; see ``simulated``
 python -m benchmarks.evaluation kill [--kills 50]                  kill -9 at random moments; see ``killed``
 python -m benchmarks.evaluation harness                            the real harness on Ray; see ``harness``
+    python -m benchmarks.evaluation ray [--nodes 4]                    makespans on a real Ray cluster; see ``slept``
 python -m benchmarks.evaluation ray                                makespans on a real Ray cluster; see ``slept``
 """
 
@@ -24,8 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.evaluation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("simulate", "kill", "harness"))
+    parser.add_argument("what", choices=("simulate", "kill", "harness", "ray"))
     parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
@@ -44,6 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = harness.compare(Path(folder))
         print(", ".join(f"{name}: {value:.0f}" for name, value in found.items()))
         return 0 if found["identical"] == found["data sets"] else 1
+    if arguments.what == "ray":
+        from benchmarks.evaluation import slept
+
+        print(slept.table([slept.measured(arguments.nodes)]))
+        return 0
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = simulated.simulate(arguments.seeds, pool.map)
     print(json.dumps(rows) if arguments.json else simulated.table(rows))
