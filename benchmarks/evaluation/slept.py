@@ -164,7 +164,7 @@ def _warm(nodes: int) -> None:
     """Ray starts its processes before the clock does: a cluster that is in use has them."""
     import ray
 
-    @ray.remote(num_cpus=1)
+    @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator,unused-ignore]  # ray may be missing where types are checked
     def idle() -> None:
         time.sleep(2)
 
