@@ -18,6 +18,8 @@ from service.dashboard.words import printable, span
 from service.store.pages.ranks import Heard
 
 _ROWS: Final = 24
+_FOLDED: Final = 6
+"""rows of several nodes that are alike, below the others"""
 _CELLS: Final = 16
 """of a node"""
 _ALIKE: Final = 2
@@ -81,10 +83,11 @@ def heat_map(known: Sequence[Heard], suspects: Collection[int], log: str, *, run
     cells = {one.rank: cell for one, cell in zip(known, _cells(known, set(suspects), log, running), strict=True)}
     whole = [_node(label, node, [cells[rank] for rank in ranks]) for label, node, ranks in _nodes(known)]
     rows = sorted(_folded(whole), key=lambda row: (min(map(_place, row.cells)), row.cells[0].rank))
+    apart, alike = [row for row in rows if row.nodes == 1], [row for row in rows if row.nodes > 1]
     levels = Counter(cell.level for cell in cells.values())
     return HeatMap(
-        rows[:_ROWS],
-        sum(row.nodes for row in rows[_ROWS:]),
+        [*apart[:_ROWS], *alike[:_FOLDED]],
+        sum(row.nodes for row in [*apart[_ROWS:], *alike[_FOLDED:]]),
         len(cells),
         {level: levels[level] for level in _LEVELS if levels[level]},
         _sentence(levels, len(cells)) + _unheard(cells),

@@ -48,7 +48,7 @@ def mail(shift: Shift, since: float, now: float, address: str | None, to: str) -
     message["To"], message["Subject"] = to, subject(shift)
     message["Auto-Submitted"] = "auto-generated"
     message.set_content("\n".join(lines(shift, since, now, address)) + "\n", cte="8bit")
-    return message.as_string()
+    return message.as_bytes().decode()  # as a string it would be base64, which nobody can read in a terminal
 
 
 def notice(shift: Shift, since: float, now: float, address: str | None) -> Notice:

@@ -66,6 +66,13 @@ def test_equal_nodes_are_one_row_and_a_suspect_never_folds() -> None:
     assert len(str(found)) < 20_000
 
 
+def test_what_most_ranks_do_is_shown_however_many_are_behind() -> None:
+    found = drawn([Heard(rank, f"gpu-{rank // 8}", 1000.0 - 5.0 * (rank % 97 == 5)) for rank in range(4096)])
+    assert len(found.rows) == 25
+    assert found.rows[-1].label.endswith("alike")
+    assert sum(row.nodes for row in found.rows) + found.hidden == 512
+
+
 def test_the_map_is_bounded_however_ranks_differ() -> None:
     known = [Heard(rank, f"gpu-{rank // 64}", float(rank % 700), 500.0, f"{'ab'[rank % 2]} " * 200) for rank in range(4096)]
     found = drawn(known)

@@ -17,7 +17,7 @@ from service.store.pages.totals import Cost, Figures
 from tests.conftest import Run
 from tests.support.receivers import Receiver
 
-HOSTILE = "\x1b[31mNCCL <!channel>\r\nBcc: all@example.org\n.\n\u202e"
+HOSTILE = "\x1b[31mNCCL Ä <!channel>\r\nBcc: all@example.org\n.\n\u202e"
 
 
 def action(**changes: Any) -> dict[str, Any]:
@@ -66,7 +66,8 @@ def test_text_of_a_log_begins_no_line_and_no_header() -> None:
     said = digest.lines(shift(), 1.7e9 - 43200, 1.7e9, None)
     assert all(line.isprintable() for line in said)
     text = digest.mail(shift(), 1.7e9 - 43200, 1.7e9, None, "ops@example.org")
-    message = email.message_from_string(text, policy=email.policy.default)
+    assert "NCCL Ä" in text
+    message = email.message_from_bytes(text.encode(), policy=email.policy.default)
     assert (message["To"], message["Bcc"]) == ("ops@example.org", None)
     assert message["Subject"] == "diagnose: 5 failures, 2 done, 1 waits for a yes"
     assert "." not in message.get_content().splitlines()
