@@ -75,6 +75,10 @@ class HeatMap:
     """how many ranks of each"""
     sentence: str
 
+    @property
+    def any_behind(self) -> bool:
+        return not {"first", "far", "behind"}.isdisjoint(self.levels)
+
 
 def heat_map(known: Sequence[Heard], suspects: Collection[int], log: str, *, running: bool) -> HeatMap | None:
     """The map; None if there is one rank, or none. ``log``: the address of the job's kept lines."""

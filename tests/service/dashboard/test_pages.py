@@ -689,6 +689,10 @@ def test_the_map_of_ranks_says_who_stopped_first_and_leads_to_its_lines(page: An
     for width in (390, 768, 1280, 1920):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    server.push("alike", b"[rank0]: out of luck\n[rank1]: out of luck\n", source="all.log")
+    server.end("alike", 1)
+    server.get("/v1/jobs/alike/report")
+    assert "2 without a step of their own" in server.client.get("/ui/jobs/alike").text
     late.click()
     page.wait_for_url("**rank=6**")
     assert "loading shard 7" in page.locator("#lines").inner_text()

@@ -49,6 +49,7 @@ def test_one_log_of_all_ranks_is_read_by_its_own_clock() -> None:
 def test_while_it_runs_a_rank_that_tells_of_a_step_later_is_not_the_first_to_stop() -> None:
     known = ranks_of(8, late=Heard(3, "gpu-0", 1199.0, 500.0, "x"))
     assert drawn(known, running=True).levels == {"even": 8}
+    assert not drawn(known, running=True).any_behind
     assert drawn(known).levels == {"first": 1, "even": 7}
 
 
