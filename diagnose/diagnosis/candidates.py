@@ -284,10 +284,12 @@ class _Reading:
         return found
 
     def _unfinished(self, tracebacks: Sequence[Traceback], events: Sequence[Event]) -> list[Hypothesis]:
-        """Tracebacks that the end of the log cut off. Something was raised, but the log does not say what."""
-        if not tracebacks or tracebacks[-1].exception is not None:
+        """A traceback that the end of the log cut off. Something was raised, but the log does not say what, unless it shows the
+        line that raised it. If it followed from another exception, that one is the answer.
+        """
+        last = tracebacks[-1] if tracebacks else None
+        if last is None or any(one.exception is not None for one in last.chain()):
             return []
-        last = tracebacks[-1]
         if not last.frames and last.headless:
             return []
         if self.log.lines_of(last.source) - last.end > _CUT_LINES:
@@ -297,6 +299,9 @@ class _Reading:
             return []
         layer = self.taxonomy.depth("user")
         one = Hypothesis(event, None, "unknown", layer, last.where == "main", False, moment=moment_of(event))
+        if last.raises is not None and last.raised_type is not None and (rule := self._of_class(last.raised_type)) is not None:
+            one = self._of_rule(last.raises, rule)
+            one.fatal = last.where == "main"
         one.kind, one.traceback, one.handled = "traceback", last, bool(_LOGGER.search(last.lead))
         return [one]
 
@@ -332,7 +337,7 @@ class _Reading:
         """The rule for its exception line. If the line only carries another exception, the rule for the class of that one."""
         rule = self.evidence.rule(traceback.exception) if traceback.exception else None
         carried = _CARRIED.search(traceback.message[:200])
-        if carried is None or carried["type"] == traceback.type or (rule is not None and not is_generic(rule)):
+        if carried is None or (rule is not None and not is_generic(rule) and not rule.symptom):
             return rule
         return self._of_class(carried["type"]) or rule
 

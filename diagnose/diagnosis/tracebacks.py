@@ -47,6 +47,7 @@ _CLASS = re.compile(
     r"|Unsupported|Failed|Resources|Required|NotFound|Abort|Denied)|[a-z]\w*\.error|error|gaierror|timeout|herror|Empty|Full)"
     r"(?:\(.*\))?\Z"
 )
+_RAISES = re.compile(r"\s+raise (?:\w+\.)*(?P<type>[A-Z]\w*)\(")
 _TORN = re.compile(r"\S\[(?:rank|default)\d+\]:|\[E\d{3,4} \d\d:|NCCL WARN")
 """another process began to write in the middle of the line"""
 _TIME = re.compile(r"\d+[-/]\d+[-/]\d+[T ]\d+:\d+:\d+(?:[.,]\d+)?\S*|\d+:\d+:\d+(?:[.,]\d+)?")
@@ -88,6 +89,8 @@ class Traceback:
     link: Link | None = None
     lead: str = ""
     """what the logger wrote before the header; empty if the interpreter printed it"""
+    raises: Event | None = None
+    """the line of the program that raised it, where the log shows that last: ``raise ValueError(``"""
     headless: bool = False
     """the log begins in the middle of it, or was cut there"""
     where: str = "main"
@@ -101,6 +104,12 @@ class Traceback:
         while one is not None:
             yield one
             one = one.previous
+
+    @property
+    def raised_type(self) -> str | None:
+        """The class of its exception by the line that raised it, if the log lacks the line of the exception."""
+        found = _RAISES.match(self.raises.body) if self.raises is not None and self.exception is None else None
+        return found["type"] if found is not None else None
 
     @property
     def from_top(self) -> bool:
@@ -234,14 +243,14 @@ class _Assembly:
             if len(traceback.frames) >= _MOST_FRAMES:
                 del traceback.frames[_MOST_FRAMES // 2]
             traceback.frames.append(Frame(found["path"], int(found["line"]), (found["function"] or "").strip()))
-            traceback.end, entry.foreign = event.line, 0
+            traceback.end, entry.foreign, traceback.raises = event.line, 0, None
             return True
+        if _RAISES.match(body) is not None:
+            traceback.raises = event
         if body[:1] in " \t~^|│╰+" or not body.strip(" |"):
             return not (self._judged(event) and _TORN.search(body))
         found = _EXCEPTION.match(body)
-        if found is not None and (
-            _CLASS.match(found["type"]) or (traceback.frames and self._judged(event) and "." in found["type"])
-        ):
+        if found is not None and (_CLASS.match(found["type"]) or self._may_be_class(entry, event, found["type"])):
             traceback.exception, traceback.end = event, event.line
             traceback.type, traceback.message = found["type"], (found["message"] or "").strip()
             self._open.remove(entry)
@@ -252,6 +261,12 @@ class _Assembly:
             self._open.remove(entry)
             self._close(entry)
         return False
+
+    def _may_be_class(self, entry: _Open, event: Event, name: str) -> bool:
+        """Whether a dotted name is a class of exceptions not called like one: Python prints it right behind the frames."""
+        if not entry.traceback.frames or "." not in name:
+            return False
+        return self._judged(event) or (entry.foreign == 0 and name.rpartition(".")[2][:1].isupper())
 
     def _close(self, entry: _Open) -> None:
         self._last[entry.speaker] = entry.traceback

@@ -561,7 +561,7 @@ class Weighing:
     def _stated(self, one: Hypothesis) -> None:
         """What kind of statement it is: a traceback, a dump of stacks, what a detector found, a line, or what a rule knows."""
         if one.traceback is not None:
-            cut = one.traceback.exception is None
+            cut = one.traceback.exception is None and one.rule is None
             shown = one.handled or one.ignored or one.traceback.where == "thread"
             one.signals["unfinished" if cut else "shown" if shown else "raised"] = 1.0
         elif one.kind == "dump":

@@ -19,6 +19,8 @@ def title(fault: Hypothesis) -> str:
     if fault.detector is not None:
         return fault.detector.sentence.rstrip(".")
     if fault.traceback is not None and (fault.rule is None or fault.rule.layer == "user"):
+        if fault.traceback.raised_type is not None:
+            return f"{fault.traceback.raised_type} was raised, and the log lacks its message"
         name = fault.traceback.type.rpartition(".")[2]
         message = fault.traceback.message.split("\n")[0].strip()
         return f"{name}: {message}" if message else name

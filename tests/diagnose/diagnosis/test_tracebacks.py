@@ -165,6 +165,27 @@ def test_the_log_ends_inside_a_traceback() -> None:
     assert (one.exception, one.end) == (None, 2)
 
 
+def test_the_line_that_raised_it_names_what_the_log_lacks() -> None:
+    begun = 'Traceback (most recent call last):\n  File "a.py", line 1, in run\n    raise {what}(\n'
+    (one,) = tracebacks(begun.format(what="errors.ValueError") + "You cannot train this model.\n")
+    assert (one.exception, one.raised_type) == (None, "ValueError")
+    (one,) = tracebacks(begun.format(what="ValueError") + "KeyError: 'x'\n")
+    assert (one.type, one.raised_type) == ("KeyError", None)
+    (one,) = tracebacks(begun.format(what="ValueError") + '  File "b.py", line 2, in get\n    get()\n')
+    assert one.raised_type is None
+
+
+def test_a_class_with_its_module_right_behind_the_frames_is_an_exception_whatever_it_is_called() -> None:
+    begun = 'Traceback (most recent call last):\n  File "error.pxi", line 1, in check\n'
+    assert shown(begun + "pyarrow.lib.ArrowInvalid: offset overflow\n") == [
+        (1, 3, "pyarrow.lib.ArrowInvalid", "offset overflow")
+    ]
+    (one,) = tracebacks(begun + "saving\npyarrow.lib.ArrowInvalid: offset overflow\n")
+    assert one.exception is None
+    (one,) = tracebacks(begun + "app.trainer: step 3\n")
+    assert one.exception is None
+
+
 def test_other_output_in_between_is_not_the_exception() -> None:
     (one,) = tracebacks(
         """\
@@ -268,9 +289,9 @@ def test_each_of_its_lines_makes_it_patient_again() -> None:
 
 
 def test_a_class_that_only_a_rule_knows_ends_it() -> None:
-    """Exceptions have any name. One that looks like none needs a rule that knows the line."""
-    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in run\npkg.NoRoom: 3 missing\n'
-    assert [one.type for one in assemble(events_of(text, frozenset({3})))[0]] == ["pkg.NoRoom"]
+    """Exceptions have any name. One that looks like none, behind other output, needs a rule that knows the line."""
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in run\nsaving\npkg.NoRoom: 3 missing\n'
+    assert [one.type for one in assemble(events_of(text, frozenset({4})))[0]] == ["pkg.NoRoom"]
     assert [one.type for one in assemble(events_of(text))[0]] == [""]
 
 

@@ -52,6 +52,35 @@ def test_error_like_last_words_are_a_failure_whoever_says_them(last: str) -> Non
     assert report.diagnosis.root_cause.line >= 15  # where a launcher only says that something ended: the line before it
 
 
+BEGUN = 'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    run()\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "reason", "line"),
+    [
+        # A worker's header names the class, and its own traceback is cut.
+        (
+            f"{BEGUN}ConnectionError: Caught ConnectionError in DataLoader worker process 8.\nOriginal {BEGUN}",
+            "connection_error",
+            4,
+        ),
+        # What followed from an exception is cut.
+        (
+            f"{BEGUN}KeyError: 'x'\n\nThe above exception was the direct cause of the following exception:\n\n{BEGUN}",
+            "key_error",
+            4,
+        ),
+        # The line of the exception is lost; the line of the program that raised it is there.
+        (BEGUN + '  File "/app/model.py", line 3, in run\n    raise ValueError(\n', "value_error", 5),
+    ],
+)
+def test_what_a_cut_traceback_still_tells(log: str, reason: str, line: int) -> None:
+    report = report_of(log)
+    assert report.diagnosis.reason == reason
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.line == line
+
+
 def test_a_traceback_that_the_end_of_the_log_cut_off_is_a_failure() -> None:
     report = report_of(
         steps(1, 30) + 'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    main()\n'
