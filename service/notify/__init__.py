@@ -1,3 +1,3 @@
 """Events in; signed webhooks out, each at least once."""
 
-__all__ = ["courier"]
+__all__ = ["courier", "digest"]

@@ -148,7 +148,7 @@ def test_many_are_opened_as_each_would_be(store: Store) -> None:
     for one in (0, 3):  # as the database has them, but for what is the latest by now
         found = store.read(lambda connection, one=one: find_attempt(connection, asked[one].job, opened[one].number))  # type: ignore[misc]
         assert found is not None
-        assert replace(found, latest=opened[one].latest) == opened[one]
+        assert replace(found, latest=opened[one].latest, made=True) == opened[one]
     assert store.read(lambda connection: reading.job(connection, "new"))["user"] == "kim"  # type: ignore[index]
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.cli import printable
-from diagnose.cli.following import KeptFile, follow
 from diagnose.cli.options import endpoint
 from diagnose.cli.options.cores import cores, each, read
+from diagnose.cli.replay.following import KeptFile, follow
 from diagnose.compression.folds import KEEP
 from diagnose.compression.workload import HEAD, KEYS, nearest
 from diagnose.errors import DiagnoseError, SourceError, needs
