@@ -250,7 +250,7 @@ class _Assembly:
         if body[:1] in " \t~^|│╰+" or not body.strip(" |"):
             return not (self._judged(event) and _TORN.search(body))
         found = _EXCEPTION.match(body)
-        if found is not None and (_CLASS.match(found["type"]) or self._may_be_class(entry, event, found["type"])):
+        if found is not None and (_CLASS.match(found["type"]) or self._may_be_class(entry, event, found)):
             traceback.exception, traceback.end = event, event.line
             traceback.type, traceback.message = found["type"], (found["message"] or "").strip()
             self._open.remove(entry)
@@ -262,11 +262,12 @@ class _Assembly:
             self._close(entry)
         return False
 
-    def _may_be_class(self, entry: _Open, event: Event, name: str) -> bool:
+    def _may_be_class(self, entry: _Open, event: Event, found: re.Match[str]) -> bool:
         """Whether a dotted name is a class of exceptions not called like one: Python prints it right behind the frames."""
+        name, message = found["type"], found["message"]
         if not entry.traceback.frames or "." not in name:
             return False
-        return self._judged(event) or (entry.foreign == 0 and name.rpartition(".")[2][:1].isupper())
+        return self._judged(event) or (entry.foreign == 0 and name.rpartition(".")[2][:1].isupper() and bool(message))
 
     def _close(self, entry: _Open) -> None:
         self._last[entry.speaker] = entry.traceback
