@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Any
 
-import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, insert, select
 
 from diagnose.learning.rule_store import metadata as rule_metadata
 from service.store import Store, seen
 from service.store import tables as t
 from service.store.attempts import open_attempt
-from service.store.migrations.upgrade import SCRIPTS
-from tests.support.servers import Postgres
 
 
 def count(table: Any) -> Any:
@@ -57,83 +50,3 @@ def test_a_reader_of_some_projects_has_their_rows_and_no_others(store: Store) ->
     assert len(store.read(told)[0]) == 4
     assert store.read(told, ("bees", "apes", "default"))[4] == 1  # there is nothing else: no view is in the way
     assert store.read(told, ("nobody'; drop table jobs; --",))[0] == []
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A database whose tables are those of some time ago."""
-    if request.param == "sqlite":
-        return Store(f"sqlite:///{tmp_path / 'old.db'}")
-    postgres: Postgres = request.getfixturevalue("postgres")
-    return Store(postgres.database(f"t{time.time_ns()}"))
-
-
-def at(engine: Engine, revision: str, rows: list[str]) -> None:
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(SCRIPTS))
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-        for row in rows:
-            connection.exec_driver_sql(row)
-    engine.dispose()
-
-
-JOB = (
-    "INSERT INTO jobs (name, labels, attempt, state, outcome, first_seen, last_seen{column}) "
-    "VALUES ('{name}', '{{}}', 1, 'ended', 'failed', 1, 1{value})"
-)
-ATTEMPT = (
-    "INSERT INTO attempts (job_id, number, state, outcome, started_at, last_seen, lsn, lines_in, bytes_in, lines_kept, "
-    "bytes_kept) "
-    "SELECT id, 1, 'ended', 'failed', 1, 1, 0, 0, 0, 0, 0 FROM jobs WHERE name = '{name}'"
-)
-GROUP = (
-    "INSERT INTO groups (fingerprint, category, reason, title, first_seen, last_seen, count, gpu_seconds_lost, state, "
-    "regressed) VALUES ('{name}', 'infrastructure', 'hang', '{name}', 1, 1, 1, 0, 'open', {false})"
-)
-OCCURRENCE = (
-    "INSERT INTO occurrences (attempt_id, group_id, job_id, at, category, reason, gpu_seconds) "
-    "SELECT a.id, g.id, j.id, 1, 'infrastructure', 'hang', 0 FROM jobs j JOIN attempts a ON a.job_id = j.id, groups g "
-    "WHERE j.name = '{name}' AND g.fingerprint = '{group}'"
-)
-
-
-def rows(store: Store, jobs: dict[str, tuple[str | None, str]]) -> list[str]:
-    """name -> (project, group)"""
-    false = "0" if store.is_sqlite else "false"
-    found = [GROUP.format(name=group, false=false) for group in sorted({group for _, group in jobs.values()})]
-    for name, (project, group) in jobs.items():
-        column, value = (", project", f", '{project}'") if project else ("", "")
-        found += [JOB.format(name=name, column=column, value=value), ATTEMPT.format(name=name)]
-        found += [OCCURRENCE.format(name=name, group=group)]
-    return found
-
-
-def test_a_database_without_projects_has_one(old: Store) -> None:
-    at(old.engine, "0003", rows(old, {"run7": (None, "f"), "run8": (None, "f")}))
-    old.migrate()
-
-    def told(connection: Connection) -> Any:
-        jobs = connection.execute(select(t.jobs.c.name, t.jobs.c.project).order_by(t.jobs.c.id)).all()
-        groups = connection.execute(select(t.groups.c.project, t.groups.c.fingerprint)).all()
-        speakers = connection.execute(select(t.speakers.c.binding)).scalars().all()
-        return [tuple(row) for row in jobs], [tuple(row) for row in groups], speakers, count(t.occurrences)(connection)
-
-    assert old.read(told) == ([("run7", "default"), ("run8", "default")], [("default", "f")], [{}, {}], 2)
-    assert old.read(told, ("default",))[3] == 2
-    old.close()
-
-
-def test_jobs_of_projects_are_called_by_them(old: Store) -> None:
-    jobs = {"run7": ("default", "mixed"), "run8": ("apes", "mixed"), "run9": ("apes", "own"), "run10": ("apes", "own")}
-    at(old.engine, "0007", rows(old, {name: jobs[name] for name in jobs}))
-    old.migrate()
-
-    def told(connection: Connection) -> Any:
-        names = connection.execute(select(t.jobs.c.name).order_by(t.jobs.c.id)).scalars().all()
-        groups = connection.execute(select(t.groups.c.fingerprint, t.groups.c.project).order_by(t.groups.c.id)).all()
-        return names, dict(tuple(row) for row in groups)
-
-    assert old.read(told) == (["run7", "apes~run8", "apes~run9", "apes~run10"], {"mixed": "default", "own": "apes"})
-    old.close()
