@@ -27,13 +27,14 @@ _SPREADS = 8.0
 _NANS = 3
 _SKIPPED_FROM, _ALL = 100, 0.98
 """steps, and the share of them: at the start some are skipped until the loss scale fits"""
+_STILL = 10
 _REWARDS = frozenset({"reward", "kl"})
 _PATIENCE = _BASE
 """a running job gets so many values to come down again: most spikes do, and a roll-back costs more than the wait"""
 
 
 def find(course: Course) -> Iterator[Anomaly]:
-    for look in (_of_losses, _of_gradients, _of_loss_scale, _of_skipped):
+    for look in (_of_losses, _of_gradients, _of_nothing, _of_loss_scale, _of_skipped):
         if (found := look(course)) is not None:
             yield found
             return
@@ -68,6 +69,18 @@ def _of_gradients(course: Course) -> Anomaly | None:
     elif "val_loss" in course.series:
         return None  # without both it is an excerpt that shows no loss
     return _not_a_number(*course.series["grad_norm"], "gradient norm")
+
+
+def _of_nothing(course: Course) -> Anomaly | None:
+    """Loss and gradient norm are exactly zero from the first value to the last: no target reaches the loss."""
+    if "loss" not in course.series or "grad_norm" not in course.series or not _REWARDS.isdisjoint(course.series):
+        return None
+    source, loss = course.series["loss"]
+    if any(one.count < _STILL or one.not_finite or one.least or one.most for one in (loss, course.series["grad_norm"][1])):
+        return None
+    first = loss.buckets[0]
+    sentence = f"The loss and the gradient norm are exactly zero in all {loss.count:,} values: nothing is learned."
+    return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, loss.last_step)
 
 
 def _of_loss_scale(course: Course) -> Anomaly | None:

@@ -64,6 +64,18 @@ def test_a_gradient_that_is_not_a_number_with_a_loss_of_zero() -> None:
     assert anomaly.step == 5
 
 
+def test_a_loss_and_a_gradient_that_are_zero_from_the_first_value() -> None:
+    zeros = [0.0] * 12
+    (anomaly,) = alarms(loss=zeros, grad_norm=zeros)
+    assert (anomaly.step, anomaly.line) == (1, 2)
+    assert anomaly.sentence == "The loss and the gradient norm are exactly zero in all 12 values: nothing is learned."
+    assert not alarms(loss=zeros[:9], grad_norm=zeros[:9])  # a warm-up may begin so
+    assert not alarms(loss=[*zeros, 0.1], grad_norm=[*zeros, 0.1])
+    assert not alarms(loss=zeros, grad_norm=[0.2] * 12)  # a policy's loss is often zero, and its gradient is not
+    assert not alarms(loss=zeros, grad_norm=zeros, reward=zeros)
+    assert not alarms(loss=zeros)
+
+
 def test_steps_that_are_all_skipped() -> None:
     steps = [float(step) for step in range(50, 1050, 50)]
     (anomaly,) = alarms(step=steps, skipped_steps=steps)
