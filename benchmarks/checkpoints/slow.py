@@ -50,7 +50,7 @@ class SlowFile(io.RawIOBase):
             self._file.close()
 
 
-class SlowFiles(FileSystem):
+class SlowFiles(FileSystem):  # type: ignore[misc,unused-ignore]  # torch may be missing where types are checked
     """DCP's door to the disk."""
 
     @contextlib.contextmanager
