@@ -8,8 +8,7 @@ Server, client and PostgreSQL share this machine's cores. Every ratio is of one 
   stored.
 - ``storage`` sends the healthy logs of a corpus, and measures the size of the database.
 - ``learning`` sends the same log to services without a model, with one that takes 30 s per answer, and with one that is down,
-  in
-  turns.
+  in turns.
 - ``raw`` sends the same log with and without raw logs, in turns.
 """
 

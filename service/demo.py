@@ -116,7 +116,7 @@ def week(seed: int, jobs: int, now: float) -> Iterator[Planned]:
             last = attempt == attempts
             sample = name if not last or attempts == 1 else dice.choice(well)
             runs = still or (last and ended > now)
-            sources = {file: _moved(content, shift) for file, content in known[sample].items()}
+            sources = {_moved(file.encode(), shift).decode(): _moved(content, shift) for file, content in known[sample].items()}
             yield Planned(job, attempt, labels, sources, at, None if runs else min(ended, now - 60), 0 if sample in well else 1)
             if ended > now - 600:
                 break
@@ -124,7 +124,7 @@ def week(seed: int, jobs: int, now: float) -> Iterator[Planned]:
 
 
 def _moved(content: bytes, shift: int) -> bytes:
-    """The log of the same job on other nodes."""
+    """The log of the same job on other nodes, or its name."""
     return _NODE.sub(lambda found: found[1] + b"%02d" % ((int(found[2]) + shift) % _NODES), content)
 
 

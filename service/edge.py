@@ -1,8 +1,7 @@
 """Checks every request before anything else: its ``Host`` and its origin. Adds headers to the answer, and counts it.
 
 - ``Host`` must be a name of ours. Else a foreign page could make its own name lead to this machine, and use a service that
-  needs no
-  token here, or the viewer's own address.
+  needs no token here, or the viewer's own address.
 - ``Origin`` and ``Sec-Fetch-Site``: pages of other sites may not change anything. A browser sends a post of plain text anywhere
   without asking, and only these headers show it.
 """
@@ -78,7 +77,8 @@ class Edge:
             self._telemetry.requests.labels(route, status).inc()
             if route != "/v1/events":
                 self._telemetry.request_s.labels(route).observe(time.monotonic() - began)
-            self._trace(scope, route, status, began)
+            if self._telemetry.traces.on:
+                self._trace(scope, route, status, began)
             if status == 401:
                 self._note_sign_in(scope)
 

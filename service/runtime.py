@@ -66,13 +66,13 @@ class Service:
             confirmed=settings.authority == "confirmed",
             schedulers=any(isinstance(one.executor, Scheduler) for one in executors),
         )
+        self.telemetry = Telemetry(Traces(settings.traces))
         self.journal = Journal(
             settings.data / "journal",
             segment=settings.segment,
             limit=settings.journal_limit,
             archives=settings.raw_logs is not None,
         )
-        self.telemetry = Telemetry(Traces(settings.traces))
         try:
             self.archive = (
                 Archive(

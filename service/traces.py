@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 Value = str | int | float | bool
-_KINDS = {"server": "SERVER", "client": "CLIENT", "internal": "INTERNAL"}
 
 
 class Missing(DiagnoseError):
@@ -52,6 +51,11 @@ class Traces:
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=address)))
         self._tracer = self._provider.get_tracer("diagnose")
 
+    @property
+    def on(self) -> bool:
+        """Whether spans are sent. What costs time to find out need not be found out otherwise."""
+        return self._tracer is not None
+
     def add(
         self,
         name: str,
@@ -76,7 +80,7 @@ class Traces:
         if attempt is not None:
             given |= {"diagnose.job": attempt[0], "diagnose.attempt": attempt[1]}
         span = self._tracer.start_span(
-            name, _context(parent, attempt), SpanKind[_KINDS[kind]], given, start_time=int(began * 1e9)
+            name, _context(parent, attempt), SpanKind[kind.upper()], given, start_time=int(began * 1e9)
         )
         if failed is not None:
             span.set_status(Status(StatusCode.ERROR, failed))

@@ -18,6 +18,8 @@ from diagnose.quantities import MIB
 
 MAGIC = b"PK\x03\x04"
 _PIECE = 4 * MIB
+_UNREADABLE = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, struct.error)
+"""what zipfile raises for archives that are damaged, or made to look like one"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def check(file: BinaryIO, offset: int, length: int, *, read: bool, passed: Calla
     try:
         archive = zipfile.ZipFile(part)
         records = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         return ArchiveCheck(0, f"the directory at the end of the archive is missing or damaged ({_words(error)})")
     covered = sum(record.file_size for record in records)
     if covered > length:
@@ -90,7 +92,7 @@ def _wrong(archive: zipfile.ZipFile, record: zipfile.ZipInfo, passed: Callable[[
         with archive.open(record) as stream:
             while piece := stream.read(_PIECE):
                 passed(len(piece))
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError, RuntimeError, struct.error):
+    except _UNREADABLE:
         return record.filename
     return None
 

@@ -15,7 +15,6 @@ from typing import Final
 
 ASSUMED_BETWEEN_FAILURES_S: Final = 24 * 3600.0
 """where nobody has measured any"""
-_WEEK_S = 7 * 86400.0
 _SEEN = 200
 
 
@@ -27,13 +26,13 @@ class Interval:
     why: str
 
 
-def interval(cost_s: float, between_failures_s: float, write_s: float = 0.0, back_s: float = 0.0) -> Interval:
-    """The best one. ``back_s``: what the way back takes after a failure."""
+def interval(cost_s: float, between_failures_s: float, write_s: float = 0.0) -> Interval:
+    """The best one."""
     between = max(1.0, between_failures_s)
     cost = max(1e-3, cost_s)
     best = _daly(cost, between)
     seconds = max(best, write_s, cost)
-    share = lost(seconds, cost, between, back_s)
+    share = lost(seconds, cost, between)
     bound = f"; a write takes {write_s:.0f} s, so no shorter one is possible" if seconds > best else ""
     why = f"a save costs {cost:.2g} s, and a failure comes every {between / 3600:.3g} h{bound}"
     return Interval(seconds, share, why)
@@ -46,24 +45,10 @@ def _daly(cost: float, between: float) -> float:
     return math.sqrt(2 * cost * between) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - cost
 
 
-def lost(interval_s: float, cost_s: float, between_failures_s: float, back_s: float = 0.0) -> float:
-    """The share of the time that an interval loses: the saves, and half an interval and the way back for each failure."""
-    share = cost_s / (interval_s + cost_s) + (interval_s / 2 + back_s) / between_failures_s
+def lost(interval_s: float, cost_s: float, between_failures_s: float) -> float:
+    """The share of the time that an interval loses: the saves, and half an interval for each failure."""
+    share = cost_s / (interval_s + cost_s) + interval_s / 2 / between_failures_s
     return min(1.0, share)
-
-
-def lost_a_week(interval_s: float, cost_s: float, between_failures_s: float, gpus: int, back_s: float = 0.0) -> float:
-    """GPU hours that an interval loses in a week."""
-    return lost(interval_s, cost_s, between_failures_s, back_s) * _WEEK_S / 3600 * gpus
-
-
-def between_failures(failures: int, ran_s: float, fleet_s: float = ASSUMED_BETWEEN_FAILURES_S, weight: float = 2.0) -> float:
-    """Time between failures of a job, from its own history, drawn towards that of the fleet.
-
-    ``fleet_s`` counts as if ``weight`` more failures had been seen at the fleet's rate. So a job without any history has the
-    fleet's, and one with many failures its own.
-    """
-    return (ran_s + weight * fleet_s) / (failures + weight)
 
 
 class Pace:

@@ -155,11 +155,12 @@ class _Case:
         best = weighed[0]
         if best.kind == "healthy" and best.probability < _HALF and len(weighed) > 1:
             best = next((one for one in weighed if one.kind != "healthy" and not one.recovered), best)
-        if best.kind == "healthy":
+        if best.kind == "healthy" or said_reason(best) == "unknown":
             return best
         # Several lines may point to one reason, each of them less likely than a line that points elsewhere.
-        reason, (_, one) = max(by_reason(weighed).items(), key=lambda row: (row[0] not in ("healthy", "unknown"), row[1][0]))
-        return one if reason not in ("healthy", "unknown", said_reason(best)) and said_reason(best) != "unknown" else best
+        named = {reason: row for reason, row in by_reason(weighed).items() if reason not in ("healthy", "unknown")}
+        reason = max(named, key=lambda reason: named[reason][0])
+        return best if reason == said_reason(best) else named[reason][1]
 
     def _confidence(self, answers: dict[str, tuple[float, Hypothesis]], reason: str, best: Hypothesis) -> float:
         if reason == "unknown":

@@ -62,12 +62,12 @@ async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bod
     attempt = await service.ingest.open(job, done.attempt, None, who.grant)
     attempt.tell(Moved(time.time()))
     at = done.time if done.time is not None else time.time()
-    await service.store.awrite(
-        lambda connection: training.progress(
-            connection, attempt.id, step=done.step, loss=done.loss, loss_is=done.loss_is, at=at
-        )
-    )
-    said = await service.store.aread(lambda connection: training.asked(connection, attempt.id))
+
+    def work(connection: Any) -> dict[str, Any]:
+        training.progress(connection, attempt.id, step=done.step, loss=done.loss, loss_is=done.loss_is, at=at)
+        return training.asked(connection, attempt.id)
+
+    said = await service.store.awrite(work)
     return {"job": job, "attempt": attempt.number, "stored": True, **said}
 
 

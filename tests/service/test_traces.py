@@ -88,12 +88,6 @@ def test_a_request_belongs_to_the_trace_of_who_sent_it(collector: Collector) -> 
     assert second.parent_span_id == b""
 
 
-def test_without_an_address_nothing_is_kept() -> None:
-    traces = Traces()
-    traces.add("diagnosis", 1.0, 2.0, attempt=("run7", 1))
-    traces.close()
-
-
 @pytest.mark.server
 def test_a_job_from_its_push_to_its_diagnosis(collector: Collector, tmp_path: Path) -> None:
     with Server(tmp_path / "data", DIAGNOSE_SERVE_TRACES=collector.url, OTEL_BSP_SCHEDULE_DELAY="100") as server:

@@ -28,6 +28,7 @@ _NANS = 3
 _SKIPPED_FROM, _ALL = 100, 0.98
 """steps, and the share of them: at the start some are skipped until the loss scale fits"""
 _STILL = 10
+"""so many values that are all zero say that nothing is learned; fewer may be a warm-up"""
 _REWARDS = frozenset({"reward", "kl"})
 _PATIENCE = _BASE
 """a running job gets so many values to come down again: most spikes do, and a roll-back costs more than the wait"""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.checkpoints.when import ASSUMED_BETWEEN_FAILURES_S, Pace, between_failures, interval, lost, lost_a_week
+from diagnose.checkpoints.when import Pace, interval, lost
 
 
 @given(st.floats(0.01, 300), st.floats(600, 1e7))
@@ -28,17 +28,6 @@ def test_writes_do_not_overlap() -> None:
 
 def test_what_costs_more_than_it_saves_is_rare() -> None:
     assert interval(5000, 1000).seconds == 5000
-
-
-def test_a_job_without_history_has_that_of_the_fleet() -> None:
-    assert between_failures(0, 0.0) == ASSUMED_BETWEEN_FAILURES_S
-    assert between_failures(0, 0.0, fleet_s=3600) == 3600
-    assert between_failures(1000, 1000 * 500.0, fleet_s=3600) == pytest.approx(500, rel=0.02)
-    assert between_failures(0, 36000, fleet_s=3600) > 3600  # it has run long without any
-
-
-def test_a_week_is_told_in_gpu_hours() -> None:
-    assert lost_a_week(600, 10, 6000, gpus=8) == pytest.approx(168 * 8 * (10 / 610 + 300 / 6000))
 
 
 def test_a_save_costs_what_it_holds_up_and_what_it_slows_down() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from diagnose.diagnosis.likeness import level, likeness, says_done
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from diagnose.diagnosis import likeness as module
+from diagnose.diagnosis.likeness import level, likeness, says_done, takes_back
 from diagnose.reading.prefixes import body_start
 
 LEVELS = ("fatal", "error", "soft", "info")
@@ -75,3 +80,26 @@ def test_a_count_of_none_speaks_for_itself_and_not_for_the_rest_of_its_line(line
 )
 def test_a_line_says_that_something_was_completed(line: str, done: bool) -> None:
     assert says_done(line) is done
+
+
+ASCII = st.characters(codec="ascii")
+TAKES_BACK = (module._NOTHING, module._OF_NO_ERROR)
+IS_NONE = (module._NONE, module._IS_NONE, module._AN_ERROR_RATE)
+
+
+@pytest.mark.parametrize("pattern", TAKES_BACK)
+@given(data=st.data())
+def test_a_quick_look_for_words_misses_no_line_that_takes_itself_back(data: st.DataObject, pattern: re.Pattern[str]) -> None:
+    text = data.draw(st.from_regex(pattern, alphabet=ASCII))
+    assume(pattern.search(text) is not None)
+    assert takes_back(text)
+
+
+@pytest.mark.parametrize("pattern", IS_NONE)
+@given(data=st.data())
+def test_a_quick_look_for_signs_misses_nothing_that_is_none(data: st.DataObject, pattern: re.Pattern[str]) -> None:
+    text = data.draw(st.from_regex(pattern, alphabet=ASCII))
+    without = text
+    for one in IS_NONE:
+        without = one.sub("", without)
+    assert module._without_none(text) == without
