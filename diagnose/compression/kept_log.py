@@ -25,7 +25,7 @@ from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, Cursor, Scan
 from diagnose.matching.series import Column, Series, rows, summary
-from diagnose.reading.dumps.reader import may_hold
+from diagnose.reading.dumps.reader import BEGINNINGS, may_hold
 from diagnose.reading.lines import LONGEST, Block, Blocks, clean
 from diagnose.reading.transport import Transport
 
@@ -34,6 +34,8 @@ NOTABLE = -2
 FOLDED = "folded"
 """kind of the lines that were folded"""
 _IN_MEMORY = 2 << 20
+_RULE_AT = 4
+"""where the rule stands in a record, in words of four bytes"""
 _HEADER = struct.Struct("<IIQ")
 _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
 """(up to so many sources, points per series): if 512 ranks all print their loss, not every series needs all its points"""
@@ -45,6 +47,11 @@ _WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
 _summarise, _bucketise, _stand_out = (
     (core.summary, core.rows, core.stand_out) if core is not None else (summary, rows, stand_out)
 )
+
+
+def _may_begin(text: bytes) -> bool:
+    """Whether it is worth while to look for a dump in ``text``."""
+    return core is None or core.any_of(text, BEGINNINGS)
 
 
 class KeptLine(NamedTuple):
@@ -75,7 +82,7 @@ class KeptLog:
         count = len(scan.kept) // KEPT.size
         if not count:
             return
-        if source not in self._dumps and may_hold(scan.text):
+        if source not in self._dumps and _may_begin(scan.text) and may_hold(scan.text):
             self._dumps[source] = self.lines
         self._text.write(scan.text)
         self._index.write(_HEADER.pack(source, count, self._end) + scan.kept)
@@ -543,7 +550,8 @@ def _fold(scan: Scan, text: bytes, kept: bytes, folded: int) -> None:
 
 
 def _rules_of(scan: Scan) -> set[int]:
-    return {record[3] for record in KEPT.iter_unpack(scan.kept) if record[3] >= 0}
+    rules = memoryview(scan.kept).cast("i")[_RULE_AT :: KEPT.size // 4]
+    return {rule for rule in set(rules.tolist()) if rule >= 0}
 
 
 def points(series: Series) -> list[list[float | None]]:

@@ -119,6 +119,7 @@ static inline int digit(u8 c) { return (u8)(c - '0') < 10; }
 static inline int letter(u8 c) { return (u8)((c | 32) - 'a') < 26; }
 static inline int blank(u8 c) { return c == ' ' || c == '\t'; }
 static inline int space(u8 c) { return c == ' ' || (c >= 9 && c <= 13); }
+static u8 in_hosts[256]; /* what names of hosts and services are made of: letters, digits, _ . - */
 
 /* Escape sequences out; returns the new length. See lines.ESCAPES. */
 static size_t clean(const u8 *s, size_t n, u8 *out) {
@@ -263,8 +264,7 @@ static int is_host(const u8 *s, size_t n) {
 
 static size_t word_prefix(const u8 *s, size_t n) { /* worker-1  |    gpu-017: */
     size_t i = 0;
-    int underscore = 0;
-    while (i < n && (digit(s[i]) || letter(s[i]) || s[i] == '_' || s[i] == '.' || s[i] == '-')) underscore |= s[i++] == '_';
+    while (i < n && in_hosts[s[i]]) i++;
     if (i >= n) return 0;
     if (s[i] == ' ') {
         size_t d = i;
@@ -275,7 +275,7 @@ static size_t word_prefix(const u8 *s, size_t n) { /* worker-1  |    gpu-017: */
         if (j > i + 40 || j >= n || s[j] != '|') return 0;
         return j + 1 < n && s[j + 1] == ' ' ? j + 2 : j + 1;
     }
-    if (s[i] != ':' || i + 1 >= n || s[i + 1] != ' ' || underscore || s[0] < 'a' || s[0] > 'z') return 0;
+    if (s[i] != ':' || i + 1 >= n || s[i + 1] != ' ' || s[0] < 'a' || s[0] > 'z' || memchr(s, '_', i)) return 0;
     return is_host(s, i) ? i + 2 : 0;
 }
 
@@ -363,10 +363,49 @@ __attribute__((target("ssse3,popcnt"))) static size_t shape_ssse3(const u8 *s, s
     }
     return (size_t)(o - out);
 }
+
+/* The same, 64 bytes at a time */
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,popcnt"))) static size_t shape_vbmi2(const u8 *s, size_t n, u8 *out) {
+    const __m512i zero = _mm512_set1_epi8('0'), ten = _mm512_set1_epi8(10), top = _mm512_set1_epi8((char)0x80);
+    u8 *o = out;
+    u64 digits_before = 0, highs_before = 0;
+    for (size_t i = 0; i < n; i += 64) {
+        u64 valid = n - i < 64 ? (1ull << (n - i)) - 1 : ~0ull;
+        __m512i v = _mm512_maskz_loadu_epi8(valid, s + i);
+        u64 d = _mm512_mask_cmplt_epu8_mask(valid, _mm512_sub_epi8(v, zero), ten), h = _mm512_movepi8_mask(v);
+        u64 drop = (d & (d << 1 | digits_before)) | (h & (h << 1 | highs_before));
+        digits_before = d >> 63;
+        highs_before = h >> 63;
+        v = _mm512_mask_mov_epi8(_mm512_mask_mov_epi8(v, d, zero), h, top);
+        u64 keep = valid & ~drop;
+        _mm512_storeu_si512(o, _mm512_maskz_compress_epi8(keep, v));
+        o += __builtin_popcountll(keep);
+    }
+    return (size_t)(o - out);
+}
 #endif
 
-/* out needs 16 bytes more than n: the fast version stores in whole words */
-static size_t (*shape)(const u8 *, size_t, u8 *) = shape_scalar;
+/* out needs SHAPE_ROOM bytes more than n: the fast versions store whole words */
+#define SHAPE_ROOM 64u
+typedef size_t (*Shaping)(const u8 *, size_t, u8 *);
+static Shaping shapings[3] = {shape_scalar}, shape = shape_scalar; /* all that this processor can do; the fastest of them */
+
+static void set_up_shapes(void) {
+#if defined(__SSE2__)
+    for (int mask = 0; mask < 256; mask++) {
+        int o = 0;
+        for (int bit = 0; bit < 8; bit++) if (mask >> bit & 1) pack_table[mask][o++] = (u8)bit;
+        while (o < 8) pack_table[mask][o++] = 0x80;
+    }
+    int ways = 1;
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt")) shapings[ways++] = shape_ssse3;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")
+        && __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("popcnt"))
+        shapings[ways++] = shape_vbmi2;
+    shape = shapings[ways - 1];
+#endif
+}
 
 /* The number at s as Python's float() reads it; see metrics.NUMBER. Returns the bytes it takes, 0 if there is none. */
 static size_t number(const u8 *s, size_t n, double *value) {
@@ -488,6 +527,19 @@ static u64 hash_of(const u8 *s, size_t n, u64 seed) { /* s is zero-padded to a m
     return mix(h, seed | 1);
 }
 
+/* The same for shapes, of which there are many; s is zero-padded to a multiple of 32. Two products at a time: one waits for the
+   other no longer. */
+static u64 hash_of_shape(const u8 *s, size_t n, u64 seed) {
+    u64 h = seed ^ (n * 0x9e3779b97f4a7c15ull), g = ~seed;
+    for (size_t i = 0; i < n; i += 32) {
+        u64 v[4];
+        memcpy(v, s + i, sizeof v);
+        h = mix(v[0] ^ 0xa0761d6478bd642full ^ h, v[1] ^ 0xe7037ed1a0b428dbull);
+        g = mix(v[2] ^ 0x8ebc6af09c88c6e3ull ^ g, v[3] ^ 0x589965cc75374cc3ull);
+    }
+    return mix(h ^ (g << 32 | g >> 32), seed | 1);
+}
+
 static u32 key_of(const Scanner *z, int32_t rule) { /* order of precedence: failures first, then by number */
     if (rule < 0) return UINT32_MAX;
     return (u32)rule | ((z->actions[rule] & 127) == FAILURE ? 0 : 1u << 30);
@@ -586,9 +638,14 @@ static const u8 *body_of(const Scanner *z, const u8 *block, const Segment *g) {
     return (g->escaped ? (const u8 *)z->cleaned.items : block) + g->body;
 }
 
-/* Memory is asked for what all that wait will be compared with: first their slots, which were asked for when they came. */
-static void expect_entries(const Scanner *z) {
+/* Those that wait are hashed, and memory is asked for what they will be compared with: first their slots, then the entries there. */
+static void expect_entries(Scanner *z) {
     const Entry *entries = z->entries.items, *likely[BATCH];
+    for (u32 k = 0; k < z->waiting_count; k++) {
+        Waiting *w = &z->waiting[k];
+        w->hash = hash_of_shape(z->shape_room + w->at, w->length, z->seed);
+        __builtin_prefetch(&z->slots[(u32)w->hash & z->slot_mask]);
+    }
     for (u32 k = 0; k < z->waiting_count; k++) {
         u64 h = z->waiting[k].hash;
         const Slot *slot = &z->slots[(u32)h & z->slot_mask];
@@ -657,11 +714,9 @@ static int add_segment(Scanner *z, const u8 *block, u32 start, u32 end, int has_
     if (n > LONGEST_SHAPE) return 0;
     u8 *s = z->shape_room + z->shape_end;
     size_t length = shape(body, n, s);
-    memset(s + length, 0, 16);
-    u64 h = hash_of(s, length, z->seed);
-    __builtin_prefetch(&z->slots[(u32)h & z->slot_mask]);
-    z->waiting[z->waiting_count++] = (Waiting){h, number_of, z->shape_end, (u32)length};
-    z->shape_end += (u32)length + 16;
+    memset(s + length, 0, 32);
+    z->waiting[z->waiting_count++] = (Waiting){0, number_of, z->shape_end, (u32)length};
+    z->shape_end += (u32)length + 32;
     return z->waiting_count == BATCH ? look_up_waiting(z, block) : 0;
 }
 
@@ -1113,7 +1168,7 @@ static int scanner_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     z->seed = seed;
     z->slot_mask = (1u << 14) - 1;
     z->slots = calloc((size_t)z->slot_mask + 1, sizeof *z->slots);
-    z->shape_room = malloc(BATCH * (LONGEST_SHAPE + 16) + 64);
+    z->shape_room = malloc(BATCH * (LONGEST_SHAPE + 32) + SHAPE_ROOM);
     z->actions = calloc(1, 1);
     z->counts = calloc(1, sizeof *z->counts);
     z->entries.size = sizeof(Entry);
@@ -1163,7 +1218,7 @@ static PyObject *twin(PyObject *args, size_t (*function)(const u8 *, size_t, u8 
     const char *data;
     Py_ssize_t n;
     if (!PyArg_ParseTuple(args, "y#", &data, &n)) return NULL;
-    u8 *out = malloc((size_t)n + 64);
+    u8 *out = malloc((size_t)n + SHAPE_ROOM);
     if (!out) return PyErr_NoMemory();
     size_t length = function((const u8 *)data, (size_t)n, out);
     PyObject *result = PyBytes_FromStringAndSize((const char *)out, (Py_ssize_t)length);
@@ -1172,7 +1227,44 @@ static PyObject *twin(PyObject *args, size_t (*function)(const u8 *, size_t, u8 
 }
 static PyObject *twin_clean(PyObject *self, PyObject *args) { (void)self; return twin(args, clean); }
 static PyObject *twin_shape(PyObject *self, PyObject *args) { (void)self; return twin(args, shape); }
-static PyObject *twin_shape_scalar(PyObject *self, PyObject *args) { (void)self; return twin(args, shape_scalar); }
+/* shape_ways(body) -> the shape of it, by each way that this processor has */
+static PyObject *twin_shape_ways(PyObject *self, PyObject *args) {
+    PyObject *list = PyList_New(0);
+    (void)self;
+    for (size_t k = 0; list && k < sizeof shapings / sizeof *shapings && shapings[k]; k++) {
+        PyObject *made = twin(args, shapings[k]);
+        if (!made || PyList_Append(list, made)) Py_CLEAR(list);
+        Py_XDECREF(made);
+    }
+    return list;
+}
+/* any_of(text, words) -> whether one of them stands in it; each has two bytes or more */
+static PyObject *any_of(PyObject *self, PyObject *args) {
+    const char *data;
+    Py_ssize_t size;
+    PyObject *words;
+    struct { const char *bytes; Py_ssize_t length; } all[32];
+    static u8 begins[1 << 16]; /* by two bytes: whether a word begins with them */
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y#O!", &data, &size, &PyTuple_Type, &words)) return NULL;
+    Py_ssize_t count = PyTuple_Size(words);
+    if (count > (Py_ssize_t)(sizeof all / sizeof *all)) { PyErr_SetString(PyExc_ValueError, "that is too many words"); return NULL; }
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (!PyArg_Parse(PyTuple_GetItem(words, k), "y#", &all[k].bytes, &all[k].length) || all[k].length < 2) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a word has two bytes or more");
+            return NULL;
+        }
+    const u8 *s = (const u8 *)data;
+    int found = 0;
+    for (Py_ssize_t k = 0; k < count; k++) begins[(u8)all[k].bytes[0] << 8 | (u8)all[k].bytes[1]] = 1;
+    for (Py_ssize_t i = 0; i + 1 < size && !found; i++) {
+        if (!begins[s[i] << 8 | s[i + 1]]) continue;
+        for (Py_ssize_t k = 0; k < count && !found; k++)
+            found = all[k].length <= size - i && memcmp(s + i, all[k].bytes, (size_t)all[k].length) == 0;
+    }
+    for (Py_ssize_t k = 0; k < count; k++) begins[(u8)all[k].bytes[0] << 8 | (u8)all[k].bytes[1]] = 0;
+    return PyBool_FromLong(found);
+}
 static PyObject *twin_body_start(PyObject *self, PyObject *args) {
     const char *data;
     Py_ssize_t n;
@@ -1427,7 +1519,8 @@ static PyMethodDef module_methods[] = {
     {"compile", compile_database, METH_O, "compile([(pattern, flags, id), ...]) -> serialised libhs database"},
     {"clean", twin_clean, METH_VARARGS, "see lines.clean"},
     {"shape", twin_shape, METH_VARARGS, "see shapes.shape"},
-    {"shape_scalar", twin_shape_scalar, METH_VARARGS, "see shapes.shape"},
+    {"shape_ways", twin_shape_ways, METH_VARARGS, "shape_ways(body): see shapes.shape, by each way of the processor"},
+    {"any_of", any_of, METH_VARARGS, "any_of(text, words): whether one of them stands in it"},
     {"body_start", twin_body_start, METH_VARARGS, "see prefixes.body_start"},
     {"number", twin_number, METH_VARARGS, "see metrics.NUMBER"},
     {"readings", twin_readings, METH_VARARGS, "see metrics.readings"},
@@ -1440,20 +1533,13 @@ static PyMethodDef module_methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "diagnose.matching._core", NULL, -1, module_methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__core(void) {
-#if defined(__SSE2__)
-    for (int mask = 0; mask < 256; mask++) {
-        int o = 0;
-        for (int bit = 0; bit < 8; bit++) if (mask >> bit & 1) pack_table[mask][o++] = (u8)bit;
-        while (o < 8) pack_table[mask][o++] = 0x80;
-    }
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt")) shape = shape_ssse3;
-#endif
+    for (int c = 0; c < 256; c++) in_hosts[c] = digit((u8)c) || letter((u8)c) || c == '_' || c == '.' || c == '-';
+    set_up_shapes();
     set_up_kinds();
     set_up_roles();
     set_up_stems();
     PyObject *m = PyModule_Create(&module);
-    if (m && PyModule_AddIntConstant(m, "API", 3)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
+    if (m && PyModule_AddIntConstant(m, "API", 4)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
     if (!m) return NULL;
     struct { const char *name; PyType_Spec *spec; } types[] = {{"Scanner", &scanner_spec}, {"Folds", &folds_spec}};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {

@@ -24,6 +24,11 @@ _PATTERNS: Final = tuple(
     )
 )
 """each begins with plain letters: to search for those is faster than to try all patterns at once"""
+BEGINNINGS: Final = (
+    *_WORDS,
+    *(b"Thread ", b"(LWP ", b"TID ", b"#0 ", b"Communicators...", b"PEER_DISCONNECTED: Process", b" INCOMPLETE", b" MISMATCH"),
+)
+"""text without any of these cannot hold a dump; to look for them natively is faster still"""
 _OF_RAS: Final = re.compile(rb"#\d+-\d+ \([0-9a-fA-F]+\) (?:INCOMPLETE|MISMATCH|ERROR)")
 
 

@@ -212,12 +212,12 @@ def test_an_undecided_filter_keeps_and_an_undecided_failure_keeps(monkeypatch: p
         assert [text for _, _, _, text in kept] == [evil]
 
 
-@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 63, 64, 65])
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129])
 @needs_core
 def test_native_twins_at_the_borders_of_their_words(size: int) -> None:
     for fill in (b"a", b"1", b"\x80", b"1a", b"a\xff9"):
-        text = (fill * 70)[:size]
-        assert core.shape(text) == core.shape_scalar(text) == shapes.shape(text)
+        text = (fill * 130)[:size]
+        assert {core.shape(text), *core.shape_ways(text)} == {shapes.shape(text)}
 
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="a person's machine may lack the native core or libhs; CI may not")
@@ -226,10 +226,16 @@ def test_ci_has_every_engine() -> None:
 
 
 @needs_core
+@given(st.text("ab #", max_size=30), st.lists(st.text("ab #", min_size=2, max_size=4), max_size=5))
+def test_native_search_for_words(text: str, words: list[str]) -> None:
+    assert core.any_of(text.encode(), tuple(word.encode() for word in words)) == any(word in text for word in words)
+
+
+@needs_core
 @given(segments)
 def test_native_twins(text: bytes) -> None:
     assert core.clean(text) == clean(text)
-    assert core.shape(text) == core.shape_scalar(text) == shapes.shape(text)
+    assert {core.shape(text), *core.shape_ways(text)} == {shapes.shape(text)}
     line = text.replace(b"\n", b"").replace(b"\r", b"").replace(b"\0", b"")
     assert core.body_start(line) == body_start(line)
 

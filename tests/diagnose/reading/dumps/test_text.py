@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.reading.dumps.reader import DumpReader, may_hold
+from diagnose.reading.dumps.reader import BEGINNINGS, DumpReader, may_hold
 from diagnose.reading.dumps.stacks import MOST_FRAMES, StackDump
 from diagnose.reading.dumps.text import MOST_DUMPS
 
@@ -55,7 +55,9 @@ public class Waits {
 
 
 def dumps_of(text: str) -> list[StackDump]:
-    assert may_hold(text.encode("utf-8", "replace"))
+    data = text.encode("utf-8", "replace")
+    assert may_hold(data)
+    assert any(word in data for word in BEGINNINGS)
     reader = DumpReader()
     for line, row in enumerate(text.split("\n"), 1):
         reader.feed(line, row)
