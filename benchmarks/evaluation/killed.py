@@ -158,6 +158,7 @@ def _below(pid: int) -> list[int]:
 
 def _results(plan: Path) -> Results:
     file = read(plan)
+    assert file.checkpoint is not None
     return Results(file.results / file.checkpoint.name, file.suite, file.checkpoint)
 
 

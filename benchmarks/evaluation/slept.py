@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evaluation.simulated import Drawn, World, draw
-from diagnose.evaluate.coordinator import Coordinator, summary
+from diagnose.evaluate.coordinator import Coordinator
 from diagnose.evaluate.cutting import Cut
 from diagnose.evaluate.dispatch import Dispatch
 from diagnose.evaluate.estimates import Belief, Estimates, Overheads
@@ -29,6 +29,7 @@ from diagnose.evaluate.planner import plan
 from diagnose.evaluate.priors import Priors
 from diagnose.evaluate.results import Results
 from diagnose.evaluate.suite import Suite
+from diagnose.evaluate.summary import summary
 
 WORLD = World(datasets=24, places=2, processors=2)
 _SCALE = 1 / 40

@@ -13,7 +13,11 @@ each runs.
     carry        one piece of work, as a process on its node
     results      the folder with all that is finished
     merging      scores of parts -> scores of all samples
-    falls        scores of two checkpoints -> what fell by more than chance
+    falls        scores of a checkpoint and of earlier ones -> what fell by more than chance
+    spent        what ran -> where the time went
+    summary      all of it -> scores.json
+    arrivals     a folder, or the list of a service -> the checkpoints of a training, and which can be evaluated
+    watching     those -> which one is next
     adapters     harnesses -> the two commands of a plan
     trouble      the log of what failed -> why, and whether to try again
     timeline     what ran -> a picture
@@ -22,6 +26,6 @@ Nothing else imports this package, so it can be deleted whole.
 """
 
 __all__ = [
-    "adapters", "carry", "coordinator", "dispatch", "estimates", "expectation", "fleets", "plan_file", "planner", "printed",
-    "priors", "results", "suite", "timeline", "work",
+    "adapters", "arrivals", "carry", "coordinator", "dispatch", "estimates", "expectation", "fleets", "plan_file", "planner",
+    "printed", "priors", "results", "spent", "suite", "summary", "timeline", "watching", "work",
 ]  # fmt: skip

@@ -5,25 +5,23 @@ It holds nothing that is not on disk: killed at any moment, the next one goes on
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from diagnose.errors import DiagnoseError
-from diagnose.evaluate import copied, falls, merging, trouble
+from diagnose.evaluate import copied, merging, trouble
 from diagnose.evaluate.carry import Order
 from diagnose.evaluate.dispatch import Dispatch
 from diagnose.evaluate.expectation import Span
 from diagnose.evaluate.fleets.fleet import Ended, Fleet
 from diagnose.evaluate.priors import Priors
-from diagnose.evaluate.results import Results, append, replace
+from diagnose.evaluate.results import Results, append
 from diagnose.evaluate.work import Load, Piece, Scoring, Trial
 
 _LOST_AGAIN = 3
@@ -52,6 +50,8 @@ class Coordinator:
     retries: int
     say: Callable[[str], None]
     wish: Wish = field(default_factory=Wish)
+    turn: Callable[[], None] = lambda: None
+    """called about once a second: whoever wants something meanwhile sets the wish"""
     _running: dict[str, Piece] = field(default_factory=dict)
     _logs: dict[str, Path] = field(default_factory=dict)
     _tries: Counter[str] = field(default_factory=Counter)
@@ -68,6 +68,7 @@ class Coordinator:
         try:
             while not self.dispatch.finished and not self.wish.stop:
                 self._meet_nodes()
+                self.turn()
                 if not self.wish.drain:
                     for piece, node in self.dispatch.next():
                         self._start(piece, node)
@@ -176,53 +177,3 @@ class Coordinator:
         if told is not None and told.is_of_the_node and set(self.dispatch.nodes) - self.dispatch.left_alone - {node}:
             self.say(f"{node} gets nothing more")
             self.dispatch.left_alone.add(node)
-
-
-def summary(results: Results) -> dict[str, Any]:
-    """The scores of all data sets that are whole with their noise, what stands in the way of the others, and what fell since
-    the checkpoint that was evaluated before. Also written to scores.json.
-    """
-    found: dict[str, Any] = {"schema": "diagnose.scores/1", "checkpoint": str(results.checkpoint)}
-    found |= {"datasets": {}, "missing": {}, "before": None, "falls": []}
-    left = {row["key"]: row for row in results.failures() if row.get("then") == "left"}
-    scored = _scored(results)
-    for one in results.suite.datasets:
-        if one.name in scored:
-            known = scored[one.name]
-            noise = {name: falls.noise_of(values) for name, values in known.values.items()}
-            found["datasets"][one.name] = {"samples": one.samples, "scores": known.scores, "noise": noise}
-        else:
-            why = next((row for key, row in left.items() if key.split("/")[1:2] == [one.name]), None)
-            found["missing"][one.name] = {name: why[name] for name in ("reason", "summary", "log")} if why else None
-    before = _before(results)
-    if before is not None:
-        with contextlib.suppress(
-            DiagnoseError
-        ):  # what lies there is somebody else's: no comparison, and no failure of this one
-            found["falls"] = [asdict(fall) for fall in falls.falls(_scored(before), scored)]
-            found["before"] = before.folder.name
-    replace(results.folder / "scores.json", json.dumps(found, indent=1) + "\n")
-    return found
-
-
-def _scored(results: Results) -> dict[str, merging.Scores]:
-    """data set -> its scores, if all its samples have any."""
-    done = [piece.shard for piece in results.done() if isinstance(piece, Scoring)]
-    found = {}
-    for one in results.suite.datasets:
-        shards = sorted(shard for shard in done if shard.dataset == one.name)
-        if sum(shard.count for shard in shards) == one.samples:
-            found[one.name] = merging.merged([merging.read(results.scores(shard), shard) for shard in shards])
-    return found
-
-
-def _before(results: Results) -> Results | None:
-    """The results of the checkpoint that was evaluated last before this one."""
-    others = [path for path in results.folder.parent.glob("*/scores.json") if path.parent != results.folder]
-    own = results.folder / "scores.json"
-    since = own.stat().st_mtime if own.exists() else time.time()
-    earlier = [path for path in others if path.stat().st_mtime <= since]
-    if not earlier:
-        return None
-    folder = max(earlier, key=lambda path: path.stat().st_mtime).parent
-    return Results(folder, results.suite, results.checkpoint.with_name(folder.name))

@@ -1,7 +1,8 @@
 """What metrics said about parts of a data set -> what they say about all of it.
 
-A metric writes JSON: ``{"samples": 40, "scores": {"acc": 0.75}, "values": {"acc": [1, 0, 1, ...]}}``. ``values`` has a number
-for each sample, in their order. With it the mean is that of all samples, to the last digit.
+A metric writes JSON: ``{"samples": 40, "scores": {"acc": 0.75}, "values": {"acc": [1, 0, 1, ...]}, "lower": ["ppl"]}``.
+``values`` has a number for each sample, in their order. With it the mean is that of all samples, to the last digit. ``lower``
+names the scores of which less is better.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class Scores:
     shard: Shard
     scores: dict[str, float]
     values: dict[str, list[float]] = field(default_factory=dict)
+    lower: frozenset[str] = frozenset()
+    """scores of which less is better"""
 
 
 def read(path: Path, shard: Shard) -> Scores:
@@ -47,10 +50,13 @@ def read(path: Path, shard: Shard) -> Scores:
         for name, many in values.items():
             if len(many) != shard.count or name not in scores:
                 raise ValueError(f"it has {len(many)} values of {name}, not {shard.count}, or no score of that name")
+        lower = frozenset(_name(name) for name in given.get("lower") or ())
+        if unknown := lower - set(scores):
+            raise ValueError(f"lower names {min(unknown)!r}, and there is no score of that name")
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         remedy = 'a metric writes {"scores": {"NAME": NUMBER}} to {scores}'
         raise DiagnoseError(f"no scores that can be used: {error}", where=str(path), remedy=remedy) from None
-    return Scores(shard, scores, values)
+    return Scores(shard, scores, values, lower)
 
 
 def merged(parts: Sequence[Scores]) -> Scores:
@@ -71,7 +77,7 @@ def merged(parts: Sequence[Scores]) -> Scores:
             scores[name] = math.fsum(values[name]) / samples
         else:
             scores[name] = math.fsum(one.scores[name] * one.shard.count for one in ordered) / samples
-    return Scores(Shard(first.shard.dataset, first.shard.first, samples), scores, values)
+    return Scores(Shard(first.shard.dataset, first.shard.first, samples), scores, values, first.lower)
 
 
 def _name(name: Any) -> str:

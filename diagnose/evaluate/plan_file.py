@@ -71,7 +71,7 @@ class CostsClause(_Table):
 class File(_Table):
     """A plan file."""
 
-    checkpoint: Path
+    checkpoint: Path | None = None
     model: Name = "model"
     results: Path = Path("evaluation")
     priors: Path | None = None
@@ -145,7 +145,9 @@ def read(path: Path) -> File:
         raise _objection(refused, document, str(path)) from None
     _check(file_, document, str(path))
     at = path.absolute().parent
-    places = {"checkpoint": at / file_.checkpoint, "results": at / file_.results}
+    places = {"results": at / file_.results}
+    if file_.checkpoint is not None:
+        places["checkpoint"] = at / file_.checkpoint
     if file_.priors is not None:
         places["priors"] = at / file_.priors
     return file_.model_copy(update=places)

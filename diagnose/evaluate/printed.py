@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from diagnose.evaluate.estimates import MEASURED, SHARED_NOISE, TOLD, Estimates
 from diagnose.evaluate.expectation import Span
 from diagnose.evaluate.planner import Plan
+from diagnose.evaluate.spent import Spent
 from diagnose.evaluate.suite import Node, Suite
 from diagnose.evaluate.work import Load, Piece, Scoring, Trial
 
@@ -77,16 +78,19 @@ def pieces(spans: Iterable[Span]) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def spent(rows: Iterable[Mapping[str, Any]], since: float) -> str:
-    """Where the time went, by what ran."""
-    found: dict[str, float] = defaultdict(float)
-    for row in rows:
-        if row["end"] >= since:
-            kind = str(row["key"]).partition("/")[0] if row["well"] else "failed"
-            found[kind] += row["end"] - row["begin"]
-    words = {"load": "loading", "trial": "trials", "metric": "metrics", "failed": "what failed"}
-    told = [f"{words[kind]} {duration(seconds)}" for kind, seconds in sorted(found.items()) if kind in words]
-    return f"Together: {', '.join(told)}." if told else "Nothing had to run."
+def spent(went: Spent) -> str:
+    """Where the time went."""
+    places = {"loading": went.loading_s, "running the model": went.inference_s}
+    places |= {"what failed": went.failed_s, "waiting": went.waiting_s}
+    told = ", ".join(f"{what} {duration(seconds)}" for what, seconds in places.items() if seconds >= 0.05)
+    return f"Of all places together: {told}. Metrics beside them: {duration(went.metric_s)}."
+
+
+def fall(one: Mapping[str, Any]) -> str:
+    """A score that is worse than before."""
+    before, now, noise = (f"{one[name]:.4f}" for name in ("before", "now", "noise"))
+    what = f"{one['score']} of {one['dataset']} went from {before} ({one['against']}) to {now}"
+    return f"{what}, which is worse by more than chance: the noise is {noise}."
 
 
 def _names(piece: Piece) -> list[str]:

@@ -3,13 +3,15 @@
 trials/DATASET/FIRST-COUNT/        what a trial wrote about these samples
 scores/DATASET/FIRST-COUNT.json    what the metric said about them
 scores.json                        all of it together
-spans.jsonl  failures.jsonl        what ran where and when; what failed, and why
+spans.jsonl  runs.jsonl            what ran where and when; when coordinators began
+failures.jsonl                     what failed, and why
 logs/                              what the commands printed
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -18,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diagnose.checkpoints.found import step_of
 from diagnose.errors import DiagnoseError
 from diagnose.evaluate import plan_file
+from diagnose.evaluate.arrivals import written
 from diagnose.evaluate.carry import Order
 from diagnose.evaluate.expectation import Span
 from diagnose.evaluate.suite import DataSet, Suite
@@ -35,6 +39,13 @@ class Results:
     folder: Path
     suite: Suite
     checkpoint: Path
+    written_s: float | None = None
+    """when the checkpoint was written, in seconds since 1970"""
+
+    @property
+    def step(self) -> int | None:
+        """Of the checkpoint, by its name."""
+        return step_of(self.checkpoint)
 
     # --- what is finished
 
@@ -72,7 +83,7 @@ class Results:
             if known.get(name, digest) != digest:
                 what = f"{name} was evaluated with other commands or samples"
                 raise DiagnoseError(what, where=str(self.folder), remedy=remedy)
-        replace(path, json.dumps({"checkpoint": checkpoint, "datasets": {**known, **now}}))
+        replace(path, json.dumps({"checkpoint": checkpoint, "written": self.written_s, "datasets": {**known, **now}}))
 
     # --- orders
 
@@ -148,11 +159,38 @@ class Results:
         row = {"key": span.piece.key, "node": span.node, "begin": span.begin_s, "end": span.end_s, "well": ended_well}
         append(self.folder / "spans.jsonl", row)
 
+    def add_run(self, begin_s: float, places: dict[str, int]) -> None:
+        """A coordinator begins, with so many places on each node."""
+        append(self.folder / "runs.jsonl", {"begin": begin_s, "places": places})
+
+    def runs(self) -> list[dict[str, Any]]:
+        return rows(self.folder / "runs.jsonl")
+
     def spans(self) -> list[dict[str, Any]]:
         return rows(self.folder / "spans.jsonl")
 
     def failures(self) -> list[dict[str, Any]]:
         return rows(self.folder / "failures.jsonl")
+
+
+def results_of(base: Path, suite: Suite, checkpoint: Path, written_s: float | None = None) -> Results:
+    """The folder of a checkpoint. One that was written again is another one, and has a folder of its own: ``2-NAME``."""
+    if written_s is None and checkpoint.exists():
+        written_s = written(checkpoint)
+    for number in itertools.count(1):
+        folder = base / (checkpoint.name if number == 1 else f"{number}-{checkpoint.name}")
+        if not (folder / "evaluation.json").exists() or written_s is None or _written(folder) in (None, written_s):
+            return Results(folder, suite, checkpoint, written_s)
+    raise AssertionError
+
+
+def _written(folder: Path) -> float | None:
+    """When the checkpoint was written whose results these are. None: nobody can say."""
+    try:
+        said = json.loads((folder / "evaluation.json").read_text())["written"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return float(said) if isinstance(said, (int, float)) else None
 
 
 def append(path: Path, row: dict[str, Any]) -> None:

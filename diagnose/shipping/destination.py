@@ -122,6 +122,11 @@ class Destination:
         """Report a checkpoint of the job."""
         self._tell(f"/v1/jobs/{quote(job, safe='')}/checkpoints", report)
 
+    def checkpoints(self, job: str) -> list[dict[str, Any]]:
+        """The checkpoints that the job reported, and which of them are good."""
+        rows = self._get(f"/v1/jobs/{quote(job, safe='')}/checkpoints").get("checkpoints")
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
     def node_check(self, verdict: Mapping[str, object]) -> dict[str, Any]:
         """Report the result of a node check."""
         return self._tell("/v1/nodes/checks", verdict)

@@ -76,8 +76,13 @@ def score(arguments: argparse.Namespace) -> None:
     }
     samples = found["samples"][arguments.tasks]
     values = {name: _values(name, samples) for name in scores}
-    text = json.dumps({"scores": scores, "values": {name: many for name, many in values.items() if many is not None}})
-    Path(arguments.to).write_text(text)
+    rises = found.get("higher_is_better", {}).get(arguments.tasks, {})
+    told = {
+        "scores": scores,
+        "values": {name: many for name, many in values.items() if many is not None},
+        "lower": sorted(name for name in scores if rises.get(name.partition(",")[0]) is False),
+    }
+    Path(arguments.to).write_text(json.dumps(told))
 
 
 def count(arguments: argparse.Namespace) -> None:
@@ -156,9 +161,9 @@ def _evaluate(arguments: argparse.Namespace, lm: Any, **more: Any) -> Any:
 
 
 def _tasks(arguments: argparse.Namespace) -> dict[str, Any]:
-    from lm_eval.tasks import TaskManager, get_task_dict
+    from lm_eval.tasks import TaskManager
 
-    return dict(get_task_dict(arguments.tasks.split(","), TaskManager(include_path=arguments.include_path)))
+    return dict(TaskManager(include_path=arguments.include_path).load(arguments.tasks.split(","))["tasks"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.evaluate.carry import Order
-from diagnose.evaluate.coordinator import Coordinator, Wish, summary
+from diagnose.evaluate.coordinator import Coordinator, Wish
 from diagnose.evaluate.cutting import Cut
 from diagnose.evaluate.dispatch import Dispatch
 from diagnose.evaluate.estimates import expected
@@ -17,6 +17,7 @@ from diagnose.evaluate.fleets.fleet import Ended
 from diagnose.evaluate.priors import Priors
 from diagnose.evaluate.results import Results
 from diagnose.evaluate.suite import DataSet, Metric, Node, Suite
+from diagnose.evaluate.summary import summary
 
 METRIC = Metric("score {outputs} {scores}")
 KEY_ERROR = "Traceback (most recent call last):\n  File \"x.py\", line 3, in <module>\nKeyError: 'answer'\n"
@@ -80,7 +81,8 @@ def test_all_goes_well(tmp_path: Path) -> None:
     one, fleet = made(tmp_path, lambda *_: 0)
 
     assert one.run()
-    assert summary(one.results)["datasets"] == {name: {"samples": 40, "scores": {"acc": 0.5}, "noise": {}} for name in "abc"}
+    each = {"samples": 40, "scores": {"acc": 0.5}, "noise": {}, "lower": []}
+    assert summary(one.results)["datasets"] == dict.fromkeys("abc", each)
     assert len(fleet.started) == 6
 
 
