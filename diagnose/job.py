@@ -6,7 +6,7 @@ what happened before and elsewhere, and decides. The service acts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.compression.folds import KEEP, Folding
@@ -68,6 +68,16 @@ class Job:
         if self._fingerprint is None and self.compression.counts.bytes_in >= HEAD:
             self._fingerprint = fingerprint(self.compression, self.metadata, self._first)
         return scans
+
+    def feed_all(self, source: int, chunks: Iterable[bytes], threads: int) -> Iterator[list[Scan]]:
+        """``feed`` for each of the chunks, with this many threads that judge what comes next."""
+        from diagnose.compression.ahead import feed_ahead  # only where it is used
+
+        rest = iter(chunks)
+        for chunk in rest:
+            yield self.feed(source, chunk)
+            if threads > 1 and self._fingerprint is not None:  # that is made of the beginning alone
+                yield from feed_ahead(self.compression, source, rest, threads)
 
     def close(self, source: int) -> list[Scan]:
         """Source number ``source`` has ended."""

@@ -287,13 +287,17 @@ class Compression:
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
         """Take the next bytes of a source. Returns the scans that they completed."""
-        stream = self._stream(source)
+        stream = self.stream(source)
+        return [self._add(stream, block) for block in self.blocks(stream, chunk)]
+
+    def blocks(self, stream: Stream, chunk: bytes) -> Iterator[Block]:
+        """The segments that are complete with the next bytes of a source: see ``diagnose.compression.ahead``."""
         self.counts.bytes_in += len(chunk)
-        return [self._add(stream, block) for block in stream.blocks.feed(stream.transport.feed(chunk))]
+        return stream.blocks.feed(stream.transport.feed(chunk))
 
     def close(self, source: int) -> list[Scan]:
         """The source has ended. Its last line counts even without a line end."""
-        stream = self._stream(source)
+        stream = self.stream(source)
         scans = [self._add(stream, block) for block in stream.blocks.feed(stream.transport.close())]
         scans += [self._add(stream, block) for block in stream.blocks.close()]
         if stream.cursor.content:
@@ -315,7 +319,7 @@ class Compression:
     def restart(self, source: int) -> list[Scan]:
         """The source begins again: what comes next is line 1."""
         scans = self.close(source)
-        stream = self._stream(source)
+        stream = self.stream(source)
         stream.cursor = Cursor()
         stream.transport = Transport()
         if self.folding is not None:
@@ -348,16 +352,16 @@ class Compression:
 
     def progress(self, source: int) -> Progress:
         """How far a source came."""
-        return self._stream(source).progress
+        return self.stream(source).progress
 
     def lines_of(self, source: int) -> int:
         """How many lines a source has so far."""
-        cursor = self._stream(source).cursor
+        cursor = self.stream(source).cursor
         return cursor.line - 1 + cursor.content
 
     def course(self, source: int) -> Course:
         """How a source went on, up to now."""
-        stream = self._stream(source)
+        stream = self.stream(source)
         named = stream.named
         signs = [
             [
@@ -398,7 +402,8 @@ class Compression:
         """rule -> dropped lines."""
         return {self.matcher.rules[rule].id: lines for rule, lines in self.counts.dropped.most_common()}
 
-    def _stream(self, source: int) -> Stream:
+    def stream(self, source: int) -> Stream:
+        """A source, while it is read."""
         stream = self.streams.get(source)
         if stream is None:
             stream = self.streams[source] = Stream(source, self.folding)
@@ -406,7 +411,10 @@ class Compression:
 
     def _add(self, stream: Stream, block: Block) -> Scan:
         before = stream.cursor
-        scan = self.matcher.scan(block, before)
+        return self.take(stream, block, before, self.matcher.scan(block, before))
+
+    def take(self, stream: Stream, block: Block, before: Cursor, scan: Scan) -> Scan:
+        """Keep, fold and count what the scan of the next block found. It began at ``before``."""
         notable: set[tuple[int, int, int]] = set()
         for name, column in scan.numbers.items():
             watch = stream.watches.get(name)

@@ -256,6 +256,6 @@ def test_prose_is_not_asked_about() -> None:
     """Asking costs more than folding, so the core asks only where a word of a name stands beside a number."""
     asked: list[bytes] = []
     compression = Compression(MATCHER, FOLDING)
-    compression._stream(0).numbers.plan = lambda masked, *_: asked.append(masked) or NOTHING  # type: ignore[method-assign, misc, func-returns-value]
+    compression.stream(0).numbers.plan = lambda masked, *_: asked.append(masked) or NOTHING  # type: ignore[method-assign, misc, func-returns-value]
     compression.feed(0, b"the captain sat with 3 of them, at imminent speed\nsample 17: it was late\nrate 3 images/s\n")
     assert asked == [b"rate \x01 images/s"]

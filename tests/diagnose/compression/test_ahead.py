@@ -1,0 +1,82 @@
+"""Blocks that threads judged ahead come to the same as blocks that were read one after the other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from diagnose.compression.ahead import feed_ahead
+from diagnose.compression.folds import KEEP, Folding
+from diagnose.compression.kept_log import Compression
+from diagnose.compression.snapshot import snapshot
+from diagnose.diagnosis.likeness import sounds
+from diagnose.knowledge.rules import load
+from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.reading.lines import LONGEST
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def matcher() -> Matcher:
+    return Matcher(load(), reserved=EARLY)
+
+
+def log() -> bytes:
+    """Steps with a loss that leaps, bars that redraw themselves, odd lines, facts, a line without bound, and half a line."""
+    dice = random.Random(5)
+    lines = []
+    for step in range(1, 1500):
+        loss = 900.0 if step % 500 == 0 else 2.0 + dice.random()
+        lines.append(f"[rank{step % 4}]: iteration {step}/ 9000 | lm loss: {loss:.6E} | grad norm: {dice.random():.3f} |\n")
+        if step % 7 == 0:
+            lines.append("".join(f"Loading: {at % 100:3d}%|###   | {at}/1500\r" for at in (step, step + 1)))
+        if step % 11 == 0:
+            lines.append(f"shard {step} of the daemon is parked, quota {step * 2}.5\n")
+        if step % 400 == 0:
+            lines.append("x" * (LONGEST + step) + "\n\n")
+    lines += ["Traceback (most recent call last):\n", "KeyError: 'shard'\n", "\0\0\0half a line"]
+    return b"".join(line.encode() for line in lines) + (ROOT / "fixtures" / "logs" / "store.log").read_bytes()
+
+
+def cut(data: bytes, size: int) -> Iterator[bytes]:
+    """Pieces of about this size."""
+    dice, at = random.Random(size), 0
+    while at < len(data):
+        end = at + dice.randrange(1, 2 * size)
+        yield data[at:end]
+        at = end
+
+
+@pytest.mark.parametrize("folding", [None, Folding(sounds, KEEP)], ids=["no folds", "folds"])
+@pytest.mark.parametrize("size", [300, 20_000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_same_comes_out(matcher: Matcher, folding: Folding | None, size: int, threads: int) -> None:
+    one, many = Compression(matcher, folding), Compression(matcher, folding)
+    texts = [scan.text for chunk in cut(log(), size) for scan in one.feed(0, chunk)]
+    assert [scan.text for found in feed_ahead(many, 0, cut(log(), size), threads) for scan in found] == texts
+    one.close(0)
+    many.close(0)
+    assert list(many.kept.rows()) == list(one.kept.rows())
+    assert (many.counts, many.facts) == (one.counts, one.facts)
+    assert any(line.rule == -2 for line in one.kept), "a loss that leaps is kept, which depends on the ones before"
+    assert [fold[1:] for fold in many.folds()] == [fold[1:] for fold in one.folds()]
+    assert many.series_names == one.series_names
+    if folding is None:  # tables of folds begin with a number by chance
+        assert snapshot(many) == snapshot(one)
+
+
+def test_what_a_thread_raises_arrives(matcher: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Matcher, "scan", broken)
+    with pytest.raises(MemoryError, match="no room"):
+        list(feed_ahead(Compression(matcher), 0, [b"a line\n"] * 20, 2))
+
+
+def test_a_twin_numbers_rules_alike(matcher: Matcher) -> None:
+    twin = matcher.twin()
+    assert [rule.id for rule in twin.rules] == [rule.id for rule in matcher.rules]
+    assert twin.judge(b"KeyError: 'shard'") == matcher.judge(b"KeyError: 'shard'") > 0
