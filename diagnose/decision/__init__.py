@@ -13,5 +13,6 @@ __all__ = [
     "policy",
     "policy_file",
     "result",
+    "scores",
     "signals",
 ]

@@ -7,8 +7,8 @@ attempt begins after roll-backs were decided: at the newest healthy checkpoint, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from diagnose.decision.history import Checkpoint
 from diagnose.decision.policy import Rollback
@@ -31,6 +31,8 @@ class Saved:
     """None: nobody said"""
     why: str | None = None
     at: float | None = None
+    doubt: str | None = None
+    """why a roll-back should not take it, although the training does not call it bad"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,25 @@ def stretch(onset: float, last: float | None, rollback: Rollback, wider: int = 0
     return max(0, begin - back), min(end, begin + most)
 
 
+def doubted(checkpoints: Iterable[Saved], doubts: Mapping[tuple[int, int], str]) -> list[Saved]:
+    """The checkpoints with what speaks against them: (attempt, step) -> why. What is doubted is not called good."""
+    found = []
+    for one in checkpoints:
+        doubt = doubts.get((one.attempt, one.step))
+        if doubt is not None and one.healthy is not False:
+            one = replace(one, healthy=None, why=doubt, doubt=doubt)
+        found.append(one)
+    return found
+
+
 def newest(checkpoints: Iterable[Checkpoint], at_most: int, below: int | None = None) -> Checkpoint | None:
     """The newest checkpoint of step ``at_most`` or before, and before ``below`` if that was tried already."""
     known = list(checkpoints)
     spoilt = {one.step for one in known if one.healthy is False}  # another report of the same checkpoint
     good = [one for one in known if one.step <= at_most and one.step not in spoilt and (below is None or one.step < below)]
     proven = [one for one in good if one.healthy]  # a training that judges its checkpoints goes back only to what it calls good
+    doubtful = {one.step for one in good if one.doubt is not None}
+    good = [one for one in good if one.step not in doubtful] or good
     # The training's own report counts more than the log, and a complete checkpoint more than a begun one.
     return max(
         proven or good, key=lambda one: (one.step, one.complete, one.told_by == "api", one.path is not None), default=None
@@ -114,6 +129,8 @@ def start(checkpoints: Iterable[Saved], rollbacks: Iterable[PastRollback]) -> St
     back = max((bad.attempt for bad in decided), default=-1)
     if any(one.healthy and one.attempt <= back for one in usable):  # it judges them: then it goes back to what is proven
         usable = [one for one in usable if one.healthy or one.attempt > back]
+    if decided:
+        usable = [one for one in usable if one.doubt is None or one.attempt > back] or usable
     last = max(usable, key=lambda one: (one.step, one.attempt), default=None)
     skip = [
         (first, end) for first, end in _joined((bad.first, bad.last) for bad in decided) if last is None or end >= last.step

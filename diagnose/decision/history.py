@@ -103,6 +103,8 @@ class Checkpoint(_Value):
     told_by: Literal["log", "api"] = "log"
     healthy: bool | None = None
     """False: the training says that it is spoilt; None: nobody said"""
+    doubt: str | None = None
+    """why another one is better to go back to"""
 
 
 @dataclass(frozen=True, slots=True)

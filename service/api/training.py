@@ -9,15 +9,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query
 
 from diagnose.decision.checkpoints import judged, start
+from diagnose.decision.scores import Score
 from service.api import bodies
 from service.api.common import REFUSALS, Here, JobName, Reader, Sender
 from service.errors import Unknown
 from service.intake.batch import check_may_write
 from service.live.inbox import Moved
 from service.names import storable
-from service.store import attempts, training
+from service.store import attempts
+from service.store.training import checkpoints as saved_ones
+from service.store.training import reports, scores, word
 
 router = APIRouter(tags=["training"], responses=REFUSALS)
+_MOST_SCORES = 200
+"""per checkpoint, in an answer"""
 _DECIDED = ("approved", "dispatched", "running", "succeeded")
 
 
@@ -31,7 +36,7 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
     attempt = await service.ingest.open(job, saved.attempt, None, who.grant)
     at = saved.time if saved.time is not None else time.time()
     await service.store.awrite(
-        lambda connection: training.checkpoint(
+        lambda connection: reports.checkpoint(
             connection, attempt.id, step=saved.step, path=saved.path, healthy=saved.healthy, at=at, why=saved.why
         )
     )
@@ -40,18 +45,60 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
 
 @router.get("/v1/jobs/{job}/checkpoints", response_model=bodies.Checkpoints, summary="Its checkpoints, and which are good")
 async def checkpoints(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
-    """What the training reported, judged by its own verdicts and by the roll-backs that were decided."""
+    """What the training reported, judged by its own verdicts, its scores, and the roll-backs that were decided."""
 
     def work(connection: Any) -> dict[str, Any] | None:
         if attempts.latest_attempt(connection, job) is None:
             return None
-        decided = [rollback for _, rollback in training.rollbacks(connection, job, _DECIDED)]
-        found = judged(training.checkpoints(connection, job), decided)
-        return {"job": job, "checkpoints": [dataclasses.asdict(one) for one in found]}
+        decided = [rollback for _, rollback in saved_ones.rollbacks(connection, job, _DECIDED)]
+        found = judged(saved_ones.of_job(connection, job), decided)
+        of_each = scores.by_checkpoint(connection, job)
+        return {
+            "job": job,
+            "checkpoints": [
+                {**dataclasses.asdict(one), "scores": of_each.get((one.attempt, one.step), [])[:_MOST_SCORES]} for one in found
+            ],
+        }
 
     answer = await service.store.aread(work)
     if answer is None:
         raise Unknown("there is no such job", where=job, remedy="send its log first")
+    return answer
+
+
+@router.post(
+    "/v1/jobs/{job}/checkpoints/scores", response_model=bodies.Scored, summary="A checkpoint was evaluated on a data set"
+)
+async def scored(job: JobName, service: Here, who: Sender, told: Annotated[bodies.Score, Body()]) -> dict[str, Any]:
+    """If a score is told again, the last report counts. The answer says what the checkpoint is held for now."""
+    for name, text in (("data_set", told.data_set), ("metric", told.metric), ("path", told.path)):
+        if text is not None:
+            storable(text, name)
+    check_may_write(job, who.grant)
+
+    def work(connection: Any) -> dict[str, Any] | None:
+        found = scores.attempt_of(connection, job, told.attempt, told.step, told.path)
+        if found is None:
+            return None
+        key, number = found
+        score = Score(number, told.step, told.data_set, told.metric, told.score, told.noise, higher=told.direction == "higher")
+        scores.enter(connection, key, score, told.time if told.time is not None else time.time())
+        decided = [rollback for _, rollback in saved_ones.rollbacks(connection, job, _DECIDED)]
+        held = judged(saved_ones.of_job(connection, job), decided)
+        its = next((one for one in held if (one.attempt, one.step) == (number, told.step)), None)
+        return {
+            "job": job,
+            "attempt": number,
+            "stored": True,
+            "good": its.good if its is not None else None,
+            "why": its.why if its is not None else "no such checkpoint was reported yet",
+        }
+
+    answer = await service.store.awrite(work)
+    if answer is None:
+        raise Unknown(
+            "there is no such job, or no such attempt", where=job, remedy="let the training report its checkpoint first"
+        )
     return answer
 
 
@@ -64,8 +111,8 @@ async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bod
     at = done.time if done.time is not None else time.time()
 
     def work(connection: Any) -> dict[str, Any]:
-        training.progress(connection, attempt.id, step=done.step, loss=done.loss, loss_is=done.loss_is, at=at)
-        return training.asked(connection, attempt.id)
+        reports.progress(connection, attempt.id, step=done.step, loss=done.loss, loss_is=done.loss_is, at=at)
+        return word.asked(connection, attempt.id)
 
     said = await service.store.awrite(work)
     return {"job": job, "attempt": attempt.number, "stored": True, **said}
@@ -106,11 +153,11 @@ async def resume(
         latest = attempts.latest_attempt(connection, job)
         if latest is None:
             return None
-        taken = training.rollbacks(connection, job, _DECIDED)
-        waiting = training.rollbacks(connection, job, ("proposed",))
+        taken = saved_ones.rollbacks(connection, job, _DECIDED)
+        waiting = saved_ones.rollbacks(connection, job, ("proposed",))
         if proposed:
             taken, waiting = [*taken, *waiting], []
-        found = start(training.checkpoints(connection, job), [rollback for _, rollback in taken])
+        found = start(saved_ones.of_job(connection, job), [rollback for _, rollback in taken])
         return {
             "job": job,
             "attempt": latest,
@@ -120,7 +167,7 @@ async def resume(
             "why": found.why,
             "actions": [action for action, _ in taken],
             "proposed": [action for action, _ in waiting],
-            "progress": training.latest_progress(connection, job),
+            "progress": reports.latest_progress(connection, job),
         }
 
     answer = await service.store.aread(work)

@@ -17,6 +17,7 @@ from service.projects import DEFAULT, parted
 from service.store import findings, nodechecks
 from service.store import tables as t
 from service.store.diagnoses import unpacked
+from service.store.training import checkpoints
 
 _ATTEMPTS, _FAILURES, _ACTIONS, _CHECKPOINTS = 50, 2000, 2000, 1000
 _BACK_S = 31 * 86400.0
@@ -241,15 +242,10 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
 
 
 def _checkpoints(connection: Connection, job_id: int) -> tuple[Checkpoint, ...]:
-    c = t.checkpoints.c
-    rows = connection.execute(
-        select(c.step, c.path, c.at, c.healthy)
-        .join(t.attempts, t.attempts.c.id == c.attempt_id)
-        .where(t.attempts.c.job_id == job_id, c.healthy.is_not(False))
-        .order_by(c.step.desc())
-        .limit(_CHECKPOINTS)
-    )
-    return tuple(Checkpoint(row.step, row.path, row.at, told_by="api", healthy=row.healthy) for row in reversed(rows.all()))
+    """Those that are not bad, the lowest step first."""
+    usable = [one for one in checkpoints.known(connection, job_id) if one.healthy is not False]
+    newest = sorted(usable, key=lambda one: one.step)[-_CHECKPOINTS:]
+    return tuple(Checkpoint(one.step, one.path, one.at, told_by="api", healthy=one.healthy, doubt=one.doubt) for one in newest)
 
 
 # --- all of it, for a study

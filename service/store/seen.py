@@ -23,6 +23,7 @@ _BY_ATTEMPT: Final = (
     "occurrence_nodes",
     "occurrences",
     "progress",
+    "scores",
     "series",
     "sources",
     "speakers",

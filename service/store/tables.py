@@ -391,6 +391,20 @@ checkpoints = Table(  # reported by training scripts
     sqlite_with_rowid=False,
 )
 
+scores = Table(  # of checkpoints, reported by whoever evaluates them
+    "scores",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("data_set", Text, primary_key=True),
+    Column("metric", Text, primary_key=True),
+    Column("value", Double, nullable=False),
+    Column("noise", Double),
+    Column("higher", Boolean, nullable=False),  # more is better
+    Column("at", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 progress = Table(  # also reported by training scripts: the latest
     "progress",
     metadata,

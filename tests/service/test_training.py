@@ -111,6 +111,54 @@ def test_verdicts_are_shown_with_their_reasons(server: Server) -> None:
     assert server.client.get("/v1/jobs/never-seen/checkpoints").status_code == 404
 
 
+def score(server: Server, job: str, **fields: Any) -> Any:
+    body = {"data_set": "arc", "metric": "accuracy", "noise": 0.01, **fields}
+    answer = server.client.post(f"/v1/jobs/{job}/checkpoints/scores", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_score_that_fell_makes_a_checkpoint_doubtful(server: Server) -> None:
+    run = Run("scored", url=server.url, attempt=1)
+    run.checkpoint(100, "/ckpt/100", healthy=True, why="the training went on")
+    run.checkpoint(120, "/ckpt/120", healthy=True, why="the training went on")
+    run.checkpoint(140, "/ckpt/140")
+    assert run.close(20)
+    assert score(server, "scored", step=100, score=0.6) == {
+        "job": "scored", "attempt": 1, "stored": True, "good": True, "why": "the training went on",
+    }  # fmt: skip
+    fell = "its accuracy on arc is 0.3 ± 0.01, and was 0.6 ± 0.01 at the checkpoint before"
+    assert score(server, "scored", step=120, score=0.3, path="/ckpt/120")["why"] == fell
+
+    found = server.get("/v1/jobs/scored/checkpoints")["checkpoints"]
+    assert [(one["step"], one["good"], len(one["scores"])) for one in found] == [(140, None, 0), (120, None, 1), (100, True, 1)]
+    assert {**found[1]["scores"][0], "at": None} == {
+        "data_set": "arc", "metric": "accuracy", "score": 0.3, "noise": 0.01, "direction": "higher", "at": None,
+    }  # fmt: skip
+    page = server.client.get("/ui/jobs/scored").text
+    assert fell in page
+    assert "accuracy on arc 0.6" in page
+    action = spike(server, "scored")
+    assert action["restart_from"]["step"] == 100
+    assert run.resume(proposed=True, timeout_s=20).step == 100
+
+
+def test_a_score_finds_its_attempt(server: Server) -> None:
+    for attempt in (1, 2):
+        run = Run("twice", url=server.url, attempt=attempt)
+        run.checkpoint(100, f"/ckpt/{attempt}/100")
+        assert run.close(20)
+    assert score(server, "twice", step=100, score=0.5)["attempt"] == 2
+    assert score(server, "twice", step=100, score=0.5, path="/ckpt/1/100")["attempt"] == 1
+    assert score(server, "twice", step=100, score=0.5, attempt=1)["attempt"] == 1
+    assert score(server, "twice", step=900, score=0.5)["why"] == "no such checkpoint was reported yet"
+    body = {"step": 100, "data_set": "arc", "score": 0.5}
+    assert server.client.post("/v1/jobs/nobody/checkpoints/scores", json=body).status_code == 404
+    assert server.client.post("/v1/jobs/twice/checkpoints/scores", json={**body, "attempt": 9}).status_code == 404
+    assert server.client.post("/v1/jobs/twice/checkpoints/scores", json={**body, "noise": -1}).status_code == 422
+    assert server.client.post("/v1/jobs/twice/checkpoints/scores", json={**body, "direction": "up"}).status_code == 422
+
+
 def test_a_training_hears_of_a_roll_back_that_waits(server: Server) -> None:
     action = spike(server, "hears")
     run = Run("hears", url=server.url, attempt=1)
@@ -154,8 +202,8 @@ def test_checkpoints_of_an_attempt_are_bounded(tmp_path: Path) -> None:
         def work(connection: Any) -> list[int]:
             attempt = attempts.open_attempt(connection, "many", 1, {}, 0.0).attempt_id
             for step in range(1005):
-                training.checkpoint(connection, attempt, step=step, path=f"/ckpt/{step}", healthy=None, at=0.0)
-            return sorted(saved.step for saved in training.checkpoints(connection, "many"))
+                training.reports.checkpoint(connection, attempt, step=step, path=f"/ckpt/{step}", healthy=None, at=0.0)
+            return sorted(saved.step for saved in training.checkpoints.of_job(connection, "many"))
 
         assert store.write(work) == list(range(5, 1005))
     finally:

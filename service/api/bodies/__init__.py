@@ -48,6 +48,8 @@ from service.api.bodies.training import (
     Reported,
     Resume,
     Saved,
+    Score,
+    Scored,
     StacksWanted,
 )
 from service.api.bodies.webhooks import (
@@ -125,6 +127,8 @@ __all__ = [
     "RulePage",
     "RuleRow",
     "Saved",
+    "Score",
+    "Scored",
     "SeriesList",
     "SeriesRow",
     "Source",

@@ -32,6 +32,29 @@ class Progress(Sent):
     time: float | None = Field(None, ge=0, le=4e9)
 
 
+class Score(Sent):
+    """What an evaluation says of a checkpoint."""
+
+    model_config = ConfigDict(extra="ignore")
+    step: int = Field(ge=0, le=MOST, description="Of the checkpoint: steps done", examples=[1200])
+    data_set: Text = Field(min_length=1, max_length=200, examples=["arc_easy"])
+    metric: Text = Field("score", min_length=1, max_length=200, examples=["accuracy"])
+    score: float = Field(allow_inf_nan=False, examples=[0.712])
+    noise: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Standard deviation of the score by the choice of samples; without it nothing is concluded",
+        examples=[0.009],
+    )
+    direction: Literal["higher", "lower"] = Field("higher", description="Which is better")
+    path: Text | None = Field(None, min_length=1, max_length=4096, description="Of the checkpoint, as it was reported")
+    attempt: int | None = Field(
+        None, ge=0, le=1_000_000, description="Which saved it; else the latest that reported a checkpoint of this step"
+    )
+    time: float | None = Field(None, ge=0, le=4e9)
+
+
 class Reported(BaseModel):
     job: str
     attempt: int
@@ -51,6 +74,21 @@ class Progressed(Reported):
     """a roll-back waits"""
 
 
+class Scored(Reported):
+    good: bool | None
+    """what the checkpoint is held for, with this score"""
+    why: str | None
+
+
+class ScoreRow(BaseModel):
+    data_set: str
+    metric: str
+    score: float
+    noise: float | None
+    direction: Literal["higher", "lower"]
+    at: float | None
+
+
 class JudgedCheckpoint(BaseModel):
     attempt: int
     step: int
@@ -59,6 +97,8 @@ class JudgedCheckpoint(BaseModel):
     good: bool | None
     """false: no attempt starts from it; null: nobody knows yet"""
     why: str | None
+    scores: list[ScoreRow]
+    """at most 200, by data set"""
 
 
 class Checkpoints(BaseModel):

@@ -8,8 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from diagnose.decision.scores import Score
 from service.store import tables as t
 from service.store.diagnoses import unpacked
+from service.store.training import checkpoints, scores
 
 MOST = 12
 """the latest attempts, which are drawn"""
@@ -26,6 +28,7 @@ class Mark:
     healthy: bool | None = None
     at: float | None = None
     why: str | None = None
+    scores: tuple[Score, ...] = ()
 
     @property
     def state(self) -> str:
@@ -87,11 +90,19 @@ def _firsts(connection: Connection, ids: Sequence[int]) -> dict[int, float]:
 
 
 def _told(connection: Connection, ids: Sequence[int]) -> dict[int, list[Mark]]:
-    c = t.checkpoints.c
-    rows = connection.execute(
-        select(c.attempt_id, c.step, c.path, c.healthy, c.at, c.why).where(c.attempt_id.in_(ids)).order_by(c.step)
-    )
+    """Attempt -> its checkpoints, the lowest step first."""
+    a = t.attempts.c
+    numbers = {row.number: row.id for row in connection.execute(select(a.id, a.number).where(a.id.in_(ids)))}
+    job = connection.execute(select(a.job_id).where(a.id.in_(ids)).limit(1)).scalar()
+    if job is None:
+        return {}
+    of_each: dict[tuple[int, int], list[Score]] = {}
+    for score in scores.known(connection, job):
+        of_each.setdefault((score.attempt, score.step), []).append(score)
     found: dict[int, list[Mark]] = {}
-    for row in rows:
-        found.setdefault(row.attempt_id, []).append(Mark(row.step, row.path, "api", True, row.healthy, row.at, row.why))
+    for one in sorted(checkpoints.known(connection, job), key=lambda one: one.step):
+        if one.attempt in numbers:
+            its = tuple(of_each.get((one.attempt, one.step), ()))
+            mark = Mark(one.step, one.path, "api", True, one.healthy, one.at, one.why, its)
+            found.setdefault(numbers[one.attempt], []).append(mark)
     return found

@@ -158,7 +158,7 @@ def test_what_the_pages_ask_both_databases_answer_alike(desk: Desk) -> None:
     checked(desk, *many(), Checked("bad", "faulty", "failed twice"))
     now = desk.clock.now
     values = {"step": 10, "path": "/c/10", "healthy": False, "at": now}
-    desk.store.write(lambda connection: training.checkpoint(connection, opened.attempt_id, **values))
+    desk.store.write(lambda connection: training.reports.checkpoint(connection, opened.attempt_id, **values))
     whole = pages.asked.Asked(now - HOUR, now + 1)
     every = [
         whole,

@@ -223,6 +223,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "release": {"why": "mended"}, "corrections": {"category": "infrastructure", "reason": "ecc_error"},
     "{group}": {"note": "known"}, "comments": {"text": "known"},
     "checkpoints": {"path": "/ckpt/1", "step": 1}, "progress": {"step": 1},
+    "scores": {"step": 1, "data_set": "d", "score": 0.5},
 }  # fmt: skip
 
 

@@ -283,7 +283,7 @@ def test_groups_count_each_attempt_once_and_follow_a_changed_mind(store: Store) 
 def test_a_failure_costs_what_came_after_the_scripts_last_good_checkpoint(store: Store) -> None:
     one = begin(store, "a")
     for step, healthy in ((250, None), (750, True), (900, False)):
-        store.write(lambda c, step=step, healthy=healthy: training.checkpoint(  # type: ignore[misc]
+        store.write(lambda c, step=step, healthy=healthy: training.reports.checkpoint(  # type: ignore[misc]
             c, one.attempt_id, step=step, path=f"/c/{step}", healthy=healthy, at=1.0))  # fmt: skip
     figures = MetricFigures(count=2, first=2.0, last=1.0, at_step=1000.0, min=1.0, min_at_step=1000.0, max=2.0, max_at_step=1.0,
                             not_finite=0, source="x", points=[[1.0, 2.0, 2.0, 2.0], [1000.0, 1.0, 1.0, 1.0]])  # fmt: skip

@@ -379,6 +379,22 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "scores",
+        sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("step", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("data_set", sa.Text(), nullable=False),
+        sa.Column("metric", sa.Text(), nullable=False),
+        sa.Column("value", sa.Double(), nullable=False),
+        sa.Column("noise", sa.Double(), nullable=True),
+        sa.Column("higher", sa.Boolean(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["attempt_id"], ["attempts.id"], name=op.f("fk_scores_attempt_id_attempts"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("attempt_id", "step", "data_set", "metric", name=op.f("pk_scores")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
         "confirmations",
         sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
         sa.Column("at", sa.Double(), nullable=False),

@@ -1,18 +1,14 @@
-"""What training scripts report (checkpoints and progress), and the roll-backs that were decided for a job."""
+"""What training scripts report: checkpoints and progress."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from diagnose.decision.checkpoints import PastRollback, Saved
 from service.store import tables as t
 from service.store.upsert import upsert
 
-_ENDING = ("restart", "isolate_and_restart", "isolate", "rollback_and_skip")
-"""kinds of actions before which a training should save, or must go back"""
 _MOST = 1000
 """checkpoints that are stored per attempt: the latest steps"""
 
@@ -45,48 +41,6 @@ def progress(connection: Connection, attempt: int, *, step: int, loss: float | N
     known = connection.execute(select(p.at).where(p.attempt_id == attempt)).scalar()
     if known is None or at >= known:
         upsert(connection, t.progress, [{"attempt_id": attempt, "step": step, "loss": loss, "loss_is": loss_is, "at": at}])
-
-
-def checkpoints(connection: Connection, job: str) -> list[Saved]:
-    """Of all attempts of a job."""
-    c, a = t.checkpoints.c, t.attempts.c
-    rows = connection.execute(
-        select(a.number, c.step, c.path, c.healthy, c.why, c.at)
-        .join(t.attempts, a.id == c.attempt_id)
-        .join(t.jobs, t.jobs.c.id == a.job_id)
-        .where(t.jobs.c.name == job)
-    )
-    return [Saved(row.number, row.step, row.path, row.healthy, row.why, row.at) for row in rows]
-
-
-def rollbacks(connection: Connection, job: str, states: Collection[str]) -> list[tuple[int, PastRollback]]:
-    """(action id, roll-back) of a job, for actions in these states."""
-    a, x = t.attempts.c, t.actions.c
-    rows = connection.execute(
-        select(x.id, a.number, x.skip_batches)
-        .join(t.attempts, a.id == x.attempt_id)
-        .join(t.jobs, t.jobs.c.id == a.job_id)
-        .where(t.jobs.c.name == job, x.kind == "rollback_and_skip", x.state.in_(states))
-        .order_by(x.id)
-    )
-    return [(row.id, PastRollback(row.number, *map(int, row.skip_batches))) for row in rows if row.skip_batches]
-
-
-def asked(connection: Connection, attempt: int) -> dict[str, Any]:
-    """What a training should know of the actions of its attempt: that one of them will end it, and that it must go back."""
-    x = t.actions.c
-    rows = connection.execute(
-        select(x.kind, x.why, x.skip_batches)
-        .where(x.attempt_id == attempt, x.kind.in_(_ENDING), x.state.in_(("proposed", "approved", "dispatched")))
-        .order_by(x.id.desc())
-        .limit(10)
-    ).all()
-    back = next((row for row in rows if row.kind == "rollback_and_skip" and row.skip_batches), None)
-    ending = next((row for row in rows if row.kind != "rollback_and_skip"), None)
-    return {
-        "save": None if ending is None or back is not None else ending.why,
-        "alarm": None if back is None else {"step": int(back.skip_batches[0]), "why": back.why},
-    }
 
 
 def latest_progress(connection: Connection, job: str) -> dict[str, Any] | None:

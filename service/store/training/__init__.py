@@ -1,0 +1,8 @@
+"""What trainings and evaluations report, and what they are told: one module per noun."""
+
+from __future__ import annotations
+
+from service.store.training import checkpoints as checkpoints
+from service.store.training import reports as reports
+from service.store.training import scores as scores
+from service.store.training import word as word
