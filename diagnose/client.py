@@ -45,6 +45,7 @@ _GRACE_S = 2.0
 _LONGEST_PATH = 4096
 _LONGEST_WHY = 500
 _MOST_RANGES = 1000
+_MOST_ALARMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,24 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something went wrong, as the service noticed."""
+
+    step: int
+    why: str
+    kind: str = "loss"
+    """loss: what was saved after this step is spoilt; hang or hardware: at this step; score: of the checkpoint of this step"""
+    path: str | None = None
+    """of the checkpoint, for a score"""
+
+
+@dataclass(frozen=True, slots=True)
 class Word:
     """What the service says in its answer to a report of progress."""
 
     save: str | None = None
     """why a checkpoint is wanted now"""
-    alarm: tuple[int, str] | None = None
-    """the step at which something went wrong, and what"""
+    alarms: tuple[Alarm, ...] = ()
 
 
 class Run:
@@ -337,13 +349,17 @@ def _word(body: bytes) -> Word | None:
     """The answer to a report of progress; None for one of a service that says no more than that it stored it."""
     try:
         answer = json.loads(body)
-        save, alarm = answer.get("save"), answer.get("alarm")
-        return Word(
-            str(save)[:_LONGEST_WHY] if save is not None else None,
-            (_whole(alarm["step"]), str(alarm["why"])[:_LONGEST_WHY]) if alarm is not None else None,
-        )
+        save = answer.get("save")
+        alarms = tuple(_alarm(one) for one in (answer.get("alarms") or [])[:_MOST_ALARMS])
+        return Word(str(save)[:_LONGEST_WHY] if save is not None else None, alarms)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _alarm(told: Any) -> Alarm:
+    path = told.get("path")
+    why, kind = str(told["why"])[:_LONGEST_WHY], str(told["kind"])[:_LONGEST_WHY]
+    return Alarm(_whole(told["step"]), why, kind, str(path)[:_LONGEST_PATH] if path is not None else None)
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:

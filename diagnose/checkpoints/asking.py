@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diagnose.checkpoints.when import ASSUMED_BETWEEN_FAILURES_S, Interval, Pace, interval
+from diagnose.client import Word
 
 _FIRST_S = 300.0
 """the first save comes early, because it measures what one costs"""
@@ -28,6 +29,7 @@ class Asking:
         self.pace = Pace()
         self.now: str | None = None
         """who wants a checkpoint now"""
+        self._wish: str | None = None
         self.ending = False
         """the process will be ended soon"""
         self._last = time.monotonic()
@@ -47,6 +49,12 @@ class Asking:
                 before(number, frame)
 
         return handle
+
+    def hear(self, word: Word | None) -> None:
+        """What the service says. It says it again with each answer: a wish that was fulfilled is not heard twice."""
+        if word is not None and word.save != self._wish:
+            self._wish = word.save
+            self.now = word.save or self.now
 
     def stepped(self, writing: bool) -> None:
         """A step is done."""

@@ -6,7 +6,8 @@ back. So a checkpoint is
 - *bad* if it is damaged, if its weights or its optimizer hold what is no number, if an alarm about the numbers began before it
   was saved, or if its own evaluation is far worse than the best before;
 - *good* if the training went on from it to the next checkpoint and no alarm began meanwhile;
-- *open* else: nobody can say yet. A training starts from it if there is nothing better that is as new.
+- *open* else: nobody can say yet, or something speaks against it that is no proof: an alarm about a machine before the next
+  checkpoint, a score that fell. A training starts from it if there is nothing better that is as new.
 
 The loss shows some steps later what the weights took in, so an alarm also spoils what was saved shortly before it began.
 """
@@ -40,6 +41,10 @@ class Alarm:
         """The last step whose checkpoint it does not spoil."""
         return self.step - max(1, int(self.step * _SHORTLY_BEFORE)) if self.kind in NUMBERS else self.step
 
+    def between(self, step: int, later: int) -> bool:
+        """Whether it came after this checkpoint and before that one. A loss tells of what came before it."""
+        return step <= self.step <= later if self.kind in NUMBERS else step <= self.step < later
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:
@@ -51,12 +56,16 @@ class Saved:
     """names of tensors that hold NaN, or have become infinite"""
     evaluation: float | None = None
     """a loss: less is better"""
+    doubt: str | None = None
+    """what speaks against it, and is no proof"""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     state: Literal["good", "bad", "open"]
     why: str
+    doubted: bool = False
+    """open, and it stays so"""
 
 
 def judge(one: Saved, others: Sequence[Saved], alarms: Iterable[Alarm]) -> Judged:
@@ -64,12 +73,15 @@ def judge(one: Saved, others: Sequence[Saved], alarms: Iterable[Alarm]) -> Judge
     against = _against(one, others, tuple(alarms))
     if against is not None:
         return Judged("bad", against)
+    if one.doubt is not None:
+        return Judged("open", one.doubt, doubted=True)
     later = min((other.step for other in others if other.step > one.step), default=None)
     if later is None:
         return Judged("open", "nothing was saved after it yet")
-    between = [alarm for alarm in alarms if one.step <= alarm.step <= later]
-    if between:
-        return Judged("open", f"before the next checkpoint, at step {between[0].step:,}, {between[0].said}")
+    between = next((alarm for alarm in alarms if alarm.between(one.step, later)), None)
+    if between is not None:
+        told = f"before the next checkpoint, at step {between.step:,}: {between.said}"
+        return Judged("open", told, doubted=between.kind not in NUMBERS)  # after those the training starts here, and proves it
     return Judged("good", f"the training went on to step {later:,} without an alarm")
 
 

@@ -21,8 +21,9 @@ from typing import Final, Protocol
 
 from diagnose.checkpoints import manifest, marks
 from diagnose.checkpoints.found import step_of
-from diagnose.checkpoints.good import Alarm, Judged, Saved, judge
+from diagnose.checkpoints.good import NUMBERS, Alarm, Judged, Saved, judge
 from diagnose.checkpoints.kept import THIN, Candidate, to_delete
+from diagnose.client import Word
 
 log = logging.getLogger("diagnose.checkpoints")
 OWN: Final = re.compile(r"(?:[0-9]+-)?step_[0-9]{9,18}")
@@ -54,17 +55,42 @@ class Keeper:
         self._own = own
         self.path, self._service, self._keep, self._thin = path, service, keep, thin
         self.alarms: list[Alarm] = []
+        self._doubts: dict[Path, str] = {}
+        self._heard: Word | None = None
         self._read: dict[Path, Saved] = {}
         self._infinite: frozenset[str] | None = None
         self._lock = threading.RLock()  # the training raises alarms while what writes behind it judges
         self._began = time.time()
 
     def alarm(self, step: int, said: str, kind: str = "loss") -> None:
-        """Something went wrong from this step on. What it spoils is bad from now on. One alarm of a kind is open at a time."""
+        """Something went wrong from this step on. What it spoils is bad from now on. One alarm about the numbers is open at a
+        time; a hang or a broken machine is of its moment."""
+        over = None if kind in NUMBERS else step
         with self._lock:
-            if not any(one.over is None and one.kind == kind for one in self.alarms):
-                self.alarms.append(Alarm(step, said, kind))
-                self.judged()
+            if any(one.kind == kind and (one.over is None or one.step == step) for one in self.alarms):
+                return
+            self.alarms.append(Alarm(step, said, kind, over))
+            self.judged()
+
+    def doubt(self, step: int, path: str | None, said: str) -> None:
+        """Something speaks against a checkpoint: the one of this path, or else the latest of this step."""
+        with self._lock:
+            folders = [one for one in self._folders() if one.name == Path(path).name] if path is not None else []
+            folders = folders or [one for one in self._folders() if step_of(one) == step][-1:]
+            for folder in folders:
+                self._doubts[folder] = said
+            self.judged()
+
+    def hear(self, word: Word | None) -> None:
+        """What the service says of this training. It says it again with each answer."""
+        if word is None or word == self._heard:
+            return
+        self._heard = word
+        for one in word.alarms:
+            if one.kind == "score":
+                self.doubt(one.step, one.path, one.why)
+            else:
+                self.alarm(one.step, one.why, one.kind)
 
     def alarm_over(self, step: int) -> None:
         """All alarms are over at this step."""
@@ -97,7 +123,8 @@ class Keeper:
             if before is not None and before.good is False:
                 judged = Judged("bad", before.why)
             else:
-                judged = judge(one, list(facts.values()), self.alarms)
+                doubt = self._doubts.get(path) or (before.why if before is not None and before.doubted else None)
+                judged = judge(replace(one, doubt=doubt), list(facts.values()), self.alarms)
                 self._note(path, one.step, judged, before)
             at = (path / manifest.NAME).stat().st_mtime
             found.append(Candidate(path, one.step, at, judged, busy=in_use(path)))
@@ -109,10 +136,10 @@ class Keeper:
         return sorted(own, key=lambda path: (step_of(path) or 0, path.name))
 
     def _note(self, path: Path, step: int, judged: Judged, before: marks.Verdict | None) -> None:
-        if before is not None and _STATES[before.good] == judged.state:
+        if before is not None and (_STATES[before.good], before.doubted) == (judged.state, judged.doubted):
             return
         good = {"good": True, "bad": False, "open": None}[judged.state]
-        marks.write(path, good, judged.why)
+        marks.write(path, good, judged.why, doubted=judged.doubted)
         if self._service is not None:
             self._service.checkpoint(step, path, healthy=good, why=judged.why)
 

@@ -24,6 +24,8 @@ class Verdict:
     """None: nobody can say yet"""
     why: str
     at: float = 0.0
+    doubted: bool = False
+    """nobody can say, and that stays so: something speaks against it"""
 
 
 _UNREADABLE: Final = Verdict(False, f"its verdict cannot be read; delete {NAME} to have it judged again")
@@ -33,20 +35,20 @@ def read(folder: Path) -> Verdict | None:
     try:
         with (folder / NAME).open("rb") as file:
             said = json.loads(file.read(_MOST_BYTES))
-        good, why, at = said["good"], said["why"], said["at"]
+        good, why, at, doubted = said["good"], said["why"], said["at"], said.get("doubted") is True
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return _UNREADABLE
     if not (good is None or isinstance(good, bool)) or not isinstance(why, str) or not isinstance(at, int | float):
         return _UNREADABLE
-    return Verdict(good, why, float(at))
+    return Verdict(good, why, float(at), doubted)
 
 
-def write(folder: Path, good: bool | None, why: str) -> None:
+def write(folder: Path, good: bool | None, why: str, *, doubted: bool = False) -> None:
     beside = folder / f"{NAME}.part"
     with beside.open("w") as file:
-        json.dump({"good": good, "why": why, "at": time.time()}, file)
+        json.dump({"good": good, "why": why, "at": time.time(), **({"doubted": True} if doubted else {})}, file)
         file.flush()
         os.fsync(file.fileno())
     beside.rename(folder / NAME)

@@ -43,7 +43,7 @@ from diagnose.checkpoints.keeper import Keeper, using
 from diagnose.checkpoints.kept import THIN
 from diagnose.checkpoints.verify import check, differences
 from diagnose.checkpoints.writer import HashingFiles, HashingWriter, pins
-from diagnose.client import Resume, Run, Word
+from diagnose.client import Resume, Run
 from diagnose.errors import DiagnoseError
 
 log = logging.getLogger("diagnose.checkpoints")
@@ -128,7 +128,6 @@ class Checkpoints:
         self._saving: Saving | None = None
         self.stood_s = 0.0
         """how long the last ``save`` held the training up"""
-        self._heard: Word | None = None
         self._look_s = 0.0
         self.wrote_s: float | None = None
         """how long the last write took, behind the training"""
@@ -208,13 +207,9 @@ class Checkpoints:
     def _hear(self) -> None:
         """What the service said in its last answer."""
         word = self._run.word if self._run is not None else None
-        if word is None or word == self._heard:
-            return
-        self._heard = word
-        if word.save is not None:
-            self.asking.now = word.save
-        if word.alarm is not None and self.keeper is not None:
-            self.keeper.alarm(*word.alarm)
+        self.asking.hear(word)
+        if self.keeper is not None:
+            self.keeper.hear(word)
 
     def wait(self) -> None:
         """Until the checkpoint that is being written is complete. Raises what went wrong with it."""

@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from diagnose.checkpoints.around import Around, Begin
 from diagnose.checkpoints.asking import Asking
 from diagnose.checkpoints.exact import Exactness, Losses
-from diagnose.client import Run, Word
+from diagnose.client import Run
 
 
 class Diagnosed(TrainerCallback):  # type: ignore[misc,unused-ignore]  # transformers may be missing where types are checked
@@ -35,7 +35,6 @@ class Diagnosed(TrainerCallback):  # type: ignore[misc,unused-ignore]  # transfo
         self.losses = Losses(Path(output_dir))
         self.found: Begin | None = None
         self._run = run
-        self._heard: Word | None = None
         self._asked_at: float | None = None
 
     @property
@@ -56,11 +55,8 @@ class Diagnosed(TrainerCallback):  # type: ignore[misc,unused-ignore]  # transfo
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.asking.stepped(writing=False)
         word = self._run.word if self._run is not None else None
-        if word is not None and word != self._heard:
-            self._heard = word
-            self.asking.now = word.save or self.asking.now
-            if word.alarm is not None:
-                self.around.keeper.alarm(*word.alarm)
+        self.asking.hear(word)
+        self.around.keeper.hear(word)
         if self.asking.due(None):
             control.should_save = True
         if self.asking.ending:

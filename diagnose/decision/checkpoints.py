@@ -7,6 +7,7 @@ attempt begins after roll-backs were decided: at the newest healthy checkpoint, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,17 @@ class Saved:
     at: float | None = None
     doubt: str | None = None
     """why a roll-back should not take it, although the training does not call it bad"""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something went wrong in an attempt that is not about its numbers."""
+
+    attempt: int
+    step: int
+    kind: str
+    """hang or hardware"""
+    said: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,23 @@ def stretch(onset: float, last: float | None, rollback: Rollback, wider: int = 0
     most = rollback.skip_most << min(wider, 8)
     end = int(last) if last is not None and last > onset else begin
     return max(0, begin - back), min(end, begin + most)
+
+
+def alarmed(checkpoints: Iterable[Saved], alarms: Iterable[Alarm]) -> dict[tuple[int, int], str]:
+    """(attempt, step) of the checkpoints that an alarm followed before the next one was saved -> what it was.
+
+    The last one of an attempt is not among them: it has no next one, and an attempt that began there may prove it.
+    """
+    steps: dict[int, list[int]] = {}
+    for one in checkpoints:
+        steps.setdefault(one.attempt, []).append(one.step)
+    found = {}
+    for alarm in alarms:
+        saved = sorted(steps.get(alarm.attempt, ()))
+        before = bisect_right(saved, alarm.step)
+        if 0 < before < len(saved):
+            found[alarm.attempt, saved[before - 1]] = f"before the next checkpoint, at step {alarm.step:,}: {alarm.said}"
+    return found
 
 
 def doubted(checkpoints: Iterable[Saved], doubts: Mapping[tuple[int, int], str]) -> list[Saved]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query
 
 from diagnose.decision.checkpoints import judged, start
-from diagnose.decision.scores import Score
+from diagnose.decision.scores import Score, fallen
 from service.api import bodies
 from service.api.common import REFUSALS, Here, JobName, Reader, Sender
 from service.errors import Unknown
@@ -17,8 +17,8 @@ from service.intake.batch import check_may_write
 from service.live.inbox import Moved
 from service.names import storable
 from service.store import attempts
+from service.store.training import alarms, reports, scores, word
 from service.store.training import checkpoints as saved_ones
-from service.store.training import reports, scores, word
 
 router = APIRouter(tags=["training"], responses=REFUSALS)
 _MOST_SCORES = 200
@@ -75,6 +75,7 @@ async def scored(job: JobName, service: Here, who: Sender, told: Annotated[bodie
         if text is not None:
             storable(text, name)
     check_may_write(job, who.grant)
+    at = told.time if told.time is not None else time.time()
 
     def work(connection: Any) -> dict[str, Any] | None:
         found = scores.attempt_of(connection, job, told.attempt, told.step, told.path)
@@ -82,10 +83,12 @@ async def scored(job: JobName, service: Here, who: Sender, told: Annotated[bodie
             return None
         key, number = found
         score = Score(number, told.step, told.data_set, told.metric, told.score, told.noise, higher=told.direction == "higher")
-        scores.enter(connection, key, score, told.time if told.time is not None else time.time())
+        scores.enter(connection, key, score, at)
         decided = [rollback for _, rollback in saved_ones.rollbacks(connection, job, _DECIDED)]
         held = judged(saved_ones.of_job(connection, job), decided)
         its = next((one for one in held if (one.attempt, one.step) == (number, told.step)), None)
+        fell = fallen(scores.known_of(connection, job)).get((number, told.step))
+        alarms.of_score(connection, job, told.step, its.path if its is not None else told.path, fell, at)
         return {
             "job": job,
             "attempt": number,

@@ -18,6 +18,7 @@ from service.store import tables as t
 from service.store.flush import Flush, JudgedReport
 from service.store.groups import forget_occurrence, occur
 from service.store.tasks import answered, enter
+from service.store.training import alarms
 from service.store.upsert import update_many, upsert
 
 _MOST_NODES = 64
@@ -45,6 +46,9 @@ def store(connection: Connection, flushes: Sequence[Flush]) -> None:
         about = notices.About(job, flush.number, flush.group_id, its.final, flush.regressed, its.made_at)
         news, flush.alarm = notices.news(stood.get(flush.attempt_id), its.report, about)
         told += news
+        was = stood.get(flush.attempt_id)
+        if was is None or was.reason != its.report.diagnosis.reason:
+            alarms.of_diagnosis(connection, flush.attempt_id, its.report, its.made_at)
     upsert(connection, t.diagnoses, [_row(flush, its) for flush, its in judged])
     if series := [row for flush, its in judged for row in _series(flush, its)]:
         upsert(connection, t.series, series)

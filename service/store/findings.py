@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, or_, select, update
 
 from diagnose.decision.history import NodeFinding
 from service.store import tables as t
+from service.store.training import alarms
 from service.store.upsert import upsert
 
 _MOST = 5000
@@ -37,6 +38,7 @@ def enter(
             changes=("name",),  # known nodes stay as they are
         )
         upsert(connection, t.node_findings, rows)
+        alarms.of_nodes(connection, findings)
     for one in over:
         same = (f.node == one.node) & (f.source == one.source) & (f.name == one.name) & f.ended.is_(None)
         connection.execute(update(t.node_findings).where(same, f.at <= one.at).values(ended=one.at))

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 from service.projects import DEFAULT
 
 _BY_ATTEMPT: Final = (
+    "alarms",
     "checkpoints",
     "confirmations",
     "corrections",

@@ -405,6 +405,19 @@ scores = Table(  # of checkpoints, reported by whoever evaluates them
     sqlite_with_rowid=False,
 )
 
+alarms = Table(  # what went wrong while an attempt went on
+    "alarms",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),  # hang, hardware, score
+    Column("name", Text, primary_key=True),  # what tells it from others of its kind
+    Column("at", Double, primary_key=True),
+    Column("step", BigInteger, nullable=False),  # that the training had reached; score: of the checkpoint
+    Column("said", Text, nullable=False),
+    Column("path", Text),  # score: of the checkpoint
+    sqlite_with_rowid=False,
+)
+
 progress = Table(  # also reported by training scripts: the latest
     "progress",
     metadata,

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diagnose.client import Resume, Run, Word
+from diagnose.client import Alarm, Resume, Run, Word
 from service.store import Store, attempts, training
 from tests.conftest import ROOT
 from tests.support.servers import Server
@@ -138,9 +139,72 @@ def test_a_score_that_fell_makes_a_checkpoint_doubtful(server: Server) -> None:
     page = server.client.get("/ui/jobs/scored").text
     assert fell in page
     assert "accuracy on arc 0.6" in page
-    action = spike(server, "scored")
-    assert action["restart_from"]["step"] == 100
-    assert run.resume(proposed=True, timeout_s=20).step == 100
+
+
+def test_what_others_find_of_a_node_reaches_the_verdict_and_the_training(server: Server) -> None:
+    server.push("broken", b"step: 1 | loss: 2.0\n", source="rank0.log", attempt=1, rank=0, node="gpu-7")
+    run = Run("broken", url=server.url, attempt=1)
+    run.checkpoint(100, "/ckpt/100", healthy=True, why="the training went on")
+    run.checkpoint(120, "/ckpt/120")
+    run.progress(130, loss=2.0)
+    assert run.close(20)
+    assert run.resume(timeout_s=20).known, "what was pushed is stored now"
+    now = datetime.now(UTC).isoformat()
+    state = {"time": now, "health": "Unhealthy", "reason": "an uncorrectable error of its memory"}
+    told = [{"component": "accelerator-nvidia-ecc", "states": [state]}]
+    answer = server.client.post("/v1/nodes/gpu-7/findings/gpud", json=told)
+    assert answer.status_code == 201, answer.text
+
+    run.progress(131, loss=2.0)
+    run.checkpoint(120, "/ckpt/120", healthy=True, why="the training went on")  # it has not heard it yet
+    run.checkpoint(140, "/ckpt/140")
+    assert run.close(20)
+    assert run.word is not None
+    (alarm,) = run.word.alarms
+    assert (alarm.kind, alarm.step) == ("hardware", 130)
+    assert "an uncorrectable error of its memory" in alarm.why
+    found = {one["step"]: one for one in server.get("/v1/jobs/broken/checkpoints")["checkpoints"]}
+    assert {step: one["good"] for step, one in found.items()} == {100: True, 120: None, 140: None}
+    assert found[120]["why"] == f"before the next checkpoint, at step 130: {alarm.why}"
+    assert "an uncorrectable error of its memory" in server.client.get("/ui/jobs/broken").text
+
+
+def test_a_failing_machine_in_the_log_of_a_running_job_reaches_the_training(server: Server) -> None:
+    lines = "".join(f"step: {number} | loss: 2.0 | lr: 0.01\n" for number in range(150))
+    broken = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.\n"
+    server.push("xid", (lines + broken).encode(), source="rank0.log", attempt=1, rank=0, node="gpu-8")
+    run = Run("xid", url=server.url, attempt=1)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        run.progress(151, loss=2.0)
+        assert run.close(20)
+        if run.word is not None and run.word.alarms:
+            break
+        server.push("xid", b"step: 151 | loss: 2.0 | lr: 0.01\n", source="rank1.log", attempt=1, rank=1, node="gpu-9")
+        time.sleep(0.5)
+    assert run.word is not None
+    assert [(one.kind, one.step) for one in run.word.alarms] == [("hardware", 149)]
+
+
+def test_a_training_hears_of_a_score_that_fell(server: Server) -> None:
+    run = Run("fell", url=server.url, attempt=1)
+    run.checkpoint(100, "/ckpt/100")
+    run.checkpoint(120, "/ckpt/120")
+    assert run.close(20)
+    score(server, "fell", step=100, score=0.6)
+    score(server, "fell", step=120, score=0.3)
+    second = Run("fell", url=server.url, attempt=2)
+    for at, expected in ((0.3, []), (0.2, [("score", 120, "/ckpt/120")])):  # whoever runs when it comes hears of it
+        second.progress(130, loss=1.0)
+        assert second.close(20)
+        assert second.word is not None
+        assert [(one.kind, one.step, one.path) for one in second.word.alarms] == expected
+        score(server, "fell", step=120, score=at)
+    assert second.word.alarms[0].why.startswith("its accuracy on arc is 0.3")
+    score(server, "fell", step=120, score=0.59)
+    second.progress(131, loss=1.0)
+    assert second.close(20)
+    assert second.word == Word()
 
 
 def test_a_score_finds_its_attempt(server: Server) -> None:
@@ -165,7 +229,7 @@ def test_a_training_hears_of_a_roll_back_that_waits(server: Server) -> None:
     run.progress(160, loss=50.0)
     assert run.close(20)
     assert run.word is not None
-    assert run.word.alarm == (action["skip_batches"][0], action["why"])
+    assert run.word.alarms == (Alarm(action["skip_batches"][0], action["why"]),)
 
 
 @pytest.mark.parametrize(

@@ -63,15 +63,19 @@ class Reported(BaseModel):
 
 class Alarm(BaseModel):
     step: int
-    """what was saved after it is spoilt"""
+    """that the training had reached"""
+    kind: Literal["loss", "hang", "hardware", "score"]
+    """loss: what was saved after it is spoilt, and a roll-back waits; score: that of the checkpoint of this step fell"""
     why: str
+    path: str | None
+    """of the checkpoint, for a score"""
 
 
 class Progressed(Reported):
     save: str | None
     """why a checkpoint is wanted now: an action waits that will end this attempt"""
-    alarm: Alarm | None
-    """a roll-back waits"""
+    alarms: list[Alarm]
+    """of this attempt, the latest"""
 
 
 class Scored(Reported):

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection, select
 
-from diagnose.decision.checkpoints import PastRollback, Saved, doubted
+from diagnose.decision.checkpoints import PastRollback, Saved, alarmed, doubted
 from diagnose.decision.scores import fallen
 from service.store import tables as t
-from service.store.training import scores
+from service.store.training import alarms, scores
 
 
 def known(connection: Connection, job_id: int) -> list[Saved]:
@@ -21,7 +21,9 @@ def known(connection: Connection, job_id: int) -> list[Saved]:
         .where(a.job_id == job_id)
     )
     saved = [Saved(row.number, row.step, row.path, row.healthy, row.why, row.at) for row in rows]
-    return doubted(saved, fallen(scores.known(connection, job_id))) if saved else []
+    if not saved:
+        return []
+    return doubted(saved, {**alarmed(saved, alarms.known(connection, job_id)), **fallen(scores.known(connection, job_id))})
 
 
 def of_job(connection: Connection, job: str) -> list[Saved]:

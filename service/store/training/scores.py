@@ -60,11 +60,16 @@ def known(connection: Connection, job_id: int) -> list[Score]:
     return [Score(*row) for row in rows]
 
 
+def known_of(connection: Connection, job: str) -> list[Score]:
+    """The same, by the name of the job."""
+    found = connection.execute(select(t.jobs.c.id).where(t.jobs.c.name == job)).scalar()
+    return known(connection, found) if found is not None else []
+
+
 def by_checkpoint(connection: Connection, job: str) -> dict[tuple[int, int], list[dict[str, Any]]]:
     """(attempt, step) -> its scores, as the API tells them."""
     found: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
-    job_id = connection.execute(select(t.jobs.c.id).where(t.jobs.c.name == job)).scalar()
-    for one in known(connection, job_id) if job_id is not None else ():
+    for one in known_of(connection, job):
         found[one.attempt, one.step].append(
             {
                 "data_set": one.data_set,

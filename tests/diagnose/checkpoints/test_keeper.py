@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from diagnose import client
 from diagnose.checkpoints import manifest, marks
 from diagnose.checkpoints.asking import Asking
+from diagnose.checkpoints.good import Alarm
 from diagnose.checkpoints.keeper import Keeper, delete, using
 from tests.diagnose.checkpoints.samples import archive, sealed
 
@@ -84,6 +86,40 @@ def test_after_the_alarm_the_training_may_be_good_again(tmp_path: Path) -> None:
     assert {one.step: one.judged.state for one in keeper.judged()} == {200: "good", 300: "open"}
 
 
+def test_what_the_service_says_reaches_the_verdicts_and_stays(tmp_path: Path) -> None:
+    told = Told()
+    keeper = Keeper(tmp_path, told, keep=None)
+    for step in (100, 200, 300, 400):
+        sealed(tmp_path, step)
+        keeper.saved()
+    hung = client.Alarm(250, "it stood still for 20 minutes", "hang")
+    fell = client.Alarm(100, "its accuracy fell", "score", "/elsewhere/step_000000100")
+    keeper.hear(client.Word(alarms=(hung,)))
+    keeper.hear(client.Word(alarms=(hung, fell)))
+    keeper.hear(client.Word(alarms=(hung, fell)))
+    said = "before the next checkpoint, at step 250: it stood still for 20 minutes"
+    assert told.told[-2:] == [(200, None, said), (100, None, "its accuracy fell")]
+    assert keeper.alarms == [Alarm(250, "it stood still for 20 minutes", "hang", over=250)]
+    sealed(tmp_path, 500)
+    later = Keeper(tmp_path, keep=None)  # of the next process, which was not told
+    later.saved()
+    found = {one.step: (one.judged.state, one.judged.why) for one in later.judged()}
+    assert found[100] == ("open", "its accuracy fell")
+    assert found[200] == ("open", said)
+    assert (found[300][0], found[400][0], found[500][0]) == ("good", "good", "open")
+
+
+def test_a_hang_after_the_newest_is_forgiven_when_the_training_goes_on_from_it(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path)
+    sealed(tmp_path, 100)
+    keeper.saved()
+    keeper.hear(client.Word(alarms=(client.Alarm(150, "it stood still", "hang"),)))
+    later = Keeper(tmp_path)
+    sealed(tmp_path, 200)
+    later.saved()
+    assert {one.step: one.judged.state for one in later.judged()} == {100: "good", 200: "open"}
+
+
 def test_what_holds_no_numbers_is_bad(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     with_facts(tmp_path, 100, inf=["mask"])
@@ -140,6 +176,18 @@ def test_a_signal_asks_for_one_and_the_handler_before_still_hears_it() -> None:
         assert not asking.due(None)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_wish_of_the_service_is_heard_once() -> None:
+    asking = Asking(every_s=3600)
+    asking.hear(client.Word(save="the node goes bad"))
+    assert (asking.due(None), asking.now) == (True, "the node goes bad")
+    asking.saved(0.1)
+    asking.hear(client.Word(save="the node goes bad", alarms=(client.Alarm(1, "x"),)))
+    assert not asking.due(None)
+    asking.hear(client.Word())
+    asking.hear(client.Word(save="the node goes bad"))
+    assert asking.due(None)
 
 
 def test_sigterm_also_says_that_the_end_is_near() -> None:

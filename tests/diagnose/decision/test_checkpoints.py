@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.decision.checkpoints import MOST, PastRollback, Saved, judged, newest, saved, start, stretch
+from diagnose.decision.checkpoints import MOST, Alarm, PastRollback, Saved, alarmed, judged, newest, saved, start, stretch
 from diagnose.decision.history import Checkpoint
 from diagnose.decision.policy_file import shipped_policy
 from tests.support.logs import job_of, report_of, shipped_matcher, steps
@@ -185,6 +185,17 @@ def test_a_training_that_judges_its_checkpoints_goes_back_to_a_good_one() -> Non
     assert start(told, []).step == 200  # nothing went wrong: the newest is not known to be bad
     assert start(told, [spike]).step == 100
     assert start([*told, Saved(2, 220, "d")], [spike]).step == 220  # the attempt after it left the batches out
+
+
+@pytest.mark.parametrize(
+    ("step", "doubted"),
+    [(150, [(1, 100)]), (100, [(1, 100)]), (200, []), (250, []), (50, []), (0, [])],
+)
+def test_an_alarm_is_about_the_checkpoint_before_it_if_another_one_followed(step: int, doubted: list[tuple[int, int]]) -> None:
+    known = [Saved(1, 100, "a"), Saved(1, 200, "b"), Saved(2, 120, "c"), Saved(2, 300, "d")]
+    found = alarmed(known, [Alarm(1, step, "hang", "it stood still")])
+    assert list(found) == doubted
+    assert all(why == f"before the next checkpoint, at step {step}: it stood still" for why in found.values())
 
 
 def test_each_checkpoint_has_a_verdict_with_a_reason() -> None:

@@ -15,7 +15,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, delete, func, select, text, update
 
 from diagnose.compression.workload import Fingerprint
+from diagnose.decision.checkpoints import newest
 from diagnose.decision.lost import Ran
+from diagnose.decision.scores import Score
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
@@ -300,6 +302,28 @@ def test_a_failure_costs_what_came_after_the_scripts_last_good_checkpoint(store:
     (run,) = store.read(history.runs)
     assert run.lost is not None
     assert (run.lost.work_s, run.lost.whole, run.reason) == (250, False, "ecc_error")
+
+
+def test_a_decision_sees_which_checkpoints_are_doubted(store: Store) -> None:
+    one = begin(store, "a")
+
+    def work(connection: Any) -> Any:
+        for step in (100, 200, 300):
+            training.reports.checkpoint(connection, one.attempt_id, step=step, path=f"/c/{step}", healthy=True, at=step)
+        for step, value in ((100, 0.6), (200, 0.3)):
+            score = Score(1, step, "arc", "accuracy", value, 0.01)
+            training.scores.enter(connection, one.attempt_id, score, 1.0)
+        return history.history(connection, one.attempt_id, 1000.0).checkpoints
+
+    known = store.write(work)
+    assert [(saved.step, saved.healthy, saved.doubt is not None) for saved in known] == [
+        (100, True, False),
+        (200, None, True),
+        (300, True, False),
+    ]
+    found = newest(known, 250)
+    assert found is not None
+    assert found.step == 100
 
 
 def test_a_resolved_group_regresses(store: Store) -> None:

@@ -395,6 +395,21 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "alarms",
+        sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("step", sa.BigInteger(), nullable=False),
+        sa.Column("said", sa.Text(), nullable=False),
+        sa.Column("path", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["attempt_id"], ["attempts.id"], name=op.f("fk_alarms_attempt_id_attempts"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("attempt_id", "kind", "name", "at", name=op.f("pk_alarms")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
         "confirmations",
         sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
@@ -676,6 +691,8 @@ def downgrade() -> None:
 
     op.drop_table("sources")
     op.drop_table("series")
+    op.drop_table("scores")
+    op.drop_table("alarms")
     op.drop_table("progress")
     with op.batch_alter_table("occurrences", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_occurrences_job_id"))
