@@ -25,6 +25,7 @@ from diagnose.diagnosis.runs import last_start
 from diagnose.diagnosis.stacks import Picture
 from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.tracebacks import Traceback, assemble
+from diagnose.diagnosis.vocabulary import Sought
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import Taxonomy, shipped_taxonomy
 from diagnose.reading.prefixes import clock
@@ -444,9 +445,7 @@ def detected(anomaly: Anomaly, evidence: Evidence) -> Hypothesis:
     )
 
 
-_OVERFLOW = re.compile(
-    r"(?i)\boverflow\b.{0,120}?\b(?:loss scale(?: to)?|reducing to)[ :=]+(?P<scale>[\d.]+(?:e[-+]?\d+)?)\s*$"
-)
+_OVERFLOW = Sought(r"(?i)\boverflow\b.{0,120}?\b(?:loss scale(?: to)?|reducing to)[ :=]+(?P<scale>[\d.]+(?:e[-+]?\d+)?)\s*$")
 _RUN = 5
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from diagnose.diagnosis.vocabulary import Sought
 from diagnose.matching.databases import core
 from diagnose.memory import remembered
 
@@ -49,18 +50,18 @@ _INFO_LEVEL = re.compile(
     + _letter("IDV")
     + rf"|{_CLOCK}(?:info|debug|trace|notice)\b"
 )
-_GRAVE = re.compile(
+_GRAVE = Sought(
     r"(?i)\b(?:fatal(?:ly)?|abort(?:s|ed|ing)?|killed|crash(?:ed|es)?|unrecoverable|terminated|terminating"
     r"|panic(?:ked)?|segfault"
     r"|segmentation fault|core dumped|out of memory|evicted|preempted|cancell?ed|died|dead|unexpected error|giving up|gave up"
     r"|exiting|giving up|reclaimed|revoked|unhandled|uncaught)\b"
 )
-_EXCEPTION = re.compile(
+_EXCEPTION = Sought(
     r"(?<![\w/])(?:[A-Za-z_]\w*(?:\.|::))*[A-Z]\w*(?:Error|Exception|Failure|Fault|Panic|Timeout|Interrupt)\b(?=\W*(?::|$|\())"
     r"|\bpanic: |panicked at |terminate called |goroutine \d+ \[running\]|Exception in thread |ERROR: LoadError: |\bCaused by: "
     r"|\bUnhandled (?:exception|rejection)|Uncaught "
 )
-_EXIT = re.compile(
+_EXIT = Sought(
     r"(?i)\b(?:exit(?:ed|ing|s)?|(?:exit|return(?:ed)?)[ _-]?(?:code|status|value)"
     r"|(?:failed|ended|terminated|finished)(?:[ _](?:with|on|by|non-zero|error|return|exit|abnormally|due to))*"
     r"[ _](?:code|status|value|signal))\b(?:[ _](?:with|on|by|code|status|is|was|value|non-zero|error|return|exit))*"
@@ -92,7 +93,7 @@ _WORDS = re.compile(
     r"|(?:错误|失败|异常|无法|超时|崩溃|拒绝|中断|不存在|找不到|没有那个文件|内存不足|空间不足|已杀死|权限不够|エラー|失敗|例外が)"
     r"|\b(?:fehler|fehlgeschlagen|erreur|échec|échoué|ошибка)\b"
 )
-HEARD: Final = (_GRAVE, _EXIT, _WORDS)
+HEARD: Final = (_GRAVE.whole, _EXIT.whole, _WORDS)
 """the native core must know a beginning of whatever these find (``stems`` in ``matching/_masks.h``), or it would fold"""
 _NONE = re.compile(r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b")
 _IS_NONE = re.compile(
@@ -100,17 +101,19 @@ _IS_NONE = re.compile(
     r"|exceptions?|skipped"
     r"|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\}|set\(\))(?![\w.])"
 )
+_A_NONE = re.compile(r"[=:]\W{0,2}(?:0|[NnFfSs]|\[\]|\{\})")
+"""stands in whatever ``_IS_NONE`` finds: to look for it is many times faster"""
 _AN_ERROR_RATE = re.compile(r"(?i)\b\w*(?:error|err|loss)\w*(?: (?:is|was|of|norm|rate))?\W{1,3}\d+\.\d+(?:e[-+]?\d+)?")
 _NONE_IN_CHINESE = re.compile(
     r"(?:无|没有|未发现|0 ?个)(?:任何)?(?:错误|失败|异常)|(?:错误|失败|异常)\w{0,2}\s*[=:：]\s*0\b(?!\.)"
 )
 """what was counted and is none, and an error that is a number: neither is a failure, nor speaks for the rest of the line"""
-_OF_NO_ERROR = re.compile(
+_OF_NO_ERROR = Sought(
     r"(?i)\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?"
     r"(?:errors?|failures?)\b[ =:_]"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$|\bnot an error\b"
 )
-_NOTHING = re.compile(
+_NOTHING = Sought(
     r"(?i)\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
     r"|(?<!\bnot )(?<!\bno )\bretry(?:ing)?\b(?! (?:count\w*|limit|budget|failed|exceeded)\b)"
     r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
@@ -118,12 +121,7 @@ _NOTHING = re.compile(
     r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b"
     r"|\((?:not required|optional|expected|as expected|ok)\)"
 )
-_NOTHING_WORDS = (
-    *("passed", "n/a", "not killed", "not failed", "not lost", "retry", "recovered", "skip", "ignor", "fall", "deprecat"),
-    *("disable", "using", "early", "left out", "harmless", "benign", "(not required", "(optional", "expected)", "(ok)"),
-)
-"""one of them is in whatever ``_NOTHING`` finds: to look for them is many times faster"""
-_LISTED = re.compile(
+_LISTED = Sought(
     r"(?i)\b(?:(?:possible|common|potential|likely|typical|frequent) (?:causes?|reasons?|solutions?"
     r"|fix(?:es)?)|causes? includes?"
     r"|reasons? includes?|(?:one|any|some) of the following|(?:could|may|might|can) (?:also )?(?:be"
@@ -290,12 +288,10 @@ def listed(body: str) -> bool:
     return _LISTED.search(body[:300]) is not None
 
 
+@remembered
 def takes_back(body: str) -> bool:
     """Whether the line itself says that nothing came of it: none, skipped, ignored, tried again."""
-    low = body.lower()
-    if ("error" in low or "failure" in low or "fault" in low) and _OF_NO_ERROR.search(body) is not None:
-        return True
-    return any(word in low for word in _NOTHING_WORDS) and _NOTHING.search(body) is not None
+    return _OF_NO_ERROR.search(body) is not None or _NOTHING.search(body) is not None
 
 
 def _without_none(body: str) -> str:
@@ -303,7 +299,7 @@ def _without_none(body: str) -> str:
     low = body.lower()
     if any(word in low for word in ("no ", "0 ", "zero ", "without ")):
         body = _NONE.sub("", body)
-    if "=" in body or ":" in body:
+    if _A_NONE.search(body) is not None:
         body = _IS_NONE.sub("", body)
     if "." in body and ("err" in low or "loss" in low):
         body = _AN_ERROR_RATE.sub("", body)
@@ -327,5 +323,5 @@ def leaves(body: str) -> bool:
         code = found["code"]
         if code is None or int(code) != 0:
             return True
-        found = _EXIT.search(body, found.end())
+        found = _EXIT.whole.search(body, found.end())
     return False

@@ -15,6 +15,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from diagnose.diagnosis.vocabulary import Vocabulary
+from diagnose.memory import remembered
+
 MOST: Final = 600
 """only so many characters of a line are read"""
 
@@ -609,27 +612,25 @@ SUBJECTS: Final = (
 )
 
 
-@functools.cache
-def _compiled() -> tuple[tuple[str, re.Pattern[str] | None, re.Pattern[str] | None], ...]:
-    def made(words: tuple[str, ...]) -> re.Pattern[str] | None:
-        if not words:
-            return None
-        return re.compile(_NAME.sub(lambda found: _WORDS[found[1]], "|".join(words)), re.IGNORECASE)
-
-    return tuple((one.reason, made(one.plain), made(one.vague)) for one in SUBJECTS)
-
-
 _NAME = re.compile(r"<([a-z]+)>")
 
 
-@functools.lru_cache(8192)
+def whole(words: str) -> str:
+    """``words`` of a subject as a regular expression."""
+    return _NAME.sub(lambda found: _WORDS[found[1]], words)
+
+
+@functools.cache
+def _vocabulary() -> tuple[Vocabulary, tuple[About, ...]]:
+    """All words, plain ones first; and what each says."""
+    words = [(About(one.reason, True), word) for one in SUBJECTS for word in one.plain]
+    words += [(About(one.reason, False), word) for one in SUBJECTS for word in one.vague]
+    return Vocabulary([whole(word) for _, word in words]), tuple(told for told, _ in words)
+
+
+@remembered
 def about(body: str) -> About | None:
     """What the words of a line are about: a plain subject, else a vague one, else None."""
-    text = body[:MOST]
-    for reason, plain, _ in _compiled():
-        if plain is not None and plain.search(text):
-            return About(reason, True)
-    for reason, _, vague in _compiled():
-        if vague is not None and vague.search(text):
-            return About(reason, False)
-    return None
+    vocabulary, told = _vocabulary()
+    first = next(vocabulary.found(body[:MOST]), None)
+    return told[first] if first is not None else None

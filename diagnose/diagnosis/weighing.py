@@ -24,6 +24,7 @@ from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_o
 from diagnose.diagnosis.likeness import heard, says_done, takes_back
 from diagnose.diagnosis.runs import launched_again
 from diagnose.diagnosis.topology import Topology, expand, numbers, read, stopped
+from diagnose.diagnosis.vocabulary import Sought
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.reading.prefixes import body_start, clock, origin
 
@@ -74,7 +75,7 @@ _STACK = re.compile(
     r"|[-=*_#~]{5}|\S*$|[\w./-]+\.(?:go|cc|cpp|c|h):\d"
 )
 """a line of a stack, of a table, or of a frame around a message; or a single word"""
-_BACK = re.compile(
+_BACK = Sought(
     r"(?i)\b(?:now (?:responding|reachable|available|online|back)"
     r"|restored|re-?established|reconnected|recovered|is back|back online|came back"
     r"|link (?:is |becomes )?(?:up|ready|active)"

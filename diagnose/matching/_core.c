@@ -8,7 +8,7 @@
  * line for the few rules that only Python can decide).
  *
  * Twins that tests hold to their Python definitions: clean (lines.py), body_start (prefixes.py), shape (shapes.py),
- * number and readings (metrics.py), sketch (fingerprint.py), and the scan as a whole (matcher.py). A shape that is found is
+ * number and readings (metrics.py), sketch (fingerprint.py), normal (evidence.py), and the scan as a whole (matcher.py). A shape that is found is
  * compared byte by byte: two shapes with one hash never share a verdict.
  */
 #define Py_LIMITED_API 0x030B0000
@@ -1511,10 +1511,12 @@ done:
 #include "_readings.h"
 #include "_keys.h"
 #include "_folds.h"
+#include "_normal.h"
 
 static PyMethodDef module_methods[] = {
     {"keyed", keyed, METH_VARARGS, "keyed(body): the key of its template and the words in it, see _keys.h"},
     {"masked", masked, METH_VARARGS, "masked(body, mode): what it is whatever its numbers, see _masks.h"},
+    {"normal", normal, METH_O, "normal(text): see evidence.normal; None where it is not ASCII"},
     {"open_libhs", open_libhs, METH_VARARGS, "open_libhs(name) -> version, or None where it cannot be opened"},
     {"compile", compile_database, METH_O, "compile([(pattern, flags, id), ...]) -> serialised libhs database"},
     {"clean", twin_clean, METH_VARARGS, "see lines.clean"},
@@ -1538,6 +1540,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     set_up_kinds();
     set_up_roles();
     set_up_stems();
+    set_up_normals();
     PyObject *m = PyModule_Create(&module);
     if (m && PyModule_AddIntConstant(m, "API", 4)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
     if (!m) return NULL;

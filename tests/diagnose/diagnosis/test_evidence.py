@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from diagnose.diagnosis.evidence import MOST, gather, normal
+from diagnose.diagnosis.evidence import MOST, gather, normal, normal_by_patterns
+from diagnose.matching.databases import core
 from tests.support.logs import job_of, report_of, shipped_matcher, steps
 
 WORDS = (
@@ -62,6 +65,26 @@ def test_what_changes_from_run_to_run_is_normal_text() -> None:
     second = "worker gpu-4.cluster cannot open /data/x/part-9.bin at 0xdeadbeef after 3 tries"
     assert normal(first) == normal(second)
     assert normal(first) != normal(first.replace("open", "read"))
+
+
+_BITS = ["/", "C:", "a", "1", "-", ".", "x", "0x", "dead", "beef", "DEAD", "BEEF", " ", "_", "\t", "node", "=", "@", "12", "#", ":",
+         "//", "\x1c", "é", "１", "()", "'", ","]  # fmt: skip
+
+
+@pytest.mark.skipif(core is None, reason="the native core is not built here")
+@given(st.lists(st.sampled_from(_BITS), max_size=14).map("".join) | st.text(max_size=40))
+@settings(max_examples=1500, deadline=None)
+def test_the_native_core_makes_the_same_text_normal(text: str) -> None:
+    assert normal(text) == normal_by_patterns(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a1.b-", "a1.--", "a1--.b2-", "1.2.3.4.5", "1.2.3.4x", "10.0.0.1:22", "C:/a/b/", "http://x/y z", "/a//b/ /", "0x", "0xg", "deadbeef-x1",
+     "3node7", "_a1", "", " ", "/", "12345678z", "ABCDEF01", "abcdef01", "a.1.2.3.4"],
+)  # fmt: skip
+def test_normal_text_at_the_borders_of_names(text: str) -> None:
+    assert normal(text) == normal_by_patterns(text)
 
 
 def test_the_step_of_a_failure_is_that_of_its_own_log_or_of_the_job() -> None:

@@ -83,7 +83,7 @@ def test_a_line_says_that_something_was_completed(line: str, done: bool) -> None
 
 
 ASCII = st.characters(codec="ascii")
-TAKES_BACK = (module._NOTHING, module._OF_NO_ERROR)
+TAKES_BACK = (module._NOTHING.whole, module._OF_NO_ERROR.whole)
 IS_NONE = (module._NONE, module._IS_NONE, module._AN_ERROR_RATE)
 
 
