@@ -74,14 +74,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def small(text: str) -> str:
-    """``text`` in small letters: it contains a word in small letters if a pattern that ignores case can match that word in it."""
+    """``text`` in small letters. A pattern that ignores case matches no word in ``text`` that is not in this."""
     return text.lower() if text.isascii() else text.translate(_ALSO).lower()
 
 
 def needed(pattern: str) -> frozenset[str]:
-    """Words: whatever ``pattern`` matches, also if it ignores case, contains one of them once it is in small letters. Empty if no
-    such words are known.
-    """
+    """Words in small letters, one of which is in whatever ``pattern`` matches, also if it ignores case; or none."""
     return _of_sequence(_parser.parse(pattern)) or frozenset()
 
 
