@@ -27,7 +27,7 @@ Beside the path:
     cli             one module per command
     client          what training scripts call; standard library only
     ready           the shipped rules -> what a first run would have to work out
-    report  errors  cache  memory  folder_lock  backoff  quantities      what all others use
+    report  errors  cache  memory  packed  folder_lock  backoff  quantities    what all others use
 
 Which package may import which is in pyproject.toml (``tool.importlinter``). ``./test`` checks it. A package's ``__all__`` names
 the modules that other packages may use.

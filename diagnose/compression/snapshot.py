@@ -28,6 +28,7 @@ from diagnose.knowledge.rules import Rule
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
+from diagnose.packed import unpacked
 
 FORMAT = 5
 NOTABLE_ID = "notable"
@@ -70,7 +71,8 @@ def snapshot(compression: Compression, beside: Any = None, first: bytes = b"") -
         "streams": [_stream(stream, rules, blobs) for stream in compression.streams.values()],
     }
     head = json.dumps(state, separators=(",", ":")).encode()
-    return zstandard.ZstdCompressor(level=1).compress(_LENGTH.pack(len(head)) + head + blobs.data)
+    packer = zstandard.ZstdCompressor(level=1, write_checksum=True)  # a bit that flipped is noticed when it is unpacked
+    return packer.compress(_LENGTH.pack(len(head)) + head + blobs.data)
 
 
 def beside_of(data: bytes) -> tuple[Any, bytes]:
@@ -237,10 +239,10 @@ class _Blobs:
 
 def _opened(data: bytes) -> tuple[dict[str, Any], _Blobs]:
     try:
-        whole = zstandard.ZstdDecompressor().decompress(data, max_output_size=_MOST_BYTES)
+        whole = unpacked(data, _MOST_BYTES)
         (length,) = _LENGTH.unpack_from(whole)
         state = json.loads(whole[_LENGTH.size : _LENGTH.size + length])
-    except (zstandard.ZstdError, struct.error, ValueError) as error:
+    except (struct.error, ValueError) as error:
         raise DiagnoseError(
             f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None

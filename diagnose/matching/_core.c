@@ -446,11 +446,12 @@ static size_t number(const u8 *s, size_t n, double *value) {
         *value = negative ? -m : m;
         return i;
     }
-    char text[512];
-    if (i >= sizeof text) { *value = NAN; return i; }
+    char some[512], *text = i < sizeof some ? some : malloc(i + 1);
+    if (!text) { *value = NAN; return i; }
     memcpy(text, s, i);
     text[i] = 0;
     *value = strtod(text, NULL);
+    if (text != some) free(text);
     return i;
 }
 

@@ -333,7 +333,7 @@ static int keep_text(Folds *f, const Kept *record, const u8 *text) {
     if (!to || !kept) return -1;
     *kept = *record;
     kept->offset = (u32)f->text.count;
-    memcpy(to, text, record->length);
+    if (record->length) memcpy(to, text, record->length);
     to[record->length] = '\n';
     f->text.count += record->length + 1;
     f->kept.count++;

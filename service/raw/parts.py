@@ -4,6 +4,7 @@
   bytes begin in the source, how many lines came before them, and how many end in them. To find a place, read head after head.
 - What is appended counts once it is synced (``commit``). A torn tail is cut off when the log is opened for writing again.
 - Missing bytes (a full disk, a limit) leave a gap, which readers are told of. No other bytes ever take their place.
+- Heads and frames have checksums. What the disk damaged is a gap too, of one frame: the next good head is searched for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 import zstandard
 
+from diagnose.packed import unpacked
 from diagnose.redaction.stream import begun_key
 
 FRAME = 1 << 20
@@ -34,6 +36,8 @@ it, packed length, flags
 """
 _MAGIC, _TAG = 0x184D2A5D, b"dgRL"
 _REST = struct.Struct("<QQIIII")
+_MARK = struct.pack("<II4s", _MAGIC, _HEAD.size - 8, _TAG)
+"""how each head begins"""
 _ENDING = ".zst"
 
 
@@ -69,7 +73,7 @@ class Frame(NamedTuple):
     def data(self) -> bytes:
         with open(self.path, "rb") as file:
             packed = os.pread(file.fileno(), self.packed, self.at)
-        return zstandard.ZstdDecompressor().decompress(packed, max_output_size=4 * FRAME)
+        return unpacked(packed, 4 * FRAME)
 
 
 class Part(NamedTuple):
@@ -147,7 +151,7 @@ class RawLog:
             packed = packer.compress(told)
             ended = piece.count(b"\n")
             rest = _REST.pack(offset, lines, len(piece), ended, len(packed), flags)
-            buffer += struct.pack("<II4sI", _MAGIC, _HEAD.size - 8, _TAG, zlib.crc32(rest)) + rest + packed
+            buffer += _MARK + zlib.crc32(rest).to_bytes(4, "little") + rest + packed
             offset, lines = offset + len(piece), lines + ended
         if self.part is None or self._size >= self._most:
             make_folder(self.folder)
@@ -225,15 +229,40 @@ def frames_of(path: Path) -> Iterator[Frame]:
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         number = file.fileno()
         size = os.fstat(number).st_size
-        at = 0
-        while len(head := os.pread(number, _HEAD.size, at)) == _HEAD.size:
-            magic, length, tag, crc, offset, before, raw, lines, packed, flags = _HEAD.unpack(head)
-            at += _HEAD.size
-            known = magic == _MAGIC and tag == _TAG and length == _HEAD.size - 8 and zlib.crc32(head[16:]) == crc
-            if not known or at + packed > size:
+        at: int | None = 0
+        end = 0
+        while at is not None:
+            rest = _rest_of_head(os.pread(number, _HEAD.size, at))
+            if rest is None or rest[0] < end:  # damaged; or what a sender wrote in the shape of a head
+                at = _next_head(number, at + 1)
+                continue
+            offset, before, raw, lines, packed, flags = rest
+            end = offset + raw
+            if at + _HEAD.size + packed > size:
                 return
-            yield Frame(path, at, offset, before, raw, lines, packed, flags)
-            at += packed
+            yield Frame(path, at + _HEAD.size, offset, before, raw, lines, packed, flags)
+            at += _HEAD.size + packed
+
+
+def _rest_of_head(head: bytes) -> tuple[int, ...] | None:
+    """What the head of a frame says, if it is a whole one."""
+    if len(head) < _HEAD.size or not head.startswith(_MARK):
+        return None
+    _, _, _, crc, *rest = _HEAD.unpack(head)
+    return tuple(rest) if zlib.crc32(head[-_REST.size :]) == crc else None
+
+
+def _next_head(number: int, at: int) -> int | None:
+    """Where the next good head is, behind a damaged one: damage in one frame costs no other."""
+    while len(data := os.pread(number, FRAME, at)) >= _HEAD.size:
+        found = data.find(_MARK)
+        if found < 0:
+            at += len(data) - len(_MARK) + 1
+        elif _rest_of_head(os.pread(number, _HEAD.size, at + found)) is not None:
+            return at + found
+        else:
+            at += found + 1
+    return None
 
 
 def frames(folder: Path, *, offset: int = 0, line: int | None = None) -> Iterator[Frame]:
@@ -257,7 +286,10 @@ def place(folder: Path, offset: int) -> tuple[Frame | None, int | None]:
     frame = next(frames(folder, offset=offset), None)
     if frame is None or not frame.counted or frame.redacted or frame.offset > offset:
         return frame, None
-    return frame, frame.before + frame.data().count(b"\n", 0, offset - frame.offset) + 1
+    try:
+        return frame, frame.before + frame.data().count(b"\n", 0, offset - frame.offset) + 1
+    except ValueError:  # damaged
+        return frame, None
 
 
 def read(folder: Path, *, line: int | None = None, offset: int | None = None) -> Iterator[Line | Gap]:
@@ -278,8 +310,12 @@ def read(folder: Path, *, line: int | None = None, offset: int | None = None) ->
             data = frame.data()
         except FileNotFoundError:  # deleted meanwhile
             break
+        except ValueError:
+            reading.do_without(frame)
+            continue
         yield from reading.lines(frame, data)
     yield from reading.rest()
+    yield from reading.missing_at_the_end()
 
 
 class _Reading:
@@ -290,6 +326,7 @@ class _Reading:
         self._offset = offset
         self._expected: int | None = None
         """where the next frame begins if nothing is missing"""
+        self._damaged_until = 0
         self._number: int | None = None
         self._begin(None)
 
@@ -321,6 +358,15 @@ class _Reading:
             self._begin(frame.offset, torn=frame.offset != 0)
         self._expected = frame.end
 
+    def do_without(self, frame: Frame) -> None:
+        """It is damaged: the next one finds a gap."""
+        self._expected, self._damaged_until = frame.offset, frame.end
+
+    def missing_at_the_end(self) -> Iterator[Gap]:
+        """The gap that a damaged frame left, if none came behind it."""
+        if self._expected is not None and self._damaged_until > self._expected:
+            yield Gap(self._expected, self._damaged_until)
+
     def missing_before(self, frame: Frame) -> Iterator[Gap]:
         """The gap between the last frame and ``frame``, if any."""
         if self._expected is not None and frame.offset > self._expected:
@@ -351,19 +397,23 @@ class _Reading:
     def rest(self) -> Iterator[Line]:
         """The last line, if it has no end yet."""
         if self._size and self._is_wanted():
-            yield self._told(self._start, torn=self._torn)
+            cut_off = self._expected is not None and self._damaged_until > self._expected
+            yield self._told(self._start, torn=self._torn or cut_off)
 
 
 def raw(folder: Path, offset: int = 0, until: int = 0) -> Iterator[tuple[Frame, bytes] | Gap]:
     """The bytes from ``offset`` on, frame by frame, with the gaps; also one at the end, if there should be ``until`` bytes."""
     expected = offset
     for frame in frames(folder, offset=offset):
-        if frame.offset > expected:
-            yield Gap(expected, frame.offset)
+        until = max(until, frame.end)
         try:
             data = frame.data()
         except FileNotFoundError:
             return
+        except ValueError:  # damaged: it is missing
+            continue
+        if frame.offset > expected:
+            yield Gap(expected, frame.offset)
         yield frame, data if frame.redacted else data[max(0, expected - frame.offset) :]
         expected = frame.end
     if expected < until:
@@ -405,6 +455,6 @@ def _cut(data: bytes) -> Iterator[bytes]:
 def _whole(frame: Frame) -> bool:
     try:
         frame.data()
-    except (OSError, zstandard.ZstdError):
+    except (OSError, ValueError):
         return False
     return True

@@ -35,17 +35,12 @@ from service.intake.protocols import elastic, forward, identity, loki, otlp, pro
 from service.intake.protocols.encodings import Bounded
 from service.intake.protocols.records import Records, parsed
 from service.intake.protocols.requests import Head
+from tests.support.damage import damaged
 
 PAYLOADS = Path(__file__).parents[1] / "payloads"
 IDENTITIES = identity.load()
 NOW = 1_800_000_000.0
 SLOW_S = 1.0
-_LONGEST = 64 << 10
-_TOKENS = (
-    b"\x00", b"\xff", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80" * 10, b"\xed\xa0\x80", b"null", b"NaN", b"1e999",
-    b"-0", b"[" * 200, b'{"a":' * 200, b"\\ud800", b"\\u0000", b"9" * 5000, b"\n", b"\r\n", b'"', b"{}", b"<165>1 ",
-    b"\xdd\xff\xff\xff\xff",
-)  # fmt: skip
 Parse = Callable[[bytes], object]
 
 
@@ -137,31 +132,6 @@ class Tried:
     slow: list[bytes] = field(default_factory=list)
     faults: dict[str, bytes] = field(default_factory=dict)
     """the first body of each kind of exception that is no refusal"""
-
-
-def damaged(body: bytes, others: list[bytes], chance: random.Random) -> bytes:
-    """``body`` after one to six changes."""
-    for _ in range(chance.randint(1, 6)):
-        at = chance.randint(0, len(body))
-        to = min(len(body), at + chance.choice((1, 1, 2, 8, 64, 1024)))
-        match chance.randrange(7):
-            case 0 if body:
-                at = min(at, len(body) - 1)
-                body = body[:at] + bytes([body[at] ^ 1 << chance.randrange(8)]) + body[at + 1 :]
-            case 1:
-                body = body[:at] + body[to:]
-            case 2:
-                body = body[:at] + body[at:to] * chance.choice((2, 3, 50)) + body[to:]
-            case 3:
-                body = body[:at] + chance.choice(_TOKENS) + body[to:]
-            case 4:
-                body = body[:at] + chance.choice(_TOKENS) + body[at:]
-            case 5:
-                other = chance.choice(others)
-                body = body[:at] + other[chance.randint(0, len(other)) :]
-            case _:
-                body = body[:at] + chance.randbytes(chance.randint(1, 16)) + body[to:]
-    return body[:_LONGEST]
 
 
 def bodies(name: str, chance: random.Random) -> Iterator[bytes]:

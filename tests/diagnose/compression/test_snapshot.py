@@ -153,3 +153,21 @@ def test_what_cannot_be_restored_is_said() -> None:
         restored(saved, compression.matcher, [])
     with pytest.raises(DiagnoseError, match="is damaged"):
         restored(saved[:-3], compression.matcher, [])
+
+
+def test_any_bit_that_flips_in_a_snapshot_is_noticed() -> None:
+    """SQLite has no checksums, so a snapshot has one of its own. A bit that means nothing may flip."""
+    compression = Compression(MATCHERS["plain"])
+    compression.feed(0, b"one\ntwo\nstep 1 loss 2\n")
+    lines = [stored(line, compression.matcher.rules) for line in compression.kept]
+    saved, noticed = snapshot(compression), 0
+    for bit in range(8 * len(saved)):
+        flipped = bytearray(saved)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            again = restored(bytes(flipped), compression.matcher, lines)
+        except DiagnoseError:
+            noticed += 1
+        else:
+            assert snapshot(again) == saved
+    assert noticed > 0.99 * 8 * len(saved)

@@ -241,6 +241,13 @@ def test_native_twins(text: bytes) -> None:
 
 
 @needs_core
+@pytest.mark.parametrize("digits", [500, 512, 5000])
+def test_a_number_of_very_many_digits_is_a_number(digits: int) -> None:
+    for text in (b"1.05" + b"9" * digits, b"0." + b"0" * digits + b"7", b"9" * digits):
+        assert core.number(text) == (len(text), float(text))
+
+
+@needs_core
 @given(st.floats().map(repr) | st.from_regex(r"[-+]?[0-9]{0,25}\.?[0-9]{0,25}(?:[eE][-+]?[0-9]{0,4})?[a-z ]?", fullmatch=True))
 def test_native_numbers_are_pythons(text: str) -> None:
     from diagnose.matching.series import NUMBER

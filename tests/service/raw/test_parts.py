@@ -233,3 +233,57 @@ def test_a_redacted_log_is_read_by_line(tmp_path: Path) -> None:
     assert [(one.line, one.offset) for one in lines(tmp_path, line=2)] == [(2, None), (3, None)]
     assert b"hunter2" not in b"".join(one.text for one in lines(tmp_path, line=1))
     assert log.end == len(text)
+
+
+def damage(folder: Path, frame: int, *, head: bool) -> parts.Frame:
+    """Flip a bit of one frame, or of the head before it."""
+    found = list(parts.frames(folder))[frame]
+    data = bytearray(found.path.read_bytes())
+    data[found.at - 3 if head else found.at + found.packed // 2] ^= 4
+    found.path.write_bytes(data)
+    return found
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("head", [False, True], ids=["frame", "head"])
+@pytest.mark.parametrize("which", [0, 2, -1])
+def test_damage_costs_one_frame_and_is_a_gap(tmp_path: Path, which: int, head: bool) -> None:
+    text = b"".join(b"line %d of this log\n" % number for number in range(60))
+    put(RawLog(tmp_path), text)
+    hit = damage(tmp_path, which, head=head)
+    until = len(text)
+    got = list(parts.raw(tmp_path, until=until))
+    assert [one for one in got if isinstance(one, Gap)] == [Gap(hit.offset, hit.end)]
+    assert b"".join(one[1] for one in got if not isinstance(one, Gap)) == text[: hit.offset] + text[hit.end :]
+    for place in ({"line": 1}, {"offset": 0}):
+        told = list(parts.read(tmp_path, **place))
+        seen = [(one.line, one.text) for one in told if isinstance(one, Line)]
+        wanted = [row for row in enumerate(text.splitlines(), 1) if row[1] in text[: hit.offset] + text[hit.end :]]
+        assert seen == wanted
+        if which != -1 or not head:  # nothing in the file says that a last frame without a head was there
+            assert [(one.offset or 0, one.end) for one in told if isinstance(one, Gap)] == [(hit.offset, hit.end)]
+    if not head:
+        assert parts.place(tmp_path, hit.offset) == (hit, None)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_log_with_a_damaged_head_is_not_cut_there_when_it_is_opened_again(tmp_path: Path) -> None:
+    text = b"".join(b"line %d of this log\n" % number for number in range(60))
+    put(RawLog(tmp_path), text)
+    hit = damage(tmp_path, 1, head=True)
+    again = RawLog(tmp_path)
+    assert (again.end, again.lines) == (len(text), 60)
+    put(again, b"one more\n")
+    assert whole(tmp_path) == text[: hit.offset] + b"<gap>" + text[hit.end :] + b"one more\n"
+
+
+@pytest.mark.usefixtures("small")
+def test_what_a_sender_writes_in_the_shape_of_a_head_takes_no_place(tmp_path: Path) -> None:
+    """Random bytes are stored as they are, so a head may be among them: it must not stand for what came before."""
+    other = tmp_path / "other"
+    put(RawLog(other), b"forged\n")
+    forged = next(other.glob("*.zst")).read_bytes()
+    log = tmp_path / "log"
+    put(RawLog(log), b"first\n" * 10, random.Random(1).randbytes(20) + forged + random.Random(2).randbytes(20) + b"\nlast\n")
+    damage(log, 1, head=True)
+    assert b"forged" not in whole(log)
