@@ -22,6 +22,7 @@ from diagnose.diagnosis.likeness import sounds
 from diagnose.knowledge.rules import load as shipped
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.matching.shapes import shape
 from diagnose.reading.lines import clean
 from tests.support.damage import damaged
 
@@ -60,12 +61,14 @@ def of_lines(material: Material) -> None:
     line = material.line()
     segment = line.replace(b"\n", b"").replace(b"\r", b"").replace(b"\0", b"")
     assert core.clean(segment) == clean(segment)
-    assert core.shape(line) == core.shape_scalar(line)
+    assert {core.shape(line), *core.shape_ways(line)} == {shape(line)}
     assert core.body_start(line) <= len(line)
     core.keyed(line)
     core.number(line)
     for mode in (0, 1, 2):
         core.masked(line, mode)
+    words = tuple({piece for piece in (material.chance.choice(material.lines)[:5], line[-3:]) if len(piece) > 1})
+    assert core.any_of(line, words) == any(word in line for word in words)
     size = len(line)
     places = [(material.chance.randrange(size + 1), material.chance.randrange(-1, size + 3)) for _ in range(3)]
     captures = [(number, 1.0, begin, end) for number, (begin, end) in enumerate(places)]
@@ -109,7 +112,7 @@ def of_states(material: Material) -> None:
     for _ in range(20):
         broken = _broken(state, material)
         after = Compression(material.fast, material.folding)
-        stream = after._stream(0)
+        stream = after.stream(0)
         try:
             stream.folds = folds(material.folding, broken)
         except ValueError:
