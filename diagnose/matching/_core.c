@@ -195,11 +195,25 @@ static size_t ray_prefix(const u8 *s, size_t n) { /* (Name pid=1, ip=10.0.0.1)  
     return starts(s, n, j, ") ") ? j + 2 : 0;
 }
 
+/* 2026-01-02 03:04: the usual first part of a time, in one look; returns the bytes behind which its seconds stand */
+static size_t usual_minute(const u8 *s, size_t n) {
+#if defined(__SSE2__)
+    if (n < 17 || s[16] != ':') return 0;
+    __m128i from_zero = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)s), _mm_set1_epi8('0'));
+    unsigned digits = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(from_zero, _mm_set1_epi8(9)), from_zero));
+    return digits == 0xdb6f && s[4] == '-' && s[7] == '-' && (s[10] == ' ' || s[10] == 'T') && s[13] == ':' ? 17 : 0;
+#else
+    (void)s, (void)n;
+    return 0;
+#endif
+}
+
 static size_t time_prefix(const u8 *s, size_t n) { /* 2026-01-02 03:04:05,678   [2026-01-02T03:04:05.678Z] */
-    size_t i = s[0] == '[';
+    size_t i = s[0] == '[', minute = usual_minute(s + i, n - i);
     int open = (int)i;
     static const char *between[] = {"-/", "-/", "T ", "::", "::"};
-    for (int part = 0; part < 6; part++) {
+    i += minute;
+    for (int part = minute ? 5 : 0; part < 6; part++) {
         size_t j = skip_digits(s, n, i);
         if (j == i) return 0;
         i = j;
@@ -721,30 +735,76 @@ static int add_segment(Scanner *z, const u8 *block, u32 start, u32 end, int has_
     return z->waiting_count == BATCH ? look_up_waiting(z, block) : 0;
 }
 
+#define MARKED 4096u /* bytes in which the ends of segments are looked for at a time */
+typedef struct { u64 ends[MARKED / 64], escapes[MARKED / 64]; } Marks; /* a bit for each byte */
+
+static void mark_scalar(const u8 *s, size_t n, Marks *m) {
+    for (size_t base = 0; base < n; base += 64) {
+        u64 ends = 0, escapes = 0;
+        for (size_t k = 0; k < 64 && base + k < n; k++) {
+            u8 c = s[base + k];
+            ends |= (u64)(c == '\n' || c == '\r' || c == 0) << k;
+            escapes |= (u64)(c == 0x1b) << k;
+        }
+        m->ends[base / 64] = ends;
+        m->escapes[base / 64] = escapes;
+    }
+}
+
+#if defined(__SSE2__)
+static void mark_sse2(const u8 *s, size_t n, Marks *m) {
+    size_t base = 0;
+    for (; base + 64 <= n; base += 64) {
+        u64 ends = 0, escapes = 0;
+        for (int k = 0; k < 4; k++) {
+            __m128i v = _mm_loadu_si128((const __m128i *)(s + base + 16 * k));
+            __m128i end = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')),
+                                       _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\r')), _mm_cmpeq_epi8(v, _mm_setzero_si128())));
+            ends |= (u64)(u32)_mm_movemask_epi8(end) << (16 * k);
+            escapes |= (u64)(u32)_mm_movemask_epi8(_mm_cmpeq_epi8(v, _mm_set1_epi8(0x1b))) << (16 * k);
+        }
+        m->ends[base / 64] = ends;
+        m->escapes[base / 64] = escapes;
+    }
+    if (base < n) {
+        Marks last;
+        mark_scalar(s + base, n - base, &last);
+        m->ends[base / 64] = last.ends[0];
+        m->escapes[base / 64] = last.escapes[0];
+    }
+}
+
+__attribute__((target("avx512f,avx512bw"))) static void mark_avx512(const u8 *s, size_t n, Marks *m) {
+    for (size_t base = 0; base < n; base += 64) {
+        u64 valid = n - base < 64 ? (1ull << (n - base)) - 1 : ~0ull;
+        __m512i v = _mm512_maskz_loadu_epi8(valid, s + base);
+        m->ends[base / 64] = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\n')) | _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\r'))
+                             | _mm512_mask_testn_epi8_mask(valid, v, v);
+        m->escapes[base / 64] = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8(0x1b));
+    }
+}
+#endif
+
+typedef void (*Marking)(const u8 *, size_t, Marks *);
+static Marking markings[3] = {mark_scalar}, mark = mark_scalar; /* all that this processor can do; the fastest of them */
+
+static void set_up_marks(void) {
+#if defined(__SSE2__)
+    int ways = 1;
+    markings[ways++] = mark_sse2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) markings[ways++] = mark_avx512;
+    mark = markings[ways - 1];
+#endif
+}
+
 /* Segments of the block; returns the LFs after the last one, or -1 for no memory. */
 static long long split(Scanner *z, const u8 *block, size_t n) {
     u32 start = 0, line_feeds = 0;
     long long escape = -1;
+    Marks marks;
     for (size_t base = 0; base < n; base += 64) {
-        size_t width = n - base < 64 ? n - base : 64;
-        u64 ends = 0, escapes = 0;
-#if defined(__SSE2__)
-        if (width == 64) {
-            for (int k = 0; k < 4; k++) {
-                __m128i v = _mm_loadu_si128((const __m128i *)(block + base + 16 * k));
-                __m128i end = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')),
-                                           _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\r')),
-                                                        _mm_cmpeq_epi8(v, _mm_setzero_si128())));
-                ends |= (u64)(u32)_mm_movemask_epi8(end) << (16 * k);
-                escapes |= (u64)(u32)_mm_movemask_epi8(_mm_cmpeq_epi8(v, _mm_set1_epi8(0x1b))) << (16 * k);
-            }
-        } else
-#endif
-            for (size_t k = 0; k < width; k++) {
-                u8 c = block[base + k];
-                ends |= (u64)(c == '\n' || c == '\r' || c == 0) << k;
-                escapes |= (u64)(c == 0x1b) << k;
-            }
+        if (base % MARKED == 0) mark(block + base, n - base < MARKED ? n - base : MARKED, &marks);
+        u64 ends = marks.ends[base % MARKED / 64], escapes = marks.escapes[base % MARKED / 64];
         while (ends) {
             int bit = __builtin_ctzll(ends);
             u64 before = escapes & ((1ull << bit) - 1);
@@ -1239,6 +1299,24 @@ static PyObject *twin_shape_ways(PyObject *self, PyObject *args) {
     }
     return list;
 }
+/* marked(text) -> (where segments end, where escapes stand) by each way that this processor has: a bit for each byte */
+static PyObject *twin_marked(PyObject *self, PyObject *args) {
+    const char *data;
+    Py_ssize_t n;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y#", &data, &n)) return NULL;
+    if (n > (Py_ssize_t)MARKED) { PyErr_SetString(PyExc_ValueError, "that is too long"); return NULL; }
+    PyObject *list = PyList_New(0);
+    for (size_t k = 0; list && k < sizeof markings / sizeof *markings && markings[k]; k++) {
+        Marks marks = {{0}, {0}};
+        markings[k]((const u8 *)data, (size_t)n, &marks);
+        Py_ssize_t size = (n + 63) / 64 * 8;
+        PyObject *row = Py_BuildValue("(y#y#)", (const char *)marks.ends, size, (const char *)marks.escapes, size);
+        if (!row || PyList_Append(list, row)) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
 /* any_of(text, words) -> whether one of them stands in it; each has two bytes or more */
 static PyObject *any_of(PyObject *self, PyObject *args) {
     const char *data;
@@ -1523,6 +1601,7 @@ static PyMethodDef module_methods[] = {
     {"clean", twin_clean, METH_VARARGS, "see lines.clean"},
     {"shape", twin_shape, METH_VARARGS, "see shapes.shape"},
     {"shape_ways", twin_shape_ways, METH_VARARGS, "shape_ways(body): see shapes.shape, by each way of the processor"},
+    {"marked", twin_marked, METH_VARARGS, "marked(text): where segments end and escapes stand, by each way of the processor"},
     {"any_of", any_of, METH_VARARGS, "any_of(text, words): whether one of them stands in it"},
     {"body_start", twin_body_start, METH_VARARGS, "see prefixes.body_start"},
     {"number", twin_number, METH_VARARGS, "see metrics.NUMBER"},
@@ -1538,12 +1617,13 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "diagnose.matching._c
 PyMODINIT_FUNC PyInit__core(void) {
     for (int c = 0; c < 256; c++) in_hosts[c] = digit((u8)c) || letter((u8)c) || c == '_' || c == '.' || c == '-';
     set_up_shapes();
+    set_up_marks();
     set_up_kinds();
     set_up_roles();
     set_up_stems();
     set_up_normals();
     PyObject *m = PyModule_Create(&module);
-    if (m && PyModule_AddIntConstant(m, "API", 4)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
+    if (m && PyModule_AddIntConstant(m, "API", 5)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
     if (!m) return NULL;
     struct { const char *name; PyType_Spec *spec; } types[] = {{"Scanner", &scanner_spec}, {"Folds", &folds_spec}};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {

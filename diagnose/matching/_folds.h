@@ -94,7 +94,7 @@ static void forget_folds(Folds *f) {
     if (f->who.items) memset(f->who.items, 0, f->who.count * sizeof(u64));
     memset(f->open, 0, sizeof f->open);
     f->place_count = f->who_count = 0;
-    forget_plans(&f->readings);
+    if (many_plans(&f->readings)) forget_plans(&f->readings);
 }
 
 static Fold *new_fold(Folds *f, u64 key, u32 slots, u64 line) {
@@ -279,16 +279,15 @@ static int is_open(Folds *f, u64 key) {
     return place && place->open;
 }
 
-/* Words whose places are known to vary are left out; whether there was one. */
-static int generalise(Folds *f, Masks *m) {
+/* Words whose places are known to vary are left out; whether there was one. `pieces` are those of the text as it is then. */
+static int generalise(Folds *f, Masks *m, Pieces *pieces) {
     int any = 0;
-    Pieces pieces;
-    take_apart(f, m, &pieces);
+    take_apart(f, m, pieces);
     for (u32 w = 0; w < m->word_count;) {
-        if (!is_open(f, key_without(&pieces, m->word_count, w))) { w++; continue; }
+        if (!is_open(f, key_without(pieces, m->word_count, w))) { w++; continue; }
         if (!grow(&f->scratch, m->length + 64)) return -1;
         leave_out(f, m, w);
-        take_apart(f, m, &pieces);
+        take_apart(f, m, pieces);
         any = 1;
         w = 0;
     }
@@ -297,15 +296,13 @@ static int generalise(Folds *f, Masks *m) {
 
 /* A new fold is evidence that the words of its text may vary, each at its place: five rare words do, ten where little else is
    said. A word that is one of a few stays what it is. */
-static void learn_places(Folds *f, Masks *m, u32 fold) {
+static void learn_places(Folds *f, const Masks *m, const Pieces *pieces, u32 fold) {
     const Fold *folds = f->folds.items;
     u32 needed = m->word_count > 2 ? 5 : VALUES, count = 0;
     u64 keys[MOST_WORDS];
-    Pieces pieces;
-    take_apart(f, m, &pieces);
     for (u32 w = 0; w < m->word_count; w++) {
-        if (!is_first(&pieces, w)) continue;
-        keys[count] = key_without(&pieces, m->word_count, w);
+        if (!is_first(pieces, w)) continue;
+        keys[count] = key_without(pieces, m->word_count, w);
         expect(&f->places, keys[count++]);
     }
     for (u32 k = 0; k < count; k++) {
@@ -444,6 +441,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     if (f->folds.count >= MOST_FOLDS || f->ranges.count >= MOST_RANGES) forget_folds(f);
     Masks *m = &f->masks;
     u64 who = who_speaks(f, text, at);
+    if (who) expect(&f->who, who | 1);
     int sign = sound & MAY_SOUND ? is_sign(f, text, n, at, asked->sounds, &asked->thread) : 0;
     if (sign < 0 || mask(m, body, n - at, sign ? EXACT : COARSE)) return FAILED;
     if (sign && read_loud(f, body, n - at, record, asked)) return FAILED;
@@ -455,14 +453,15 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     if (!plan) plan = plan_of(&f->readings, key, m, body, n - at, record->line, asked->plan, &asked->thread);
     if (plan == UINT32_MAX || (plan > NO_PLAN && read_line(&f->readings, plan, m, record))) return FAILED;
     if (fold && !is_row(m)) fold->plan = plan; /* what a row is depends on its header */
+    Pieces pieces;
     if (!fold && !sign) {
-        if ((made = generalise(f, m)) < 0) return FAILED;
+        if ((made = generalise(f, m, &pieces)) < 0) return FAILED;
         if (made) { key = hash_masked(f, m); fold = fold_at(f, key); }
     }
     if (!fold) {
         if (!(fold = new_fold(f, key, m->slots, record->line))) return FAILED;
         if (made) fold->count = s->keep; /* the lines that showed that a word varies stand for the first ones */
-        else if (!sign) learn_places(f, m, (u32)f->folds.count - 1);
+        else if (!sign) learn_places(f, m, &pieces, (u32)f->folds.count - 1);
     }
     int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS;
     if (sign && (stays || s->in_traceback)) {

@@ -169,6 +169,11 @@ static u32 plan_of(Readings *r, u64 key, const Masks *m, const u8 *body, size_t 
     return known->plan = (u32)r->plans.count++ + 2;
 }
 
+/* Plans outlive the folds of their lines, because Python made them. */
+static int many_plans(const Readings *r) {
+    return r->known_count > MOST_PLANS / 2 || r->plans.count > MOST_PLANS / 2 || r->readers.count > MOST_READERS / 2;
+}
+
 static void forget_plans(Readings *r) {
     r->plans.count = r->readers.count = r->known_count = 0;
     if (r->known.items) memset(r->known.items, 0, r->known.count * sizeof(Known));

@@ -23,7 +23,7 @@ try:
     from diagnose.matching import _core as core
 except ImportError:  # built without a compiler, or a checkout that was not installed
     core = None
-API = 4
+API = 5
 """how the core is called; raised here and in ``_core.c`` whenever that changes"""
 if getattr(core, "API", None) != API:  # built from other sources than these
     core = None

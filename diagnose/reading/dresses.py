@@ -221,7 +221,12 @@ def _off_columns(line: bytes, dress: Dress) -> bytes | None:
 
 # --- what a wrapper writes before all that a job prints ---------------------------------------------------------------------
 
-_SAYS_LEVEL = re.compile(rb"(?i)(?<![A-Za-z])(?:debug|info|notice|warn(?:ing)?|error|critical|fatal|stdout|stderr)(?![A-Za-z])")
+# It begins with a set of letters, because Python's search is quick only then.
+_SAYS_LEVEL = re.compile(
+    rb"[DINWECFSdinwecfs](?<![A-Za-z].)(?i:(?<=d)ebug|(?<=i)nfo|(?<=n)otice|(?<=w)arn(?:ing)?|(?<=e)rror|(?<=c)ritical|(?<=f)atal"
+    rb"|(?<=s)td(?:out|err))(?![A-Za-z])",
+    re.DOTALL,
+)
 _ENDS = re.compile(rb"[^\w({<.]")
 """what a head may end with, and brackets, which must be closed in it"""
 _RUNS = re.compile(rb"[0-9]+")

@@ -232,6 +232,16 @@ def test_native_search_for_words(text: str, words: list[str]) -> None:
 
 
 @needs_core
+@given(st.binary(max_size=300) | st.text("a\n\r\0\x1b", max_size=300).map(str.encode))
+def test_native_ends_of_segments(text: bytes) -> None:
+    def bits(signs: bytes) -> bytes:
+        number = sum(1 << at for at, byte in enumerate(text) if byte in signs)
+        return number.to_bytes((len(text) + 63) // 64 * 8, "little")
+
+    assert set(core.marked(text)) == {(bits(b"\n\r\0"), bits(b"\x1b"))}
+
+
+@needs_core
 @given(segments)
 def test_native_twins(text: bytes) -> None:
     assert core.clean(text) == clean(text)
