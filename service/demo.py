@@ -28,6 +28,9 @@ from service.store.diagnoses import unpacked
 
 WEEK_S = 7 * 86400.0
 _USERS = "amara bo chen dmitri elif farah goro hana ines".split()
+_TEAMS = ("speech", "vision", "language")
+_IMAGE_S = 36 * 3600.0
+"""so long ago jobs began to use another image"""
 _CLUSTERS = ("alps", "delta")
 _MODELS = ("llama-8b", "llama-70b", "moe-8x22b", "vit-g", "sft-7b", "rlhf-13b", "mamba-3b")
 _NODE = re.compile(rb"\b(gpu-)(\d\d)\b")
@@ -108,6 +111,8 @@ def week(seed: int, jobs: int, now: float) -> Iterator[Planned]:
             "cluster": dice.choice(_CLUSTERS),
             "gpus": str(gpus),
             "framework": dice.choice(("megatron", "deepspeed", "torchtitan", "nemo")),
+            "team": _TEAMS[_USERS.index(user) % len(_TEAMS)],
+            "image": "train:25.11" if at > now - _IMAGE_S else "train:25.10",
         }
         job = f"{dice.choice(_MODELS)}-{user}-{4100 + number}"
         attempts = dice.choices((1, 2, 3), (70, 20, 10))[0] if kind is hard else 1

@@ -12,6 +12,10 @@ from markupsafe import Markup
 
 from service.dashboard import words
 
+_LEFT = 44
+_FINE = 120
+"""parts of an axis that has no bars, to draw over"""
+
 
 @dataclass(frozen=True, slots=True)
 class Bar:
@@ -39,7 +43,7 @@ def stacked(
     """Stacked bars over time, with an axis. Each bar gives its values on hover and to a screen reader, and is a link if it has
     an address. ``stretch``: from when to when; the page's script then lets people draw over a part of it.
     """
-    left, bottom, top = 44, 30, 8
+    left, bottom, top = _LEFT, 30, 8
     inner = height - bottom - top
     most = max((sum(bar.values.values()) for bar in bars), default=0)
     ticks = nice_ticks(most)
@@ -47,10 +51,7 @@ def stacked(
     step = (width - left) / max(1, len(bars))
     # Nothing inside a picture can be a link for a screen reader; inside a group it can.
     role = "group" if any(bar.href for bar in bars) else "img"
-    brush = Markup(
-        ' data-brush="" data-since="{:.0f}" data-until="{:.0f}" data-bars="{}" data-left="{}" data-top="{}" data-high="{}"'
-    )
-    drawn = brush.format(*stretch, len(bars), left, top, inner) if stretch else ""
+    drawn = _brush(*stretch, len(bars), (left, width), (top, inner)) if stretch else ""
     parts = [
         Markup('<svg class="chart" viewBox="0 0 {} {}" role="{}" aria-label="{}"{}>').format(width, height, role, what, drawn)
     ]
@@ -90,6 +91,14 @@ def stacked(
             )
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
+
+
+def _brush(since: float, until: float, parts: int, across: tuple[float, float], down: tuple[float, float]) -> Markup:
+    """For the page's script: the picture may be drawn over, in so many parts, from left to right and from top as high."""
+    return Markup(
+        ' data-brush="" data-since="{:.0f}" data-until="{:.0f}" data-bars="{}" data-left="{}" data-right="{}" data-top="{}"'
+        ' data-high="{}"'
+    ).format(since, until, parts, *across, *down)
 
 
 def _when(bar: Bar) -> Markup:
@@ -195,8 +204,10 @@ class Track:
     stretches: Sequence[Stretch]
 
 
-def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: int = 1200) -> Markup:
-    """Rows of stretches and moments on one axis of time. Each says on hover, and to a screen reader, what it is."""
+def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: int = 1200, *, brush: bool = False) -> Markup:
+    """Rows of stretches and moments on one axis of time. Each says on hover, and to a screen reader, what it is. ``brush``: the
+    page's script lets people draw over a part of the time.
+    """
     left, high, bottom = 90, 30, 26
     height = high * len(rows) + bottom
     reach = (until - since) or 1.0
@@ -204,7 +215,12 @@ def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: 
     def x(at: float) -> float:
         return left + (width - left - 8) * min(1.0, max(0.0, (at - since) / reach))
 
-    parts = [Markup('<svg class="chart tracks" viewBox="0 0 {} {}" role="group" aria-label="{}">').format(width, height, what)]
+    drawn = _brush(since, until, _FINE, (left, width - 8), (0, height - bottom)) if brush else ""
+    parts = [
+        Markup('<svg class="chart tracks" viewBox="0 0 {} {}" role="group" aria-label="{}"{}>').format(
+            width, height, what, drawn
+        )
+    ]
     form = "day" if reach > 2 * 86400 else "hour"
     for at in _whole(since, until):
         label = time.strftime("%d %b" if form == "day" else "%H:%M", time.gmtime(at))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -11,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from service.api.common import place_of
 from service.dashboard import charts, session
 from service.dashboard.overview import course
-from service.dashboard.page import PAGE, Page, taxonomy
+from service.dashboard.page import PAGE, Page, between, taxonomy
 from service.errors import Forbidden, Unknown
 from service.names import storable
 from service.store import groups as states
@@ -20,6 +23,9 @@ from service.store.pages.asked import Asked
 
 _TREND_S, _TREND = 14 * 86400.0, 14
 _SAMPLES = 5
+_IMAGES = 8
+_HIGH = 150
+"""of a chart above the rows that it is about"""
 
 
 async def show(request: Request) -> Response:
@@ -29,42 +35,63 @@ async def show(request: Request) -> Response:
     words = {key: page.asked(key) for key in ("state", "category", "reason", "assignee")}
     where = {key: page.asked(key) for key in ("cluster", "user", "node")}
     search, before = page.asked("q"), page.place()
+    image, new = page.asked("image"), page.asked("new") is not None
 
     then = Asked(period.since, period.until, where["cluster"], where["user"], node=where["node"])
+    shown = replace(then, category=words["category"], reason=words["reason"])
 
-    def work(connection: Any) -> list[dict[str, Any]]:
+    def work(connection: Any) -> tuple[list[dict[str, int]], list[dict[str, Any]]]:
+        among = [pages.failures.occurred(then)] if period.name is None else []
+        among += [pages.images.failed_with(image)] if image is not None else []
         rows = reading.groups(
             connection,
             limit=PAGE,
             before=before,
             since=period.since,
-            among=pages.failures.occurred(then) if period.name is None else None,
+            among=among,
+            clause=pages.images.new_with(connection, image) if image is not None and new else None,
             equal={key: value for key, value in words.items() if value},
             search=search,
             **where,
         )
+        # The chart knows nothing of words, states and images.
+        whole = not (search or image or words["state"] or words["assignee"])
+        counts = pages.totals.over_time(connection, shown, period.bars) if whole else []
         trends = pages.failures.by_group(
             connection, Asked(page.now - _TREND_S, page.now + 1), [row["id"] for row in rows], _TREND
         )
         times = pages.failures.by_group(connection, then, [row["id"] for row in rows], 1) if period.name is None else {}
         nodes = pages.failures.nodes_of(connection, [row["id"] for row in rows])
         jobs = pages.failures.jobs_of(connection, [row["id"] for row in rows])
-        return [
+        return counts, [
             {**row, "spark": charts.sparkline([float(count) for count in trends[row["id"]]], "failures a day"),
              "then": times[row["id"]][0] if times else None, "nodes": nodes.get(row["id"], 0), "jobs": jobs.get(row["id"], 0)}
             for row in rows
         ]  # fmt: skip
 
-    rows = await page.read(work)
+    counts, rows = await page.read(work)
+    width = (period.until - period.since) / period.bars
     return await page.show(
         "failures.html",
         "failures",
-        asked={"range": period.name, "q": search, **words, **where},
+        asked={"range": period.name, "q": search, "image": image, "new": new, **words, **where},
         period=period,
+        near=page.near(period),
+        chart=course(counts, shown, width, height=_HIGH, link=_within(page)) if any(counts) else None,
         options=await page.options(period.since),
         groups=rows,
         pages=page.pages(rows, place_of(rows[-1]) if len(rows) == PAGE else None),
     )
+
+
+def _within(page: Page) -> Callable[[float, float], str]:
+    """The same page, about the time from one moment to another."""
+    others = {
+        name: value
+        for name, value in page.request.query_params.items()
+        if name not in ("from", "to", "range", "before", "said") and value
+    }
+    return lambda since, until: f"?{urlencode({**others, **between(since, until)})}"
 
 
 async def one(request: Request) -> Response:
@@ -78,10 +105,18 @@ async def one(request: Request) -> Response:
         group = reading.group(connection, group_id)
         if group is None:
             raise Unknown("there is no such failure group", where=str(group_id), remedy="see the list of failures")
-        rows = reading.occurrences(connection, group_id, limit=PAGE, before=at)
-        first = min(group["first_seen"], page.now - 86400)
-        asked = Asked(max(first, page.now - 90 * 86400), page.now + 1, group=group_id)
+        period = page.period()
+        if period.name is None:
+            asked = Asked(period.since, period.until, group=group_id)
+            rows = reading.occurrences(connection, group_id, limit=PAGE, before=at or period.until, since=period.since)
+        else:
+            first = min(group["first_seen"], page.now - 86400)
+            asked = Asked(max(first, page.now - 90 * 86400), page.now + 1, group=group_id)
+            rows = reading.occurrences(connection, group_id, limit=PAGE, before=at)
         return {
+            "period": period,
+            "images": pages.images.counted(connection, group_id)[:_IMAGES],
+            "began": pages.images.beginning(connection, group_id),
             "group": {**group, **pages.failures.reach(connection, group_id)},
             "occurrences": rows,
             "suspects": pages.jobs.suspects_of(connection, [row["attempt_id"] for row in rows]),
@@ -102,10 +137,16 @@ async def one(request: Request) -> Response:
         "failure.html",
         "failures",
         group=group,
-        chart=course(found["counts"], asked, (asked.until - asked.since) / 30, "How often it occurred", height=160),
+        chart=course(
+            found["counts"], asked, (asked.until - asked.since) / 30, "How often it occurred", height=160, link=_within(page)
+        ),
+        period=found["period"],
+        near=page.near(found["period"]),
+        images=found["images"],
+        began=found["began"],
         samples=samples,
         nodes=[(row["node"], row["count"]) for row in group["nodes"][:40]],
-        latest=rows[0] if rows and at is None else None,
+        latest=rows[0] if rows and at is None and found["period"].name is not None else None,
         taxonomy=taxonomy(),
         occurrences=[{**row, "nodes": found["suspects"].get(row["attempt_id"], [])} for row in rows],
         pages=page.pages(rows, repr(rows[-1]["at"]) if len(rows) == PAGE else None),

@@ -21,6 +21,7 @@ from service.api.jobs import corrected
 from service.api.raw import page as raw_page
 from service.api.raw import place as raw_place
 from service.api.raw import text as raw_text
+from service.auth import Who
 from service.dashboard import blame, charts, links, logs, ranks, session
 from service.dashboard.charts import Point
 from service.dashboard.overview import liveness
@@ -78,6 +79,7 @@ async def one(request: Request) -> Response:
     job, attempt = await _attempt(page, name)
 
     below, there = _raw_below(page, name, attempt["number"]), _log(page, name, attempt["number"])
+    over = page.asked("over")
 
     def work(connection: Any) -> dict[str, Any]:
         found = reading.report(connection, attempt["id"])
@@ -105,7 +107,8 @@ async def one(request: Request) -> Response:
                 there,
                 running=attempt["state"] == "running",
             ),
-            "earlier_runs": _earlier(connection, job["attempts"], attempt["number"]),
+            "earlier_runs": {**_earlier(connection, job["attempts"], attempt["number"]), **_beside(connection, page.who, over)},
+            "alike": pages.jobs.alike(connection, job),
         }
 
     found = await page.read(work)
@@ -133,8 +136,10 @@ async def one(request: Request) -> Response:
         - attempt["started_at"],
         consequences=[line for line in evidence if line.role == "consequence"],
         others=diagnosis.others if diagnosis is not None else [],
-        plots=_plots(found.pop("series"), own, found.pop("earlier_runs")),
+        plots=_plots(found.pop("series"), own, found["earlier_runs"]),
         log_at=there,
+        over=over,
+        over_found=over is None or f"run {over}" in found["earlier_runs"],
         links=links.of_job(page.service.settings.links, job, attempt, page.now),
         dropped=dropped,
         bars=[charts.bar(count, dropped[0][1], "accent") for _, count in dropped],
@@ -156,10 +161,16 @@ def _fault(connection: Any, diagnosis: Diagnosis | None, attempt: dict[str, Any]
     return blame.fault(diagnosis, blame.known_of(names, failures, checks, attempt["ended_at"] or attempt["last_seen"]))
 
 
-def _earlier(connection: Any, attempts: Sequence[dict[str, Any]], number: int) -> dict[int, list[dict[str, Any]]]:
-    """The numbers of the attempts before this one."""
+def _earlier(connection: Any, attempts: Sequence[dict[str, Any]], number: int) -> dict[str, list[dict[str, Any]]]:
+    """The numbers of the attempts before this one, by what a plot calls them."""
     before = [row for row in attempts if row["number"] < number][:_OVERLAID]
-    return {row["number"]: list(reading.series(connection, row["id"])) for row in before}
+    return {f"attempt {row['number']}": list(reading.series(connection, row["id"])) for row in before}
+
+
+def _beside(connection: Any, who: Who, name: str | None) -> dict[str, list[dict[str, Any]]]:
+    """The numbers of the latest attempt of another job that somebody wants in the plots; none if there is no such job."""
+    key = reading.attempt_id(connection, who.named(check_job(name)), None) if name is not None else None
+    return {f"run {name}": list(reading.series(connection, key))} if key is not None else {}
 
 
 def _log(page: Page, name: str, number: int) -> str:
@@ -432,7 +443,7 @@ def _seen(value: float | None) -> float | None:
 
 
 def _plots(
-    series: Sequence[dict[str, Any]], lane: Lane | None, before: dict[int, list[dict[str, Any]]]
+    series: Sequence[dict[str, Any]], lane: Lane | None, before: dict[str, list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     """The job's numbers over its steps: the mean, and the least and greatest if points stand for many values. Also the earlier
     attempts (``before``), the checkpoints, and where it went wrong.
@@ -446,17 +457,17 @@ def _plots(
             continue
         names = ["mean", "least", "greatest"] if any(point[2] != point[3] for point in points) else ["mean"]
         lines = [(one, {point[0]: point[at] for point in points}) for at, one in enumerate(names, 1)]
-        for number, its in before.items():
+        for said, its in before.items():
             earlier = next((_by_step(one) for one in its if one["name"] == name), [])
             if len(earlier) > 1:
-                lines.append((f"attempt {number}", {point[0]: point[1] for point in earlier}))
+                lines.append((said, {point[0]: point[1] for point in earlier}))
         steps = sorted({step for _, values in lines for step in values})
         data = {
             "title": name.replace("_", " "),
             "x": "step",
             "xs": steps,
             "series": [
-                {"name": one, "values": [_seen(values.get(step)) for step in steps], "earlier": one.startswith("attempt")}
+                {"name": one, "values": [_seen(values.get(step)) for step in steps], "earlier": one in before}
                 for one, values in lines
             ],
             "mark": lane.onset if lane is not None else None,

@@ -14,7 +14,8 @@ from service.auth import check_runs_the_cluster
 from service.dashboard import charts, links, session
 from service.dashboard.approval import Hands
 from service.dashboard.charts import Stretch, Track
-from service.dashboard.page import Page
+from service.dashboard.overview import liveness
+from service.dashboard.page import Page, Period
 from service.errors import Conflict, Forbidden, Refused, Unknown
 from service.names import storable
 from service.store import actions as stored
@@ -44,6 +45,8 @@ async def one(request: Request) -> Response:
     """A node: what it is suspected of, its tests, and what was done with it."""
     page = Page.of(request)
     name = request.path_params["node"]
+    period = page.period()
+    drawn = period if period.name is None else None
 
     def work(connection: Any) -> dict[str, Any]:
         node = reading.node(connection, name)
@@ -58,24 +61,29 @@ async def one(request: Request) -> Response:
             "findings": findings.of_node(connection, name),
             "audit": [{**row, "why": _why(row["detail"])} for row in pages.actions.trail(connection, f"node/{name}")],
             "actions": pages.actions.of_node(connection, name),
-            "ran": pages.nodes.jobs_of(connection, name, page.now - _AXIS_S),
-            "out": pages.nodes.isolations_of(connection, name, page.now - _AXIS_S),
+            "ran": pages.nodes.jobs_of(connection, name, drawn.since if drawn else page.now - _AXIS_S, period.until),
+            "out": pages.nodes.isolations_of(connection, name, drawn.since if drawn else page.now - _AXIS_S),
         }
 
     found = await page.read(work)
     waiting = [one for one in found["actions"] if one["state"] == "proposed" and one["mode"] != "observe"]
     out = links.of_node(page.service.settings.links, name, page.now - 86400.0, page.now)
-    return await page.show("node.html", "nodes", axis=_axis(page, found), waits=waiting, links=out, **found)
+    return await page.show("node.html", "nodes", axis=_axis(page, found, drawn), waits=waiting, links=out,
+                           period=period, near=page.near(period), **found)  # fmt: skip
 
 
-def _axis(page: Page, found: dict[str, Any]) -> Any:
-    """All that happened with a node on one axis of time: as far back as something is known, at most 30 days."""
+def _axis(page: Page, found: dict[str, Any], drawn: Period | None) -> Any:
+    """All that happened with a node on one axis of time: as far back as something is known, at most 30 days; or in the time
+    that somebody drew.
+    """
     at = [
         *(row["started_at"] for row in found["ran"]),
         *(row["at"] for row in (*found["history"], *found["checks"], *found["out"])),
         *(row["created"] for row in found["actions"]),
     ]
-    since = max(page.now - _AXIS_S, min([page.now - 3600.0, *at]))
+    since = drawn.since if drawn else max(page.now - _AXIS_S, min([page.now - 3600.0, *at]))
+    until = drawn.until if drawn else page.now
+    hang_s = page.service.settings.hang_s
 
     def link(path: str) -> str:
         return session.inside(page.request, path)
@@ -87,8 +95,8 @@ def _axis(page: Page, found: dict[str, Any]) -> Any:
         Stretch(
             row["started_at"],
             max(row["started_at"] + 1, page.now if row["state"] == "running" else row["ended_at"] or row["last_seen"]),
-            {"healthy": "none", "running": "accent"}.get(row["outcome"], "unknown"),
-            f"{row['job']}, attempt {row['attempt']}: {row['outcome']}",
+            {"healthy": "none", "running": "accent", "at_risk": "warn"}.get(liveness(row, page.now, hang_s), "unknown"),
+            f"{row['job']}, attempt {row['attempt']}: {days(liveness(row, page.now, hang_s))}",
             link(f"jobs/{quote(row['job'], safe='')}?attempt={row['attempt']}"),
         )
         for row in found["ran"]
@@ -112,8 +120,11 @@ def _axis(page: Page, found: dict[str, Any]) -> Any:
         for row in found["out"]
     ]
     rows = [Track("jobs", jobs), Track("failures", failures), Track("checks", checks), Track("actions", actions)]
-    kept = [Track(row.label, [one for one in row.stretches if one.end >= since]) for row in (*rows, Track("isolated", out))]
-    return charts.tracks(kept, since, page.now, "What happened with this node")
+    kept = [
+        Track(row.label, [one for one in row.stretches if one.end >= since and one.begin <= until])
+        for row in (*rows, Track("isolated", out))
+    ]
+    return charts.tracks(kept, since, until, "What happened with this node", brush=True)
 
 
 def _why(detail: dict[str, Any]) -> str | None:

@@ -62,8 +62,7 @@ async def show(request: Request) -> Response:
         "",
         asked={"range": period.name, **{key: getattr(asked, key) for key in _FILTERS}},
         period=period,
-        near=[(name, f"?{urlencode({**where, **words})}") for name, words in period.beside] if period.name is None else [],
-        whole=f"?{urlencode(where)}",
+        near=page.near(period),
         options=await page.options(asked.since),
         figures={
             "failures": figures.failures,

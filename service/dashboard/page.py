@@ -116,20 +116,20 @@ class Page:
     def place(self) -> tuple[float, int] | None:
         return place(self.asked("before"))
 
-    def range(self) -> tuple[str, float, int]:
+    def range(self, usual: str = "7d") -> tuple[str, float, int]:
         """(name, seconds, bars) of the chosen time."""
-        name = self.asked("range") or "7d"
-        name = name if name in RANGES else "7d"
+        name = self.asked("range") or usual
+        name = name if name in RANGES else usual
         return (name, *RANGES[name])
 
-    def period(self) -> Period:
+    def period(self, usual: str = "7d") -> Period:
         """The time from one moment to another if the address names both; else one that ends now, by its name."""
         since, end = self.number("from"), self.number("to")
         if since is not None and end is not None and self.asked("range") is None:
             until = min(float(max(end, since + _SHORTEST)), self.now + 1)
             if until > since:
                 return Period(since, until, _BARS, None)
-        name, seconds, bars = self.range()
+        name, seconds, bars = self.range(usual)
         return Period(self.now - seconds, self.now + 1, bars, name)
 
     def failures(self) -> Asked:
@@ -144,6 +144,18 @@ class Page:
             reason=self.asked("reason"),
             node=self.asked("node"),
         )
+
+    def near(self, period: Period) -> list[tuple[str, str]]:
+        """Links to the time before, after and around a stretch that somebody drew; all else of the address stays."""
+        others = {
+            name: value
+            for name, value in self.request.query_params.items()
+            if name not in ("from", "to", "range", "before", "said") and value
+        }
+        if period.name is not None:
+            return []
+        found = [(name, f"?{urlencode({**others, **words})}") for name, words in period.beside]
+        return [*found, ("whole time", f"?{urlencode(others)}")]
 
     async def options(self, since: float) -> dict[str, list[str]]:
         found = await self.read(lambda connection: pages.totals.options(connection, since))

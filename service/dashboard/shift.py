@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.dashboard import charts
-from service.dashboard.page import Page
-from service.store import pages
+from service.dashboard import charts, session
+from service.dashboard.overview import course, liveness
+from service.dashboard.page import Page, Period, between
+from service.store import pages, reading
+from service.store.pages.asked import Asked
 
 _MOST_ROWS: Final = 100
+_AT_RISK: Final = 12
+_HIGH: Final = 150
+"""of a chart above the rows that it is about"""
 
 
 async def show(request: Request) -> Response:
     """The shift: the last 24 hours unless the address says otherwise."""
     page = Page.of(request)
-    name = page.range()[0] if page.asked("range") else "24h"
-    since = page.now - page.range()[1] if page.asked("range") else page.now - 86400.0
+    period = page.period("24h")
     hang_s = page.service.settings.hang_s
-    found = await page.read(lambda connection: pages.shift.shift(connection, since, page.now, hang_s))
+
+    def work(connection: Any) -> tuple[Any, Any, Any]:
+        found = pages.shift.shift(connection, period.since, period.until, hang_s, page.now)
+        counts = pages.totals.over_time(connection, Asked(period.since, period.until), period.bars)
+        return found, counts, reading.jobs(connection, limit=_AT_RISK, at_risk=True)
+
+    found, counts, risky = await page.read(work)
     return await page.show(
         "shift.html",
         "shift",
-        asked={"range": name},
-        since=since,
+        asked={"range": period.name},
+        period=period,
+        near=page.near(period),
+        chart=_chart(page, period, counts),
+        risky=[{**job, "live": liveness(job, page.now, hang_s)} for job in risky],
         verdicts=found.verdicts,
         figures=found.figures,
         done=found.done,
@@ -38,12 +52,15 @@ async def show(request: Request) -> Response:
 async def breakdowns(request: Request) -> Response:
     """Who or what loses most, and whether it gets better."""
     page = Page.of(request)
-    name, seconds, _ = page.range()
+    period = page.period()
     by = page.asked("by") or "user"
     by = by if by in pages.breakdowns.BY else "user"
     sort = page.asked("sort") or "lost"
-    rows = await page.read(
-        lambda connection: pages.breakdowns.broken_down(connection, page.now - seconds, page.now + 1, by, _MOST_ROWS)
+    rows, counts = await page.read(
+        lambda connection: (
+            pages.breakdowns.broken_down(connection, period.since, period.until, by, _MOST_ROWS),
+            pages.totals.over_time(connection, Asked(period.since, period.until), period.bars),
+        )
     )
     keys = {"lost": lambda row: row["lost"], "count": lambda row: row["count"], "jobs": lambda row: row["jobs"],
             "change": lambda row: row["lost"] - row["lost_before"]}  # fmt: skip
@@ -54,8 +71,30 @@ async def breakdowns(request: Request) -> Response:
         for row in sorted(rows, key=keys[sort], reverse=True)
     ]
     return await page.show(
-        "breakdowns.html", "breakdowns", rows=rows, by=by, all_by=pages.breakdowns.BY, asked={"range": name, "sort": sort}
+        "breakdowns.html",
+        "breakdowns",
+        rows=rows,
+        by=by,
+        all_by=pages.breakdowns.BY,
+        asked={"range": period.name, "sort": sort},
+        period=period,
+        near=page.near(period),
+        chart=_chart(page, period, counts),
+        words=urlencode(period.words),
     )
+
+
+def _chart(page: Page, period: Period, counts: Any) -> Any:
+    """The failures of a time, to draw over; None if there were none."""
+    if not any(counts):
+        return None
+    asked = Asked(period.since, period.until)
+    width = (asked.until - asked.since) / period.bars
+
+    def link(since: float, until: float) -> str:
+        return session.inside(page.request, f"failures?{urlencode(between(since, until))}")
+
+    return course(counts, asked, width, height=_HIGH, link=link)
 
 
 def change(row: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -69,7 +70,8 @@ def jobs(
     for column, value in (equal or {}).items():
         query = query.where(j[column] == value)
     if name:
-        query = query.where(j.name.contains(name, autoescape=True))
+        # The names are read in their index, and not row by row.
+        query = query.where(j.id.in_(select(j.id).where(j.name.icontains(name, autoescape=True))))
     if at_risk:
         wrong = and_(j.reason.is_not(None), j.reason != "healthy", t.diagnoses.c.confidence >= AT_RISK)
         query = query.where(j.state == "running", wrong)
@@ -195,10 +197,11 @@ def groups(
     cluster: str | None = None,
     since: float | None = None,
     search: str | None = None,
-    among: Select[Any] | None = None,
+    among: Sequence[Select[Any]] = (),
+    clause: ColumnElement[bool] | None = None,
 ) -> Rows:
-    """Failure groups, the latest first. ``search``: text in the title or the root-cause line. ``among``: their ids are some of
-    these.
+    """Failure groups, the latest first. ``search``: text in the title or the root-cause line. ``among``: their ids are in each
+    of these. ``clause``: a further condition.
     """
     g = t.groups.c
     query = select(t.groups).where(g.count > 0).order_by(g.last_seen.desc(), g.id.desc()).limit(limit)
@@ -210,8 +213,10 @@ def groups(
         query = query.where(g[column] == value)
     if search:
         query = query.where(or_(g.title.icontains(search, autoescape=True), g.root_text.icontains(search, autoescape=True)))
-    if among is not None:
-        query = query.where(g.id.in_(among))
+    for some in among:
+        query = query.where(g.id.in_(some))
+    if clause is not None:
+        query = query.where(clause)
     if node:
         query = query.where(g.id.in_(select(t.occurrence_nodes.c.group_id).where(t.occurrence_nodes.c.node == node)))
     if user:
@@ -250,7 +255,9 @@ def group(connection: Connection, group_id: int) -> dict[str, Any] | None:
     }
 
 
-def occurrences(connection: Connection, group_id: int, *, limit: int, before: float | None = None) -> Rows:
+def occurrences(
+    connection: Connection, group_id: int, *, limit: int, before: float | None = None, since: float | None = None
+) -> Rows:
     """The jobs that failed like this, the latest first."""
     o = t.occurrences.c
     query = (
@@ -264,6 +271,8 @@ def occurrences(connection: Connection, group_id: int, *, limit: int, before: fl
     )  # fmt: skip
     if before is not None:
         query = query.where(o.at < before)
+    if since is not None:
+        query = query.where(o.at >= since)
     return [_dict(row) for row in connection.execute(query)]
 
 

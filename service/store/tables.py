@@ -103,6 +103,7 @@ attempts = Table(
     Column("raw_deleted", Double),  # likewise the raw logs
     UniqueConstraint("job_id", "number"),
     Index(None, "state", "last_seen"),
+    Index("ix_attempts_read", "last_seen", "bytes_in", "bytes_kept", "job_id"),  # what was read in a time, without the rows
     Index(None, "ended_at"),
     Index(None, "lsn"),
     sqlite_autoincrement=True,
@@ -256,7 +257,8 @@ occurrences = Table(
     Index(None, "group_id", "at"),
     Index("ix_occurrences_group_id_job_id", "group_id", "job_id"),
     Index("ix_occurrences_group_id_user", "group_id", "user"),
-    Index(None, "at"),
+    # Sums over a time read this alone, and not the rows.
+    Index("ix_occurrences_at", "at", "category", "reason", "user", "cluster", "gpu_seconds", "whole", "job_id"),
     Index(None, "job_id"),
 )
 
@@ -354,6 +356,7 @@ actions = Table(
     Index(None, "state", "created"),
     Index(None, "attempt_id"),
     Index(None, "created"),
+    Index(None, "changed"),
     sqlite_autoincrement=True,
 )
 

@@ -124,10 +124,10 @@ document.addEventListener("pointerdown", (event) => {
   const chart = event.target.closest("svg[data-brush]");
   if (!chart || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
   const [since, until, bars, left, top, high] = ["since", "until", "bars", "left", "top", "high"].map((name) => Number(chart.dataset[name]));
-  const right = chart.viewBox.baseVal.width;
+  const right = Number(chart.dataset.right);
   const bar = (moved) => {
     const box = chart.getBoundingClientRect();
-    const x = ((moved.clientX - box.left) / box.width) * right;
+    const x = ((moved.clientX - box.left) / box.width) * chart.viewBox.baseVal.width;
     return Math.min(bars - 1, Math.max(0, Math.floor(((x - left) / (right - left)) * bars)));
   };
   const began = bar(event);

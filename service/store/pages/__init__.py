@@ -6,6 +6,7 @@ from service.store.pages import actions as actions
 from service.store.pages import asked as asked
 from service.store.pages import breakdowns as breakdowns
 from service.store.pages import failures as failures
+from service.store.pages import images as images
 from service.store.pages import jobs as jobs
 from service.store.pages import lines as lines
 from service.store.pages import nodes as nodes

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, and_, cast, func, or_, select
+from sqlalchemy import Connection, Select, Text, and_, cast, exists, func, or_, select
 
 from service.store.actions import aftermath, still_out
 from service.store.diagnoses import unpacked
@@ -53,7 +53,7 @@ def _of_actions(query: Select[Any], asked: Asked) -> Select[Any]:
         (o.reason, asked.reason),
     ):
         if wanted is not None:
-            query = query.where(a.attempt_id.in_(select(o.attempt_id).where(column == wanted)))
+            query = query.where(exists().where(o.attempt_id == a.attempt_id, column == wanted))
     if asked.node is not None:
         blamed = select(occurrence_nodes.c.attempt_id).where(occurrence_nodes.c.node == asked.node)
         alone = cast(a.nodes, Text).contains(json.dumps(asked.node), autoescape=True)
@@ -141,8 +141,9 @@ def _actions() -> Select[Any]:
     )
 
 
-def done(connection: Connection, since: float, most: int) -> list[dict[str, Any]]:
+def done(connection: Connection, since: float, until: float, most: int) -> list[dict[str, Any]]:
     """Actions that somebody or the policy decided, the latest first, each with what came of it."""
-    decided = and_(actions.c.changed >= since, actions.c.kind.in_(ACTS), actions.c.state.not_in(("proposed", "expired")))
+    within = and_(actions.c.changed >= since, actions.c.changed < until)
+    decided = and_(within, actions.c.kind.in_(ACTS), actions.c.state.not_in(("proposed", "expired")))
     rows = connection.execute(_actions().where(decided).order_by(actions.c.changed.desc(), actions.c.id.desc()).limit(most))
     return [{**row._mapping, "aftermath": aftermath(connection, row.id)} for row in rows]

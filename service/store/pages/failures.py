@@ -97,10 +97,11 @@ def titles(connection: Connection, group_ids: Sequence[int]) -> dict[int, str]:
     return {row.id: row.title for row in rows}
 
 
-def new_failures(connection: Connection, since: float, most: int) -> list[dict[str, Any]]:
+def new_failures(connection: Connection, since: float, until: float, most: int) -> list[dict[str, Any]]:
     """Failure groups that were never seen before this time, or are back after they were resolved; the most expensive first."""
     g = groups.c
-    fresh = or_(g.first_seen >= since, and_(g.regressed, g.last_seen >= since))
+    began = and_(g.first_seen >= since, g.first_seen < until)
+    fresh = or_(began, and_(g.regressed, g.last_seen >= since, g.last_seen < until))
     query = select(groups).where(g.count > 0, fresh).order_by(g.gpu_seconds_lost.desc(), g.id.desc()).limit(most)
     return [dict(row._mapping) for row in connection.execute(query)]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, select
 
 from service.store.diagnoses import unpacked
 from service.store.tables import (
+    attempts,
     groups,
+    jobs,
     occurrence_nodes,
     occurrences,
     series,
@@ -32,6 +34,20 @@ def suspects_of(connection: Connection, attempt_ids: Sequence[int]) -> dict[int,
     ):
         found.setdefault(attempt, []).append(node)
     return found
+
+
+def alike(connection: Connection, job: dict[str, Any], most: int = 12) -> list[str]:
+    """Names of the latest other jobs of the same user that have a loss: runs to compare with."""
+    j, a, s = jobs.c, attempts.c, series.c
+    query = (
+        select(j.name)
+        .join(attempts, and_(a.job_id == j.id, a.number == j.attempt))
+        .where(j.user == job["user"], j.id != job["id"])
+        .where(select(s.name).where(s.attempt_id == a.id, s.name == "loss").exists())
+        .order_by(j.last_seen.desc())
+        .limit(most)
+    )
+    return list(connection.execute(query).scalars()) if job["user"] is not None else []
 
 
 def group_of(connection: Connection, attempt_id: int) -> dict[str, Any] | None:

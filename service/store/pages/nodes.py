@@ -9,6 +9,7 @@ from sqlalchemy import Connection, and_, case, func, or_, select
 from service.store import nodechecks
 from service.store.tables import (
     attempts,
+    diagnoses,
     isolations,
     jobs,
     node_checks,
@@ -41,14 +42,25 @@ def some_nodes(
     return [dict(row._mapping) for row in connection.execute(query)]
 
 
-def jobs_of(connection: Connection, node: str, since: float, most: int = 60) -> list[dict[str, Any]]:
+def jobs_of(connection: Connection, node: str, since: float, until: float, most: int = 60) -> list[dict[str, Any]]:
     """Attempts that ran on a node, the latest first: from when to when, and how they ended."""
-    a = attempts.c
+    a, d = attempts.c, diagnoses.c
     here = select(sources.c.attempt_id).where(sources.c.node == node)
     rows = connection.execute(
-        select(jobs.c.name.label("job"), a.number.label("attempt"), a.started_at, a.ended_at, a.last_seen, a.state, a.outcome)
+        select(
+            jobs.c.name.label("job"),
+            a.number.label("attempt"),
+            a.started_at,
+            a.ended_at,
+            a.last_seen,
+            a.state,
+            a.outcome,
+            d.reason,
+            d.confidence,
+        )
         .join(jobs, jobs.c.id == a.job_id)
-        .where(a.id.in_(here), a.last_seen >= since)
+        .outerjoin(diagnoses, d.attempt_id == a.id)
+        .where(a.id.in_(here), a.last_seen >= since, a.started_at <= until)
         .order_by(a.started_at.desc())
         .limit(most)
     )

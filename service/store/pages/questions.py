@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 from diagnose.errors import installed
 from service.store import tables as t
 
-_MOST: Final = 5000
+_MOST: Final = 2000
 """the latest questions; of older ones only the record is left"""
 
 

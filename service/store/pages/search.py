@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, or_, select
 
+from service.store import reading
 from service.store.tables import groups, jobs, nodes
 
 
@@ -13,9 +14,6 @@ def found(connection: Connection, text: str, most: int) -> dict[str, list[dict[s
     """Kind -> what matches, the latest first."""
     j, g, n = jobs.c, groups.c, nodes.c
     queries = {
-        "jobs": select(j.name, j.user, j.state, j.outcome, j.reason, j.category, j.last_seen)
-        .where(j.name.icontains(text, autoescape=True))
-        .order_by(j.last_seen.desc()),
         "nodes": select(n.name, n.state, n.failures, n.last_seen)
         .where(n.name.icontains(text, autoescape=True))
         .order_by(n.failures.desc(), n.name),
@@ -27,7 +25,10 @@ def found(connection: Connection, text: str, most: int) -> dict[str, list[dict[s
         .group_by(j.user)
         .order_by(func.max(j.last_seen).desc()),
     }
-    return {kind: [dict(row._mapping) for row in connection.execute(query.limit(most))] for kind, query in queries.items()}
+    named = reading.jobs(connection, limit=most, name=text)
+    return {"jobs": named} | {
+        kind: [dict(row._mapping) for row in connection.execute(query.limit(most))] for kind, query in queries.items()
+    }
 
 
 def _said(text: str) -> Any:

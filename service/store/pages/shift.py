@@ -33,13 +33,16 @@ class Shift:
         return verdicts(self.done)
 
 
-def shift(connection: Connection, since: float, now: float, hang_s: float) -> Shift:
-    """From ``since`` to ``now``. A running job is silent if nothing came of it for ``hang_s``."""
-    asked = Asked(since, now + 1)
+def shift(connection: Connection, since: float, until: float, hang_s: float, now: float | None = None) -> Shift:
+    """From ``since`` to ``until``, which is ``now`` if nothing else is said. What waits, waits now. A running job is silent if
+    nothing came of it for ``hang_s``.
+    """
+    now = until if now is None else now
+    asked = Asked(since, until + 1)
     return Shift(
         totals.figures(connection, asked, now - hang_s),
-        actions.done(connection, since, MOST),
-        failures.new_failures(connection, since, MOST),
+        actions.done(connection, since, asked.until, MOST),
+        failures.new_failures(connection, since, asked.until, MOST),
         totals.by_reason(connection, asked)[:_COSTS],
         actions.to_approve(connection, Asked(0.0, now + 1), MOST),
     )

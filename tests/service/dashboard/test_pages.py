@@ -697,3 +697,67 @@ def test_the_map_of_ranks_says_who_stopped_first_and_leads_to_its_lines(page: An
     page.wait_for_url("**rank=6**")
     assert "loading shard 7" in page.locator("#lines").inner_text()
     assert "Watchdog" not in page.locator("#lines").inner_text()
+
+
+def test_charts_of_other_pages_are_drawn_over_too(page: Any) -> None:
+    for address, part in (("breakdowns?by=cluster&range=24h", "over-time"), ("failures?range=24h&cluster=alps", "over-time"),
+                          ("shift", "over-time"), ("nodes/gpu-1", "axis")):  # fmt: skip
+        page.goto(address)
+        box = page.locator(f"#{part} svg.chart").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.4)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.997, box["y"] + box["height"] * 0.4, steps=4)
+        page.mouse.up()
+        page.wait_for_url("**from=*")
+        kept = dict(re.findall(r"([a-z]+)=([^&]+)", address))
+        asked = dict(re.findall(r"([a-z]+)=([^&]+)", page.url))
+        assert {name: asked.get(name) for name in kept if name != "range"} == {
+            name: value for name, value in kept.items() if name != "range"
+        }
+        assert "range" not in asked
+        accessible(page)
+        page.locator("#period a", has_text="before").click()
+        page.wait_for_url(lambda url, to=asked["from"]: f"to={to}" in url)
+
+
+def test_a_failures_jobs_of_a_time_are_listed(page: Any) -> None:
+    page.goto("failures?reason=ecc_error")
+    page.click("#groups [data-row] a >> nth=0")
+    page.wait_for_selector("#trend svg a")
+    page.locator("#trend svg a").last.click()
+    page.wait_for_url("**from=*")
+    assert "lost-ecc" in page.inner_text("#jobs")
+    page.locator("#period a", has_text="before").click()
+    page.wait_for_url("**from=*")
+    assert page.locator("#jobs tbody tr").count() == 0
+    accessible(page)
+
+
+def test_another_run_is_laid_over_the_plots(page: Any) -> None:
+    page.goto("jobs/runs-a")
+    page.fill("[name=over]", "lost-ecc")
+    page.click("#overlay button")
+    page.wait_for_url("**over=lost-ecc*")
+    page.wait_for_selector("#plots .u-legend")
+    assert "run lost-ecc" in page.inner_text("#plots .u-legend >> nth=0")
+    assert "lost-ecc" in page.locator("#alike option").evaluate_all("all => all.map(one => one.value)")
+    page.goto("jobs/runs-a?over=no-such-job")
+    assert "There is no job of this name" in page.inner_text("#overlay")
+    accessible(page)
+
+
+def test_a_job_at_risk_is_at_risk_in_every_list(page: Any, server: Server) -> None:
+    log = b"step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss nan\nstep 4 loss nan\nstep 5 loss nan\n"
+    server.push("goes-wrong", log, source="gpu-9.log", node="gpu-9", **{"label.user": "risky", "label.image": "train:9"})
+    page.goto("jobs?state=at_risk")
+    eventually(lambda: (page.reload(), page.locator("#jobs [data-row]").count())[1] == 1, 60.0)
+    for address, where in (
+        ("search?q=goes-wr", "#jobs"),
+        ("?user=risky", "main"),
+        ("shift", "#risky"),
+        ("jobs?q=goes", "#jobs"),
+    ):
+        page.goto(address)
+        assert "at risk" in page.locator(f"{where} [data-row]", has_text="goes-wrong").first.inner_text()
+    page.goto("jobs/goes-wrong")
+    assert "at risk" in page.inner_text("#head")

@@ -269,6 +269,7 @@ def upgrade() -> None:
     with op.batch_alter_table("attempts", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_attempts_ended_at"), ["ended_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_attempts_lsn"), ["lsn"], unique=False)
+        batch_op.create_index("ix_attempts_read", ["last_seen", "bytes_in", "bytes_kept", "job_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_attempts_state_last_seen"), ["state", "last_seen"], unique=False)
 
     op.create_table(
@@ -361,6 +362,7 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("actions", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_actions_attempt_id"), ["attempt_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_actions_changed"), ["changed"], unique=False)
         batch_op.create_index(batch_op.f("ix_actions_created"), ["created"], unique=False)
         batch_op.create_index(batch_op.f("ix_actions_state_created"), ["state", "created"], unique=False)
 
@@ -540,7 +542,11 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("attempt_id", name=op.f("pk_occurrences")),
     )
     with op.batch_alter_table("occurrences", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_occurrences_at"), ["at"], unique=False)
+        batch_op.create_index(
+            "ix_occurrences_at",
+            ["at", "category", "reason", "user", "cluster", "gpu_seconds", "whole", "job_id"],
+            unique=False,
+        )
         batch_op.create_index(batch_op.f("ix_occurrences_group_id_at"), ["group_id", "at"], unique=False)
         batch_op.create_index("ix_occurrences_group_id_job_id", ["group_id", "job_id"], unique=False)
         batch_op.create_index("ix_occurrences_group_id_user", ["group_id", "user"], unique=False)
@@ -699,7 +705,7 @@ def downgrade() -> None:
         batch_op.drop_index("ix_occurrences_group_id_user")
         batch_op.drop_index("ix_occurrences_group_id_job_id")
         batch_op.drop_index(batch_op.f("ix_occurrences_group_id_at"))
-        batch_op.drop_index(batch_op.f("ix_occurrences_at"))
+        batch_op.drop_index("ix_occurrences_at")
 
     op.drop_table("occurrences")
     with op.batch_alter_table("occurrence_nodes", schema=None) as batch_op:
@@ -724,6 +730,7 @@ def downgrade() -> None:
     with op.batch_alter_table("actions", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_actions_state_created"))
         batch_op.drop_index(batch_op.f("ix_actions_created"))
+        batch_op.drop_index(batch_op.f("ix_actions_changed"))
         batch_op.drop_index(batch_op.f("ix_actions_attempt_id"))
 
     op.drop_table("actions")
@@ -742,6 +749,7 @@ def downgrade() -> None:
     op.drop_table("comments")
     with op.batch_alter_table("attempts", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_attempts_state_last_seen"))
+        batch_op.drop_index("ix_attempts_read")
         batch_op.drop_index(batch_op.f("ix_attempts_lsn"))
         batch_op.drop_index(batch_op.f("ix_attempts_ended_at"))
 
