@@ -31,12 +31,12 @@ from service.acting.executors.claim import Unconfirmed
 from service.acting.findings import Found
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.acting.standing import Asked, Standing, asked_of
-from service.errors import Conflict, Forbidden, Refused, Unknown
+from service.errors import Conflict, Forbidden, Refused, Unavailable, Unknown
 from service.events import Events
 from service.projects import parted
 from service.store import Store, findings, nodechecks, reading
 from service.store import actions as stored
-from service.store.history import cluster, history, lately, report_of
+from service.store.history import Lately, report_of
 from service.store.nodechecks import Check
 
 log = logging.getLogger("diagnose.actions")
@@ -45,6 +45,8 @@ _NODES_S = 60.0
 _NODES_AT_ONCE = 200
 _AT_ONCE = 8
 """attempts for which the scheduler is asked at the same time"""
+_TOGETHER = 32
+"""attempts that are decided about in one transaction at most: other writes wait for it"""
 _PUT_OFF_S = 300.0
 """if a job takes longer to end, or the scheduler is away for longer, a person must look at it"""
 _WAKES = frozenset({"job.diagnosed", "job.ended", "diagnosis.corrected"})
@@ -61,6 +63,14 @@ class Taken:
     lease_s: float
     """the executor must renew its lease within this time"""
     order: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An attempt to be decided about, with what the scheduler says of it."""
+
+    attempt_id: int
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,58 +133,77 @@ class Actions:
         await self._decide_each(list(self._put_off))
 
     async def _decide_each(self, attempts: Sequence[int]) -> None:
-        """Some at a time: most of the time is waiting for the scheduler's answers. What is decided is one transaction each."""
-        room = asyncio.Semaphore(_AT_ONCE)
+        """The scheduler is asked about several at a time. Those that it has answered about are decided together: while one
+        transaction runs, the next ones gather.
+        """
+        room, deciding = asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
+        ready: list[Ready] = []
 
         async def one(attempt_id: int) -> None:
             async with room:
-                await self._decide(attempt_id)
+                now = self._clock()
+                standing = await self._standing(attempt_id, now)
+            if standing is None:
+                self._put_off.setdefault(attempt_id, now)
+                return
+            self._put_off.pop(attempt_id, None)
+            ready.append(Ready(attempt_id, standing))
+            async with deciding:
+                some = ready[:_TOGETHER]
+                del ready[:_TOGETHER]
+                if some:
+                    await self._decide(some)
 
-        done = await asyncio.gather(*map(one, attempts), return_exceptions=True)
-        for error in done:
-            if isinstance(error, BaseException):
-                raise error
+        _raise_first(await asyncio.gather(*map(one, attempts), return_exceptions=True))
 
-    async def _decide(self, attempt_id: int) -> None:
+    async def _decide(self, some: Sequence[Ready]) -> None:
+        """Decide about these in one transaction, each knowing what was decided before it. If it cannot be stored, each gets its
+        own, so that one does not hold up the others.
+        """
         now = self._clock()
-        standing = await self._standing(attempt_id, now)
-        if standing is None:
-            self._put_off.setdefault(attempt_id, now)
-            return
-        self._put_off.pop(attempt_id, None)
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
-            found = self._case(connection, attempt_id, standing, now)
-            if found is None:
-                return []
-            known, made_at, past, whole = found
-            decision = decide(known, past, whole, self.policy, now)
-            job = decision.job
-            if self._authority is not None:
-                standing.keep(connection, attempt_id, now)
-            changed = self._enter(connection, attempt_id, decision, made_at, now, standing)
-            stored.keep_decision(connection, attempt_id, decision, made_at)
-            reading.record(connection, "policy", f"decided.{decision.action.kind}", f"job/{job}", decision.as_dict(), now)
-            return changed
+            past = Lately(connection, now, confirmed=self._asks)
+            return [change for one in some for change in self._decide_one(past, one, now)]
 
-        self._tell(await self._store.awrite(work))
+        try:
+            self._tell(await self._store.awrite(work))
+        except Unavailable:
+            raise
+        except Exception:
+            if len(some) == 1:
+                raise
+            _raise_first(await asyncio.gather(*(self._decide([one]) for one in some), return_exceptions=True))
 
-    def _case(
-        self, connection: Connection, attempt_id: int, standing: Standing, now: float
-    ) -> tuple[Report, float, History, Cluster] | None:
+    def _decide_one(self, past: Lately, one: Ready, now: float) -> list[tuple[int, Record]]:
+        connection, standing = past.connection, one.standing
+        found = self._case(past, one.attempt_id, standing)
+        if found is None:
+            return []
+        known, made_at, own, whole = found
+        decision = decide(known, own, whole, self.policy, now)
+        if self._authority is not None:
+            standing.keep(connection, one.attempt_id, now)
+        changed = self._enter(connection, one.attempt_id, decision, made_at, now, standing)
+        if changed:
+            past.decided()
+        stored.keep_decision(connection, one.attempt_id, decision, made_at)
+        job = decision.job
+        reading.record(connection, "policy", f"decided.{decision.action.kind}", f"job/{job}", decision.as_dict(), now)
+        return changed
+
+    def _case(self, past: Lately, attempt_id: int, standing: Standing) -> tuple[Report, float, History, Cluster] | None:
         """(report, when it was made, history, nodes) of an attempt; None if it was deleted meanwhile."""
-        about, report = stored.about(connection, attempt_id), report_of(connection, attempt_id)
+        about, report = stored.about(past.connection, attempt_id), report_of(past.connection, attempt_id)
         if about is None or report is None:
             return None
         made_at, job, number = about
         known = report.model_copy(update={"job": report.job.model_copy(update={"id": job, "attempt": number})})
-        past = standing.applied(history(connection, attempt_id, now, confirmed=self._asks))
-        return known, made_at, past, self._cluster(connection, standing.names, now)
+        return known, made_at, standing.applied(past.of(attempt_id)), self._cluster(past, standing.names)
 
-    def _cluster(self, connection: Connection, names: Sequence[str] | None, now: float) -> Cluster:
+    def _cluster(self, past: Lately, names: Sequence[str] | None) -> Cluster:
         """The nodes, as the scheduler or an administrator says. Without either, nobody knows how many there are."""
-        size = self.policy.limits.cluster_nodes if self._asks else None
-        return cluster(connection, now, names, size)
+        return past.cluster(names, self.policy.limits.cluster_nodes if self._asks else None)
 
     async def _names(self) -> tuple[str, ...] | None:
         """The names of all nodes, from the scheduler."""
@@ -187,7 +216,7 @@ class Actions:
         names = await self._authority.nodes()
 
         def look(connection: Connection) -> tuple[Decision, Asked] | None:
-            found = self._case(connection, attempt_id, Standing(names=names), now)
+            found = self._case(Lately(connection, now, confirmed=self._asks), attempt_id, Standing(names=names))
             if found is None:
                 return None
             known, _, past, whole = found
@@ -321,10 +350,10 @@ class Actions:
         limits.
         """
         changed: list[tuple[int, Record]] = []
-        confirmed = self._asks
-        past, whole = lately(connection, now, confirmed=confirmed), self._cluster(connection, names, now)
+        past = Lately(connection, now, confirmed=self._asks)
+        whole = self._cluster(past, names)
         for node in nodes[:_NODES_AT_ONCE]:
-            decision = decide_node(node, past, whole, self.policy, now)
+            decision = decide_node(node, past.anywhere(), whole, self.policy, now)
             check = latest_check(whole, node, now - self.policy.signals.check_within_s, now)
             if not decision.acts or check is None:
                 continue
@@ -338,7 +367,7 @@ class Actions:
             reading.record(connection, "policy", f"decided.{kind}", f"node/{node}", decision.as_dict(), now)
             reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": key, "node": node}, now)
             changed.append((found, record))
-            past = lately(connection, now, confirmed=confirmed)
+            past.decided()
         return changed
 
     # --- what people say ----------------------------------------------------------------------------------------------------
@@ -566,7 +595,7 @@ class Actions:
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
             changed = []
-            for action_id in stored.open_ids(connection):
+            for action_id in due:
                 before = stored.find(connection, action_id, locked=True)
                 assert before is not None
                 after = life.tick(before, now, spans)
@@ -575,7 +604,8 @@ class Actions:
                     changed.append((action_id, after))
             return changed
 
-        if await self._store.aread(stored.open_ids):
+        open_ = await self._store.aread(stored.open_ones)
+        if due := [action_id for action_id, record in open_ if life.tick(record, now, spans) != record]:
             self._tell(await self._store.awrite(work))
 
     def _tell(self, changed: list[tuple[int, Record]]) -> None:
@@ -607,3 +637,10 @@ class Actions:
                 async with asyncio.timeout(self._sweep_s):
                     await self._awake.wait()
             self._awake.clear()
+
+
+def _raise_first(outcomes: Sequence[BaseException | None]) -> None:
+    """Raise the first error among what was gathered."""
+    for error in outcomes:
+        if error is not None:
+            raise error

@@ -191,6 +191,8 @@ class LiveAttempt:
         self._flushing = self._dirty = self._anew = False
         self._judged: JudgedReport | None = None
         self._judged_lsn = -1
+        self._numbers: dict[str, int] = {}
+        """how many values of each of its numbers were stored with the last report"""
         self._last_judged = now
         self._anomaly: str | None = None
         self._phase: str | None = None
@@ -646,6 +648,10 @@ class LiveAttempt:
         if self._judged is None:  # else they were just asked
             self._look_for_anomalies(job)
         figures = self._figures(job)
+        if self._judged is not None:
+            counts = {name: metric.count for name, metric in self._judged.report.metrics.items()}
+            self._judged.as_stored = frozenset(name for name, count in counts.items() if self._numbers.get(name) == count)
+            self._numbers = counts
         rows, weight = self._rows.take()
         lines = job.compression.counts.lines_in
         flush = Flush(

@@ -157,13 +157,13 @@ def proposed(connection: Connection, kind: str, node: str) -> int | None:
     return next((row.id for row in rows if row.nodes == [node]), None)
 
 
-def open_ids(connection: Connection) -> list[int]:
+def open_ones(connection: Connection) -> list[tuple[int, Record]]:
     """Actions that may still change."""
     x = t.actions.c
-    rows = connection.execute(
-        select(x.id).where(x.state.in_(("proposed", "approved", "dispatched", "running"))).order_by(x.id).limit(_A_ROUND * 10)
+    wanted = (
+        _records().where(x.state.in_(("proposed", "approved", "dispatched", "running"))).order_by(x.id).limit(_A_ROUND * 10)
     )
-    return list(rows.scalars())
+    return [(row.id, _record(row)) for row in connection.execute(wanted)]
 
 
 def approved(connection: Connection, now: float) -> list[int]:

@@ -27,7 +27,10 @@ _JUDGED = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attemp
 
 def store(connection: Connection, flushes: Sequence[Flush]) -> None:
     """Store the reports of these flushes: the diagnosis, its numbers, its failure group, notices and questions."""
-    judged = [(flush, flush.judged) for flush in flushes if flush.judged is not None and not _known_already(connection, flush)]
+    every = [(flush, flush.judged) for flush in flushes if flush.judged is not None]
+    if series := [row for flush, its in every for row in _series(flush, its)]:
+        upsert(connection, t.series, series)
+    judged = [(flush, its) for flush, its in every if not _known_already(connection, flush)]
     if not judged:
         return
     flushes = [flush for flush, _ in judged]
@@ -50,8 +53,6 @@ def store(connection: Connection, flushes: Sequence[Flush]) -> None:
         if was is None or was.reason != its.report.diagnosis.reason:
             alarms.of_diagnosis(connection, flush.attempt_id, its.report, its.made_at)
     upsert(connection, t.diagnoses, [_row(flush, its) for flush, its in judged])
-    if series := [row for flush, its in judged for row in _series(flush, its)]:
-        upsert(connection, t.series, series)
     update_many(connection, _JUDGED, [_outcome(flush, its) for flush, its in judged])
     notices.enter(connection, told)
     for flush, its in judged:
@@ -94,8 +95,10 @@ def _price(connection: Connection, attempt_id: int, judged: JudgedReport) -> Pri
 
 
 def _series(flush: Flush, judged: JudgedReport) -> Iterator[dict[str, Any]]:
-    """The job's numbers. For an improved report they are stored already."""
+    """The job's numbers that are not stored yet. For an improved report all of them are."""
     for name, metric in sorted(judged.report.metrics.items()) if not judged.improves else ():
+        if name in judged.as_stored:
+            continue
         yield {
             "attempt_id": flush.attempt_id,
             "name": name,

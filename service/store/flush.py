@@ -55,6 +55,8 @@ class JudgedReport:
     """questions for the agent"""
     improves: bool = False
     """it is the agent's version of the stored one"""
+    as_stored: frozenset[str] = frozenset()
+    """the job's numbers that have not changed since they were stored"""
 
     @property
     def gpu_seconds(self) -> float:

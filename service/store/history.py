@@ -30,47 +30,79 @@ def report_of(connection: Connection, attempt_id: int) -> Report | None:
     return Report.model_validate(unpacked(found)) if found is not None else None
 
 
-def history(connection: Connection, attempt_id: int, now: float, *, confirmed: bool = False) -> History:
-    """The history of the job of ``attempt_id``.
+class Lately:
+    """What failed and what was done anywhere lately, for several decisions of one transaction: it is read once.
 
     ``confirmed``: an earlier failure only speaks against a node if the scheduler said that the job had run there.
     """
-    a, j = t.attempts.c, t.jobs.c
-    own = connection.execute(
-        select(
-            j.name,
-            j.project,
-            a.number,
-            a.job_id,
-            a.started_at,
-            a.ended_at,
-            a.progress_at,
-            a.step,
-            a.workload,
-            a.end_state,
-            j.labels,
-            j.gpus,
-            j.user,
+
+    def __init__(self, connection: Connection, now: float, *, confirmed: bool = False) -> None:
+        self.connection = connection
+        self._now, self._since, self._confirmed = now, now - _BACK_S, confirmed
+        self._failed: dict[str, tuple[Failure, ...]] = {}
+        """project -> the failures, as that project may see them"""
+        self._done: tuple[PastAction, ...] | None = None
+
+    def decided(self) -> None:
+        """Actions were entered or changed: the next decision must know them."""
+        self._done = None
+
+    def anywhere(self) -> History:
+        """The history of no job in particular."""
+        return History(failures=self._failures(DEFAULT), actions=self._actions())
+
+    def of(self, attempt_id: int) -> History:
+        """The history of the job of ``attempt_id``."""
+        a, j = t.attempts.c, t.jobs.c
+        own = self.connection.execute(
+            select(
+                j.name,
+                j.project,
+                a.number,
+                a.job_id,
+                a.started_at,
+                a.ended_at,
+                a.progress_at,
+                a.step,
+                a.workload,
+                a.end_state,
+                j.labels,
+                j.gpus,
+                j.user,
+            )
+            .join(t.jobs, j.id == a.job_id)
+            .where(a.id == attempt_id)
+        ).one()
+        return History(
+            labels=own.labels,
+            gpus=own.gpus,
+            nodes=_nodes(self.connection, attempt_id),
+            started=own.started_at,
+            ended=own.ended_at,
+            progress_s=_moved_s(own),
+            attempts=_attempts(self.connection, own.job_id, own.number),
+            name=parted(own.name)[1],
+            failures=self._failures(own.project),
+            actions=self._actions(),
+            checkpoints=_checkpoints(self.connection, own.job_id),
+            user=None if self._confirmed else own.user,
+            workload=own.workload,
+            ending=ending_of_slurm(own.end_state) if own.end_state is not None else None,
         )
-        .join(t.jobs, j.id == a.job_id)
-        .where(a.id == attempt_id)
-    ).one()
-    return History(
-        labels=own.labels,
-        gpus=own.gpus,
-        nodes=_nodes(connection, attempt_id),
-        started=own.started_at,
-        ended=own.ended_at,
-        progress_s=_moved_s(own),
-        attempts=_attempts(connection, own.job_id, own.number),
-        name=parted(own.name)[1],
-        failures=_failures(connection, now - _BACK_S, confirmed, own.project),
-        actions=_actions(connection, now - _BACK_S),
-        checkpoints=_checkpoints(connection, own.job_id),
-        user=None if confirmed else own.user,
-        workload=own.workload,
-        ending=ending_of_slurm(own.end_state) if own.end_state is not None else None,
-    )
+
+    def cluster(self, names: Sequence[str] | None = None, size: int | None = None) -> Cluster:
+        """The nodes, see ``cluster``."""
+        return cluster(self.connection, self._now, names, size)
+
+    def _failures(self, project: str) -> tuple[Failure, ...]:
+        if project not in self._failed:
+            self._failed[project] = _failures(self.connection, self._since, self._confirmed, project)
+        return self._failed[project]
+
+    def _actions(self) -> tuple[PastAction, ...]:
+        if self._done is None:
+            self._done = _actions(self.connection, self._since)
+        return self._done
 
 
 def attempts_before(connection: Connection, attempt_id: int) -> tuple[PastAttempt, ...]:
@@ -78,13 +110,6 @@ def attempts_before(connection: Connection, attempt_id: int) -> tuple[PastAttemp
     a = t.attempts.c
     own = connection.execute(select(a.job_id, a.number).where(a.id == attempt_id)).one()
     return _attempts(connection, own.job_id, own.number)
-
-
-def lately(connection: Connection, now: float, *, confirmed: bool = False) -> History:
-    """The history of no job in particular: what failed and was done anywhere."""
-    return History(
-        failures=_failures(connection, now - _BACK_S, confirmed, DEFAULT), actions=_actions(connection, now - _BACK_S)
-    )
 
 
 def cluster(connection: Connection, now: float, names: Sequence[str] | None = None, size: int | None = None) -> Cluster:
@@ -164,7 +189,7 @@ def _attempts(connection: Connection, job_id: int, before: int) -> tuple[PastAtt
     return tuple(found)
 
 
-def _failures(connection: Connection, since: float, confirmed: bool, project: str | None = None) -> tuple[Failure, ...]:
+def _failures(connection: Connection, since: float, confirmed: bool, project: str) -> tuple[Failure, ...]:
     """``project``: jobs of others have no name, for what is decided is told."""
     o, n, x = t.occurrences.c, t.occurrence_nodes.c, t.confirmations.c
     rows = connection.execute(
@@ -192,7 +217,7 @@ def _failures(connection: Connection, since: float, confirmed: bool, project: st
         named = sorted(node for node in pointed if not confirmed or node in accused)
         found.append(
             Failure(
-                row.name if project in (None, row.project) else f"job {row.job_id} of another project",
+                row.name if row.project == project else f"job {row.job_id} of another project",
                 row.number,
                 row.at,
                 row.reason,

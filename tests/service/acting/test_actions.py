@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import zstandard
 from sqlalchemy import update
 
 from diagnose.decision.action import Record
@@ -24,7 +25,7 @@ from service.events import Event, Events
 from service.store import Store, pages, reading, tables
 from service.store import actions as stored
 from service.store.flush import JudgedReport
-from service.store.history import cluster, lately
+from service.store.history import Lately, cluster
 from service.store.nodechecks import Check, Checked
 from tests.service.store.test_store import begin, flush, judge, report, taking_in
 from tests.support.logs import report_of, steps
@@ -308,12 +309,42 @@ def test_what_was_cut_off_is_decided_by_the_next_service(desk: Desk) -> None:
     assert len(desk.rows()) == 1
 
 
+def test_what_is_decided_together_knows_what_was_decided_before_it(store: Store, tmp_path: Path) -> None:
+    """Three jobs name a node each, and only one node may be out at once."""
+    desk = Desk(store, policy(tmp_path, "mode: auto\nlimits: {isolated_share: 100%, nodes_at_once: 1}"))
+    for number, job in enumerate("abc"):
+        made = broken()
+        found = made.diagnosis
+        assert found.root_cause is not None
+        node = f"n{number}"
+        root = found.root_cause.model_copy(update={"node": node, "source": f"{node}.log"})
+        diagnosis = found.model_copy(
+            update={"root_cause": root, "suspects": found.suspects.model_copy(update={"nodes": [node]})}
+        )
+        action = Action(kind="isolate_and_restart", nodes=[node], why="because")
+        failed(desk, job, made=made.model_copy(update={"diagnosis": diagnosis, "action": action}))
+    assert desk.decide() == 3
+    kinds = {row["job"]: (row["kind"], row["nodes"]) for row in desk.rows()}
+    assert [kind for kind, nodes in kinds.values() if nodes] == ["isolate_and_restart"], kinds
+
+
+def test_one_that_cannot_be_decided_holds_up_no_other(desk: Desk) -> None:
+    bad = failed(desk, "bad")
+    failed(desk, "good")
+    d = tables.diagnoses
+    torn = update(d).where(d.c.attempt_id == bad.attempt_id).values(report=b"torn")
+    desk.store.write(lambda connection: connection.execute(torn))
+    with pytest.raises(zstandard.ZstdError):
+        desk.decide()
+    assert [row["job"] for row in desk.rows()] == ["good"]
+
+
 def test_two_services_decide_once(desk: Desk) -> None:
     opened = failed(desk)
     second = Desk(desk.store, desk.actions.policy)
     # Both found it waiting before either had decided.
-    desk.run(desk.actions._decide(opened.attempt_id))
-    second.run(second.actions._decide(opened.attempt_id))
+    desk.run(desk.actions._decide_each([opened.attempt_id]))
+    second.run(second.actions._decide_each([opened.attempt_id]))
     assert len(desk.rows()) == 1
 
 
@@ -475,7 +506,7 @@ def test_a_node_that_was_taken_out_counts_however_the_action_ends(desk: Desk, en
     assert desk.record(action).state == ("expired" if ends == "expired" else "failed")
     assert out.isolated() == (set() if ends == "expired" else {"n1"})
     assert [one.key for one in out.isolations] == ([] if ends == "expired" else [desk.record(action).key])
-    past = desk.store.read(lambda connection: lately(connection, desk.clock.now)).actions
+    past = desk.store.read(lambda connection: Lately(connection, desk.clock.now).anywhere()).actions
     assert [(one.state, one.taken) for one in past] == [(desk.record(action).state, True)]
 
 

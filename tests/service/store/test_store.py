@@ -313,7 +313,7 @@ def test_a_decision_sees_which_checkpoints_are_doubted(store: Store) -> None:
         for step, value in ((100, 0.6), (200, 0.3)):
             score = Score(1, step, "arc", "accuracy", value, 0.01)
             training.scores.enter(connection, one.attempt_id, score, 1.0)
-        return history.history(connection, one.attempt_id, 1000.0).checkpoints
+        return history.Lately(connection, 1000.0).of(one.attempt_id).checkpoints
 
     known = store.write(work)
     assert [(saved.step, saved.healthy, saved.doubt is not None) for saved in known] == [
