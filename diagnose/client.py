@@ -46,6 +46,7 @@ _LONGEST_PATH = 4096
 _LONGEST_WHY = 500
 _MOST_RANGES = 1000
 _MOST_ALARMS = 100
+_MOST_COST_S = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Word:
     save: str | None = None
     """why a checkpoint is wanted now"""
     alarms: tuple[Alarm, ...] = ()
+    between_failures_s: float | None = None
+    """how long a job of this size runs between failures, by the service's history"""
 
 
 class Run:
@@ -181,9 +184,18 @@ class Run:
             self._note(f"progress: {error!r}")
 
     def checkpoint(
-        self, step: int, path: str | os.PathLike[str], *, healthy: bool | None = None, why: str | None = None
+        self,
+        step: int,
+        path: str | os.PathLike[str],
+        *,
+        healthy: bool | None = None,
+        why: str | None = None,
+        cost_s: float | None = None,
     ) -> None:
-        """A checkpoint is complete on storage, after ``step`` steps. ``healthy``: False if you know that it is not; ``why``."""
+        """A checkpoint is complete on storage, after ``step`` steps. ``healthy``: False if you know that it is not; ``why``.
+
+        ``cost_s``: how much time the training lost by it. The service then says whether it saves too often or too seldom.
+        """
         try:
             if self._job:
                 self._put(
@@ -193,6 +205,7 @@ class Run:
                         "path": os.fspath(path),
                         "healthy": None if healthy is None else bool(healthy),
                         "why": None if why is None else str(why)[:_LONGEST_WHY],
+                        "cost_s": float(cost_s) if cost_s is not None and 0 <= cost_s < _MOST_COST_S else None,
                     },
                 )
         except Exception as error:
@@ -351,7 +364,9 @@ def _word(body: bytes) -> Word | None:
         answer = json.loads(body)
         save = answer.get("save")
         alarms = tuple(_alarm(one) for one in (answer.get("alarms") or [])[:_MOST_ALARMS])
-        return Word(str(save)[:_LONGEST_WHY] if save is not None else None, alarms)
+        between = answer.get("between_failures_s")
+        known = isinstance(between, int | float) and 0 < between < math.inf
+        return Word(str(save)[:_LONGEST_WHY] if save is not None else None, alarms, float(between) if known else None)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 

@@ -42,6 +42,7 @@ from service.sign_in.entrance import Entrance
 from service.store import Store
 from service.store.attempts import last_lsn
 from service.store.lease import BEAT_S, Claim, LeaseLost
+from service.store.training.rates import Rates
 from service.telemetry import Telemetry
 from service.traces import Traces
 
@@ -123,6 +124,7 @@ class Service:
         self.courier = Courier(self.store, self.events, self.telemetry, outgoing, settings.webhook_retry_s)
         self.probes = Probes(self.journal.folder, self.store, self.jobs, self.telemetry)
         self.scrubber = Scrubber(self.journal, self.store, self.telemetry)
+        self.failure_rates = Rates()
         self.started_at = time.time()
         self.ready = False
         self.runner_at: float | None = None

@@ -11,19 +11,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from diagnose.checkpoints.when import ASSUMED_BETWEEN_FAILURES_S, Interval, Pace, interval
+from diagnose.checkpoints.when import ASSUMED_BETWEEN_FAILURES_S, ASSUMED_COST_S, Interval, Pace, interval
 from diagnose.client import Word
 
 _FIRST_S = 300.0
 """the first save comes early, because it measures what one costs"""
-_ASSUMED_COST_S = 30.0
 _SHARE = 0.001
 """of the time, for asking the other ranks"""
 
 
 class Asking:
     def __init__(self, between_failures_s: float | None = None, every_s: float | None = None) -> None:
-        """``every_s``: a fixed interval, for those who want one."""
+        """``between_failures_s``: as you know it; else the service says it from its history. ``every_s``: a fixed interval."""
+        self._given = between_failures_s is not None
         self.between_failures_s = between_failures_s or ASSUMED_BETWEEN_FAILURES_S
         self._every_s = every_s
         self.pace = Pace()
@@ -55,6 +55,8 @@ class Asking:
         if word is not None and word.save != self._wish:
             self._wish = word.save
             self.now = word.save or self.now
+        if word is not None and word.between_failures_s and not self._given:
+            self.between_failures_s = word.between_failures_s
 
     def stepped(self, writing: bool) -> None:
         """A step is done."""
@@ -71,7 +73,7 @@ class Asking:
 
     def plan(self, write_s: float | None) -> Interval:
         """The present interval."""
-        cost = self.pace.cost_s if self.pace.cost_s is not None else _ASSUMED_COST_S
+        cost = self.pace.cost_s if self.pace.cost_s is not None else ASSUMED_COST_S
         best = interval(cost, self.between_failures_s, write_s or 0.0)
         if self._every_s is not None:
             return Interval(self._every_s, best.lost, "it was set")

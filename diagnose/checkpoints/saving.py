@@ -242,7 +242,7 @@ class Checkpoints:
             try:
                 if failed is None and self.keeper is not None:
                     if self._run is not None:
-                        self._run.checkpoint(step, path)
+                        self._run.checkpoint(step, path, cost_s=self.stood_s + self.asking.pace.slowed_s)
                     self.keeper.saved()
             except Exception as error:
                 failed = error

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 ASSUMED_BETWEEN_FAILURES_S: Final = 24 * 3600.0
 """where nobody has measured any"""
+ASSUMED_COST_S: Final = 30.0
+"""of a save that nobody has measured"""
 _SEEN = 200
+_COUNTED = 20
+_FLEET_WEIGHT: Final = 3.0
+"""failures of jobs of one size that count as much as all that is known of the fleet"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,79 @@ def lost(interval_s: float, cost_s: float, between_failures_s: float) -> float:
     """The share of the time that an interval loses: the saves, and half an interval for each failure."""
     share = cost_s / (interval_s + cost_s) + interval_s / 2 / between_failures_s
     return min(1.0, share)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What happened to jobs of one size."""
+
+    gpus: int
+    hours: float
+    """that they ran, all together"""
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The time between failures of a job."""
+
+    seconds: float
+    why: str
+
+
+def between_failures(gpus: int, past: Iterable[Past]) -> Between:
+    """For a job of this size, by what happened to others.
+
+    Failures come with GPU hours: twice the GPUs fail twice as often. The rate of jobs of about this size (half to twice as many
+    GPUs) is shrunk towards that of the fleet, and the fleet's towards the assumed one: little experience moves little.
+    """
+    known = list(past)
+    alike = [one for one in known if gpus / 2 < one.gpus < gpus * 2]
+    assumed = ASSUMED_BETWEEN_FAILURES_S / 3600 * gpus
+    fleet = (_failures(known) + 1) / (_gpu_hours(known) + assumed)
+    own = (_failures(alike) + _FLEET_WEIGHT) / (_gpu_hours(alike) + _FLEET_WEIGHT / fleet)
+    hours = sum(one.hours for one in alike)
+    why = f"{_failures(alike)} failures in {hours:,.0f} h of jobs of about {gpus:,} GPUs, {_failures(known)} of all jobs"
+    return Between(3600 / (own * gpus), why)
+
+
+def _failures(past: Iterable[Past]) -> int:
+    return sum(one.failures for one in past)
+
+
+def _gpu_hours(past: Iterable[Past]) -> float:
+    return sum(one.gpus * one.hours for one in past)
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What the present interval of a training costs, beside the best one."""
+
+    interval_s: float
+    """between the last saves: the median"""
+    cost_s: float
+    """of one save"""
+    cost_known: bool
+    """False: nobody said, and it is assumed"""
+    between_failures_s: float
+    lost: float
+    """share of the time"""
+    best_s: float
+    best_lost: float
+
+
+def present(saved_at: Iterable[float], costs: Iterable[float], between_failures_s: float) -> Present | None:
+    """By the times of the saves of one attempt, and what some of them cost. None for fewer than three."""
+    times = sorted(saved_at)[-_COUNTED:]
+    gaps = sorted(later - earlier for earlier, later in pairwise(times) if later > earlier)
+    if len(gaps) < 2:
+        return None
+    known = list(costs)[-_COUNTED:]
+    cost = sum(known) / len(known) if known else ASSUMED_COST_S
+    now = gaps[len(gaps) // 2]
+    best = interval(cost, between_failures_s)
+    seconds = best.seconds if best.lost < (share := lost(now, cost, between_failures_s)) else now
+    return Present(now, cost, bool(known), between_failures_s, share, seconds, min(best.lost, share))
 
 
 class Pace:

@@ -17,7 +17,7 @@ from service.intake.batch import check_may_write
 from service.live.inbox import Moved
 from service.names import storable
 from service.store import attempts
-from service.store.training import alarms, reports, scores, word
+from service.store.training import alarms, rates, reports, scores, word
 from service.store.training import checkpoints as saved_ones
 
 router = APIRouter(tags=["training"], responses=REFUSALS)
@@ -37,7 +37,14 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
     at = saved.time if saved.time is not None else time.time()
     await service.store.awrite(
         lambda connection: reports.checkpoint(
-            connection, attempt.id, step=saved.step, path=saved.path, healthy=saved.healthy, at=at, why=saved.why
+            connection,
+            attempt.id,
+            step=saved.step,
+            path=saved.path,
+            healthy=saved.healthy,
+            at=at,
+            why=saved.why,
+            cost_s=saved.cost_s,
         )
     )
     return {"job": job, "attempt": attempt.number, "stored": True}
@@ -48,13 +55,16 @@ async def checkpoints(job: JobName, service: Here, who: Reader) -> dict[str, Any
     """What the training reported, judged by its own verdicts, its scores, and the roll-backs that were decided."""
 
     def work(connection: Any) -> dict[str, Any] | None:
-        if attempts.latest_attempt(connection, job) is None:
+        latest = rates.latest(connection, job)
+        if latest is None:
             return None
         decided = [rollback for _, rollback in saved_ones.rollbacks(connection, job, _DECIDED)]
         found = judged(saved_ones.of_job(connection, job), decided)
         of_each = scores.by_checkpoint(connection, job)
+        pace = rates.present_of(connection, latest.id, service.failure_rates.of_job(connection, latest.job_id))
         return {
             "job": job,
+            "pace": dataclasses.asdict(pace) if pace is not None else None,
             "checkpoints": [
                 {**dataclasses.asdict(one), "scores": of_each.get((one.attempt, one.step), [])[:_MOST_SCORES]} for one in found
             ],
@@ -115,7 +125,8 @@ async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bod
 
     def work(connection: Any) -> dict[str, Any]:
         reports.progress(connection, attempt.id, step=done.step, loss=done.loss, loss_is=done.loss_is, at=at)
-        return word.asked(connection, attempt.id)
+        between = service.failure_rates.of_job(connection, attempt.job_id)
+        return {**word.asked(connection, attempt.id), "between_failures_s": between.seconds if between is not None else None}
 
     said = await service.store.awrite(work)
     return {"job": job, "attempt": attempt.number, "stored": True, **said}

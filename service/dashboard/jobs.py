@@ -32,6 +32,7 @@ from service.names import check_job, storable
 from service.store import actions as stored
 from service.store import nodechecks, pages, reading
 from service.store.pages.timeline import Lane, Mark
+from service.store.training import rates
 
 _AROUND = 12
 _BEFORE = 20
@@ -81,6 +82,8 @@ async def one(request: Request) -> Response:
     below, there = _raw_below(page, name, attempt["number"]), _log(page, name, attempt["number"])
     over = page.asked("over")
 
+    between = await page.service.store.aread(lambda connection: page.service.failure_rates.of_job(connection, job["id"]))
+
     def work(connection: Any) -> dict[str, Any]:
         found = reading.report(connection, attempt["id"])
         diagnosis = Diagnosis.model_validate(found["report"]["diagnosis"]) if found else None
@@ -107,6 +110,7 @@ async def one(request: Request) -> Response:
                 there,
                 running=attempt["state"] == "running",
             ),
+            "pace": rates.present_of(connection, attempt["id"], between),
             "earlier_runs": {**_earlier(connection, job["attempts"], attempt["number"]), **_beside(connection, page.who, over)},
             "alike": pages.jobs.alike(connection, job),
         }

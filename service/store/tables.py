@@ -391,6 +391,7 @@ checkpoints = Table(  # reported by training scripts
     Column("healthy", Boolean),  # null: nobody said
     Column("at", Double, nullable=False),
     Column("why", Text),  # it is healthy, or not
+    Column("cost_s", Double),  # time that the training lost by it
     sqlite_with_rowid=False,
 )
 

@@ -207,6 +207,26 @@ def test_a_training_hears_of_a_score_that_fell(server: Server) -> None:
     assert second.word == Word()
 
 
+def test_a_training_hears_how_often_jobs_of_its_size_fail_and_the_page_says_what_the_interval_costs(server: Server) -> None:
+    server.push("paced", b"step: 1 | loss: 2.0\n", source="rank0.log", attempt=1, **{"label.gpus": "1024"})
+    for number in range(4):
+        body = {"step": 100 + number, "path": f"/ckpt/{number}", "attempt": 1, "time": 1e9 + 1800 * number, "cost_s": 1.0}
+        assert server.client.post("/v1/jobs/paced/checkpoints", json=body).status_code == 200
+    run = Run("paced", url=server.url, attempt=1)
+    assert run.resume(timeout_s=20).known, "what was pushed is stored now"
+    run.progress(104, loss=2.0)
+    assert run.close(20)
+    assert run.word is not None
+    between = run.word.between_failures_s
+    assert between is not None
+    pace = server.get("/v1/jobs/paced/checkpoints")["pace"]
+    assert (pace["interval_s"], pace["cost_s"], pace["between_failures_s"]) == (1800, 1, between)
+    assert pace["best_lost"] < pace["lost"] == pytest.approx(1 / 1801 + 900 / between)
+    page = server.client.get("/ui/jobs/paced").text
+    assert "A checkpoint every 30 m, and a failure every" in page
+    assert "GPU h a week" in page
+
+
 def test_a_score_finds_its_attempt(server: Server) -> None:
     for attempt in (1, 2):
         run = Run("twice", url=server.url, attempt=attempt)

@@ -17,6 +17,7 @@ class Saved(Sent):
     path: Text = Field(min_length=1, max_length=4096, examples=["/ckpt/step1200"])
     healthy: bool | None = Field(None, description="false: known to be bad; null: nobody looked")
     why: Text | None = Field(None, max_length=500, description="Why it is healthy, or not", examples=["__1_0.distcp is cut"])
+    cost_s: float | None = Field(None, ge=0, le=1e6, description="Time that the training lost by it", examples=[0.8])
     attempt: int | None = Field(
         None, ge=0, le=1_000_000, description="The run of this job; the latest, or 1, if it is not given"
     )
@@ -76,6 +77,8 @@ class Progressed(Reported):
     """why a checkpoint is wanted now: an action waits that will end this attempt"""
     alarms: list[Alarm]
     """of this attempt, the latest"""
+    between_failures_s: float | None
+    """how long a job of this size runs between failures, by the history here; null: nobody said how many GPUs it has"""
 
 
 class Scored(Reported):
@@ -105,8 +108,25 @@ class JudgedCheckpoint(BaseModel):
     """at most 200, by data set"""
 
 
+class Pace(BaseModel):
+    """What the present interval between checkpoints costs, and what the best one would."""
+
+    interval_s: float
+    cost_s: float
+    """of one save"""
+    cost_known: bool
+    """false: the training does not say, and it is assumed"""
+    between_failures_s: float
+    lost: float
+    """share of the time that is lost by saves, and by what is done again after failures"""
+    best_s: float
+    best_lost: float
+
+
 class Checkpoints(BaseModel):
     job: str
+    pace: Pace | None
+    """of the latest attempt; null: it saved less than three, or nobody said how many GPUs it has"""
     checkpoints: list[JudgedCheckpoint]
     """of all attempts, the highest step first"""
 

@@ -14,9 +14,17 @@ _MOST = 1000
 
 
 def checkpoint(
-    connection: Connection, attempt: int, *, step: int, path: str, healthy: bool | None, at: float, why: str | None = None
+    connection: Connection,
+    attempt: int,
+    *,
+    step: int,
+    path: str,
+    healthy: bool | None,
+    at: float,
+    why: str | None = None,
+    cost_s: float | None = None,
 ) -> None:
-    """Store a checkpoint. There is one per step and attempt; the last report of it counts.
+    """Store a checkpoint. There is one per step and attempt; its last report counts, and its first says when it was saved.
 
     What a later attempt finds bad is bad also where an earlier attempt reported it, by its path.
     """
@@ -25,7 +33,11 @@ def checkpoint(
         job = select(a.job_id).where(a.id == attempt).scalar_subquery()
         same = c.attempt_id.in_(select(a.id).where(a.job_id == job)) & (c.path == path)
         connection.execute(update(t.checkpoints).where(same).values(healthy=False, why=why))
-    row = {"attempt_id": attempt, "step": step, "path": path, "healthy": healthy, "at": at, "why": why}
+    same = (c.attempt_id == attempt) & (c.step == step) & (c.path == path)
+    before = connection.execute(select(c.at, c.cost_s).where(same)).first()
+    if before is not None:
+        at, cost_s = min(at, before.at), cost_s if cost_s is not None else before.cost_s
+    row = {"attempt_id": attempt, "step": step, "path": path, "healthy": healthy, "at": at, "why": why, "cost_s": cost_s}
     upsert(connection, t.checkpoints, [row])
     many = connection.execute(select(func.count()).where(c.attempt_id == attempt)).scalar_one()
     if many > _MOST:

@@ -218,6 +218,17 @@ def test_the_interval_follows_what_was_measured(monkeypatch: pytest.MonkeyPatch)
     assert asking.due(None)
 
 
+def test_the_interval_follows_the_history_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking, fixed = Asking(), Asking(between_failures_s=3600.0)
+    for one in (asking, fixed):
+        one.saved(1.0)
+        one.hear(client.Word(between_failures_s=7200.0))
+    assert asking.plan(None).seconds == pytest.approx((2 * 7200) ** 0.5, rel=0.02)
+    assert fixed.plan(None).seconds == pytest.approx((2 * 3600) ** 0.5, rel=0.02)
+    asking.hear(client.Word(between_failures_s=72000.0))  # it changes while the training runs
+    assert asking.plan(None).seconds == pytest.approx((2 * 72000) ** 0.5, rel=0.02)
+
+
 def test_ranks_ask_each_other_seldom_if_that_takes_long() -> None:
     asking = Asking()
     assert asking.steps_between_looks(0.01) == 1

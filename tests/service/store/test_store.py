@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, delete, func, select, text, update
 
+from diagnose.checkpoints.when import Between, between_failures
 from diagnose.compression.workload import Fingerprint
 from diagnose.decision.checkpoints import newest
 from diagnose.decision.lost import Ran
@@ -324,6 +325,42 @@ def test_a_decision_sees_which_checkpoints_are_doubted(store: Store) -> None:
     found = newest(known, 250)
     assert found is not None
     assert found.step == 100
+
+
+def test_the_past_of_jobs_is_counted_by_size(store: Store) -> None:
+    def work(connection: Any) -> tuple[Any, Any]:
+        now = time.time()
+        for number, (gpus, outcome, begun) in enumerate(
+            [(8, "failed", True), (8, "healthy", True), (64, "failed", True), (64, "failed", False), (None, "failed", True)]
+        ):
+            opened = open_attempt(connection, f"p{number}", 1, {}, now)
+            connection.execute(update(t.jobs).where(t.jobs.c.id == opened.job_id).values(gpus=gpus))
+            ran = {"started_at": now - 7200, "ended_at": now, "training_at": now - 7000 if begun else None}
+            connection.execute(update(t.attempts).where(t.attempts.c.id == opened.attempt_id).values(outcome=outcome, **ran))
+        first = training.rates.latest(connection, "p0")
+        unknown = training.rates.latest(connection, "p4")
+        rates = training.rates.Rates(steady=lambda: 1.0)
+        said = rates.of_job(connection, first.job_id), rates.of_job(connection, unknown.job_id)
+        return training.rates.past(connection, now), said
+
+    found, (known, unknown) = store.write(work)
+    assert sorted((one.gpus, round(one.hours, 3), one.failures) for one in found) == [(8, 4.0, 1), (64, 2.0, 1)]
+    assert unknown is None, "nobody said how many GPUs it has"
+    assert known == between_failures(8, found)
+
+
+def test_the_interval_is_that_between_saves_and_not_between_verdicts(store: Store) -> None:
+    one = begin(store, "a")
+
+    def work(connection: Any) -> Any:
+        for step in (100, 200, 300):
+            save = {"step": step, "path": f"/c/{step}"}
+            training.reports.checkpoint(connection, one.attempt_id, **save, healthy=None, at=6.0 * step, cost_s=2.0)
+            training.reports.checkpoint(connection, one.attempt_id, **save, healthy=True, at=9000.0, why="it went on")
+        return training.rates.present_of(connection, one.attempt_id, Between(86400.0, ""))
+
+    found = store.write(work)
+    assert (found.interval_s, found.cost_s, found.cost_known) == (600.0, 2.0, True)
 
 
 def test_a_resolved_group_regresses(store: Store) -> None:

@@ -374,6 +374,7 @@ def upgrade() -> None:
         sa.Column("healthy", sa.Boolean(), nullable=True),
         sa.Column("at", sa.Double(), nullable=False),
         sa.Column("why", sa.Text(), nullable=True),
+        sa.Column("cost_s", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(
             ["attempt_id"], ["attempts.id"], name=op.f("fk_checkpoints_attempt_id_attempts"), ondelete="CASCADE"
         ),
