@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import carried
-from benchmarks.carried.checkouts import checkout
+from benchmarks.carried.checkouts import checkout, unknown
 from benchmarks.carried.parts import PARTS, Figure, Figures
 from benchmarks.measure import ROOT, Spread, table
 from benchmarks.service import Bench
@@ -24,7 +24,10 @@ def measured(bench: Bench, part: str, options: argparse.Namespace, against: Path
     for number in range(options.repeat):
         found: dict[str, Figures] = {}
         for name in list(trees) if number % 2 else reversed(trees):
-            with bench.server(PYTHONPATH=str(trees[name]), **_MANY) as server:
+            server = bench.server(PYTHONPATH=str(trees[name]), **_MANY)
+            for variable in unknown(trees[name], server.environment):
+                del server.environment[variable]
+            with server:
                 found[name] = asyncio.run(_part(part, server, options))
             print(f"{part} {number + 1}/{options.repeat} {name}", file=sys.stderr)
         rounds.append(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.measure import ROOT, Failed
@@ -28,6 +29,13 @@ def checkout(commit: str) -> Path:
             raise Failed(f"{commit} cannot be built: {built.stderr.strip()[-500:]}")
         ready.touch()
     return folder
+
+
+def unknown(tree: Path, environment: Iterable[str]) -> list[str]:
+    """Settings that the service of ``tree`` does not have yet: it would not start with them."""
+    known = (tree / "service" / "settings.py").read_text()
+    named = ((name, name.removeprefix("DIAGNOSE_SERVE_").lower()) for name in environment if name.startswith("DIAGNOSE_SERVE_"))
+    return [name for name, setting in named if f"    {setting}: " not in known]
 
 
 def _git(*words: str) -> str:

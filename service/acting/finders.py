@@ -1,11 +1,12 @@
-"""What finders of faulty nodes send -> findings: events of Kubernetes, NVSentinel's health events, gpud's states.
+"""What finders of faulty nodes send -> findings: events of Kubernetes, NVSentinel's events, gpud's states, DCGM's policies.
 
-Their forms are those of the programs' own sources: core/v1 Event, ``event-exporter`` of NVSentinel, ``api/v1`` of gpud. What is
-not used is left aside. What a finder itself calls the work of a job is left out.
+Their forms are those of the programs' own sources: core/v1 Event, ``event-exporter`` of NVSentinel, ``api/v1`` of gpud, ``dcgmi
+policy`` of DCGM. What is not used is left aside. What a finder itself calls the work of a job is left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from diagnose.decision.history import NodeFinding
 from service.acting.findings import KUBERNETES, LONGEST_NAME, NAME, NODE, Found, When, add, over, seconds
 
-NVSENTINEL, GPUD = "nvsentinel", "gpud"
+NVSENTINEL, GPUD, DCGM = "nvsentinel", "gpud", "dcgm"
 _OF_JOBS = frozenset({"SystemOOM", "OOMKilling", "EvictionThresholdMet", "FreeDiskSpaceFailed", "ImageGCFailed"})
 """warnings about a node that are the work of what runs on it"""
 _NOT_THE_NODE = frozenset({"IGNORE_NO_ACTION_REQUIRED", "CHECK_USER_APP_AND_GPU"})
@@ -152,3 +153,55 @@ def of_states(node: str, components: Sequence[ComponentStates], now: float) -> F
 def _of_a_job(state: HealthState) -> bool:
     actions = state.suggested_actions.repair_actions if state.suggested_actions is not None else None
     return bool(actions) and _NOT_THE_NODE.issuperset(actions or ())
+
+
+# --- DCGM
+
+_VIOLATIONS = {
+    "A double-bit ECC error has": "DoubleBitECC",
+    "A PCIe replay event has": "PCIeReplay",
+    "A PCIe error has": "PCIeReplay",
+    "The maximum number of retired pages has": "RetiredPages",
+    "The maximum thermal limit has": "Thermal",
+}
+"""by how the sentence begins; a limit of power is reached by a job that works"""
+_COUNTED = re.compile(
+    r"(?:DBE error count|PCIe replay count|[SD]BE page retirement count|Temperature|NVLink Counter value): \d+$"
+)
+_NVLINK = re.compile(r"NVLink Counter (\d+) has violated policy manager values")
+_XID = re.compile(r"XID error (\d+) detected")
+_OF_PROGRAMS = frozenset((13, 31, 43, 45, 69, 80, 108, 137, 159))
+"""Xids that a program causes, and the one of tidying up behind it"""
+
+
+class PolicyEvents(BaseModel):
+    """Lines that ``dcgmi policy --reg`` printed since the last time."""
+
+    lines: list[Annotated[str, Field(max_length=1000)]] = Field(max_length=1000)
+
+
+def of_policies(node: str, lines: Sequence[str], now: float) -> Found:
+    """Each violation is of the moment when it is told: the clock that DCGM prints has no zone."""
+    found = Found()
+    told: list[tuple[str, list[str]]] = []
+    for line in map(str.strip, lines):
+        if (name := _violation(line)) is not None:
+            told.append((name, [line]))
+        elif told and _COUNTED.match(line):
+            told[-1][1].append(line)
+        elif "has violated policy manager values" in line or _XID.match(line):
+            found.leave_out("a job can be the cause of it")
+    for name, words in told:
+        add(found, NodeFinding(node, now, DCGM, name, now), " ".join(words))
+    return found
+
+
+def _violation(line: str) -> str | None:
+    """What a line names, if it is a violation that speaks against the node."""
+    if (xid := _XID.match(line)) is not None:
+        return f"Xid{int(xid[1])}" if int(xid[1]) not in _OF_PROGRAMS else None
+    if (link := _NVLINK.match(line)) is not None:
+        return f"NVLink{int(link[1])}"
+    if "has violated policy manager values" not in line:
+        return None
+    return next((name for begins, name in _VIOLATIONS.items() if line.startswith(begins)), None)

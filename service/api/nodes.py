@@ -9,7 +9,16 @@ from fastapi import APIRouter, Body, Path, Query
 from sqlalchemy import Connection
 
 from diagnose.decision.policy import ISOLATE, RELEASE
-from service.acting.finders import ComponentStates, KubernetesEvents, NVSentinelEvent, of_events, of_health, of_states
+from service.acting.finders import (
+    ComponentStates,
+    KubernetesEvents,
+    NVSentinelEvent,
+    PolicyEvents,
+    of_events,
+    of_health,
+    of_policies,
+    of_states,
+)
 from service.acting.findings import NODE, AlertmanagerWebhook, Found, KubernetesNodes, check_may_tell, of_alerts, of_nodes, told
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.api import bodies
@@ -119,6 +128,22 @@ async def states(
 ) -> dict[str, Any]:
     """The answer of gpud's `GET /v1/states` on that node, as it is."""
     return await _taken(of_states(node, body, time.time()), service, who)
+
+
+@router.post(
+    "/v1/nodes/{node}/findings/dcgm",
+    response_model=bodies.FindingsTaken,
+    status_code=201,
+    summary="What DCGM's policies say of a node",
+)
+async def violations(
+    node: Annotated[str, Path(max_length=200, pattern=NODE)],
+    service: Here,
+    who: Sender,
+    body: Annotated[PolicyEvents, Body()],
+) -> dict[str, Any]:
+    """Lines that `dcgmi policy --reg` printed on that node. What a job can cause (power, Xids of programs) is left out."""
+    return await _taken(of_policies(node, body.lines, time.time()), service, who)
 
 
 async def _taken(found: Found, service: Service, who: Who) -> dict[str, Any]:

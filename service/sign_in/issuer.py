@@ -130,7 +130,7 @@ class Issuer:
         return said
 
     async def _asked(self, url: str) -> Answer:
-        headers = {"accept": "application/json"}
+        headers = {"accept": "application/json, application/jwk-set+json"}  # Kubernetes gives its keys as the second only
         if self._token_file is not None:
             headers["authorization"] = f"Bearer {self._token_file.read_text('ascii').strip()}"
         answer = await self._client.ask("GET", url, _BOUNDS, headers)

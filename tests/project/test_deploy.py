@@ -22,7 +22,7 @@ from tests.support.box import Box
 from tests.support.servers import Server
 
 DEPLOY = ROOT / "deploy"
-SCRIPTS = sorted([*(DEPLOY / "slurm").glob("*.sh"), DEPLOY / "slurm" / "train.sbatch"])
+SCRIPTS = sorted([*(DEPLOY / "slurm").glob("*.sh"), DEPLOY / "slurm" / "train.sbatch", *(DEPLOY / "dcgm").glob("*.sh")])
 pytestmark = pytest.mark.server
 
 
@@ -275,3 +275,27 @@ def test_the_tokens_of_the_guide_can_be_made_and_are_all_that_the_samples_need(d
         sources = {one["name"]: one["node"] for one in server.get("/v1/jobs/8812/sources")["sources"]}
     kernel = {f"node:gpu-17/{name}": "gpu-17" for name in ("kernel", "kernel-before")}
     assert sources == {"/logs/kim/slurm-8812.out": None, **kernel}
+
+
+def test_what_dcgm_prints_is_told_with_the_nodes_token(diagnose: Run, tmp_path: Path) -> None:
+    """dcgmi is a stand-in that prints what its source prints: there is no GPU here."""
+    made = diagnose("tokens", "create", "gpu-17", "--role", "node", "--node", "gpu-17", "--data", str(tmp_path / "data"))
+    admin = diagnose("tokens", "create", "admin", "--role", "admin", "--data", str(tmp_path / "data"))
+    (tmp_path / "token").write_text(made.stdout.strip())
+    said = "Listening for violations.", "Timestamp: Fri Nov 20 10:00:00 2026", 'XID error 79 detected. "quoted" \\'
+    script = "#!/bin/sh\n" + "".join(f"printf '%s\\n' '{line}'\n" for line in said)
+    (tmp_path / "dcgmi").write_text(script)
+    (tmp_path / "dcgmi").chmod(0o755)
+    with Server(tmp_path / "data") as server:
+        environment = {
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "DIAGNOSE_URL": server.url,
+            "DIAGNOSE_TOKEN_FILE": str(tmp_path / "token"),
+            "DIAGNOSE_NODE": "gpu-17",
+        }
+        words = [str(DEPLOY / "dcgm" / "policy-events.sh"), "2"]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        server.client.headers["Authorization"] = f"Bearer {admin.stdout.strip()}"
+        (found,) = server.get("/v1/nodes/gpu-17")["findings"]
+        assert (found["source"], found["name"]) == ("dcgm", "Xid79")

@@ -28,7 +28,16 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeL
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from pydantic import TypeAdapter, ValidationError
 
-from service.acting.finders import ComponentStates, KubernetesEvents, NVSentinelEvent, of_events, of_health, of_states
+from service.acting.finders import (
+    ComponentStates,
+    KubernetesEvents,
+    NVSentinelEvent,
+    PolicyEvents,
+    of_events,
+    of_health,
+    of_policies,
+    of_states,
+)
 from service.acting.findings import AlertmanagerWebhook, KubernetesNodes, of_alerts, of_nodes
 from service.errors import Refused
 from service.intake.protocols import elastic, forward, identity, loki, otlp, protobuf, splunk, syslog
@@ -119,6 +128,7 @@ PARSERS: dict[str, tuple[Parse, list[bytes]]] = {
     "events": (partial(_found, KubernetesEvents, lambda body, now: of_events(body.items, now)),
                [_payload("kubernetes-events.json")]),
     "nvsentinel": (partial(_found, NVSentinelEvent, of_health), [_payload("nvsentinel.json")]),
+    "dcgm": (partial(_found, PolicyEvents, lambda body, now: of_policies("gpu-1", body.lines, now)), [_payload("dcgm.json")]),
     "gpud": (partial(_found, list[ComponentStates], partial(of_states, "gpu-1")), [_payload("gpud-states.json")]),
 }  # fmt: skip
 

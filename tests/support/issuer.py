@@ -46,6 +46,8 @@ class Provider:
             def do_GET(self) -> None:
                 provider.asked.append(self.path)
                 status, value = provider.get(self.path, self.headers.get("authorization", ""))
+                if self.path == "/keys" and "application/jwk-set+json" not in self.headers.get("accept", ""):
+                    status, value = 406, {}  # as Kubernetes does
                 self._answer(status, value)
 
             def do_POST(self) -> None:

@@ -26,7 +26,7 @@ class Server:
         self.data = data
         self._words = words
         # Tests tell lines apart by their numbers, so here nothing folds unless a test wants it.
-        self._environment = {"DIAGNOSE_SERVE_FOLD_AFTER": "0"} | environment
+        self.environment = {"DIAGNOSE_SERVE_FOLD_AFTER": "0"} | environment
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[str] | None = None
         self.port = 0
@@ -47,7 +47,7 @@ class Server:
             stderr=self._log,
             text=True,
             cwd=self.data.parent,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **self._environment},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **self.environment},
         )
         assert self._process.stdout is not None
         deadline = time.monotonic() + _START_S

@@ -12,8 +12,10 @@ from service.acting.finders import (
     ComponentStates,
     KubernetesEvents,
     NVSentinelEvent,
+    PolicyEvents,
     of_events,
     of_health,
+    of_policies,
     of_states,
 )
 from service.acting.findings import Found
@@ -100,3 +102,20 @@ def test_unhealthy_components_of_gpud_but_those_that_it_puts_down_to_a_program()
 
 def test_a_component_that_is_healthy_again_is_over() -> None:
     assert [one.name for one in states(health="Healthy").over] == ["accelerator-nvidia-error-xid", "disk"]
+
+
+def test_what_dcgm_notices_but_what_a_job_can_cause() -> None:
+    body = PolicyEvents.model_validate(payload("dcgm.json"))
+    found = of_policies("gpu-17", body.lines, NOW)
+    assert [(one.node, one.source, one.name, one.at, one.ended) for one, _ in found.findings] == [
+        ("gpu-17", "dcgm", name, NOW, NOW) for name in ("DoubleBitECC", "Xid79", "NVLink409", "RetiredPages")
+    ]
+    assert found.findings[0][1] == "A double-bit ECC error has violated policy manager values. DBE error count: 2"
+    assert str(found.findings[3][1]).endswith("SBE page retirement count: 0 DBE page retirement count: 61")
+    assert (found.left_out, found.why) == (2, "a job can be the cause of it")
+
+
+@pytest.mark.parametrize("line", ["", "XID error detected.", "XID error -79 detected.", "DBE error count: 3", "an Xid 79"])
+def test_other_lines_of_dcgm_say_nothing(line: str) -> None:
+    found = of_policies("gpu-17", [line], NOW)
+    assert (found.findings, found.left_out) == ([], 0)

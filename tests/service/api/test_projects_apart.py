@@ -229,6 +229,8 @@ BODIES: dict[str, dict[str, Any]] = {
 
 UNHEALTHY = [{"component": "x", "states": [{"time": "2026-11-24T10:00:00Z", "health": "Unhealthy"}]}]
 """of gpud; also who has the right to send may tell it of the own node only"""
+VIOLATED = {"lines": ["XID error 79 detected."]}
+"""of DCGM, likewise"""
 
 
 def _routes(two: Two) -> list[tuple[str, str]]:
@@ -281,7 +283,7 @@ def test_no_route_touches_another_project_whatever_the_role(two: Two) -> None:
             continue
         for role in ("ingest", "read", "operate"):
             places = {**two.places["bees"], "job": "bees~run7"}
-            status = _status(two.tokens["apes", role].client, method, path, places, gpud=UNHEALTHY)
+            status = _status(two.tokens["apes", role].client, method, path, places, gpud=UNHEALTHY, dcgm=VIOLATED)
             assert status in (403, 404), (method, path, role, status)
             tried += 1
     assert tried >= 40
