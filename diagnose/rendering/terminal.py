@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import threading
@@ -105,8 +106,11 @@ def table(rows: Sequence[Sequence[str]], style: Style, *, header: bool = False, 
     return "\n".join(lines)
 
 
+_NUMERIC = re.compile(r"-|-?[\d,. ]*\d(e[+-]?\d+)? ?%?|-?inf|nan")
+
+
 def _numeric(cell: str) -> bool:
-    return cell.replace(",", "").replace(".", "").replace("%", "").replace(" ", "").isdigit() or cell == "-"
+    return _NUMERIC.fullmatch(cell) is not None
 
 
 def columns_of(text: str) -> int:

@@ -228,9 +228,11 @@ def _metric_lines(report: Report, style: Style) -> list[str]:
         return []
     lines = table([("  metric", "values", "last", "least", "greatest"), *rows], style, header=True).split("\n")
     least_room, usual, most_room = _SPARK
-    free = style.width - 2 - max(map(columns_of, lines[1:]))
+    widest = max(map(columns_of, lines[1:]))
+    free = style.width - 2 - widest
     room = max(least_room, min(most_room, free if style.width > 100 else min(usual, free)))
-    return [lines[0], *(f"{line}  {style.cyan(sparkline(curve, room))}" for line, curve in zip(lines[1:], curves, strict=True))]
+    padded = [line + " " * (widest - columns_of(line)) for line in lines[1:]]
+    return [lines[0], *(f"{line}  {style.cyan(sparkline(curve, room))}" for line, curve in zip(padded, curves, strict=True))]
 
 
 def _kept_lines(report: Report, job: Job, style: Style) -> list[str]:

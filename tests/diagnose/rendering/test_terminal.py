@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.rendering.terminal import columns_of, shortened_before, shows_links
+from diagnose.rendering.terminal import Style, columns_of, shortened_before, shows_links, table
 from tests.conftest import ROOT
 
 LINK = re.compile(r"\x1b\]8;;(.*?)\x1b\\")
@@ -93,3 +94,13 @@ def test_a_file_name_cannot_end_a_link(tmp_path: Path) -> None:
 
 def test_of_a_path_the_end_is_shown() -> None:
     assert shortened_before("/a/long/path/gpu-13.log:49", 15) == "…/gpu-13.log:49"
+
+
+def test_numbers_stand_to_the_right_however_they_are_written() -> None:
+    rows = [("name", "last"), ("lr", "9e-05"), ("loss", "10.7763"), ("left", "-3"), ("odd", "nan")]
+    assert table(rows, Style(io.StringIO()), header=True).split("\n")[1:] == [
+        "lr      9e-05",
+        "loss  10.7763",
+        "left       -3",
+        "odd       nan",
+    ]
