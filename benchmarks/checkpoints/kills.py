@@ -111,7 +111,9 @@ class _Service:
 
         return Resume()
 
-    def checkpoint(self, step: int, path: Path, *, healthy: bool | None = None, why: str | None = None) -> None:
+    def checkpoint(
+        self, step: int, path: Path, *, healthy: bool | None = None, why: str | None = None, cost_s: float | None = None
+    ) -> None:
         if healthy is None and why is None:
             self._file.write(f"{step}\n")
             self._file.flush()

@@ -13,6 +13,8 @@
     when        what a save costs, and how often a job fails -> how often to save
     exact       losses before and after a resume -> whether it is the same training
     keeper      what rank 0 does: judge, tell the service, delete
+    places      the second place: a folder of a shared file system, or an object store
+    behind      uploads to it, and fetches from it
     asking      who wants a checkpoint now
     around      verify, good and kept for what another program writes
     marks       what is known of a checkpoint besides its bytes
@@ -35,6 +37,7 @@ from diagnose.errors import DiagnoseError
 __all__ = [
     "around",
     "asking",
+    "behind",
     "exact",
     "found",
     "good",
@@ -43,6 +46,7 @@ __all__ = [
     "kept",
     "manifest",
     "marks",
+    "places",
     "saving",
     "trainer",
     "verify",

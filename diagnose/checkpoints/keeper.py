@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from diagnose.checkpoints import manifest, marks
 from diagnose.checkpoints.found import step_of
@@ -28,7 +28,8 @@ from diagnose.client import Word
 log = logging.getLogger("diagnose.checkpoints")
 OWN: Final = re.compile(r"(?:[0-9]+-)?step_[0-9]{9,18}")
 """how the folders of our own checkpoints are named; no other folder is ever deleted"""
-_STATES: Final = {True: "good", False: "bad", None: "open"}
+STATES: Final[dict[bool | None, Literal["good", "bad", "open"]]] = {True: "good", False: "bad", None: "open"}
+"""of a mark"""
 
 
 class Service(Protocol):
@@ -136,7 +137,7 @@ class Keeper:
         return sorted(own, key=lambda path: (step_of(path) or 0, path.name))
 
     def _note(self, path: Path, step: int, judged: Judged, before: marks.Verdict | None) -> None:
-        if before is not None and (_STATES[before.good], before.doubted) == (judged.state, judged.doubted):
+        if before is not None and (STATES[before.good], before.doubted) == (judged.state, judged.doubted):
             return
         good = {"good": True, "bad": False, "open": None}[judged.state]
         marks.write(path, good, judged.why, doubted=judged.doubted)

@@ -120,10 +120,15 @@ def read(folder: Path) -> Manifest | None:
         raise ManifestError(
             f"the manifest cannot be read: {error.strerror}", where=str(path), remedy="check its rights"
         ) from None
+    return parsed(text, str(path))
+
+
+def parsed(text: bytes, where: str) -> Manifest:
+    """The manifest in a text."""
     try:
         return _read(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ManifestError(f"the manifest is damaged: {error}", where=str(path), remedy="take another checkpoint") from None
+        raise ManifestError(f"the manifest is damaged: {error}", where=where, remedy="take another checkpoint") from None
 
 
 def _read(text: bytes) -> Manifest:

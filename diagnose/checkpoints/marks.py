@@ -34,11 +34,19 @@ _UNREADABLE: Final = Verdict(False, f"its verdict cannot be read; delete {NAME} 
 def read(folder: Path) -> Verdict | None:
     try:
         with (folder / NAME).open("rb") as file:
-            said = json.loads(file.read(_MOST_BYTES))
-        good, why, at, doubted = said["good"], said["why"], said["at"], said.get("doubted") is True
+            return parsed(file.read(_MOST_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except OSError:
+        return _UNREADABLE
+
+
+def parsed(text: bytes) -> Verdict:
+    """The verdict in a text."""
+    try:
+        said = json.loads(text)
+        good, why, at, doubted = said["good"], said["why"], said["at"], said.get("doubted") is True
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return _UNREADABLE
     if not (good is None or isinstance(good, bool)) or not isinstance(why, str) or not isinstance(at, int | float):
         return _UNREADABLE

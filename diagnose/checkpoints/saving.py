@@ -37,10 +37,12 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType,
 
 from diagnose.checkpoints import manifest, marks
 from diagnose.checkpoints.asking import Asking
+from diagnose.checkpoints.behind import Behind, fetch, verdict_of
 from diagnose.checkpoints.exact import Losses
-from diagnose.checkpoints.found import Found, find
-from diagnose.checkpoints.keeper import Keeper, using
+from diagnose.checkpoints.found import Found, find, step_of
+from diagnose.checkpoints.keeper import OWN, Keeper, using
 from diagnose.checkpoints.kept import THIN
+from diagnose.checkpoints.places import Place, place_of
 from diagnose.checkpoints.verify import check, differences
 from diagnose.checkpoints.writer import HashingFiles, HashingWriter, pins
 from diagnose.client import Resume, Run
@@ -95,11 +97,13 @@ class Checkpoints:
         thin: Sequence[tuple[float, int]] = THIN,
         every_s: float | None = None,
         between_failures_s: float | None = None,
+        behind: str | Path | Place | None = None,
         how: Literal["thread", "process"] = "thread",
         files: Callable[[], HashingFiles] = HashingFiles,
     ) -> None:
         """``keep``: how many stay at least; None deletes nothing. ``thin``: which of the older ones stay (``kept.THIN``).
         ``every_s``: a fixed interval, instead of the best one by what was measured and by ``between_failures_s``.
+        ``behind``: a second place, to which complete ones are uploaded: another folder, or the address of an object store.
         ``how``: what writes behind the training. ``files``: another door to the disk.
         """
         self.path = Path(path)
@@ -110,6 +114,10 @@ class Checkpoints:
         self._run = run if self.rank == 0 else None
         self.keeper = Keeper(self.path, self._run, keep, thin) if self.rank == 0 else None
         """on rank 0"""
+        place = place_of(behind) if isinstance(behind, str | Path) else behind
+        self._place = place if self.rank == 0 else None
+        self.behind = Behind(self.path, place, keep, thin) if place is not None and self.rank == 0 else None
+        """on rank 0, if there is a second place: its ``newest`` and its ``problem``"""
         self.losses = Losses(self.path) if self.rank == 0 else None
         """on rank 0; ``losses.exactness`` says whether the training is the one of before, some steps after a resume"""
         self.asking = Asking(between_failures_s, every_s)
@@ -225,10 +233,12 @@ class Checkpoints:
                 remedy="an older one is still there; look at the disk, and save again",
             ) from error
 
-    def close(self) -> None:
-        """Wait for the last write, and give the memory back."""
+    def close(self, upload_s: float | None = None) -> None:
+        """Wait for the last write and its upload (at most ``upload_s``), and give the memory back."""
         try:
             self.wait()
+            if self.behind is not None:
+                self.behind.close(upload_s)
         finally:
             self._stager.close()
 
@@ -244,6 +254,8 @@ class Checkpoints:
                     if self._run is not None:
                         self._run.checkpoint(step, path, cost_s=self.stood_s + self.asking.pace.slowed_s)
                     self.keeper.saved()
+                    if self.behind is not None:
+                        self.behind.saved(path, self.keeper.alarms)
             except Exception as error:
                 failed = error
             complete.set_exception(failed) if failed is not None else complete.set_result(None)
@@ -278,8 +290,10 @@ class Checkpoints:
         self.wait()
         asked = self._on_first(lambda: self._run.resume(proposed=proposed) if self._run is not None else Resume())
         passed_over: list[tuple[Path, str]] = []
-        for found, against in self._on_first(lambda: self._candidates(asked)):
-            why = against or self._damage(found)
+        for found, against, away in self._on_first(lambda: self._candidates(asked)):
+            why = against or (self._fetched(found) if away else None) or self._damage(found)
+            if why is not None and against is None and not away and self._fetched(found) is None:  # the other copy
+                why = self._damage(found)
             if why is None:
                 with using(found.path) if self.rank == 0 else contextlib.nullcontext():
                     return self._begin(found, asked, passed_over, state)
@@ -288,9 +302,42 @@ class Checkpoints:
         why = "There is no checkpoint that can be used." if passed_over else "There is no checkpoint."
         return Start(0, None, asked.skip, f"{why} The training begins anew.", tuple(passed_over))
 
-    def _candidates(self, asked: Resume) -> list[tuple[Found, str | None]]:
-        """Newest first, with what is known against it."""
-        known = []
+    def _candidates(self, asked: Resume) -> list[tuple[Found, str | None, bool]]:
+        """Newest first, with what is known against it; and whether it is only at the second place."""
+        known = self._here(asked)
+        whole = {one.path.name for one, _, _ in known if one.sealed}
+        for name in self._names_behind():
+            one = Found(self.path / name, "dcp", step_of(Path(name)), sealed=True)
+            if name not in whole and one.step is not None:
+                verdict = verdict_of(self._place, name) if self._place is not None else None
+                bad = f"it is bad: {verdict.why}" if verdict is not None and verdict.good is False else None
+                known.append((one, bad or _spoilt(one, asked), True))
+        return sorted(known, key=lambda one: _age(one[0]), reverse=True)
+
+    def _names_behind(self) -> list[str]:
+        try:
+            return [name for name in self._place.names() if OWN.fullmatch(name)] if self._place is not None else []
+        except OSError as error:
+            log.warning("the second place is not looked at: %s", error)
+            return []
+
+    def _fetched(self, found: Found) -> str | None:
+        """Bring the copy at the second place to the first. What is wrong, if it cannot be had."""
+
+        def work() -> str | None:
+            if self._place is None:
+                return "there is no second place"
+            try:
+                fetch(self._place, found.path.name, found.path)
+            except DiagnoseError as error:
+                return f"{error.what} ({error.where})"
+            log.info("%s was fetched from %s", found.path.name, self._place)
+            return None
+
+        return self._on_first(work)
+
+    def _here(self, asked: Resume) -> list[tuple[Found, str | None, bool]]:
+        known: list[tuple[Found, str | None, bool]] = []
         for one in find(self.path) if self.path.is_dir() else ():
             if one.writer != "dcp":
                 continue
@@ -301,7 +348,7 @@ class Checkpoints:
                 against = f"it is bad: {verdict.why}"
             elif (against := _spoilt(one, asked)) is not None and against.startswith(_AFTER):
                 marks.write(one.path, False, against)  # the same step, saved again, is another checkpoint
-            known.append((one, against))
+            known.append((one, against, False))
         return known
 
     def _damage(self, found: Found) -> str | None:
@@ -374,6 +421,12 @@ class Checkpoints:
         every: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(every, own, group=self._talk)
         return every
+
+
+def _age(found: Found) -> tuple[int, int]:
+    """By step; one that was saved again after a roll-back is newer."""
+    number, dash, _ = found.path.name.partition("-")
+    return found.step if found.step is not None else -1, int(number) if dash and number.isdigit() else 1
 
 
 def _spoilt(found: Found, asked: Resume) -> str | None:

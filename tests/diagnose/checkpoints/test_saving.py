@@ -15,7 +15,7 @@ import pytest
 from diagnose.checkpoints import manifest, marks
 from diagnose.checkpoints.found import find
 from diagnose.checkpoints.verify import check
-from diagnose.client import Resume, Word
+from diagnose.client import Alarm, Resume, Word
 from tests.diagnose.checkpoints.ranks import on_ranks
 from tests.diagnose.checkpoints.samples import flip
 
@@ -37,7 +37,9 @@ class Told:
     def resume(self, *, proposed: bool = False) -> Resume:
         return self.answer
 
-    def checkpoint(self, step: int, path: Path, *, healthy: bool | None = None, why: str | None = None) -> None:
+    def checkpoint(
+        self, step: int, path: Path, *, healthy: bool | None = None, why: str | None = None, cost_s: float | None = None
+    ) -> None:
         self.told.append((step, path.name, healthy))
 
 
@@ -68,6 +70,58 @@ def test_what_is_saved_is_whole_and_dcp_alone_reads_it(tmp_path: Path) -> None:
     dcp.load(loaded, checkpoint_id=path)
     assert torch.equal(loaded["model"]["weight"], torch.full((100, 50), 7.0))
     assert loaded["step"] == 7
+
+
+def test_the_second_place_saves_a_machine_that_lost_its_disk(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    checkpoints = Checkpoints(first, behind=second)
+    for step in (1, 2):
+        checkpoints.save(step, state(step))
+        checkpoints.wait()
+    checkpoints.close()
+    lost = Checkpoints(tmp_path / "new", behind=second)
+    loaded = state()
+    assert lost.resume(loaded).step == loaded["step"] == 2
+    lost.close()
+
+
+def test_the_newest_whole_one_of_either_place_is_taken(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    checkpoints = Checkpoints(first, behind=second)
+    checkpoints.save(1, state(1))
+    checkpoints.wait()
+    assert checkpoints.behind is not None
+    while checkpoints.behind.newest is None:
+        time.sleep(0.01)
+    path = checkpoints.save(2, state(2))
+    checkpoints.close()
+    flip(path / "__0_0.distcp", 5000)
+    again = Checkpoints(first, behind=second)
+    loaded = state()
+    start = again.resume(loaded)
+    assert (start.step, start.passed_over, float(loaded["model"]["weight"][0, 0])) == (2, (), 2.0)  # its other copy is whole
+    again.close()
+    flip(path / "__0_0.distcp", 5000)
+    flip(second / path.name / "__0_0.distcp", 5000)
+    last = Checkpoints(first, behind=second)
+    assert last.resume(state()).step == 1
+    last.close()
+
+
+def _fetch_together(rank: int, first: str, second: str) -> tuple[int, float]:
+    checkpoints = Checkpoints(first, behind=second)
+    loaded = state()
+    start = checkpoints.resume(loaded)
+    checkpoints.close()
+    return start.step, float(loaded["model"]["weight"][0, 0])
+
+
+def test_ranks_fetch_once_and_start_alike(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "first", behind=tmp_path / "second")
+    checkpoints.save(3, state(3))
+    checkpoints.close()
+    found = on_ranks(2, tmp_path, _fetch_together, str(tmp_path / "new"), str(tmp_path / "second"))
+    assert found == [(3, 3.0), (3, 3.0)]
 
 
 class Gate(HashingFiles):
@@ -331,7 +385,7 @@ def test_the_word_of_the_service_is_followed(tmp_path: Path) -> None:
     checkpoints.save(100, state(2))
     checkpoints.wait()
     assert not checkpoints.due(101)
-    told.word = Word(save="its node is going bad", alarm=(50, "the loss rose"))
+    told.word = Word(save="its node is going bad", alarms=(Alarm(50, "the loss rose"),))
     assert checkpoints.due(102)
     checkpoints.save(102, state(3))
     assert not checkpoints.due(103)  # the same word asks only once
