@@ -22,6 +22,8 @@ PAGES = {
     "jobs": "jobs",
     "job": "jobs/{job}",
     "log": "jobs/{job}/log",
+    "evaluation": "jobs/{scored}/evaluation",
+    "scored": "jobs/{scored}",
     "nodes": "nodes",
     "node": "nodes/{node}",
     "actions": "actions",
@@ -82,12 +84,20 @@ def _ids(browser: Any, base: str) -> dict[str, str]:
     found["group"] = last(page.locator("[data-row] a").first)
     page.goto(f"{base}failures/{found['group']}")
     found["job"] = last(page.locator("section:has(h2:text('Jobs')) [data-row] a").first)
+    page.goto(f"{base}jobs?state=running")
+    names = [last(link) for link in page.locator("[data-row] td:first-child a").all()]
+    found["scored"] = next(name for name in names if _is_scored(page, base, name))
     page.goto(f"{base}nodes")
     found["node"] = last(page.locator("[data-row] a").first)
     page.goto(f"{base}actions?state=proposed")
     found["action"] = last(page.locator("[data-row] a[href*='/actions/']").last)
     page.close()
     return found
+
+
+def _is_scored(page: Any, base: str, name: str) -> bool:
+    page.goto(f"{base}jobs/{name}/evaluation")
+    return bool(page.locator("#scores").count())
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 python -m benchmarks.evaluation simulate [--seeds 200] [--json]    the plan against plain plans; see ``simulated``
 python -m benchmarks.evaluation kill [--kills 50]                  kill -9 at random moments; see ``killed``
 python -m benchmarks.evaluation harness                            the real harness on Ray; see ``harness``
-    python -m benchmarks.evaluation ray [--nodes 4]                    makespans on a real Ray cluster; see ``slept``
-python -m benchmarks.evaluation ray                                makespans on a real Ray cluster; see ``slept``
+python -m benchmarks.evaluation compass --python PATH              the real OpenCompass; see ``compass``
+python -m benchmarks.evaluation ray [--nodes 4]                    makespans on a real Ray cluster; see ``slept``
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.evaluation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("simulate", "kill", "harness", "ray"))
+    parser.add_argument("what", choices=("simulate", "kill", "harness", "compass", "ray"))
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--python", default=sys.executable, help="of an environment that has OpenCompass")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     if arguments.what == "kill":
@@ -46,6 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = harness.compare(Path(folder))
         print(", ".join(f"{name}: {value:.0f}" for name, value in found.items()))
         return 0 if found["identical"] == found["data sets"] else 1
+    if arguments.what == "compass":
+        from benchmarks.evaluation import compass
+
+        with tempfile.TemporaryDirectory() as folder:
+            same = compass.compare(arguments.python, Path(folder))
+        print(", ".join(f"{name}: {'the same' if equal else 'different'}" for name, equal in same.items()))
+        return 0 if all(same.values()) else 1
     if arguments.what == "ray":
         from benchmarks.evaluation import slept
 

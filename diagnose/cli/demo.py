@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress.done()
         _age(data, plans)
         destination.node_check(demo.verdict(time.time()))
+        demo.evaluate(destination, plans)
         print(f"{url}/ui/", flush=True)
         if not arguments.no_browser and sys.stdout.isatty():
             webbrowser.open(f"{url}/ui/")

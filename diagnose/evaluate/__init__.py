@@ -16,6 +16,7 @@ each runs.
     falls        scores of a checkpoint and of earlier ones -> what fell by more than chance
     spent        what ran -> where the time went
     summary      all of it -> scores.json
+    telling      that -> the service
     arrivals     a folder, or the list of a service -> the checkpoints of a training, and which can be evaluated
     watching     those -> which one is next
     adapters     harnesses -> the two commands of a plan
@@ -27,5 +28,6 @@ Nothing else imports this package, so it can be deleted whole.
 
 __all__ = [
     "adapters", "arrivals", "carry", "coordinator", "dispatch", "estimates", "expectation", "fleets", "plan_file", "planner",
-    "printed", "priors", "results", "spent", "suite", "summary", "timeline", "watching", "work",
+    "printed", "priors", "results", "spent", "suite", "summary", "telling",
+    "timeline", "watching", "work",
 ]  # fmt: skip

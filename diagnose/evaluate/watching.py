@@ -69,6 +69,8 @@ class Watch:
     idle_s: float | None = None
     """it ends if nothing was there to do for so long"""
     late: bool = False
+    between: Callable[[], None] = lambda: None
+    """called before each choice, when nothing runs"""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _done: set[Name] = field(default_factory=set)
@@ -81,6 +83,7 @@ class Watch:
         self._done.update(self.evaluated)
         busy_at = self.clock()
         while not (self.wish.stop or self.wish.drain):
+            self.between()
             chosen = self._choose()
             if chosen is not None:
                 ending = self._carry(chosen)
@@ -91,6 +94,7 @@ class Watch:
                 break
             else:
                 self._wait()
+        self.between()
         return "ended"
 
     def _choose(self) -> Next | None:

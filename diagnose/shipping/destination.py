@@ -127,6 +127,14 @@ class Destination:
         rows = self._get(f"/v1/jobs/{quote(job, safe='')}/checkpoints").get("checkpoints")
         return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
+    def scores(self, job: str, report: Mapping[str, object]) -> None:
+        """Report what an evaluation says of a checkpoint."""
+        self._tell(f"/v1/jobs/{quote(job, safe='')}/checkpoints/scores", report)
+
+    def evaluated(self, job: str, report: Mapping[str, object]) -> None:
+        """Report what an evaluation of a checkpoint took."""
+        self._tell(f"/v1/jobs/{quote(job, safe='')}/checkpoints/evaluations", report)
+
     def node_check(self, verdict: Mapping[str, object]) -> dict[str, Any]:
         """Report the result of a node check."""
         return self._tell("/v1/nodes/checks", verdict)

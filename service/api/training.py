@@ -17,7 +17,7 @@ from service.intake.batch import check_may_write
 from service.live.inbox import Moved
 from service.names import storable
 from service.store import attempts
-from service.store.training import alarms, rates, reports, scores, word
+from service.store.training import alarms, evaluations, rates, reports, scores, word
 from service.store.training import checkpoints as saved_ones
 
 router = APIRouter(tags=["training"], responses=REFUSALS)
@@ -113,6 +113,31 @@ async def scored(job: JobName, service: Here, who: Sender, told: Annotated[bodie
             "there is no such job, or no such attempt", where=job, remedy="let the training report its checkpoint first"
         )
     return answer
+
+
+@router.post(
+    "/v1/jobs/{job}/checkpoints/evaluations", response_model=bodies.Reported, summary="What an evaluation of a checkpoint took"
+)
+async def evaluated(job: JobName, service: Here, who: Sender, told: Annotated[bodies.Evaluated, Body()]) -> dict[str, Any]:
+    """Its scores are told one by one (`/v1/jobs/{job}/checkpoints/scores`)."""
+    if told.path is not None:
+        storable(told.path, "path")
+    check_may_write(job, who.grant)
+    at = told.time if told.time is not None else time.time()
+    one = evaluations.Evaluation(**told.model_dump(exclude={"path", "attempt", "time"}), at=at)
+
+    def work(connection: Any) -> int | None:
+        found = scores.attempt_of(connection, job, told.attempt, told.step, told.path)
+        if found is not None:
+            evaluations.enter(connection, found[0], one)
+        return found[1] if found is not None else None
+
+    number = await service.store.awrite(work)
+    if number is None:
+        raise Unknown(
+            "there is no such job, or no such attempt", where=job, remedy="let the training report its checkpoint first"
+        )
+    return {"job": job, "attempt": number, "stored": True}
 
 
 @router.post("/v1/jobs/{job}/progress", response_model=bodies.Progressed, summary="A step is done")

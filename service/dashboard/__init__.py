@@ -2,7 +2,7 @@
 
 words charts frame      numbers and times; pictures; the template engine
 session page            the viewer; what all pages need
-overview shift failures jobs nodes actions rules search      one module per page and its details
+overview shift failures jobs evaluation nodes actions rules search      one module per page and its details
 approval blame logs links      what an approval means; whose fault it was; kept lines as shown; links to other tools
 """
 
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from diagnose.errors import DiagnoseError
 from service.api.events import stream
-from service.dashboard import actions, failures, frame, jobs, model, nodes, overview, rules, search, session, shift
+from service.dashboard import actions, evaluation, failures, frame, jobs, model, nodes, overview, rules, search, session, shift
 from service.dashboard.page import common_values
 from service.errors import Refused, Unauthorised, Unknown
 from service.names import check_job
@@ -50,6 +50,7 @@ def create_pages(service: Service) -> Starlette:
             Route("/jobs/{job}/download", jobs.download),
             Route("/jobs/{job}/raw", jobs.raw),
             Route("/jobs/{job}/raw/download", jobs.raw_download),
+            Route("/jobs/{job}/evaluation", evaluation.show),
             Route("/jobs/{job}/correct", jobs.correct, methods=["POST"]),
             Route("/nodes", nodes.show),
             Route("/nodes/{node}", nodes.one),

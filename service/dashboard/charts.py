@@ -129,6 +129,64 @@ def bar(value: float, most: float, name: str, width: int = 240) -> Markup:
     ).format(width, name, length)
 
 
+def shares(values: Mapping[str, float], what: str, width: int = 240) -> Markup:
+    """One horizontal bar of parts, by class, that fills its place."""
+    whole = sum(values.values())
+    parts = [
+        Markup('<svg class="bar shares" viewBox="0 0 {} 10" preserveAspectRatio="none" role="img" aria-label="{}">').format(
+            width, what
+        )
+    ]
+    at = 0.0
+    for name, value in values.items():
+        if value > 0:
+            length = width * value / whole
+            parts.append(
+                Markup('<rect class="fill-{}" x="{:.1f}" width="{:.1f}" height="10"/>').format(name, at, max(0.5, length))
+            )
+            at += length
+    return Markup("").join([*parts, Markup("<title>{}</title></svg>").format(what)])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value that was measured with some noise."""
+
+    value: float
+    noise: float | None
+    bad: bool
+    label: str
+
+
+def trend(readings: Sequence[Reading], what: str, width: int = 160, height: int = 34) -> Markup:
+    """A small line with its noise as a band; what is bad has a dot."""
+    known = [one for one in readings if math.isfinite(one.value)]
+    if len(known) < 2:
+        return Markup('<span class="none">–</span>')
+    least = min(one.value - (one.noise or 0.0) for one in known)
+    most = max(one.value + (one.noise or 0.0) for one in known)
+    reach = (most - least) or 1.0
+    step = (width - 8) / (len(known) - 1)
+
+    def place(index: int, value: float) -> str:
+        return f"{4 + index * step:.1f} {3 + (height - 6) * (1 - (value - least) / reach):.1f}"
+
+    upper = [place(index, one.value + (one.noise or 0.0)) for index, one in enumerate(known)]
+    lower = [place(index, one.value - (one.noise or 0.0)) for index, one in enumerate(known)]
+    line = "L".join(place(index, one.value) for index, one in enumerate(known))
+    bad = [(index, one) for index, one in enumerate(known) if one.bad]
+    said = f"{what}: from {known[0].value:.4g} ({known[0].label}) to {known[-1].value:.4g} ({known[-1].label})"
+    said += "".join(f"; fell at {one.label}" for _, one in bad)
+    dots = Markup("").join(
+        Markup('<circle class="fill-infrastructure" cx="{}" cy="{}" r="3"/>').format(*place(index, one.value).split())
+        for index, one in bad
+    )
+    return Markup(
+        '<svg class="spark trend" viewBox="0 0 {} {}" role="img" aria-label="{}"><title>{}</title>'
+        '<path class="noise" d="M{}Z"/><path d="M{}"/>{}</svg>'
+    ).format(width, height, said, said, "L".join([*upper, *reversed(lower)]), line, dots)
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """Something that happened at one place of a lane."""

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
+from diagnose.decision.scores import Score
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.rendering import markdown
 from diagnose.report import Diagnosis, Report
@@ -22,17 +23,18 @@ from service.api.raw import page as raw_page
 from service.api.raw import place as raw_place
 from service.api.raw import text as raw_text
 from service.auth import Who
-from service.dashboard import blame, charts, links, logs, ranks, session
+from service.dashboard import blame, charts, evaluation, links, logs, ranks, session
 from service.dashboard.charts import Point
 from service.dashboard.overview import liveness
 from service.dashboard.page import PAGE, Page, taxonomy
+from service.dashboard.words import printable
 from service.errors import BadName, Forbidden, Refused, Unknown
 from service.live.verdict import lacking
 from service.names import check_job, storable
 from service.store import actions as stored
 from service.store import nodechecks, pages, reading
 from service.store.pages.timeline import Lane, Mark
-from service.store.training import rates
+from service.store.training import rates, scores
 
 _AROUND = 12
 _BEFORE = 20
@@ -113,6 +115,7 @@ async def one(request: Request) -> Response:
             "pace": rates.present_of(connection, attempt["id"], between),
             "earlier_runs": {**_earlier(connection, job["attempts"], attempt["number"]), **_beside(connection, page.who, over)},
             "alike": pages.jobs.alike(connection, job),
+            "scores": scores.known_of(connection, name),
         }
 
     found = await page.read(work)
@@ -140,7 +143,7 @@ async def one(request: Request) -> Response:
         - attempt["started_at"],
         consequences=[line for line in evidence if line.role == "consequence"],
         others=diagnosis.others if diagnosis is not None else [],
-        plots=_plots(found.pop("series"), own, found["earlier_runs"]),
+        plots=_plots(found.pop("series"), own, found["earlier_runs"]) + _of_scores(found["scores"], own),
         log_at=there,
         over=over,
         over_found=over is None or f"run {over}" in found["earlier_runs"],
@@ -477,11 +480,35 @@ def _plots(
             "mark": lane.onset if lane is not None else None,
             "saved": _flags(lane.marks, points[0][0], points[-1][0]) if lane is not None else [],
         }
-        # Names are ours and values are numbers, so nothing here can end the element. The escape makes it certain.
-        text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-        still = charts.sparkline([point[1] for point in points], name, 560, 120)
-        plots.append({"data": Markup(text), "still": still, "name": name})  # noqa: S704 - see above
+        plots.append(_plot(name, data, [point[1] for point in points]))
     return plots
+
+
+def _of_scores(known: Sequence[Score], lane: Lane | None) -> list[dict[str, Any]]:
+    """The scores of evaluations over the steps of their checkpoints."""
+    plots = []
+    for metric, steps, sets in evaluation.plots(known):
+        data = {
+            "title": f"scores: {printable(metric, 60)}",
+            "x": "step",
+            "xs": steps,
+            "series": [
+                {"name": printable(name, 60), "values": [_seen(values.get(step)) for step in steps], "earlier": False}
+                for name, values in sets.items()
+            ],
+            "mark": lane.onset if lane is not None else None,
+            "saved": [],
+            "spans": True,  # not every data set has a score of every checkpoint
+        }
+        first = next(iter(sets.values()))
+        plots.append(_plot(metric, data, [first[step] for step in sorted(first)]))
+    return plots
+
+
+def _plot(name: str, data: dict[str, Any], still: Sequence[float]) -> dict[str, Any]:
+    # Inside an element of a script only "<" could end it, and the escape takes that away.
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return {"data": Markup(text), "still": charts.sparkline(still, name, 560, 120), "name": name}  # noqa: S704 - see above
 
 
 def _by_step(series: dict[str, Any]) -> list[list[Any]]:

@@ -20,6 +20,7 @@ _BY_ATTEMPT: Final = (
     "corrections",
     "decisions",
     "diagnoses",
+    "evaluations",
     "kept_lines",
     "occurrence_nodes",
     "occurrences",

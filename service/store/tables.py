@@ -422,6 +422,24 @@ alarms = Table(  # what went wrong while an attempt went on
     sqlite_with_rowid=False,
 )
 
+evaluations = Table(  # of checkpoints on all data sets: what they took
+    "evaluations",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("data_sets", Integer, nullable=False),
+    Column("missing", Integer, nullable=False),
+    Column("took_s", Double, nullable=False),
+    Column("expected_s", Double),
+    Column("loading_s", Double, nullable=False),
+    Column("inference_s", Double, nullable=False),
+    Column("metric_s", Double, nullable=False),
+    Column("failed_s", Double, nullable=False),
+    Column("waiting_s", Double, nullable=False),
+    Column("at", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 progress = Table(  # also reported by training scripts: the latest
     "progress",
     metadata,

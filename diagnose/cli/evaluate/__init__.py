@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from diagnose.cli.options.destination import add_service
+from diagnose.cli.options.destination import add_service, destination
 from diagnose.errors import DiagnoseError, needs
 from diagnose.quantities import SECONDS
 
@@ -97,6 +97,7 @@ def _watch(file: File, priors: Priors, arguments: argparse.Namespace) -> int:
 
 def _one(file: File, priors: Priors, arguments: argparse.Namespace) -> int:
     from diagnose.cli.evaluate.carrying import carry_out, say, show_plan
+    from diagnose.evaluate import telling
     from diagnose.evaluate.results import results_of
 
     checkpoint = arguments.checkpoint.absolute() if arguments.checkpoint is not None else file.checkpoint
@@ -109,7 +110,12 @@ def _one(file: File, priors: Priors, arguments: argparse.Namespace) -> int:
         return 0
     if not checkpoint.exists():
         raise DiagnoseError("there is no such checkpoint", where=str(checkpoint), remedy="give another with --checkpoint")
+    service = destination(arguments) if arguments.job is not None else None
     found = carry_out(file, results, priors, arguments, _wish())
+    if found is not None and service is not None:
+        problem = telling.tell(results.folder, service, arguments.job)
+        if problem is not None:
+            say(f"{problem}; the same command tells them again")
     if found is None:
         say("stopped; the same command goes on")
         return STOPPED

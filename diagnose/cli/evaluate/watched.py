@@ -10,7 +10,7 @@ from pathlib import Path
 from diagnose.cli.evaluate.carrying import carry_out, say
 from diagnose.cli.options.destination import destination
 from diagnose.errors import DiagnoseError
-from diagnose.evaluate import arrivals, printed, summary
+from diagnose.evaluate import arrivals, printed, summary, telling
 from diagnose.evaluate.arrivals import Arrival, Unfit
 from diagnose.evaluate.coordinator import Wish
 from diagnose.evaluate.plan_file import File
@@ -36,37 +36,52 @@ def watch(file: File, priors: Priors, arguments: argparse.Namespace, wish: Wish)
     def evaluate(arrival: Arrival, turn: Callable[[Wish], None]) -> Ending:
         return _evaluated(file, priors, arguments, arrival, turn, wish)
 
+    def tell() -> None:
+        """What the service does not know yet."""
+        if service is None:
+            return
+        for path in sorted(file.results.glob("*/scores.json")):
+            once.say(telling.tell(path.parent, service, arguments.job))
+
+    once = Once()
     guard = Guard(file.results, "another watch", "results: FOLDER in the plan")
     try:
         return Watch(
-            _look(arguments, service), unfit, evaluate, _evaluated_before(file), say, wish,
-            arguments.every, arguments.idle, arguments.late,
+            _look(arguments, service, once), unfit, evaluate, _evaluated_before(file), say, wish,
+            arguments.every, arguments.idle, arguments.late, tell,
         ).run()  # fmt: skip
     finally:
         guard.close()
 
 
-def _look(arguments: argparse.Namespace, service: Destination | None) -> Callable[[], Sequence[Arrival]]:
+def _look(arguments: argparse.Namespace, service: Destination | None, once: Once) -> Callable[[], Sequence[Arrival]]:
     if arguments.watch != SERVICE:
         folder = Path(arguments.watch).absolute()
         if not folder.is_dir():
             say(f"{folder} is not there yet")
         return lambda: arrivals.in_folder(folder)
     assert service is not None
-    away: set[str] = set()
 
     def look() -> Sequence[Arrival]:
         try:
-            found = arrivals.of_service(service.checkpoints(arguments.job))
+            return arrivals.of_service(service.checkpoints(arguments.job))
         except DiagnoseError as error:  # a service that is away comes back
-            if str(error) not in away:
-                away.add(str(error))
-                say(str(error))
+            once.say(str(error))
             return []
-        away.clear()
-        return found
 
     return look
+
+
+class Once:
+    """Says the same thing once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, text: str | None) -> None:
+        if text is not None and text not in self._said:
+            self._said.add(text)
+            say(text)
 
 
 def _evaluated(

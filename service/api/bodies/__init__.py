@@ -42,6 +42,7 @@ from service.api.bodies.rules import RuleChange, RulePage, RuleRow
 from service.api.bodies.splunk import Acks
 from service.api.bodies.training import (
     Checkpoints,
+    Evaluated,
     LatestProgress,
     Progress,
     Progressed,
@@ -80,6 +81,7 @@ __all__ = [
     "Deleted",
     "DeliveryList",
     "DeliveryRow",
+    "Evaluated",
     "Fence",
     "FindingsTaken",
     "Finish",

@@ -56,6 +56,27 @@ class Score(Sent):
     time: float | None = Field(None, ge=0, le=4e9)
 
 
+class Evaluated(Sent):
+    """A checkpoint was evaluated on all data sets. Seconds of all places together; they add up to the places times took_s."""
+
+    model_config = ConfigDict(extra="ignore")
+    step: int = Field(ge=0, le=MOST, description="Of the checkpoint: steps done", examples=[1200])
+    data_sets: int = Field(ge=0, le=1_000_000, description="That have scores", examples=[63])
+    missing: int = Field(0, ge=0, le=1_000_000, description="Data sets without scores")
+    took_s: float = Field(ge=0, le=4e9, allow_inf_nan=False, description="From begin to end", examples=[1830.0])
+    expected_s: float | None = Field(None, ge=0, le=4e9, allow_inf_nan=False, description="What the plan said")
+    loading_s: float = Field(0, ge=0, le=4e12, allow_inf_nan=False, description="Places loaded the model")
+    inference_s: float = Field(0, ge=0, le=4e12, allow_inf_nan=False, description="Places ran the model")
+    metric_s: float = Field(0, ge=0, le=4e12, allow_inf_nan=False, description="Metrics ran, beside the places")
+    failed_s: float = Field(0, ge=0, le=4e12, allow_inf_nan=False, description="Places ran what failed")
+    waiting_s: float = Field(0, ge=0, le=4e12, allow_inf_nan=False, description="Places waited")
+    path: Text | None = Field(None, min_length=1, max_length=4096, description="Of the checkpoint, as it was reported")
+    attempt: int | None = Field(
+        None, ge=0, le=1_000_000, description="Which saved it; else the latest that reported a checkpoint of this step"
+    )
+    time: float | None = Field(None, ge=0, le=4e9)
+
+
 class Reported(BaseModel):
     job: str
     attempt: int

@@ -216,7 +216,7 @@ function plot(where) {
       stroke: colour(series.earlier ? "unknown" : ["accent", "framework", "script", "infrastructure"][index % 4]),
       width: series.earlier ? 1 : 1.5,
       dash: series.earlier ? [6, 4] : undefined,
-      spanGaps: data.series.some((one) => one.earlier), // their steps are not ours
+      spanGaps: data.spans || data.series.some((one) => one.earlier), // their steps are not ours
       points: { show: series.values.length < 30 },
     })),
   );

@@ -16,6 +16,7 @@ import pytest
 
 from diagnose.checkpoints import manifest
 from tests.conftest import ROOT
+from tests.support.servers import Server
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 
@@ -126,3 +127,37 @@ def test_it_is_stopped_and_goes_on_without_doing_again_what_is_finished(tmp_path
     third = watch(tmp_path, "--idle", "1s")
     out, said = third.communicate(timeout=60)
     assert (third.returncode, out) == (0, ""), said
+
+
+def test_scores_reach_the_service_also_if_it_was_away_and_its_list_is_watched(tmp_path: Path) -> None:
+    plan(tmp_path)
+    save(tmp_path, 100, 20)
+    save(tmp_path, 200, 50)
+    with Server(tmp_path / "data") as server:
+        server.push("llama", b"step 1 loss 2.0\n", source="rank0.log", attempt=1)
+        for step, healthy in ((100, None), (200, None), (300, None)):
+            body = {"step": step, "path": str(tmp_path / "ckpt" / f"step_{step:09}"), "attempt": 1, "healthy": healthy}
+            assert server.client.post("/v1/jobs/llama/checkpoints", json=body).status_code == 200
+        told = ("--watch", "service", "--late", "--job", "llama", "--idle", "3s", "--to")
+
+        process = watch(tmp_path, *told, server.url)
+        until_scored(tmp_path, 200)
+        server.kill()
+        out, said = process.communicate(timeout=90)
+        assert process.returncode == 0, said
+        assert "the service does not answer" in said
+        scored = [json.loads(line)["step"] for line in out.splitlines()]
+
+        server.__enter__()
+        process = watch(tmp_path, *told, server.url)
+        out, said = process.communicate(timeout=90)
+        assert process.returncode == 0, said
+        assert sorted(scored + [json.loads(line)["step"] for line in out.splitlines()]) == [100, 200]
+        assert "refused" not in said
+
+        found = {one["step"]: one for one in server.get("/v1/jobs/llama/checkpoints")["checkpoints"]}
+        assert [(one["data_set"], one["metric"], one["score"]) for one in found[100]["scores"]] == [("a", "acc", 0.8)]
+        assert found[200]["scores"][0]["score"] == 0.5
+        assert found[200]["scores"][0]["noise"] == pytest.approx(0.035, abs=0.005)
+        assert found[300]["scores"] == []
+        assert "acc on a is 0.5" in found[200]["why"]

@@ -398,6 +398,26 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "evaluations",
+        sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("step", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("data_sets", sa.Integer(), nullable=False),
+        sa.Column("missing", sa.Integer(), nullable=False),
+        sa.Column("took_s", sa.Double(), nullable=False),
+        sa.Column("expected_s", sa.Double(), nullable=True),
+        sa.Column("loading_s", sa.Double(), nullable=False),
+        sa.Column("inference_s", sa.Double(), nullable=False),
+        sa.Column("metric_s", sa.Double(), nullable=False),
+        sa.Column("failed_s", sa.Double(), nullable=False),
+        sa.Column("waiting_s", sa.Double(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["attempt_id"], ["attempts.id"], name=op.f("fk_evaluations_attempt_id_attempts"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("attempt_id", "step", name=op.f("pk_evaluations")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
         "alarms",
         sa.Column("attempt_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
