@@ -16,6 +16,7 @@ from itertools import pairwise
 import regex
 
 from diagnose.compression.kept_log import NOTABLE, Compression
+from diagnose.diagnosis.announced import announced
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence, normal
@@ -65,6 +66,8 @@ _BOX = re.compile(r"[│└] ")
 _BOXED = re.compile(r"┌ (?P<level>Warning|Error|Info|Debug): ")
 _WARNS, _WARNING_LINES = re.compile(r":\d+: \w*Warning: "), 15
 """an interpreter begins to warn; so many lines later it quotes the line of the program, at most"""
+_ANNOUNCED = {"error": 1, "words": 1}
+"""how a line sounds that another announces as an error"""
 _LEFT = re.compile(r"(?:.*\.)?SystemExit\Z")
 _CUT_LINES = 4
 """after a traceback that the end of the log cut off, so many lines may still follow: its source lines and marks"""
@@ -134,8 +137,10 @@ class _Reading:
         explained = {(one.event.line + more, one.reason) for one in raised for more in (1, 2, 3)}
         noisy = []
         claimed |= self._warned(events)
+        free = [event for event in events if event.order not in claimed and event.rule != NOTABLE]
+        told = announced(free, self._judged)
         for number, event in enumerate(events):
-            if event.order in claimed or event.rule == NOTABLE:
+            if event.order in claimed or event.rule == NOTABLE or event.order in told.banners:
                 continue
             body = event.body
             possible = bullet(body) and self._in_a_list(events, number)
@@ -148,13 +153,13 @@ class _Reading:
                     one = self._known(event, rule, transport, possible)
                     self._below(one, events, number)
                     self._carried(one, events, number)
+                    one.sound = one.like._replace(**_ANNOUNCED) if event.order in told.messages else one.sound
                     if one.kind != "line" or one.like.sounds:
                         raised.append(one)
             else:
                 self.found.unclaimed.append(event)
-                sound = set_aside(heard(event.text, body), transport)
-                if sound.sounds:
-                    noisy.append(self._heard(event, sound._replace(listed=1) if possible else sound))
+                if (noise := self._noise(event, transport, possible, event.order in told.messages)) is not None:
+                    noisy.append(noise)
         if len(noisy) > 2 * _LINE_CANDIDATES:
             noisy = noisy[:_LINE_CANDIDATES] + noisy[-_LINE_CANDIDATES:]
         most = max(_LEAST_KINDS, MOST_KINDS // max(1, len(self.evidence.sources)))
@@ -246,7 +251,7 @@ class _Reading:
         rule = one.rule
         if rule is not None and not rule.carries and not (is_generic(rule) and self.taxonomy.has(one.reason, "general")):
             return
-        if (told := about(message)) is not None and told.plain:
+        if (told := about(message)) is not None and told.plain and (rule is None or told.reason != rule.reason):
             _by_its_words(one, message)
             if rule is not None and rule.carries and one.words is not None:
                 one.symptom = False  # it says why
@@ -265,6 +270,15 @@ class _Reading:
             symptom=rule.symptom,
             moment=moment_of(event),
         )
+
+    def _noise(self, event: Event, transport: str | None, possible: bool, is_message: bool) -> Hypothesis | None:
+        """The hypothesis for a line that no rule knows, if it sounds like a failure or another line announces it as one."""
+        sound = set_aside(heard(event.text, event.body), transport)
+        if is_message:
+            sound = sound._replace(**_ANNOUNCED)
+        if not sound.sounds:
+            return None
+        return self._heard(event, sound._replace(listed=1) if possible else sound)
 
     def _heard(self, event: Event, sound: Likeness) -> Hypothesis:
         """The hypothesis for a line that sounds like a failure and that no rule knows."""

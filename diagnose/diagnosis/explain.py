@@ -34,8 +34,8 @@ _LAST_WORDS = 20
 _ALTERNATIVES = 5
 _HALF = 0.5
 _LEAST_ALTERNATIVE = 0.02
-_OTHER_READING = 0.2
-"""how likely it is that the words of a line say better than its rule what failed"""
+_OTHER_READING, _UNPROVED = 0.2, 0.02
+"""how likely it is that the words of a line say better than its rule what failed; that a line without a reason names one"""
 _MEMORY = re.compile(r"(?i)\b(?:oom|out[- ]of[- ]memory|allocate|memory|mem|rss|ram|swap|shm)\b|MemoryError|bad_alloc")
 _KILLERS = (("host_out_of_memory", 0.6), ("preempted", 0.25))
 """who else may have sent a SIGKILL that nobody explains: the kernel, or a person or a scheduler"""
@@ -81,8 +81,12 @@ def answer_kind(one: Hypothesis) -> str:
 def other_reading(root: Hypothesis, answers: Collection[str]) -> str | None:
     """What the words of the line would say without its rule, if that is another reason.
 
-    Some failures could be called by two reasons of the list: a command that is not found is a file that is missing, too.
+    Some failures could be called by two reasons of the list: a command that is not found is a file that is missing, too. A
+    failure that nothing explains could be called an error of the program itself.
     """
+    if said_reason(root) == "unknown":
+        named = root.reason if root.reason != "unknown" else "runtime_error"
+        return None if named in answers else named
     if root.rule is None or (told := about(root.event.body)) is None or not told.plain:
         return None
     return told.reason if told.reason != root.reason and told.reason not in answers else None
@@ -174,7 +178,8 @@ class _Case:
         if finding.root is not None and finding.root.killed_unsaid:
             others += [(finding.root.probability * share, finding.root, reason) for reason, share in _KILLERS]
         elif finding.root is not None and (reading := other_reading(finding.root, answers)) is not None:
-            others.append((finding.root.probability * _OTHER_READING, finding.root, reading))
+            share = _UNPROVED if finding.reason == "unknown" else _OTHER_READING
+            others.append((finding.root.probability * share, finding.root, reading))
         others.sort(key=lambda row: -row[0])
         left = max(0.0, 1.0 - finding.confidence)
         total = sum(p for p, _, _ in others)

@@ -59,7 +59,7 @@ _GRAVE = Sought(
 _EXCEPTION = Sought(
     r"(?<![\w/])(?:[A-Za-z_]\w*(?:\.|::))*[A-Z]\w*(?:Error|Exception|Failure|Fault|Panic|Timeout|Interrupt)\b(?=\W*(?::|$|\())"
     r"|\bpanic: |panicked at |terminate called |goroutine \d+ \[running\]|Exception in thread |ERROR: LoadError: |\bCaused by: "
-    r"|\bUnhandled (?:exception|rejection)|Uncaught "
+    r"|\bUnhandled (?:exception|rejection)|Uncaught |\((?:[A-Za-z_]\w*(?:\.|::))*[A-Z]\w*(?:Error|Exception)\)"
 )
 _EXIT = Sought(
     r"(?i)\b(?:exit(?:ed|ing|s)?|(?:exit|return(?:ed)?)[ _-]?(?:code|status|value)"
@@ -84,7 +84,7 @@ _WORDS = re.compile(
     r"|doesn't exist|hung|hang"
     r"|stuck|stalled|deadlock|dead|missing|abnormal(?:ly)?|fallen off|no route to|retry count|oom[-_ ]?kill(?:er|ed)?"
     r"|blocked for more than|unresponsive|assertion|fault|revoked|expired"
-    r"|reclaimed|bad|broken|died|giving up|gave up|stopping|shutting down|not ready|notready"
+    r"|reclaimed|bad|broken|died|unhandled|giving up|gave up|stopping|shutting down|not ready|notready"
     r"|(?:reset|reboot|power[- ]cycle)(?: or (?:reset|reboot|power[- ]cycle))? (?:is |are )?(?:required|needed|necessary)"
     r"|(?:requires?|needs?) (?:a |an |to be )?(?:\w+ )?(?:reset|reboot|power[- ]cycle))\b"
     r"|(?-i:[a-z](?:Failed|Failure|NotReady|Evicted|Eviction|Lost|Unreachable|Deleted|Exceeded|Unhealthy"
@@ -103,7 +103,10 @@ _IS_NONE = re.compile(
 )
 _A_NONE = re.compile(r"[=:]\W{0,2}(?:0|[NnFfSs]|\[\]|\{\})")
 """stands in whatever ``_IS_NONE`` finds: to look for it is many times faster"""
-_AN_ERROR_RATE = re.compile(r"(?i)\b\w*(?:error|err|loss)\w*(?: (?:is|was|of|norm|rate))?\W{1,3}\d+\.\d+(?:e[-+]?\d+)?")
+_AN_ERROR_RATE = re.compile(
+    r"(?i)\b\w*(?:error|err|loss)\w*(?:(?: (?:is|was|of|norm|rate))?\W{1,3}|(?: [a-z]+){1,5} {0,2}= {0,4})"
+    r"-?\d+\.\d+(?:e[-+]?\d+)?"
+)
 _NONE_IN_CHINESE = re.compile(
     r"(?:无|没有|未发现|0 ?个)(?:任何)?(?:错误|失败|异常)|(?:错误|失败|异常)\w{0,2}\s*[=:：]\s*0\b(?!\.)"
 )
@@ -112,6 +115,7 @@ _OF_NO_ERROR = Sought(
     r"(?i)\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?"
     r"(?:errors?|failures?)\b[ =:_]"
     r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$|\bnot an error\b"
+    r"|^-- (?:performing test|looking for|check)\b|^checking (?:for|whether|if|how|the)\b"
 )
 _NOTHING = Sought(
     r"(?i)\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
@@ -137,7 +141,7 @@ _HINT = re.compile(
     r"|(?:pip3?|conda|apt(?:-get)?|sudo|brew) install|run `|set the|refer to|visit|in order to|ensure)\b"
 )
 _BULLET = re.compile(r"^\s*(?:[-*•·]|\(?\d{1,2}[.)])\s+\S")
-_WARNING = re.compile(r"\b[A-Z]\w+Warning: |:\d+: \w*Warning\b|^\s*warnings\.warn\(")
+_WARNING = re.compile(r"\b[A-Z]\w+Warning: |:\d+: \w*Warning\b|:\d+:\d+: warning: |^\s*warnings\.warn\(")
 _LIBRARY_WARNS = re.compile(
     r"^\S*/(?:site|dist)-packages/\S+\.py:\d+: (?!(?:[\w.]+\.)?\w*(?:Error|Exception)\b|(?i:fatal|error|critical)\b)"
 )
@@ -149,7 +153,8 @@ _WELL = re.compile(
     r"|\bsuccess(?:ful(?:ly)?)?\b|\bsucceeded\b|\b(?:passed|all done|bye|goodbye)\b"
     r"|\b(?:job|run|training|tasks?|tests?|experiment|work|processing|evaluation|everything)\b(?: \w+){0,2}"
     r" (?:is |are |was |has )?(?:complete[d]?|finished|done)\b"
-    r"|^\W*(?:\w+: )?(?:done|finished|completed?|ok|success)\b"
+    r"|^\W*(?:\w+(?: \d+)?: )?(?:done|finished|completed?|ok|success)\b"
+    r"|\bnormal (?:termination|completion|exit|end)\b|\bbuilt target\b"
     r"|\bfinal (?:accuracy|loss|result|score|checkpoint|model)|\b(?:saved|wrote|written|uploaded"
     r"|synced)\b.{0,60}\b(?:to|files?)\b"
     r"|\btotal (?:time|runtime|wall)\b.{0,30}\d"

@@ -99,6 +99,9 @@ SUBJECTS: Final = (
             r"\bexceed\w*\b.{0,20}\bmemory (?:budget|threshold|quota|allocation|allowance|request)\b",
             r"\benomem\b",
             r"\bmemory (?:usage|pressure)\b.{0,40}\bkill",
+            r"\b(?:system|host|main|physical|virtual) memory\b.{0,60}"
+            r"\b(?:than is available|exhausted|not enough|insufficient|full)\b",
+            r"\bkilled signal terminated program\b",
         ),
     ),
     Subject(
@@ -106,6 +109,7 @@ SUBJECTS: Final = (
         plain=(
             r"显存不足|(?:显存|设备内存)\S{0,10}(?:不足|溢出|耗尽)",
             r"\b<device>\b.{0,60}\bout of memory",
+            r"\bcuda\w*\b.{0,60}\bout of memory|\bout of <device>\b.{0,30}\bmemory",
             r"\bout of (?:<device>|device|<device> device|video|graphics) memory",
             r"\bout of memory\b.{0,60}\b(?:<device>|device)\b",
             r"\b(?:cuda|hip|musa|cnrt|mc|hsa_)malloc\w*\b.{0,60}\b(?:out of memory|fail\w*)",
@@ -251,7 +255,7 @@ SUBJECTS: Final = (
             r"(?<!status: )(?<!code: )\bdeadlineexceeded\b(?!, message)",  # gRPC calls a time-out so
         ),
         vague=(
-            r"(?:^|[\s\\])terminated\W*$",
+            r"^(?:[^:]{0,40}: *){0,3}(?:\d+ +)?terminated\W*$",
             r"\bsigterm\b",
             r"\bsignal[ :=]*15\b",
             r"\bexit ?(?:code|status)?[ :=]*(?:143\b|-15\b)",
@@ -375,7 +379,7 @@ SUBJECTS: Final = (
             r"(?<!fatal )\bio error\b",
             r"\bstale (?:nfs )?file handle",
             r"\bread-only file ?system",
-            r"\b(?:fuse|csi|s3|gcs bucket)\b.{0,100}\b<trouble>",
+            r"\b(?:fuse|csi|s3(?!\.\w)|gcs bucket)\b.{0,100}\b<trouble>",
             r"\bfailed(?:attach|mount|map)\w*",
             r"\bmount(?:volume|ing|device)?\b.{0,60}\bfail\w*|\bfail\w* to mount\b",
             r"\btransport endpoint is not connected\b",
@@ -442,10 +446,11 @@ SUBJECTS: Final = (
         plain=(
             r"\bsyntax ?error\b",
             r"\bunexpected (?:token|indent|end of (?:file|input)|eof)\b",
-            r"\bwas not declared in this scope\b|\bcompilation (?:aborted|terminated|failed)\b",
+            r"\bwas not declared in this scope\b",
             r"\binvalid syntax\b",
             r"\bparse error\b",
         ),
+        vague=(r"\bcompilation (?:aborted|terminated|failed)\b",),
     ),
     Subject(
         "argument_error",
@@ -458,6 +463,8 @@ SUBJECTS: Final = (
             r"\bconfig(?:uration)?\b.{0,40}\b(?:is )?(?:invalid|wrong|error|missing|not valid)",
             r"\binvalid (?:configuration|config|value for)",
             r"\bmutually exclusive\b",
+            r"\b(?:could not find|missing|no) (?:the )?required (?:keyword|parameter|option|argument|key|field|setting)s?\b",
+            r"\bunused parameter\b|\bunknown (?:keyword|setting)\b|\binvalid option name\b",
         ),
     ),
     Subject(
@@ -469,7 +476,9 @@ SUBJECTS: Final = (
             r"\bno such file\b",
             r"\bfile (?:[\w./~-]+ )?(?:was |is |could )?not (?:be )?found",
             r"\bunable to find (?:the )?(?:specified )?(?:executable|file|image|program|command)",
-            r"\b(?:could not|can't) (?:open|find|stat|access) (?:the )?(?:image|file|path|directory|folder|/)",
+            r"\b(?:could ?n[o']t|could not|can't) (?:open|find|stat|access|locate) (?:the )?"
+            r"(?:image|(?:\w+ )?file|path|directory|folder|/)",
+            r"\bfile\b.{0,120}\b(?:it )?does(?: not|n't) exist\b",
             r"\bno rule to make target\b",
             r"\b404 not found\b|\bmanifest unknown\b",
             r"\bmissing (?:\w+ )?file\b",
@@ -508,6 +517,10 @@ SUBJECTS: Final = (
             r"indexoutofbounds",
             r"\bboundserror\b",
         ),
+    ),
+    Subject(
+        "key_error",
+        plain=(r"\(keyerror\)", r"\bkeyerror[(:]", r"\bkey not found\b", r"\bkey \S+ (?:was |is )?not found\b"),
     ),
     Subject(
         "assertion_error",
@@ -562,11 +575,18 @@ SUBJECTS: Final = (
             r"\bcannot access (?:local|free) variable '\w+'",
             r"\bundefvarerror\b",
             r"\b(?:unrecognized|undefined) (?:function or )?variable\b|\bobject '\w+' not found\b",
+            r"\bundefined (?:function|identifier|local variable)\b|\breferenceerror\b",
+            r"^(?:\S+: )?(?:error: )?'[\w.]+' undefined\b",
         ),
     ),
     Subject(
         "attribute_error",
-        plain=(r"\bobject has no attribute '", r"\bmodule '[\w.]+' has no attribute '"),
+        plain=(
+            r"\bobject has no attribute '",
+            r"\bmodule '[\w.]+' has no attribute '",
+            r"\bundefined method\b|\(nomethoderror\)",
+            r"\battempt to (?:index|call)\b.{0,60}\(a nil value\)",
+        ),
     ),
     Subject(
         "type_error",

@@ -39,6 +39,8 @@ _MESSAGE_LINES, _SUMMARY_LINES, _MESSAGE_NEAR = 12, 60, 4
 """the message of an exception takes up to so many lines; the summary after an exception without a message up to so many"""
 _CARRIED_LINES = 2
 """so near behind the line with which a runtime announces it an error stands"""
+_ABORTS, _ABORT_LINES = re.compile(r"(?i)\babort|SIGABRT|terminate called|libc\+\+abi"), 40
+"""a process ended itself; why, it says in so many lines before that"""
 _THROWN, _THROWN_LINES = re.compile(r"\s*what\(\): "), 3
 _LAST_LINES = 10
 _LAST_SAID = 5
@@ -99,6 +101,15 @@ _TIDIES = re.compile(
     r"|destroy(?:ing)?|tear(?:ing)? ?down|finaliz(?:e|ing)|deregister(?:ing)?|unregister(?:ing)?)\b"
 )
 """a program could not tidy up behind itself"""
+_THING = r"\b(?P<noun>[A-Za-z]{3,})(?: ?#?(?P<number>\d+))?"
+_AUX = r"(?: (?:has|is|was|have|attempt|call|request))?"
+_DID = re.compile(rf"(?i){_THING}{_AUX} (?:succeeded|successful(?:ly)?|finished|completed|passed)\b")
+_UNDID = re.compile(r"(?i)\b(?:not|un\w+ly|never|without|no) (?:\w+ )?(?:succe|complet|finish)|\berror|\bfail")
+_FAILED = re.compile(rf"(?i){_THING}{_AUX} (?:failed|timed out|errored|failing|refused)\b")
+_ENDS_SO = re.compile(r"(?i)(?P<what>\w+ing \S+)[^.].*\.\.\. ?(?P<how>connected|done|ok|failed|error)\b")
+"""what is begun and ended on one line: "Connecting to db ... connected." """
+_TRIES = frozenset({"trial", "attempt", "try", "retry", "episode", "sample", "rollout"})
+"""of these, each is one of many, and a program goes on to the next"""
 _QUOTED = re.compile(r"print\(|echo |logger?\.|f\"")
 _BARE = re.compile(r"\W*\w*(?:Error|Exception): *$")
 _CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
@@ -169,7 +180,7 @@ class Weighing:
             one.signals["survived"] = 1.0
         elif self._talks_on(one) or self._went_past(one) or self._helped(one):
             one.signals["talked_on"] = 1.0
-        elif self._well_again(one) or self._restored(one):
+        elif self._well_again(one) or self._restored(one) or self._did_later(one):
             one.signals["well_again"] = 1.0
         if self.known and one.traceback is None and normal(one.event.body) in self.known:
             one.signals["known_good"] = 1.0
@@ -407,6 +418,30 @@ class Weighing:
         named = _names(one.event.body)
         last = max((event.line for event in later if named & _names(event.body)), default=0)
         return last > one.event.line
+
+    def _did_later(self, one: Hypothesis) -> bool:
+        """Whether a later line says that what failed here succeeded ("push failed", "push succeeded"), or the next trial."""
+        if one.fatal or one.traceback is not None or one.ends_process or one.detector is not None:
+            return False
+        last = one.event
+        for event in self._did.get(last.source, ()):
+            if event.line <= last.line:
+                continue
+            if any(failed_at(last.body, noun, number) for noun, number in succeeded(event.body)):
+                return True
+            if (here := _ENDS_SO.match(last.body[:200])) and (there := _ENDS_SO.match(event.body[:200])):
+                return here["what"] == there["what"]
+        return False
+
+    @cached_property
+    def _did(self) -> dict[int, list[Event]]:
+        """source -> lines that say that something succeeded"""
+        found: dict[int, list[Event]] = {}
+        for event in self.evidence.events:
+            body = event.body[:200]
+            if (_DID.search(body) or _ENDS_SO.match(body)) and not _UNDID.search(body):
+                found.setdefault(event.source, []).append(event)
+        return found
 
     def _softened(self, one: Hypothesis) -> bool:
         """Whether it, or the next line from the same speaker, says that it is tried again or done in another way."""
@@ -767,6 +802,7 @@ class Weighing:
             one.signals["machine"] = 1.0
             if one in named:
                 one.signals["named_machine"] = 1.0
+        aborts = {id(one): self._fallout_of(one, kinds) for one in told if one.reason == "native_crash"}
         for one in standing:
             self._by_machine(one, named, metal, noted)
             self._by_stop(one, stops)
@@ -780,8 +816,8 @@ class Weighing:
                 relate("by_crash", one, self._fallout_of(one, kinds))
             if one.symptom and causes:
                 relate("by_cause", one, causes[0])
-            if (one.kind == "line" or one.reason == "unknown") and told:
-                relate("by_known", one, told[0])
+            if one.kind == "line" or one.reason == "unknown":
+                relate("by_known", one, next((other for other in told if aborts.get(id(other)) is not one), None))
         self._by_words(standing)
         self._by_who_stopped(told, stops)
         self._again(told)
@@ -977,7 +1013,10 @@ class Weighing:
                     for other in plain
                     if other.event.source == one.event.source and abs(other.event.line - one.event.line) <= _MESSAGE_NEAR
                 )
-                relate("by_better", one, next(near, None))
+                better = next(near, None)
+                relate("by_better", one, better)
+                if better is not None and "first_heard" in one.signals:
+                    better.signals["first_heard"] = 1.0  # of this message
 
     def _by_silence(self, kinds: Sequence[Hypothesis]) -> None:
         hang = next((one for one in kinds if "stood_still" in one.signals or (one.kind == "dump" and not one.recovered)), None)
@@ -999,7 +1038,28 @@ class Weighing:
                 return other if other.reason not in (one.reason, "unknown") and not other.recovered else None
         back = [f for f in kinds if not f.recovered and f.kind != "line" and "warned" not in f.signals and self.before(f, one)]
         back = [f for f in back if not (f.symptom and self.taxonomy.has(f.reason, "nameless"))]  # which says no cause
-        return next((f for f in back[-_CRASH_BACK:] if f.reason != one.reason and self.near(f, one)), None)
+        because = next((f for f in back[-_CRASH_BACK:] if f.reason != one.reason and self.near(f, one)), None)
+        return because or (self._said_before_abort(one, kinds, back) if _ABORTS.search(one.event.body) else None)
+
+    def _said_before_abort(
+        self, one: Hypothesis, kinds: Sequence[Hypothesis], known: Sequence[Hypothesis]
+    ) -> Hypothesis | None:
+        """What a program said before it ended itself: who calls abort() says why, be it in words that no rule knows."""
+        source, line = one.event.source, one.event.line
+        since = max((f.event.line for f in known if f.event.source == source and f.event.line < line), default=0)
+        said = [
+            f
+            for f in kinds
+            if f.kind == "line"
+            and not f.recovered
+            and f.event.source == source
+            and max(since, line - _ABORT_LINES) < f.event.line < line
+            and not f.like.soft
+            and not f.like.info
+            and "softened" not in f.signals
+        ]
+        plain = [f for f in said if f.words is not None and f.words.plain and f.reason != one.reason]
+        return next(iter(plain), next((f for f in said if f.like.loud), None))
 
     # --- that nothing failed -----------------------------------------------------------------------------------------------
 
@@ -1072,6 +1132,20 @@ def tries_left(body: str) -> bool:
     """Whether the line says which of several attempts failed, and that it was not the last."""
     found = _ATTEMPT.search(body)
     return found is not None and int(found[1]) < int(found[2])
+
+
+def succeeded(body: str) -> list[tuple[str, str]]:
+    """What a line says succeeded: (noun, its number)."""
+    return [(found["noun"].lower(), found["number"] or "") for found in _DID.finditer(body[:200])]
+
+
+def failed_at(body: str, noun: str, number: str) -> bool:
+    """Whether a line says that the same failed. Of trials and attempts another one may succeed."""
+    for found in _FAILED.finditer(body[:200]):
+        same = (found["number"] or "") == number or noun in _TRIES
+        if found["noun"].lower() == noun and same:
+            return True
+    return False
 
 
 def relate(name: str, one: Hypothesis, other: Hypothesis | None) -> None:

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from diagnose.diagnosis import likeness as module
-from diagnose.diagnosis.likeness import level, likeness, says_done, takes_back
+from diagnose.diagnosis.likeness import is_warning, level, likeness, says_done, takes_back
 from diagnose.reading.prefixes import body_start
 
 LEVELS = ("fatal", "error", "soft", "info")
@@ -67,12 +67,36 @@ def test_a_count_of_none_speaks_for_itself_and_not_for_the_rest_of_its_line(line
 
 
 @pytest.mark.parametrize(
+    ("line", "heard"),
+    [
+        ("Error on total charges =  0.01412", False),
+        ("Error on total charges, see below", True),
+        ("-- Performing Test HAVE_STRERROR_R - Failed", False),
+        ("checking for error_at_line... not found", False),
+        ("configure: error: no acceptable C compiler found", True),
+        ("run.rb:4:in `run': no width (ZorchError)", True),
+        ("Reason: Unhandled zorch in user code.", True),
+    ],
+)
+def test_a_number_and_a_check_of_a_build_are_no_failures(line: str, heard: bool) -> None:
+    assert likeness(line, line).sounds is heard
+
+
+def test_a_compiler_warns_of_code() -> None:
+    assert is_warning("/src/error.cc:12:6: warning: 'void fatal_error(int)' defined but not used")
+    assert not is_warning("/src/error.cc:12:6: error: 'width' was not declared")
+
+
+@pytest.mark.parametrize(
     ("line", "done"),
     [
         ("Done.", True),
         ("zorch: run complete @ step 5223", True),
         ("[INFO] process 47 exits successfully.", True),
         ("saved the model to ./out", True),
+        ("GPU 0: OK", True),
+        (" Normal termination of Zorch 16 at noon.", True),
+        ("[100%] Built target zorch", True),
         ("the run was not completed", False),
         ("zorch: unsuccessful", False),
         ("loading the model", False),

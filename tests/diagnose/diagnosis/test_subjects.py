@@ -86,3 +86,30 @@ def test_every_subject_names_a_reason() -> None:
 def test_a_server_that_is_not_ready_yet_is_no_lost_node() -> None:
     found = about("zorch: node 10.0.0.7:8000 is not ready yet")
     assert found is None or found.reason != "node_failure"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("Error: the grid requires more system memory (42 GiB) than is available", "host_out_of_memory"),
+        ("ERROR: ZorchCudaArena: cudaArena out of memory", "out_of_memory"),
+        ("Error: zorch is out of GPU and shared memory", "out_of_memory"),
+        ("zorch.rb:4:in `run': undefined method `strip' for nil (NoMethodError)", "attribute_error"),
+        ("zorch.lua:8: attempt to index local 'x' (a nil value)", "attribute_error"),
+        ("** (KeyError) key :width not found in: %{}", "key_error"),
+        ("error: 'frobnicate' undefined", "name_error"),
+        ("zorch: could not find required keyword: Width", "argument_error"),
+        ("zorch: couldn't open input file part.7", "file_not_found_error"),
+    ],
+)
+def test_words_of_other_languages_and_programs(line: str, reason: str) -> None:
+    found = about(line)
+    assert found is not None
+    assert (found.reason, found.plain) == (reason, True)
+
+
+def test_a_run_that_is_terminated_is_not_preempted_for_that() -> None:
+    assert about("Convergence failure -- run terminated.") is None
+    stopped = about("zorch.sh: line 4: 4711 Terminated")
+    assert stopped is not None
+    assert stopped.reason == "preempted"

@@ -808,3 +808,50 @@ def test_the_second_guess_is_what_the_words_say_without_the_rule() -> None:
     finding = job.finding(job.evidence())
     assert finding.reason == "called_process_error"
     assert finding.alternatives[0].reason == "file_not_found_error"
+
+
+# --- a process that ends itself, and what succeeds later -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("zorch::Error::0::Couldn't open file: part.7 !!!", "file_not_found_error"),
+        ("ASSERTION_FAILED (zorch:Rows():grid.cc:8) Assertion failed: (rows == columns)", "assertion_error"),
+    ],
+)
+def test_who_aborts_says_why_before(said: str, reason: str) -> None:
+    report = report_of(steps(1, 9) + f"{said}\n  [0x55d0c1a2b3c0] run + 0x12\nAborted (core dumped)\n")
+    assert report.diagnosis.reason == reason
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.text == said
+
+
+def test_who_crashes_may_have_said_anything_before() -> None:
+    report = report_of(steps(1, 9) + "zorch: couldn't open file: part.7\nSegmentation fault (core dumped)\n")
+    assert report.diagnosis.reason == "native_crash"
+
+
+RETRIED = "zorch: push failed: connection refused\nzorch: push failed: connection refused\n"
+
+
+def test_what_succeeds_later_did_not_fail_the_job() -> None:
+    assert report_of("up\n" * 5 + RETRIED + "zorch: push succeeded\nwaiting for work\nwaiting for more\n").outcome == "healthy"
+    assert report_of("up\n" * 5 + RETRIED + "zorch: pull succeeded\nwaiting for work\nwaiting for more\n").outcome == "failed"
+    assert report_of("up\n" * 5 + RETRIED + "zorch: push succeeded 0 times, error\n").outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("later", "outcome"),
+    [("trial 5 finished", "healthy"), ("part 5 finished", "failed"), ("trial 5 never finished", "failed")],
+)
+def test_of_trials_another_one_may_succeed_but_not_of_parts(later: str, outcome: str) -> None:
+    noun = later.split()[0]
+    report = report_of("up\n" * 5 + f"{noun} 4 failed: cannot open file x\n{later}\nlooking at the best\nwaiting\n")
+    assert report.outcome == outcome
+
+
+def test_a_failure_without_a_reason_could_be_the_programs_own() -> None:
+    report = report_of("up\n" * 5 + "ERROR: the width of the grid is wrong\n")
+    assert report.diagnosis.reason == "unknown"
+    assert [one.reason for one in report.diagnosis.alternatives][:1] == ["runtime_error"]
