@@ -185,8 +185,7 @@ class Actions:
         if self._authority is not None:
             standing.keep(connection, one.attempt_id, now)
         changed = self._enter(connection, one.attempt_id, decision, made_at, now, standing)
-        if changed:
-            past.decided()
+        past.decided([action_id for action_id, _ in changed])
         stored.keep_decision(connection, one.attempt_id, decision, made_at)
         job = decision.job
         reading.record(connection, "policy", f"decided.{decision.action.kind}", f"job/{job}", decision.as_dict(), now)
@@ -201,7 +200,7 @@ class Actions:
         known = report.model_copy(update={"job": report.job.model_copy(update={"id": job, "attempt": number})})
         return known, made_at, standing.applied(past.of(attempt_id)), self._cluster(past, standing.names)
 
-    def _cluster(self, past: Lately, names: Sequence[str] | None) -> Cluster:
+    def _cluster(self, past: Lately, names: tuple[str, ...] | None) -> Cluster:
         """The nodes, as the scheduler or an administrator says. Without either, nobody knows how many there are."""
         return past.cluster(names, self.policy.limits.cluster_nodes if self._asks else None)
 
@@ -344,7 +343,7 @@ class Actions:
             self._tell(await self._store.awrite(lambda connection: self._decide_nodes(connection, due, names, now)))
 
     def _decide_nodes(
-        self, connection: Connection, nodes: Sequence[str], names: Sequence[str] | None, now: float
+        self, connection: Connection, nodes: Sequence[str], names: tuple[str, ...] | None, now: float
     ) -> list[tuple[int, Record]]:
         """One decision per node and check. Each takes the earlier ones into account, so that together they keep to the
         limits.
@@ -367,7 +366,7 @@ class Actions:
             reading.record(connection, "policy", f"decided.{kind}", f"node/{node}", decision.as_dict(), now)
             reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": key, "node": node}, now)
             changed.append((found, record))
-            past.decided()
+            past.decided([found])
         return changed
 
     # --- what people say ----------------------------------------------------------------------------------------------------

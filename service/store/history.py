@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, true
 
 from diagnose.decision.ending import OF_SLURM, ending_of_slurm
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
@@ -41,11 +41,13 @@ class Lately:
         self._now, self._since, self._confirmed = now, now - _BACK_S, confirmed
         self._failed: dict[str, tuple[Failure, ...]] = {}
         """project -> the failures, as that project may see them"""
-        self._done: tuple[PastAction, ...] | None = None
+        self._done: dict[int, PastAction] | None = None
+        self._nodes: dict[tuple[Sequence[str] | None, int | None], Cluster] = {}
 
-    def decided(self) -> None:
-        """Actions were entered or changed: the next decision must know them."""
-        self._done = None
+    def decided(self, actions: Sequence[int]) -> None:
+        """These actions were entered or changed: the next decision must know them."""
+        if self._done is not None:
+            self._done |= _actions(self.connection, self._since, actions)
 
     def anywhere(self) -> History:
         """The history of no job in particular."""
@@ -90,9 +92,11 @@ class Lately:
             ending=ending_of_slurm(own.end_state) if own.end_state is not None else None,
         )
 
-    def cluster(self, names: Sequence[str] | None = None, size: int | None = None) -> Cluster:
-        """The nodes, see ``cluster``."""
-        return cluster(self.connection, self._now, names, size)
+    def cluster(self, names: tuple[str, ...] | None, size: int | None) -> Cluster:
+        """The nodes, see ``cluster``. To decide changes none of them: that is for executors."""
+        if (names, size) not in self._nodes:
+            self._nodes[names, size] = cluster(self.connection, self._now, names, size)
+        return self._nodes[names, size]
 
     def _failures(self, project: str) -> tuple[Failure, ...]:
         if project not in self._failed:
@@ -102,7 +106,7 @@ class Lately:
     def _actions(self) -> tuple[PastAction, ...]:
         if self._done is None:
             self._done = _actions(self.connection, self._since)
-        return self._done
+        return tuple(self._done.values())
 
 
 def attempts_before(connection: Connection, attempt_id: int) -> tuple[PastAttempt, ...]:
@@ -233,19 +237,20 @@ def _failures(connection: Connection, since: float, confirmed: bool, project: st
     return tuple(found)
 
 
-def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
+def _actions(connection: Connection, since: float, some: Sequence[int] | None = None) -> dict[int, PastAction]:
+    """The last actions by their ids, the oldest first. ``some``: no others than these."""
     x = t.actions.c
     rows = connection.execute(
-        select(t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
+        select(x.id, t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
                x.restart_from, x.skip_batches, x.fence, x.owner, x.subject, x.decided_by)
         .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # an action that is only about a node has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
-        .where(x.created > since)
-        .order_by(x.created.desc())
+        .where(x.created > since, true() if some is None else x.id.in_(some))
+        .order_by(x.created.desc(), x.id.desc())
         .limit(_ACTIONS)
     )  # fmt: skip
-    return tuple(
-        PastAction(
+    return {
+        row.id: PastAction(
             key=row.key,
             job=row.name or "",
             attempt=row.number or 0,
@@ -263,7 +268,7 @@ def _actions(connection: Connection, since: float) -> tuple[PastAction, ...]:
             subject=row.subject,
         )
         for row in reversed(rows.all())
-    )
+    }
 
 
 def _checkpoints(connection: Connection, job_id: int) -> tuple[Checkpoint, ...]:
