@@ -241,8 +241,8 @@ def _actions(connection: Connection, since: float, some: Sequence[int] | None = 
     """The last actions by their ids, the oldest first. ``some``: no others than these."""
     x = t.actions.c
     rows = connection.execute(
-        select(x.id, t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason, x.incident,
-               x.restart_from, x.skip_batches, x.fence, x.owner, x.subject, x.decided_by)
+        select(x.id, t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason,
+               x.incident, x.restart_from, x.skip_batches, x.fence, x.owner, x.subject, x.decided_by)
         .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # an action that is only about a node has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since, true() if some is None else x.id.in_(some))

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 import zstandard
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 
+from diagnose.decision import action as life
 from diagnose.decision.action import Record
 from diagnose.decision.policy import ISOLATE, RELEASE, Policy
 from diagnose.decision.policy_file import over_shipped
@@ -309,22 +310,38 @@ def test_what_was_cut_off_is_decided_by_the_next_service(desk: Desk) -> None:
     assert len(desk.rows()) == 1
 
 
-def test_what_is_decided_together_knows_what_was_decided_before_it(store: Store, tmp_path: Path) -> None:
-    """Five jobs name a node each, and only two nodes may be out at once."""
-    desk = Desk(store, policy(tmp_path, "mode: auto\nlimits: {isolated_share: 100%, nodes_at_once: 2}"))
-    for number, job in enumerate("abcde"):
-        made = broken()
-        found = made.diagnosis
-        assert found.root_cause is not None
-        node = f"n{number}"
-        root = found.root_cause.model_copy(update={"node": node, "source": f"{node}.log"})
-        diagnosis = found.model_copy(
-            update={"root_cause": root, "suspects": found.suspects.model_copy(update={"nodes": [node]})}
-        )
-        action = Action(kind="isolate_and_restart", nodes=[node], why="because")
-        failed(desk, job, made=made.model_copy(update={"diagnosis": diagnosis, "action": action}))
-    assert desk.decide() == 5
-    assert [row["kind"] for row in desk.rows() if row["nodes"]] == ["isolate_and_restart"] * 2
+def test_what_failed_lately_is_read_once_and_knows_what_was_decided_since(desk: Desk) -> None:
+    for job in "abc":
+        failed(desk, job)
+    now = desk.clock.now
+
+    def look(connection: Connection) -> None:
+        past = Lately(connection, now)
+        (failures, actions) = (past.anywhere().failures, past.anywhere().actions)
+        assert (len(failures), actions) == (3, ())
+        record = life.propose("key", "a", 1, "restart", "approve", now, desk.actions.policy.life, now)
+        entered = stored.enter(connection, record, None, None, nodes=["n1"], why="because")
+        assert past.anywhere().actions == ()
+        past.decided([entered])
+        assert past.anywhere() == Lately(connection, now).anywhere()
+        after = life.reject(record, "kim", "no", now, desk.actions.policy.life)
+        stored.save(connection, entered, record, after, "kim", now)
+        past.decided([entered])
+        assert [one.state for one in past.anywhere().actions] == ["rejected"]
+        assert past.anywhere() == Lately(connection, now).anywhere()
+
+    desk.store.write(look)
+
+
+def test_several_are_decided_about_in_one_transaction(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for job in "abcdef":
+        failed(desk, job)
+    writes: list[object] = []
+    write = desk.store.write
+    monkeypatch.setattr(desk.store, "write", lambda work: (writes.append(work), write(work))[1])
+    assert desk.decide() == 6
+    assert len(writes) < 6
+    assert {row["job"] for row in desk.rows()} == set("abcdef")
 
 
 def test_one_that_cannot_be_decided_holds_up_no_other(desk: Desk) -> None:
