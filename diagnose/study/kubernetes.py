@@ -35,7 +35,7 @@ def read(text: str, where: str) -> Iterator[Run]:
         jobs = [item for item in items if item["kind"] != "Pod"]
         for item in jobs:
             yield _run(item, pods[item["metadata"]["namespace"], item["metadata"]["name"]])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SourceError("this is no list of jobs in JSON", where=where, remedy=f"write it with: {COMMAND}") from None
 
 

@@ -20,8 +20,8 @@ COMMAND: Final = (
     "sacct -a -X -D -P -S START -E END --format=JobIDRaw,JobID,JobName,User,Partition,State,ExitCode,Submit,Eligible,Start,End,"
     "ElapsedRaw,AllocTRES,NodeList"
 )
-_TYPED = re.compile(r"gres/gpu:[^=,]+=(\d+)")
-_GPUS = re.compile(r"gres/gpu=(\d+)")
+_TYPED = re.compile(r"gres/gpu:[^=,]+=(\d{1,9})")
+_GPUS = re.compile(r"gres/gpu=(\d{1,9})")
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _UNFINISHED: Final[dict[str, State]] = {
     "RUNNING": "running", "COMPLETING": "running", "SUSPENDED": "running", "STOPPED": "running", "RESIZING": "running",
@@ -144,9 +144,12 @@ def _span(text: str) -> float:
 def _of_json(text: str, where: str) -> Iterator[Run]:
     """Versions differ: a number may be an object with ``number``, a state a list, and a code nested."""
     try:
-        jobs = json.loads(text)["jobs"]
-    except (ValueError, KeyError, TypeError):
+        yield from _runs(json.loads(text)["jobs"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise SourceError("this JSON has no list of jobs", where=where, remedy=f"write it with: {COMMAND}") from None
+
+
+def _runs(jobs: Iterable[Any]) -> Iterator[Run]:
     known = _Known()
     for job in jobs:
         times, array = job.get("time") or {}, job.get("array") or {}

@@ -28,6 +28,8 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeL
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from pydantic import TypeAdapter, ValidationError
 
+from diagnose.errors import DiagnoseError
+from diagnose.reading.dumps.documents import NoDump
 from service.acting.finders import (
     ComponentStates,
     KubernetesEvents,
@@ -39,12 +41,12 @@ from service.acting.finders import (
     of_states,
 )
 from service.acting.findings import AlertmanagerWebhook, KubernetesNodes, of_alerts, of_nodes
-from service.errors import Refused
 from service.intake.protocols import elastic, forward, identity, loki, otlp, protobuf, splunk, syslog
 from service.intake.protocols.encodings import Bounded
 from service.intake.protocols.records import Records, parsed
 from service.intake.protocols.requests import Head
 from tests.support.damage import damaged
+from tests.support.fuzzing_files import FILE_PARSERS
 
 PAYLOADS = Path(__file__).parents[1] / "payloads"
 IDENTITIES = identity.load()
@@ -130,7 +132,9 @@ PARSERS: dict[str, tuple[Parse, list[bytes]]] = {
     "nvsentinel": (partial(_found, NVSentinelEvent, of_health), [_payload("nvsentinel.json")]),
     "dcgm": (partial(_found, PolicyEvents, lambda body, now: of_policies("gpu-1", body.lines, now)), [_payload("dcgm.json")]),
     "gpud": (partial(_found, list[ComponentStates], partial(of_states, "gpu-1")), [_payload("gpud-states.json")]),
+    **{name: (parse, corpus()) for name, (parse, corpus) in FILE_PARSERS.items()},
 }  # fmt: skip
+REFUSALS = (DiagnoseError, ValidationError, NoDump)
 
 
 @dataclass(slots=True)
@@ -159,7 +163,7 @@ def attempt(name: str, body: bytes, tried: Tried) -> None:
     try:
         parse(body)
         tried.read += 1
-    except (Refused, ValidationError):
+    except REFUSALS:
         tried.refused += 1
     except Exception as error:
         tried.faults.setdefault(f"{type(error).__name__}: {error}"[:200], body)

@@ -161,6 +161,8 @@ class _Machine:
         found = self.stack[-1]
         if type(found) is not dict:
             raise NotPlain("the pickle is damaged: items for what is no dictionary")
+        if len(items) % 2:
+            raise NotPlain("the pickle is damaged: a key without a value")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if type(key) not in (str, int, bytes, float, bool):
                 raise NotPlain("the pickle has a key that is neither text nor a number")

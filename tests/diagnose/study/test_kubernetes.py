@@ -61,6 +61,7 @@ def test_training_operators_count_all_their_roles() -> None:
     assert (run.gpus, run.state) == (32, "completed")
 
 
-def test_other_json_is_refused() -> None:
+@pytest.mark.parametrize("text", ["[]", '{"items": [{"kind": 1}]}', "[" * 100_000], ids=["list", "kind", "deep"])
+def test_other_json_is_refused(text: str) -> None:
     with pytest.raises(SourceError, match="kubectl get jobs,pods"):
-        list(read("[]", "jobs.json"))
+        list(read(text, "jobs.json"))

@@ -66,6 +66,10 @@ def test_gpus_are_counted_with_and_without_types(tres: str, gpus: int) -> None:
     assert one(f"7|x|FAILED|2026-11-01T00:00:00|2026-11-01T00:01:00|2026-11-01T01:01:00|3600|{tres}|n1").gpus == gpus
 
 
+def test_a_number_without_an_end_is_no_number_of_gpus() -> None:
+    assert one("7|FAILED|gres/gpu=" + "9" * 5000, "JobID|State|AllocTRES").gpus <= 999_999_999
+
+
 def test_lines_may_end_with_the_sign_that_parts_them() -> None:
     run = one("7|x|FAILED|2026-11-01T00:00:00|2026-11-01T00:01:00|2026-11-01T01:01:00|3600||n[08-10]|", HEAD + "|")
     assert (run.name, run.nodes) == ("x", ("n08", "n09", "n10"))
@@ -81,6 +85,6 @@ def test_times_of_people_and_of_slurm_are_one_clock() -> None:
 
 
 def test_other_files_are_refused_with_the_command_that_writes_the_right_one() -> None:
-    for lines in (["hello\n"], ['{"no": "jobs"}'], []):
+    for text in ("hello\n", '{"no": "jobs"}', "", '{"jobs": [1]}', '{"jobs": [{"time": 1}]}', '{"jobs": ' + "[" * 100_000):
         with pytest.raises(SourceError, match="sacct -a -X -D -P"):
-            list(read(lines, "history"))
+            list(read([text], "history"))

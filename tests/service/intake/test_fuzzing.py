@@ -9,18 +9,18 @@ import pytest
 
 from tests.support.fuzzing import PARSERS, Tried, attempt, bodies
 
-ROUNDS = 300
+ROUNDS, OF_WHOLE_LOGS = 300, 40
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_damaged_body_is_read_or_refused(name: str) -> None:
     tried = Tried()
-    for body in islice(bodies(name, random.Random(name)), ROUNDS):
+    for body in islice(bodies(name, random.Random(name)), OF_WHOLE_LOGS if name == "log" else ROUNDS):
         attempt(name, body, tried)
     assert tried.faults == {}
     assert tried.read, "the good ones at least"
     assert tried.refused or name in NEVER_REFUSED
 
 
-NEVER_REFUSED = {"records", "syslog", "splunk raw"}
-"""what cannot be read there is counted, and the rest is taken"""
+NEVER_REFUSED = {"records", "syslog", "splunk raw", "log", "safetensors", "torch archive"}
+"""what cannot be read there is counted, or told in the answer, and the rest is taken"""

@@ -87,6 +87,7 @@ def test_whatever_needs_a_name_is_refused(value: Any, protocol: int) -> None:
         b"\x80\x02P1\n.",
         b"\x80\x02\x82\x01.",
         b"I" + b"9" * 5000 + b"\n.",
+        b"\x80\x02}(X\x01\x00\x00\x00au.",
     ],
 )
 def test_damage_and_malice_end_in_one_error(data: bytes) -> None:
