@@ -854,4 +854,4 @@ def test_of_trials_another_one_may_succeed_but_not_of_parts(later: str, outcome:
 def test_a_failure_without_a_reason_could_be_the_programs_own() -> None:
     report = report_of("up\n" * 5 + "ERROR: the width of the grid is wrong\n")
     assert report.diagnosis.reason == "unknown"
-    assert [one.reason for one in report.diagnosis.alternatives][:1] == ["runtime_error"]
+    assert "runtime_error" in [one.reason for one in report.diagnosis.alternatives]
