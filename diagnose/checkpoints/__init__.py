@@ -23,7 +23,7 @@ None of these imports torch, and none runs what a checkpoint contains: checkpoin
 
     saving      ``Checkpoints``: a state -> a checkpoint, behind the training; and back, the same on all ranks
     writer      DCP's own writer, with hashes and a manifest
-    trainer     the callback for the Trainer of Hugging Face
+    hooks       for trainings with a writer of their own: transformers, Lightning, DeepSpeed, torchtitan
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ __all__ = [
     "found",
     "good",
     "hashes",
+    "hooks",
     "keeper",
     "kept",
     "manifest",
     "marks",
     "places",
     "saving",
-    "trainer",
     "verify",
     "when",
     "writer",

@@ -21,7 +21,8 @@ from diagnose.checkpoints.keeper import OWN, Keeper
 from diagnose.checkpoints.verify import check
 from diagnose.client import Resume, Run
 
-_ANY = re.compile("|".join(name.pattern for name in (OWN, *NAMED.values())))
+_TORCHTITAN = r"step-[0-9]{1,15}"
+_ANY = re.compile("|".join((OWN.pattern, _TORCHTITAN, *(name.pattern for name in NAMED.values()))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ class Around:
         self._run = run
         self.keeper = Keeper(self.path, run, keep, own=_ANY)
 
-    def saved(self, path: str | Path, step: int, **facts: float | str | bool | None) -> None:
-        """Another writer has finished a checkpoint."""
+    def saved(self, path: str | Path, step: int, *, cost_s: float | None = None, **facts: float | str | bool | None) -> None:
+        """Another writer has finished a checkpoint. ``cost_s``: how much time the training lost by it."""
         manifest.seal(Path(path), step, facts)
         if self._run is not None:
-            self._run.checkpoint(step, path)
+            self._run.checkpoint(step, path, cost_s=cost_s)
         self.keeper.saved()
 
     def resume(self, *, proposed: bool = False) -> Begin:

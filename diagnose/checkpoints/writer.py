@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +24,8 @@ from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
 
 from diagnose.checkpoints import manifest
-from diagnose.checkpoints.hashes import FileHash, Hasher
+from diagnose.checkpoints.hashes import FileHash, Hasher, give_way
 
-_NICE = 10
 _LARGE = 1 << 20
 _MOST_NAMES = 1000
 _INFINITE = {
@@ -175,12 +173,6 @@ def _worst(values: torch.Tensor) -> str | None:
     sign = 1 << (8 * values.element_size() - 1)
     above = max(int(bits.max()) - infinite, int(bits.view(unsigned).max()) - infinite - sign)
     return "nan" if above > 0 else "inf" if above == 0 else None
-
-
-def give_way() -> None:
-    """Let the training have the processor first: only Linux knows a priority per thread."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def pins() -> bool:

@@ -17,7 +17,9 @@ class Told:
     def resume(self, *, proposed: bool = False) -> Resume:
         return self.answer
 
-    def checkpoint(self, step: int, path: Path, *, healthy: bool | None = None, why: str | None = None) -> None:
+    def checkpoint(
+        self, step: int, path: Path, *, healthy: bool | None = None, why: str | None = None, cost_s: float | None = None
+    ) -> None:
         self.told.append((step, healthy))
 
 

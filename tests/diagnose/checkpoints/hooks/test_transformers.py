@@ -36,7 +36,7 @@ class Line(torch.nn.Module):  # type: ignore[misc,name-defined]
 def trained(folder: Path, steps: int, *, kill_at: int | None = None, every_s: float = math.inf) -> Any:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    from diagnose.checkpoints.trainer import Diagnosed
+    from diagnose.checkpoints.hooks.transformers import Diagnosed
 
     class Kill(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
