@@ -1,4 +1,4 @@
-"""Pictures of all pages, wide and narrow, light and dark: ``python -m benchmarks.screenshots DIR``.
+"""Pictures of all pages, wide and narrow, light and dark, and printed: ``python -m benchmarks.screenshots DIR``.
 
 It starts ``diagnose demo`` (a week of sample jobs through the real service) and takes them with this machine's Chromium. It
 needs the package playwright (the extra ``test``).
@@ -20,6 +20,7 @@ PAGES = {
     "failures": "failures",
     "failure": "failures/{group}",
     "jobs": "jobs",
+    "risk": "jobs?state=at_risk",
     "job": "jobs/{job}",
     "log": "jobs/{job}/log",
     "evaluation": "jobs/{scored}/evaluation",
@@ -32,16 +33,20 @@ PAGES = {
     "rule": "rules/xid-ecc",
     "shift": "shift",
     "breakdowns": "breakdowns?by=cluster",
+    "image": "failures?image=train:25.11&new=yes",
     "search": "search?q=gpu",
     "model": "model",
     "sign-in": "sign-in",
 }
 WIDTHS = (1920, 1280, 768, 390)
+_PAPER = 794
+"""A4, at 96 dots per inch"""
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--widths", nargs="*", type=int, default=WIDTHS)
     parser.add_argument("--pages", nargs="*", default=list(PAGES), choices=list(PAGES))
     chosen = parser.parse_args(arguments)
     program = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -59,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
             ids = _ids(browser, base)
             time.sleep(5)  # so that some live lines have come
             for scheme in ("light", "dark"):
-                for width in WIDTHS:
+                for width in chosen.widths:
                     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
                     page = context.new_page()
                     for name in chosen.pages:
@@ -67,6 +72,15 @@ def main(arguments: list[str] | None = None) -> int:
                         page.wait_for_timeout(600)
                         page.screenshot(path=str(chosen.folder / f"{name}-{width}-{scheme}.png"), full_page=width < 1000)
                     context.close()
+            paper = browser.new_context(viewport={"width": _PAPER, "height": 1123})
+            page = paper.new_page()
+            for name in chosen.pages:
+                page.goto(base + PAGES[name].format(**ids))
+                page.wait_for_timeout(600)
+                page.emulate_media(media="print")
+                page.screenshot(path=str(chosen.folder / f"{name}-print.png"), full_page=True)
+                page.emulate_media(media="screen")
+            paper.close()
         finally:
             process.terminate()
     return 0
