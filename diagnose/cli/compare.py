@@ -6,11 +6,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from diagnose.cli import printable
+from diagnose.cli.options.destination import add_service, address, token
+from diagnose.errors import DiagnoseError, needs
 from diagnose.rendering.terminal import Style, shortened, shortened_before, table
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from diagnose.comparison.runs import Line, Run
     from diagnose.matching.matcher import Matcher
 
+_JOB = "job:"
+_A_PAGE, _MOST_LINES = 1000, 50_000
 _SHOWN = 12
 _MOST_IN_JSON = 500
 _SCHEMA = "diagnose.comparison/1"
@@ -28,9 +32,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Say what differs between two runs: versions, settings, lines that only one has, pace, and the step from which on the "
         "loss parts."
     )
-    parser.epilog = "Exit status: 0 if the runs do not differ, 1 if they do, 2 if something could not be read."
-    parser.add_argument("good", metavar="GOOD", help="log file or folder of the run that went well; a folder is one job")
-    parser.add_argument("bad", metavar="BAD", help="log file or folder of the other run")
+    parser.epilog = (
+        "A job of a service is job:NAME, one of its attempts job:NAME#2. Of such a run only what the service kept is compared. "
+        "Exit status: 0 if the runs do not differ, 1 if they do, 2 if something could not be read."
+    )
+    parser.add_argument(
+        "good", metavar="GOOD", help="log file or folder of the run that went well, or job:NAME; a folder is one job"
+    )
+    parser.add_argument("bad", metavar="BAD", help="log file or folder of the other run, or job:NAME")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--all", action="store_true", help=f"print all that differs, not only the first {_SHOWN} of each kind")
     parser.add_argument(
@@ -39,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="rule file or folder to use instead of the shipped rules; may be repeated",
     )
+    add_service(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,13 +57,48 @@ def run(arguments: argparse.Namespace) -> int:
     from diagnose.matching.matcher import EARLY, Matcher
 
     matcher = Matcher(load(arguments.rules), reserved=EARLY)
-    good, bad = (_read(path, matcher) for path in (arguments.good, arguments.bad))
+    good, bad = (
+        _of_service(path.removeprefix(_JOB), arguments, matcher) if path.startswith(_JOB) else _read(path, matcher)
+        for path in (arguments.good, arguments.bad)
+    )
+    if any(path.startswith(_JOB) for path in (arguments.good, arguments.bad)):
+        # What was dropped is known only of files, and settings only as far as their lines were kept.
+        good, bad = replace(good, regular={}), replace(bad, regular={})
     found = differences(good, bad)
     if arguments.json:
         print(json.dumps(_json(good, bad, found), ensure_ascii=False))
     else:
         print(_text(good, bad, found, Style(sys.stdout), sys.maxsize if arguments.all else _SHOWN))
     return 1 if found.any else 0
+
+
+def _of_service(named: str, arguments: argparse.Namespace, matcher: Matcher) -> Run:
+    """A job that a service has, or one attempt of it."""
+    needs("diagnose.mcp")
+    from diagnose.comparison.runs import run_of_kept
+    from diagnose.mcp.cluster import Cluster
+    from diagnose.report import Report
+
+    name, _, attempt = named.partition("#")
+    if attempt and not attempt.isdecimal():
+        raise DiagnoseError("this is no number of an attempt", where=f"{_JOB}{named}", remedy="write it as job:NAME#2")
+    cluster = Cluster(address(arguments), token(arguments), ca=arguments.ca)
+    asked = {"attempt": attempt or None}
+    report = Report.model_validate(cluster.get("jobs", name, "report", query=asked))
+    titles = {rule.id: rule.title for rule in matcher.rules if rule.title}
+
+    def lines() -> Iterator[tuple[str, int, str, str | None]]:
+        after, given = -1, 0
+        while given < _MOST_LINES:
+            page = cluster.get("jobs", name, "lines", query={**asked, "limit": _A_PAGE, "after": after})
+            yield from ((row["source"], row["line"], row["text"], row["rule"]) for row in page["lines"])
+            given += len(page["lines"])
+            if page["next"] is None:
+                return
+            after = page["next"]
+        sys.stderr.write(f"diagnose compare: {printable(name)}: only the first {given:,} kept lines are compared\n")
+
+    return run_of_kept(report, lines(), titles)
 
 
 def _read(path: str, matcher: Matcher) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,6 +61,20 @@ def run_of(job: Job) -> Run:
         _lines(job),
         {name: (lines, rules[name].title or rules[name].kind or "") for name, lines in dropped.items()},
     )
+
+
+def run_of_kept(report: Report, lines: Iterable[tuple[str, int, str, str | None]], titles: Mapping[str, str]) -> Run:
+    """A run of which only the report and the kept lines are there: (source, line, text, rule). What was dropped as regular is
+    not known line by line, so nothing is said of it.
+    """
+    told, found = Settings(), dict[str, Line]()
+    for source, number, text, rule in lines:
+        raw = text[:_HEAD].encode("utf-8", "replace")
+        told.read([raw])
+        shape = normal(raw[body_start(raw) :].decode("utf-8", "replace"))
+        if shape and shape not in found and len(found) < _MOST_SHAPES:
+            found[shape] = Line(source, number, text[:_HEAD], titles.get(rule or ""))
+    return Run(report, told.versions, told.settings, found, {})
 
 
 def _beginning(chunks: Iterator[bytes]) -> list[bytes]:

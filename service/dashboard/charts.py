@@ -13,6 +13,8 @@ from markupsafe import Markup
 from service.dashboard import words
 
 _LEFT = 44
+_NARROW = 1000
+"""a wider chart keeps a least width on a phone, and is scrolled there"""
 _FINE = 120
 """parts of an axis that has no bars, to draw over"""
 
@@ -53,7 +55,9 @@ def stacked(
     role = "group" if any(bar.href for bar in bars) else "img"
     drawn = _brush(*stretch, len(bars), (left, width), (top, inner)) if stretch else ""
     parts = [
-        Markup('<svg class="chart" viewBox="0 0 {} {}" role="{}" aria-label="{}"{}>').format(width, height, role, what, drawn)
+        Markup('<svg class="chart{}" viewBox="0 0 {} {}" role="{}" aria-label="{}"{}>').format(
+            " across" if width > _NARROW else "", width, height, role, what, drawn
+        )
     ]
     for tick in ticks:
         y = top + inner * (1 - tick / full)

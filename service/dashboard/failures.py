@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from service.api.common import place_of
 from service.dashboard import charts, session
-from service.dashboard.overview import course
+from service.dashboard.overview import WIDE, course
 from service.dashboard.page import PAGE, Page, between, taxonomy
 from service.errors import Forbidden, Unknown
 from service.names import storable
@@ -77,7 +77,7 @@ async def show(request: Request) -> Response:
         asked={"range": period.name, "q": search, "image": image, "new": new, **words, **where},
         period=period,
         near=page.near(period),
-        chart=course(counts, shown, width, height=_HIGH, link=_within(page)) if any(counts) else None,
+        chart=course(counts, shown, width, height=_HIGH, link=_within(page), across=WIDE) if any(counts) else None,
         options=await page.options(period.since),
         groups=rows,
         pages=page.pages(rows, place_of(rows[-1]) if len(rows) == PAGE else None),
@@ -138,7 +138,7 @@ async def one(request: Request) -> Response:
         "failures",
         group=group,
         chart=course(
-            found["counts"], asked, (asked.until - asked.since) / 30, "How often it occurred", height=160, link=_within(page)
+            found["counts"], asked, (asked.until - asked.since) / 30, "How often it occurred", 160, _within(page), WIDE
         ),
         period=found["period"],
         near=page.near(found["period"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from service.store.pages.asked import Asked
 from service.store.pages.totals import Cost
 
 CATEGORIES = ("infrastructure", "framework", "script", "unknown")
+WIDE = 1240
+"""of a chart over the whole page"""
 _FILTERS = ("cluster", "user", "category", "reason", "node")
 _INCIDENTS, _RUNNING, _WAITING, _REASONS = 8, 10, 8, 10
 
@@ -109,9 +112,11 @@ def course(
     what: str = "Failures over time",
     height: int = 220,
     link: Callable[[float, float], str] | None = None,
+    across: int = 960,
 ) -> Any:
     """The stacked bars, with the time under each: in UTC until the page's script knows the viewer's time zone. ``link``: the
-    address of the failures from one moment to another; then one can also draw over the chart.
+    address of the failures from one moment to another; then one can also draw over the chart. ``across``: its width on a wide
+    screen, so that its words have their usual size there.
     """
     form = "%H:%M" if width < 86400 / 3 else "%d %b"
     bars = []
@@ -122,9 +127,10 @@ def course(
         label = time.strftime("%d %b" if width >= 86400 / 8 else form, time.gmtime(at))
         there = link(at, at + width) if link is not None and values else None
         bars.append(Bar(label, known, there, at, "hour" if width < 86400 / 8 else "day"))
-    every = 4 if 0.2 < width / 86400 < 0.3 else 0
+    # A day stands once, however many bars it has.
+    every = max(math.ceil(len(bars) / 12), math.ceil(86400 / width)) if 86400 / 8 <= width < 86400 else 0
     stretch = (asked.since, asked.until) if link is not None else None
-    return charts.stacked(bars, CATEGORIES, what, height=height, every=every, stretch=stretch)
+    return charts.stacked(bars, CATEGORIES, what, across, height, every, stretch)
 
 
 def pareto(costs: Sequence[Cost], link: Callable[[str], str]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.dashboard import charts, session
-from service.dashboard.overview import course, liveness
+from service.dashboard.overview import WIDE, course, liveness
 from service.dashboard.page import Page, Period, between
 from service.store import pages, reading
 from service.store.pages.asked import Asked
@@ -94,7 +94,7 @@ def _chart(page: Page, period: Period, counts: Any) -> Any:
     def link(since: float, until: float) -> str:
         return session.inside(page.request, f"failures?{urlencode(between(since, until))}")
 
-    return course(counts, asked, width, height=_HIGH, link=link)
+    return course(counts, asked, width, height=_HIGH, link=link, across=WIDE)
 
 
 def change(row: dict[str, Any]) -> str:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.conftest import Run
+from tests.support.servers import Server
 
 HEAD = """torch {torch}, NCCL version 2.22.3+cuda12.6
 ------------------------ arguments ------------------------
@@ -78,3 +82,29 @@ def test_a_run_that_cannot_be_read(diagnose: Run, tmp_path: Path) -> None:
     (tmp_path / "good.log").write_text(run())
     done = diagnose("compare", "good.log", "god.log")
     assert (done.returncode, done.stderr) == (2, "diagnose: god.log: no such file or folder; did you mean good.log?\n")
+
+
+@pytest.mark.server
+def test_jobs_and_attempts_of_a_service_are_compared(diagnose: Run, tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server:
+        for job, attempt, log in (("good", 1, run()), ("bad", 1, run("2.5.0", 4, 800, 120, BAD)), ("bad", 2, run("2.5.0"))):
+            server.push(job, log.encode(), source="rank0.log", attempt=str(attempt))
+            server.end(job, 1 if log.endswith(BAD) else 0, attempt=attempt)
+        (tmp_path / "file.log").write_text(run())
+
+        def compared(good: str, bad: str) -> dict[str, Any]:
+            done = diagnose("compare", good, bad, "--json", "--to", server.url)
+            assert (done.returncode, done.stderr) == (1, "")
+            found: dict[str, Any] = json.loads(done.stdout)
+            return found
+
+        jobs = compared("job:good", "job:bad#1")
+        assert (jobs["good"]["outcome"], jobs["bad"]["outcome"]) == ("healthy", "failed")
+        assert "the shard daemon parked us at 12" in {line["text"] for line in jobs["new"]}
+        loss = next(parting for parting in jobs["partings"] if parting["name"] == "loss")
+        assert loss["apart_from"] is not None
+        assert compared("job:bad#1", "job:bad#2")["bad"]["outcome"] == "healthy"
+        assert "the shard daemon parked us at 12" in {line["text"] for line in compared("file.log", "job:bad#1")["new"]}
+        refused = diagnose("compare", "job:good", "job:none", "--to", server.url)
+        assert refused.returncode == 2
+        assert "no such job" in refused.stderr
