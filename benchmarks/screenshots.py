@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.measure import ROOT
+
+IMAGES = ROOT / "docs" / "images"
 PAGES = {
     "overview": "",
     "failures": "failures",
@@ -38,6 +41,11 @@ PAGES = {
     "model": "model",
     "sign-in": "sign-in",
 }
+DOCUMENTS = {
+    **{name: name for name in ("overview", "job", "shift", "action", "node", "failure", "breakdowns", "risk", "image")},
+    "ranks": "job",
+}
+"""picture in docs/images -> its page; that of ranks is a part of one"""
 WIDTHS = (1920, 1280, 768, 390)
 _PAPER = 794
 """A4, at 96 dots per inch"""
@@ -45,16 +53,20 @@ _PAPER = 794
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", help="where they go (not with --documents)")
+    parser.add_argument("--documents", action="store_true", help="only make the pictures of docs/images anew")
     parser.add_argument("--widths", nargs="*", type=int, default=WIDTHS)
     parser.add_argument("--pages", nargs="*", default=list(PAGES), choices=list(PAGES))
     chosen = parser.parse_args(arguments)
+    if chosen.documents == (chosen.folder is not None):
+        parser.error("give a folder, or --documents")
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         sys.exit("there is no Chromium on this machine")
     from playwright.sync_api import sync_playwright
 
-    chosen.folder.mkdir(parents=True, exist_ok=True)
+    if not chosen.documents:
+        chosen.folder.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, "-m", "diagnose", "demo", "--no-browser", "--jobs", "150"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
         try:
@@ -63,6 +75,9 @@ def main(arguments: list[str] | None = None) -> int:
             browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
             ids = _ids(browser, base)
             time.sleep(5)  # so that some live lines have come
+            if chosen.documents:
+                _documents(browser, base, ids)
+                return 0
             for scheme in ("light", "dark"):
                 for width in chosen.widths:
                     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -84,6 +99,21 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             process.terminate()
     return 0
+
+
+def _documents(browser: Any, base: str, ids: dict[str, str]) -> None:
+    """As high as their content, up to a screen."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    for picture, name in DOCUMENTS.items():
+        page.goto(base + PAGES[name].format(**ids))
+        page.wait_for_timeout(1000)
+        path = str(IMAGES / f"{picture}.png")
+        if picture == "ranks":
+            page.locator("#ranks").screenshot(path=path)
+            continue
+        high = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom + scrollY")
+        page.screenshot(path=path, clip={"x": 0, "y": 0, "width": 1280, "height": min(900, high)})
+    page.close()
 
 
 def _ids(browser: Any, base: str) -> dict[str, str]:
