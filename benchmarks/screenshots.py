@@ -47,6 +47,7 @@ DOCUMENTS = {
 }
 """picture in docs/images -> its page; that of ranks is a part of one"""
 WIDTHS = (1920, 1280, 768, 390)
+_PATIENCE_MS = 180_000.0
 _PAPER = 794
 """A4, at 96 dots per inch"""
 
@@ -104,6 +105,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _documents(browser: Any, base: str, ids: dict[str, str]) -> None:
     """As high as their content, up to a screen."""
     page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page.goto(base + PAGES["risk"])
+    page.wait_for_selector("#jobs [data-row]", timeout=_PATIENCE_MS)  # the page renews itself
     for picture, name in DOCUMENTS.items():
         page.goto(base + PAGES[name].format(**ids))
         page.wait_for_timeout(1000)

@@ -37,8 +37,6 @@ _MODELS = ("llama-8b", "llama-70b", "moe-8x22b", "vit-g", "sft-7b", "rlhf-13b", 
 _NODE = re.compile(rb"\b(gpu-)(\d\d)\b")
 _STEP = re.compile(rb"(?i)\b(?:step|iteration)[ =:]{1,3}(\d{1,7})\b")
 _SAVES = 6
-_SHARE = 0.55
-"""of the log of a running job that is there at the start; the rest comes in later"""
 _NODES = 48
 _SUITE = {
     "mmlu": ("acc", 0.31, 0.12, 0.004),
@@ -70,8 +68,6 @@ class Planned:
     ended: float | None
     """None: it still runs"""
     exit_code: int
-    share: float = 1.0
-    """of its log that is there at the start"""
 
     def owner(self, source: str) -> Owner:
         """The owner of the bytes of ``source``."""
@@ -111,8 +107,7 @@ def week(seed: int, jobs: int, now: float) -> Iterator[Planned]:
         # More by day than by night.
         at = now - WEEK_S * (1 - (number + dice.random()) / jobs)
         kind = well if still else dice.choices((well, hard, rest), (30, 25, 45))[0]
-        wrong = number == jobs - 1  # one of those that run goes wrong, and is at risk
-        name = "spike" if wrong and "spike" in known else dice.choice(kind)
+        name = dice.choice(kind)
         gpus = dice.choice((64, 128, 256, 512, 1024) if kind is hard else (8, 8, 16, 32, 64, 256))
         hours = (
             dice.lognormvariate(1.8, 0.8)
@@ -139,9 +134,7 @@ def week(seed: int, jobs: int, now: float) -> Iterator[Planned]:
             sample = name if not last or attempts == 1 else dice.choice(well)
             runs = still or (last and ended > now)
             sources = {_moved(file.encode(), shift).decode(): _moved(content, shift) for file, content in known[sample].items()}
-            share = _SHARE if runs and not wrong else 1.0
-            until = None if runs else min(ended, now - 60)
-            yield Planned(job, attempt, labels, sources, at, until, 0 if sample in well else 1, share)
+            yield Planned(job, attempt, labels, sources, at, None if runs else min(ended, now - 60), 0 if sample in well else 1)
             if ended > now - 600:
                 break
             at = ended + dice.uniform(60, 900)
@@ -152,10 +145,10 @@ def _moved(content: bytes, shift: int) -> bytes:
     return _NODE.sub(lambda found: found[1] + b"%02d" % ((int(found[2]) + shift) % _NODES), content)
 
 
-def send(service: Destination, planned: Planned) -> None:
-    """Send the logs of an attempt, as far as they are there at the start, and its end if it ended."""
+def send(service: Destination, planned: Planned, *, share: float = 1.0) -> None:
+    """Send the logs of an attempt (the first ``share`` of them), and its end if it ended."""
     for name, content in planned.sources.items():
-        until = content.rfind(b"\n", 0, int(len(content) * planned.share)) + 1 if planned.share < 1 else len(content)
+        until = content.rfind(b"\n", 0, int(len(content) * share)) + 1 if share < 1 else len(content)
         for start in range(0, until, PIECE):
             service.send(planned.owner(name), start, content[start : min(until, start + PIECE)])
     for report in _checkpoints(planned):
@@ -223,10 +216,10 @@ def verdict(now: float) -> dict[str, Any]:
     }
 
 
-def live(planned: Planned, service: Destination, pause: Callable[[], bool]) -> None:
+def live(planned: Planned, share: float, service: Destination, pause: Callable[[], bool]) -> None:
     """Send the rest of a running attempt, some lines at a time, until ``pause`` says to stop."""
     name, content = next(iter(planned.sources.items()))
-    at = content.rfind(b"\n", 0, int(len(content) * planned.share)) + 1
+    at = content.rfind(b"\n", 0, int(len(content) * share)) + 1
     while pause():
         until = content.find(b"\n", min(len(content), at + 400)) + 1
         if not until:

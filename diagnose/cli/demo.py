@@ -22,6 +22,8 @@ from diagnose.shipping.destination import Destination
 if TYPE_CHECKING:
     from service.demo import Planned
 
+_SHARE = 0.55
+"""share of the log of a running job that is there at the start; the rest comes in later"""
 _EVERY_S = 1.0
 _STORED_S = 60.0
 
@@ -63,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress = Progress("sending jobs", len(plans))
         destination = Destination(url)
         for number, planned in enumerate(plans):
-            demo.send(destination, planned)
+            demo.send(destination, planned, share=1.0 if planned.ended is not None else _SHARE)
             progress.at(number + 1)
         progress.done()
         _age(data, plans)
@@ -77,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         enough = threading.Event()
         for planned in plans:
             if planned.ended is None:
-                arguments_of = (planned, Destination(url), lambda: not enough.wait(_EVERY_S))
+                arguments_of = (planned, _SHARE, Destination(url), lambda: not enough.wait(_EVERY_S))
                 threading.Thread(target=_quietly, args=(demo.live, *arguments_of), daemon=True).start()
         try:
             threading.Event().wait()

@@ -68,7 +68,7 @@ async def show(request: Request) -> Response:
     return await page.show(
         "jobs.html",
         "jobs",
-        asked={"q": search, "state": state, "any": bool(equal or search or before), **words},
+        asked={"q": search, "state": state, "any": bool(equal or state or search or before), **words},
         options=await page.options(page.now - 90 * 86400),
         jobs=[{**row, "live": liveness(row, page.now, hang_s)} for row in rows],
         pages=page.pages(rows, place_of(rows[-1]) if len(rows) == PAGE else None),

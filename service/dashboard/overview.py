@@ -128,7 +128,8 @@ def course(
         there = link(at, at + width) if link is not None and values else None
         bars.append(Bar(label, known, there, at, "hour" if width < 86400 / 8 else "day"))
     # A day stands once, however many bars it has.
-    every = max(math.ceil(len(bars) / 12), math.ceil(86400 / width)) if 86400 / 8 <= width < 86400 else 0
+    per_day = math.ceil(86400 / width) if 86400 / 8 <= width < 86400 else 1
+    every = max(math.ceil(len(bars) / (8 if width < 86400 / 8 else 12)), per_day)
     stretch = (asked.since, asked.until) if link is not None else None
     return charts.stacked(bars, CATEGORIES, what, across, height, every, stretch)
 

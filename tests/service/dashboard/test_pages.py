@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             ("runs-a", STEPS, "alps", "kim", "gpu-1", None),
             ("runs-b", STEPS, "delta", "bo", "gpu-2", None),
         ):
-            labels = {"label.cluster": cluster, "label.user": user, "label.gpus": "8"}
+            labels = {"label.cluster": cluster, "label.user": user, "label.gpus": "8", "label.image": "train:1"}
             running.push(job, log, source=f"{node}.log", node=node, **labels)
             if exit_code is not None:
                 running.end(job, exit_code)
@@ -761,3 +761,25 @@ def test_a_job_at_risk_is_at_risk_in_every_list(page: Any, server: Server) -> No
         assert "at risk" in page.locator(f"{where} [data-row]", has_text="goes-wrong").first.inner_text()
     page.goto("jobs/goes-wrong")
     assert "at risk" in page.inner_text("#head")
+
+
+@pytest.mark.parametrize(
+    ("clicks", "answer"),
+    [
+        (["nav >> text=Shift"], "text=What was done"),
+        (["nav >> text=Shift"], "text=It was right"),
+        (["nav >> text=Model"], "text=Its record"),
+        (["nav >> text=Failures", "#groups [data-row] a >> nth=0"], "text=It began with the image train:1"),
+        (["nav >> text=Breakdowns"], "text=Who loses most, by user"),
+        (["nav >> text=Breakdowns"], "#rows td[data-name=change] >> nth=0"),
+        (["nav >> text=Jobs", "#jobs >> text=lost-ecc"], "text=Was it the node's fault?"),
+        (["nav >> text=Nodes", "a:has-text('gpu-1') >> nth=0"], "text=What happened"),
+    ],
+    ids=["what was done last night", "was it right", "what did the model learn", "is it new with an image", "who loses most",
+         "is it getting better", "was it the node's fault", "what did the node do before"],
+)  # fmt: skip
+def test_what_a_shift_asks_is_at_most_two_clicks_away(page: Any, clicks: list[str], answer: str) -> None:
+    page.goto("rules")
+    for where in clicks:
+        page.click(where)
+    page.wait_for_selector(answer)
