@@ -769,7 +769,7 @@ def test_a_job_at_risk_is_at_risk_in_every_list(page: Any, server: Server) -> No
         (["nav >> text=Shift"], "text=What was done"),
         (["nav >> text=Shift"], "text=It was right"),
         (["nav >> text=Model"], "text=Its record"),
-        (["nav >> text=Failures", "#groups [data-row]:has-text('name error') a >> nth=0"], "text=It began with the image train:1"),
+        (["nav >> text=Failures", "#groups [data-row]:has-text('name error') a >> nth=0"], "text=began with the image train:1"),
         (["nav >> text=Breakdowns"], "text=Who loses most, by user"),
         (["nav >> text=Breakdowns"], "#rows td[data-name=change] >> nth=0"),
         (["nav >> text=Jobs", "#jobs >> text=lost-ecc"], "text=Was it the node's fault?"),
