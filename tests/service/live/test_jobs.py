@@ -246,3 +246,24 @@ async def test_who_learns_gets_the_kept_lines_and_its_tasks_are_stored(here: Liv
     assert learner.looked == 1
     rows: Any = await here.store.aread(lambda connection: connection.exec_driver_sql("select kind from tasks").all())
     assert [tuple(row) for row in rows] == [("watch",)]
+
+
+@live()
+async def test_who_stops_stores_what_was_read_and_diagnoses_nothing_again(here: Live, hands: Hands) -> None:
+    """A stop takes as long as storing does, however many jobs there are that failed."""
+    jobs = [f"job{number}" for number in range(40)]
+    for job in jobs:
+        await here.send(b"RuntimeError: boom\n", job=job)
+    await asyncio.gather(*(here.jobs.fresh(job, report=True) for job in jobs))
+
+    def made() -> float:
+        return float(sum(one.value for one in here.telemetry.reports.collect()[0].samples if one.name.endswith("_total")))
+
+    before = made()
+    assert before >= 40
+    for job in jobs:
+        await here.send(b"a line that no rule knows\n", job=job)
+    await here.jobs.close()
+    assert made() == before
+    for job in jobs:
+        assert await here.lines(job) == ["RuntimeError: boom", "a line that no rule knows"]
