@@ -71,6 +71,7 @@ _KINDS: Final = (
             r"^(?:nccl|rccl|hccl|Hccl)[A-Z]\w*",
             r"c10d::\w*ProcessGroup(?:NCCL|Gloo|HCCL|MPI)?::",
             r"ProcessGroup(?:NCCL|Gloo|HCCL)::(?:Work\w+::)?(?:wait|sync|all|reduce|broad|barrier)",
+            r"\bc10d::Work::(?:wait|synchronize)",
             r"^gloo::(?:allreduce|allgather|broadcast|barrier|reduce|alltoall)",
         ],
     ),
@@ -197,7 +198,9 @@ _KINDS: Final = (
             r"(?:64|v)?(?:@|$|_nocancel)"
         ],
     ),
-    _kind("sleep", "sleeps", functions=[r"nanosleep", r"^time_sleep$", r"^pysleep$", r"^sleep$"]),
+    _kind(
+        "sleep", "sleeps", functions=[r"nanosleep", r"^time_sleep$", r"^pysleep$", r"^sleep$", r"^java\.lang\.Thread\.sleep"]
+    ),
     _kind(
         "poll",
         _FOR_INPUT,

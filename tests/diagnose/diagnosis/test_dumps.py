@@ -179,6 +179,8 @@ def test_names_of_functions_in_a_dump_are_no_messages() -> None:
     ("frames", "kind", "where"),
     [
         (["futex_wait .", "pthread_cond_wait libc.so.6", "ncclAllReduce libnccl.so.2"], "collective", "ncclAllReduce"),
+        (["___pthread_cond_wait libc.so.6", "c10d::Work::wait libtorch_cpu.so"], "collective", "c10d::Work::wait"),
+        (["java.lang.Thread.sleep ", "Reader.main Reader.java:6"], "sleep", "java.lang.Thread.sleep"),
         (["cuStreamSynchronize libcuda.so.1", "step train.py:9"], "GPU", "cuStreamSynchronize at train.py:9"),
         (
             ["cuStreamSynchronize libcuda.so.1", "barrier torch/distributed/distributed_c10d.py:4000", "step train.py:9"],

@@ -119,6 +119,22 @@ def test_gdb(stuck: subprocess.Popen[str]) -> None:
     assert "main" in " ".join(functions(first))
 
 
+def test_gdb_shows_functions_of_cplusplus_with_the_types_of_their_arguments() -> None:
+    text = """Thread 1 (Thread 0x7feed0015b80 (LWP 22410) "python"):
+#0  ___pthread_cond_wait (cond=0x561e2e0c2888, mutex=0x561e2e0c2860) at ./nptl/pthread_cond_wait.c:618
+#1  0x00007feeb86a741d in std::condition_variable::wait(std::unique_lock<std::mutex>&) () from /lib/libstdc++.so.6
+#2  0x00007feebf16984b in c10d::Work::wait(std::chrono::duration<long, std::ratio<1l, 1000l> >) () from /lib/libtorch.so
+#3  zorch::Queue<float>::size() const (this=0x1) at queue.cc:12
+"""
+    (dump,) = dumps_of(text)
+    assert [frame.function for frame in dump.threads[0].frames] == [
+        "___pthread_cond_wait",
+        "std::condition_variable::wait",
+        "c10d::Work::wait",
+        "zorch::Queue<float>::size",
+    ]
+
+
 def test_eu_stack(stuck: subprocess.Popen[str]) -> None:
     (dump,) = dumps_of(tool("eu-stack", "-p", str(stuck.pid)))
     assert (dump.tool, dump.pid) == ("eu-stack", stuck.pid)
