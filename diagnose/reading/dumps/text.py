@@ -41,7 +41,8 @@ _GDB_ROW = re.compile(
 )
 _GDB_FRAME = re.compile(r"\s*#(?P<number>\d+) +(?P<rest>\S.*)")
 _GDB_CALL = re.compile(
-    r"(?:0x[0-9a-fA-F]+ +(?:in +)?)?(?P<function>[^\s(][^(]*?)(?:\(.*\)(?: const)?)?(?: \(.*?\))?(?: at (?P<file>\S+?):(?P<line>\d+)"
+    r"(?:0x[0-9a-fA-F]+ +(?:in +)?)?(?P<function>[^\s(][^(]*?)(?:\(.*\)(?: const)?)?(?: \(.*?\))?"
+    r"(?: at (?P<file>\S+?):(?P<line>\d+)"
     r"| from (?P<library>\S+)| - \d+.*)?\s*$"
 )
 _GDB_CORE = re.compile(
