@@ -31,13 +31,18 @@ class Sought:
 
     def search(self, text: str) -> re.Match[str] | None:
         """What ``re`` finds in ``text``."""
-        if not self._words:
-            return self.whole.search(text)
+        return self.whole.search(text) if self._may_be_in(text) else None
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """What ``re`` finds at the beginning of ``text``."""
+        return self.whole.match(text) if self._may_be_in(text) else None
+
+    def _may_be_in(self, text: str) -> bool:
         low = small(text)
-        for word in self._words:
+        for word in self._words:  # a loop: any() takes three times as long
             if word in low:
-                return self.whole.search(text)
-        return None
+                return True
+        return not self._words
 
 
 class Vocabulary:

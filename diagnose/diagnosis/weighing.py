@@ -103,10 +103,10 @@ _TIDIES = re.compile(
 """a program could not tidy up behind itself"""
 _THING = r"\b(?P<noun>[A-Za-z]{3,})(?: ?#?(?P<number>\d+))?"
 _AUX = r"(?: (?:has|is|was|have|attempt|call|request))?"
-_DID = re.compile(rf"(?i){_THING}{_AUX} (?:succeeded|successful(?:ly)?|finished|completed|passed)\b")
-_UNDID = re.compile(r"(?i)\b(?:not|un\w+ly|never|without|no) (?:\w+ )?(?:succe|complet|finish)|\berror|\bfail")
+_DID = Sought(rf"(?i){_THING}{_AUX} (?:succeeded|successful(?:ly)?|finished|completed|passed)\b")
+_UNDID = Sought(r"(?i)\b(?:not|un\w+ly|never|without|no) (?:\w+ )?(?:succe|complet|finish)|\berror|\bfail")
 _FAILED = re.compile(rf"(?i){_THING}{_AUX} (?:failed|timed out|errored|failing|refused)\b")
-_ENDS_SO = re.compile(r"(?i)(?P<what>\w+ing \S+)[^.].*\.\.\. ?(?P<how>connected|done|ok|failed|error)\b")
+_ENDS_SO = Sought(r"(?i)(?P<what>\w+ing \S+)[^.].*\.\.\. ?(?P<how>connected|done|ok|failed|error)\b")
 """what is begun and ended on one line: "Connecting to db ... connected." """
 _TRIES = frozenset({"trial", "attempt", "try", "retry", "episode", "sample", "rollout"})
 """of these, each is one of many, and a program goes on to the next"""
@@ -1136,7 +1136,7 @@ def tries_left(body: str) -> bool:
 
 def succeeded(body: str) -> list[tuple[str, str]]:
     """What a line says succeeded: (noun, its number)."""
-    return [(found["noun"].lower(), found["number"] or "") for found in _DID.finditer(body[:200])]
+    return [(found["noun"].lower(), found["number"] or "") for found in _DID.whole.finditer(body[:200])]
 
 
 def failed_at(body: str, noun: str, number: str) -> bool:

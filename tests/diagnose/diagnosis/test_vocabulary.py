@@ -96,3 +96,5 @@ def test_a_pattern_finds_what_it_finds_without_a_look_for_words() -> None:
     assert found is not None
     assert found["code"] == "17"
     assert sought.search("it ended well") is None
+    assert sought.match("exit code 3, and then") is not None
+    assert sought.match("it ended with exit code 3") is None
