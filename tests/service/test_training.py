@@ -137,7 +137,7 @@ def test_a_score_that_fell_makes_a_checkpoint_doubtful(server: Server) -> None:
         "data_set": "arc", "metric": "accuracy", "score": 0.3, "noise": 0.01, "direction": "higher", "at": None,
     }  # fmt: skip
     page = server.client.get("/ui/jobs/scored").text
-    assert fell in page
+    assert f"<strong>not good:</strong> {fell}" in page
     assert "accuracy on arc 0.6" in page
 
 

@@ -29,6 +29,8 @@ class Mark:
     at: float | None = None
     why: str | None = None
     scores: tuple[Score, ...] = ()
+    doubted: bool = False
+    """a roll-back takes another one if there is one"""
 
     @property
     def state(self) -> str:
@@ -103,6 +105,6 @@ def _told(connection: Connection, ids: Sequence[int]) -> dict[int, list[Mark]]:
     for one in sorted(checkpoints.known(connection, job), key=lambda one: one.step):
         if one.attempt in numbers:
             its = tuple(of_each.get((one.attempt, one.step), ()))
-            mark = Mark(one.step, one.path, "api", True, one.healthy, one.at, one.why, its)
+            mark = Mark(one.step, one.path, "api", True, one.healthy, one.at, one.why, its, one.doubt is not None)
             found.setdefault(numbers[one.attempt], []).append(mark)
     return found
