@@ -2,6 +2,7 @@
 
 python -m benchmarks.evaluation simulate [--seeds 200] [--json]    the plan against plain plans; see ``simulated``
 python -m benchmarks.evaluation kill [--kills 50]                  kill -9 at random moments; see ``killed``
+python -m benchmarks.evaluation kill --on ray [--kills 50]         the same on a real Ray cluster; see ``killed_ray``
 python -m benchmarks.evaluation harness                            the real harness on Ray; see ``harness``
 python -m benchmarks.evaluation compass --python PATH              the real OpenCompass; see ``compass``
 python -m benchmarks.evaluation ray [--nodes 4]                    makespans on a real Ray cluster; see ``slept``
@@ -16,9 +17,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.evaluation import killed, simulated
+from benchmarks.evaluation.killed_ray import OnRay, cluster_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,13 +31,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("simulate", "kill", "harness", "compass", "ray"))
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--on", choices=("here", "ray"), default="here")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--python", default=sys.executable, help="of an environment that has OpenCompass")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     if arguments.what == "kill":
-        with tempfile.TemporaryDirectory() as folder:
-            outcome = killed.campaign(Path(folder), arguments.kills)
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            arena = OnRay(stack.enter_context(cluster_of(arguments.nodes))) if arguments.on == "ray" else killed.Here()
+            outcome = killed.campaign(Path(folder), arguments.kills, arena=arena)
         print(f"{sum(outcome.kills.values())} kills in {outcome.rounds} evaluations: {dict(outcome.kills)}")
         print(
             f"the same scores in {outcome.same_scores} of {outcome.rounds}; finished shards run again: {len(outcome.repeated)}"

@@ -15,8 +15,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from diagnose.evaluate.plan_file import read
 from diagnose.evaluate.results import Results
@@ -46,7 +48,37 @@ values = [float(answers[sample]) for sample in range(int(first), int(first) + in
 time.sleep(0.002 * len(values))
 json.dump({"scores": {"acc": sum(values) / len(values)}, "values": {"acc": values}}, open(to, "w"))
 """
-WHO = ("coordinator", "piece", "node")
+
+
+class Arena(Protocol):
+    """Where evaluations run, and who can be killed there."""
+
+    who: Sequence[str]
+    options: Sequence[str]
+    """of the command"""
+
+    def kill(self, who: str, process: subprocess.Popen[bytes], dice: random.Random) -> bool:
+        """Whether somebody was killed."""
+
+
+class Here:
+    """This machine: all processes are below the coordinator."""
+
+    who: Sequence[str] = ("coordinator", "piece", "node")
+    options: Sequence[str] = ()
+
+    def kill(self, who: str, process: subprocess.Popen[bytes], dice: random.Random) -> bool:
+        below = below_of([process.pid])
+        all_ = [process.pid, *below]
+        return killed({"coordinator": [process.pid], "node": all_, "piece": dice.sample(below, min(1, len(below)))}[who])
+
+
+def killed(victims: Iterable[int]) -> bool:
+    found = list(victims)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(found)
 
 
 @dataclass(slots=True)
@@ -89,19 +121,20 @@ def write_plan(folder: Path, *, load: str = "copy") -> Path:
     return path
 
 
-def campaign(folder: Path, kills: int, seed: int = 0) -> Outcome:
+def campaign(folder: Path, kills: int, seed: int = 0, arena: Arena | None = None) -> Outcome:
     """Evaluations one after the other, until so many kills hit."""
-    outcome, dice = Outcome(), random.Random(seed)
-    undisturbed = _scores(_evaluate(folder / "undisturbed", None, outcome, dice))
+    outcome, dice, place = Outcome(), random.Random(seed), arena or Here()
+    undisturbed = _scores(_evaluate(folder / "undisturbed", None, outcome, dice, Here()))
     while sum(outcome.kills.values()) < kills:
         outcome.rounds += 1
         here = folder / f"round{outcome.rounds}"
-        _evaluate(here, kills - sum(outcome.kills.values()), outcome, dice)
+        _evaluate(here, kills - sum(outcome.kills.values()), outcome, dice, place)
         outcome.same_scores += _scores(here) == undisturbed
+        sys.stderr.write(f"{outcome.rounds} evaluations, {dict(outcome.kills)}; the same scores in {outcome.same_scores}\n")
     return outcome
 
 
-def _evaluate(here: Path, kills: int | None, outcome: Outcome, dice: random.Random) -> Path:
+def _evaluate(here: Path, kills: int | None, outcome: Outcome, dice: random.Random, arena: Arena) -> Path:
     """One evaluation to its end, through up to five kills."""
     here.mkdir(parents=True)
     plan = write_plan(here)
@@ -110,17 +143,17 @@ def _evaluate(here: Path, kills: int | None, outcome: Outcome, dice: random.Rand
     status = None
     while status != 0:
         with (here / "said").open("a") as said:
-            command = [sys.executable, "-m", "diagnose", "evaluate", str(plan), "--json"]
+            command = [sys.executable, "-m", "diagnose", "evaluate", str(plan), "--json", *arena.options]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
         while process.poll() is None and left:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(dice.uniform(0.3, 3.0))
                 break
             before = _finished(plan)
-            killed = _kill(dice.choice(WHO), process, dice)
-            if killed is not None:
+            who = dice.choice(arena.who)
+            if arena.kill(who, process, dice):
                 left -= 1
-                outcome.kills[killed] += 1
+                outcome.kills[who] += 1
                 finished.append((time.time(), before))
         status = process.wait()
         if status not in (0, 75, -signal.SIGKILL):
@@ -130,25 +163,13 @@ def _evaluate(here: Path, kills: int | None, outcome: Outcome, dice: random.Rand
     return here
 
 
-def _kill(who: str, process: subprocess.Popen[bytes], dice: random.Random) -> str | None:
-    """Returns who was killed, if somebody was."""
-    below = _below(process.pid)
-    victims = {"coordinator": [process.pid], "node": [process.pid, *below], "piece": dice.sample(below, min(1, len(below)))}[
-        who
-    ]
-    for pid in victims:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return who if victims else None
-
-
-def _below(pid: int) -> list[int]:
-    """All processes that it started, and those that these started."""
+def below_of(pids: Iterable[int]) -> list[int]:
+    """All processes that these started, and those that they started."""
     parents: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             parents.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
-    found, queue = [], [pid]
+    found, queue = [], list(pids)
     while queue:
         below = parents.get(queue.pop(), [])
         found += below

@@ -24,8 +24,9 @@ from diagnose.evaluate.priors import Priors
 from diagnose.evaluate.results import Results, append
 from diagnose.evaluate.work import Load, Piece, Scoring, Trial
 
-_LOST_AGAIN = 3
+_LOST_AGAIN = 6
 """so often a piece may be lost with its process or its node"""
+_LONGEST_REST_S = 32.0
 _TURN_S = 1.0
 
 
@@ -56,6 +57,10 @@ class Coordinator:
     _logs: dict[str, Path] = field(default_factory=dict)
     _tries: Counter[str] = field(default_factory=Counter)
     _lost: Counter[str] = field(default_factory=Counter)
+    _losses: Counter[str] = field(default_factory=Counter)
+    """node -> pieces that were lost there, with none that ended well since"""
+    _rests: dict[str, float] = field(default_factory=dict)
+    """node -> until when it gets nothing"""
     _unloaded: set[str] = field(default_factory=set)
     """nodes into whose memory the model did not come"""
     _number: int = 0
@@ -94,6 +99,8 @@ class Coordinator:
             self._running = {key: piece for key, piece in self._running.items() if piece not in lost}
         for name in set(there) - set(self.dispatch.nodes):
             self.dispatch.join(there[name])
+        now = time.monotonic()
+        self.dispatch.resting = {name for name, until in self._rests.items() if until > now and name in there}
 
     # --- starting
 
@@ -122,14 +129,23 @@ class Coordinator:
         problem = self._unusable(piece) if well else None
         span = Span(piece, node, ended.begin_s, ended.end_s)
         self.results.add_span(span, well and problem is None)
+        if ended.status is not None:
+            self._losses.pop(node, None)
         if well and problem is None:
             took = ended.end_s - ended.begin_s
             self.priors.add(piece, took, self.dispatch.estimates, ended.end_s)
             self.dispatch.ended(piece, took)
         elif ended.status is None and self._may_be_lost(piece):
             self.dispatch.give_back(piece)
+            self._rest(node)
         else:
             self._fail(piece, node, ended.status, problem)
+
+    def _rest(self, node: str) -> None:
+        """A node that died is noticed after a while only, and would lose one piece after the other until then."""
+        self._losses[node] += 1
+        if len(self.dispatch.nodes) > 1:
+            self._rests[node] = time.monotonic() + min(2.0 ** (self._losses[node] - 1), _LONGEST_REST_S)
 
     def _may_be_lost(self, piece: Piece) -> bool:
         """It was killed from outside, and says nothing about itself; unless that happens again and again."""

@@ -39,6 +39,8 @@ class Dispatch:
         self.nodes: dict[str, Node] = {}
         self.left_alone: set[str] = set()
         """nodes that get nothing more; what runs there may end"""
+        self.resting: set[str] = set()
+        """nodes that get nothing for now: perhaps they are gone, and nobody has noticed yet"""
         self._datasets = {one.name: one for one in suite.datasets}
         self._at_first = self._believed = estimates
         self._adapts = adapts
@@ -79,7 +81,11 @@ class Dispatch:
         """The pieces that start now, each with its node. They count as running from now on."""
         found: list[tuple[Piece, str]] = []
         if self._waits:
-            for name in [name for name, loaded in self._loaded.items() if loaded is False and self._places[name]]:
+            for name in [
+                name
+                for name, loaded in self._loaded.items()
+                if loaded is False and self._places[name] and name not in self.resting
+            ]:
                 self._loaded[name] = None
                 self.running[Load(name)] = name
                 found.append((Load(name), name))
@@ -108,17 +114,20 @@ class Dispatch:
         return trial
 
     def _free_place(self) -> str | None:
-        open_ = (name for name in self._places if self._loaded[name] and name not in self.left_alone)
+        open_ = (name for name in self._places if self._loaded[name] and self._is_open(name))
         most = max(open_, key=lambda name: self._places[name], default=None)
         return most if most is not None and self._places[most] > 0 else None
 
     def _free_processors(self, wanted: int) -> str | None:
         """A metric that wants more than any node has gets a whole node."""
-        open_ = (name for name in self._processors if name not in self.left_alone)
+        open_ = (name for name in self._processors if self._is_open(name))
         most = max(open_, key=lambda name: self._processors[name], default=None)
         if most is None or self._processors[most] < min(wanted, self.nodes[most].processors):
             return None
         return most
+
+    def _is_open(self, name: str) -> bool:
+        return name not in self.left_alone and name not in self.resting
 
     def _start(self, piece: Trial | Scoring, name: str) -> tuple[Piece, str]:
         self.running[piece] = name

@@ -7,11 +7,13 @@ again. Each coordinator has a folder of its own, so the workers of one that was 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,11 +42,15 @@ class Slurm:
         self._processors = processors
         self._environment = environment
         self._folder.mkdir(parents=True)
-        self._beat_at = 0.0
-        self._beat()
         self._running: dict[Path, str] = {}
         self._count = 0
+        self._workers, self._options = workers, options
+        (self._folder / "coordinator").touch()
         self._job = self._submit(workers, options)
+        self._missing_since: float | None = None
+        self._closing = threading.Event()
+        # In a thread: whatever the coordinator does meanwhile, such as a diagnosis, it is alive.
+        threading.Thread(target=self._beat, name="sign-of-life", daemon=True).start()
 
     def _submit(self, workers: int, options: Sequence[str]) -> str:
         python_path = ":".join(path for path in sys.path if path)
@@ -70,14 +76,30 @@ class Slurm:
         return done.stdout.strip().partition(";")[0]
 
     def _beat(self) -> None:
-        if time.monotonic() - self._beat_at > BEAT_S:
-            (self._folder / "coordinator").touch()
-            self._beat_at = time.monotonic()
+        while not self._closing.wait(BEAT_S):
+            with contextlib.suppress(OSError):  # storage that is away comes back, or the workers end
+                (self._folder / "coordinator").touch()
 
     def nodes(self) -> Sequence[Node]:
-        self._beat()
         alive = [path.parent.name for path in sorted(self._folder.glob("*/here")) if age(path) < GONE_S]
+        if alive:
+            self._missing_since = None
+        else:
+            self._ask_for_more()
         return [Node(name, 1, self._processors) for name in alive]
+
+    def _ask_for_more(self) -> None:
+        """Without any worker for a while: if Slurm does not know the array job any more, nobody comes by himself."""
+        now = time.monotonic()
+        if self._missing_since is None:
+            self._missing_since = now
+        if now - self._missing_since < GONE_S:
+            return
+        self._missing_since = now
+        command = ["squeue", "-h", "-j", self._job, "-o", "%i"]
+        said = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=60)  # noqa: S603
+        if "Invalid job id" in said.stderr or (said.returncode == 0 and not said.stdout.strip()):
+            self._job = self._submit(self._workers, self._options)
 
     def start(self, order: Order, node: str, *, on_place: bool) -> None:
         self._count += 1
@@ -87,7 +109,6 @@ class Slurm:
     def ended(self, patience_s: float) -> list[Ended]:
         until = time.monotonic() + patience_s
         while True:
-            self._beat()
             found = [self._end(path) for path in list(self._running) if path.exists()]
             if found or time.monotonic() > until:
                 return found
@@ -107,4 +128,5 @@ class Slurm:
             time.sleep(_TURN_S)
 
     def close(self) -> None:
+        self._closing.set()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -129,6 +129,26 @@ def test_what_is_lost_runs_again_without_a_diagnosis(tmp_path: Path) -> None:
     assert one.results.failures() == []
 
 
+def test_what_is_lost_again_and_again_is_left(tmp_path: Path) -> None:
+    one, fleet = made(tmp_path, lambda order, *_: None if order.key.startswith("trial/b") else 0)
+
+    assert one.run()
+    assert set(summary(one.results)["datasets"]) == {"a", "c"}
+    assert [what for what, _ in fleet.started].count("trial/b/0-40") == 6 + 1 + 2, (
+        "then it counts as a failure, with two retries"
+    )
+
+
+def test_a_node_that_died_unnoticed_does_not_eat_one_piece_after_the_other(tmp_path: Path) -> None:
+    """All that is sent there is lost at once, as on a Ray node whose death is not known yet. It rests longer each time."""
+    one, fleet = made(tmp_path, lambda order, node, _: None if node == "n0" else 0, nodes=2)
+
+    assert one.run()
+    assert not summary(one.results)["missing"]
+    assert one.results.failures() == []
+    assert sum(node == "n0" for _, node in fleet.started) <= 4
+
+
 def test_a_bad_node_gets_nothing_more(tmp_path: Path) -> None:
     one, fleet = made(tmp_path, lambda order, node, _: ECC if node == "n0" and order.key.startswith("trial") else 0, nodes=2)
 
