@@ -54,14 +54,16 @@ async def checkpoint(job: JobName, service: Here, who: Sender, saved: Annotated[
 async def checkpoints(job: JobName, service: Here, who: Reader) -> dict[str, Any]:
     """What the training reported, judged by its own verdicts, its scores, and the roll-backs that were decided."""
 
-    def work(connection: Any) -> dict[str, Any] | None:
-        latest = rates.latest(connection, job)
-        if latest is None:
-            return None
+    latest = await service.store.aread(lambda connection: rates.latest(connection, job))
+    if latest is None:
+        raise Unknown("there is no such job", where=job, remedy="send its log first")
+    between = await service.failure_rates.of_job(service.store, latest.job_id)
+
+    def work(connection: Any) -> dict[str, Any]:
         decided = [rollback for _, rollback in saved_ones.rollbacks(connection, job, _DECIDED)]
         found = judged(saved_ones.of_job(connection, job), decided)
         of_each = scores.by_checkpoint(connection, job)
-        pace = rates.present_of(connection, latest.id, service.failure_rates.of_job(connection, latest.job_id))
+        pace = rates.present_of(connection, latest.id, between)
         return {
             "job": job,
             "pace": dataclasses.asdict(pace) if pace is not None else None,
@@ -70,10 +72,7 @@ async def checkpoints(job: JobName, service: Here, who: Reader) -> dict[str, Any
             ],
         }
 
-    answer = await service.store.aread(work)
-    if answer is None:
-        raise Unknown("there is no such job", where=job, remedy="send its log first")
-    return answer
+    return await service.store.aread(work)
 
 
 @router.post(
@@ -150,11 +149,17 @@ async def progress(job: JobName, service: Here, who: Sender, done: Annotated[bod
 
     def work(connection: Any) -> dict[str, Any]:
         reports.progress(connection, attempt.id, step=done.step, loss=done.loss, loss_is=done.loss_is, at=at)
-        between = service.failure_rates.of_job(connection, attempt.job_id)
-        return {**word.asked(connection, attempt.id), "between_failures_s": between.seconds if between is not None else None}
+        return word.asked(connection, attempt.id)
 
+    between = await service.failure_rates.of_job(service.store, attempt.job_id)
     said = await service.store.awrite(work)
-    return {"job": job, "attempt": attempt.number, "stored": True, **said}
+    return {
+        "job": job,
+        "attempt": attempt.number,
+        "stored": True,
+        **said,
+        "between_failures_s": between.seconds if between is not None else None,
+    }
 
 
 @router.get(

@@ -84,7 +84,7 @@ async def one(request: Request) -> Response:
     below, there = _raw_below(page, name, attempt["number"]), _log(page, name, attempt["number"])
     over = page.asked("over")
 
-    between = await page.service.store.aread(lambda connection: page.service.failure_rates.of_job(connection, job["id"]))
+    between = await page.service.failure_rates.of_job(page.service.store, job["id"])
 
     def work(connection: Any) -> dict[str, Any]:
         found = reading.report(connection, attempt["id"])

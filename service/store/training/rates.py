@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, case, func, select
 
 from diagnose.checkpoints.when import Between, Past, Present, between_failures, present
 from service.store import tables as t
 
+if TYPE_CHECKING:
+    from service.store import Store
+
 _BACK_S = 60 * 86_400.0
 _LASTS_S = 600.0
+_UNKNOWN_S = 15.0
 _MOST_SIZES = 20_000
 _SAVES = 50
 
@@ -51,24 +54,30 @@ def present_of(connection: Connection, attempt_id: int, between: Between | None)
 
 
 class Rates:
-    """The past, looked at again when it is ten minutes old: trainings ask with every step."""
+    """The past, looked at again when it is ten minutes old, by a reader: trainings ask with every step. On the event loop."""
 
     def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
         self._steady = steady
-        self._lock = threading.Lock()
         self._until = 0.0
         self._past: list[Past] = []
-        self._of_job: dict[int, Between] = {}
+        self._of_job: dict[int, tuple[Between | None, float]] = {}
+        """and until when that holds"""
 
-    def of_job(self, connection: Connection, job_id: int) -> Between | None:
+    async def of_job(self, store: Store, job_id: int) -> Between | None:
         """None: nobody said how many GPUs it has."""
-        with self._lock:
-            if self._steady() >= self._until:
-                self._past, self._of_job = past(connection, time.time()), {}
-                self._until = self._steady() + _LASTS_S
-            if job_id not in self._of_job:
-                gpus: Any = connection.execute(select(t.jobs.c.gpus).where(t.jobs.c.id == job_id)).scalar()
-                if not gpus:
-                    return None  # its labels may come with the next push
-                self._of_job[job_id] = between_failures(gpus, self._past)
-            return self._of_job[job_id]
+        if self._steady() >= self._until:
+            self._until = self._steady() + _LASTS_S  # who asks meanwhile is answered by what was known before
+            self._past = await store.aread(lambda connection: past(connection, time.time()))
+            self._of_job = {}
+        known, until = self._of_job.get(job_id, (None, 0.0))
+        if self._steady() < until:
+            return known
+        gpus: Any = await store.aread(lambda connection: _gpus(connection, job_id))
+        found = between_failures(gpus, self._past) if gpus else None
+        # its labels may come with the next push
+        self._of_job[job_id] = found, self._steady() + (_LASTS_S if gpus else _UNKNOWN_S)
+        return found
+
+
+def _gpus(connection: Connection, job_id: int) -> Any:
+    return connection.execute(select(t.jobs.c.gpus).where(t.jobs.c.id == job_id)).scalar()

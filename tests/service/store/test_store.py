@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -328,7 +329,7 @@ def test_a_decision_sees_which_checkpoints_are_doubted(store: Store) -> None:
 
 
 def test_the_past_of_jobs_is_counted_by_size(store: Store) -> None:
-    def work(connection: Any) -> tuple[Any, Any]:
+    def work(connection: Any) -> tuple[Any, Any, Any]:
         now = time.time()
         for number, (gpus, outcome, begun) in enumerate(
             [(8, "failed", True), (8, "healthy", True), (64, "failed", True), (64, "failed", False), (None, "failed", True)]
@@ -339,14 +340,18 @@ def test_the_past_of_jobs_is_counted_by_size(store: Store) -> None:
             connection.execute(update(t.attempts).where(t.attempts.c.id == opened.attempt_id).values(outcome=outcome, **ran))
         first = training.rates.latest(connection, "p0")
         unknown = training.rates.latest(connection, "p4")
-        rates = training.rates.Rates(steady=lambda: 1.0)
-        said = rates.of_job(connection, first.job_id), rates.of_job(connection, unknown.job_id)
-        return training.rates.past(connection, now), said
+        return training.rates.past(connection, now), first.job_id, unknown.job_id
 
-    found, (known, unknown) = store.write(work)
+    found, first, second = store.write(work)
+    clock = [1.0]
+    rates = training.rates.Rates(steady=lambda: clock[0])
+    known, unknown = asyncio.run(rates.of_job(store, first)), asyncio.run(rates.of_job(store, second))
     assert sorted((one.gpus, round(one.hours, 3), one.failures) for one in found) == [(8, 4.0, 1), (64, 2.0, 1)]
     assert unknown is None, "nobody said how many GPUs it has"
     assert known == between_failures(8, found)
+    store.write(lambda connection: connection.execute(update(t.jobs).where(t.jobs.c.id == second).values(gpus=8)))
+    clock[0] += 20.0
+    assert asyncio.run(rates.of_job(store, second)) == known, "its label came later"
 
 
 def test_the_interval_is_that_between_saves_and_not_between_verdicts(store: Store) -> None:
