@@ -87,6 +87,8 @@ def other_reading(root: Hypothesis, answers: Collection[str]) -> str | None:
     if said_reason(root) == "unknown":
         named = root.reason if root.reason != "unknown" else "runtime_error"
         return None if named in answers else named
+    if root.words is not None and root.reason == "out_of_memory" and "host_out_of_memory" not in answers:
+        return "host_out_of_memory"  # few say whose memory it was
     if root.rule is None or (told := about(root.event.body)) is None or not told.plain:
         return None
     return told.reason if told.reason != root.reason and told.reason not in answers else None

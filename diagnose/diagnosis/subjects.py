@@ -445,7 +445,7 @@ SUBJECTS: Final = (
         "syntax_error",
         plain=(
             r"\bsyntax ?error\b",
-            r"\bunexpected (?:token|indent|end of (?:file|input)|eof)\b",
+            r"\bunexpected (?:token|indent|end of (?:file|input)|eof)\b(?! in (?:the )?archive)",
             r"\bwas not declared in this scope\b",
             r"\binvalid syntax\b",
             r"\bparse error\b",
@@ -504,7 +504,7 @@ SUBJECTS: Final = (
         plain=(
             r"\b(?:load\w*|read\w*|open\w*|prepar\w*|pars\w*|decod\w*)\b.{0,60}\b<data>\b",
             r"\bcorrupt(?:ed)? (?:records?|samples?|images?)\b|\bcannot identify image\b|\bunexpected end of data\b",
-            r"\btruncated (?:file|image|record)\b",
+            r"\btruncated (?:file|image|record)\b|\binvalid data found when processing input\b",
             r"\b(?:dataset|shard|parquet|jsonl|tfrecord)\b.{0,60}\b(?:corrupt\w*|invalid|missing|empty|truncated|malformed)",
         ),
     ),
@@ -609,7 +609,7 @@ SUBJECTS: Final = (
             r"\bxid\b.{0,30}\d",
             r"\b(?:illegal|invalid) (?:memory access|device function|address during)\b|\b(?:unspecified )?launch ?failure\b"
             r"|\bmisaligned address\b",
-            r"\bai ?core\b.{0,20}\bexception\b|\bengine reset\b|\bring [\w.]+ timeout\b|\bdevice[_ ]lost\b",
+            r"\bai ?core\b.{0,20}\bexception\b|\bengine reset\b|\bring [\w.]+ timeout\b|\bdevice[_ ]?lost(?:error)?\b",
             r"gpus?_?unhealthy|\b<device>\b.{0,40}\b(?:unhealthy|not operational|inoperable|not ready)\b"
             r"|\bdevice is not operational\b",
             r"\b(?:<device>|driver|device)\b.{0,60}\b(?:error|fault|exception|reset|hang|hung|timeout|abnormal)",

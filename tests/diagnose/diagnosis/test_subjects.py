@@ -100,12 +100,18 @@ def test_a_server_that_is_not_ready_yet_is_no_lost_node() -> None:
         ("error: 'frobnicate' undefined", "name_error"),
         ("zorch: could not find required keyword: Width", "argument_error"),
         ("zorch: couldn't open input file part.7", "file_not_found_error"),
+        ("clip.mp4: Invalid data found when processing input", "dataset_loading_error"),
+        ("zorch: DeviceLostError in queue 3", "cuda_error"),
     ],
 )
 def test_words_of_other_languages_and_programs(line: str, reason: str) -> None:
     found = about(line)
     assert found is not None
     assert (found.reason, found.plain) == (reason, True)
+
+
+def test_an_archive_that_ends_early_is_no_error_of_syntax() -> None:
+    assert about("tar: Unexpected EOF in archive") is None
 
 
 def test_a_run_that_is_terminated_is_not_preempted_for_that() -> None:
