@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import warnings
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple, Protocol
@@ -25,7 +26,13 @@ except ImportError:  # built without a compiler, or a checkout that was not inst
     core = None
 API = 5
 """how the core is called; raised here and in ``_core.c`` whenever that changes"""
-if getattr(core, "API", None) != API:  # built from other sources than these
+if core is not None and core.API != API:
+    # Without the core there are no folds and no numbers of unknown trainers: the verdict may be another one, so this is said.
+    warnings.warn(
+        "the native core was built for another version and is left out: install the checkout again (pip install -e .)",
+        RuntimeWarning,
+        stacklevel=1,
+    )
     core = None
 
 SINGLEMATCH, ALLOWEMPTY, PREFILTER = 8, 16, 128
