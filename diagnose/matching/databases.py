@@ -26,7 +26,7 @@ except ImportError:  # built without a compiler, or a checkout that was not inst
     core = None
 API = 5
 """how the core is called; raised here and in ``_core.c`` whenever that changes"""
-if core is not None and core.API != API:
+if core is not None and getattr(core, "API", None) != API:
     # Without the core there are no folds and no numbers of unknown trainers: the verdict may be another one, so this is said.
     warnings.warn(
         "the native core was built for another version and is left out: install the checkout again (pip install -e .)",
