@@ -71,7 +71,7 @@ class Around:
                 return Begin(checked.step, one.path, asked.skip, why)
             over.append(f"{one.path.name}: {checked.why}")
             with contextlib.suppress(OSError):
-                marks.write(one.path, False, checked.why)
+                marks.write(one.path, False, checked.why, damaged=checked.state == "damaged")
             if self._run is not None and one.step is not None:
                 self._run.checkpoint(one.step, one.path, healthy=False, why=checked.why)
         why = f"There is none that can be used. Passed over: {'; '.join(over)}." if over else "There is no checkpoint."

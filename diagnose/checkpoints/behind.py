@@ -229,7 +229,7 @@ class Behind:
                 said = (self._path / name / marks.NAME).read_bytes()
             except OSError:
                 continue
-            if self._passed_on.get(name) != said:
+            if self._passed_on.get(name) != said and not marks.parsed(said).damaged:  # the copy there is another one
                 self.place.write(name, marks.NAME, [said])
                 self._passed_on[name] = said
 

@@ -14,6 +14,7 @@ from typing import Final
 
 NAME: Final = "diagnose-verdict.json"
 _MOST_BYTES = 1 << 20
+_MORE: Final = ("doubted", "damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Verdict:
     at: float = 0.0
     doubted: bool = False
     """nobody can say, and that stays so: something speaks against it"""
+    damaged: bool = False
+    """it is bad because the bytes of this copy changed: another copy may be whole"""
 
 
 _UNREADABLE: Final = Verdict(False, f"its verdict cannot be read; delete {NAME} to have it judged again")
@@ -45,18 +48,20 @@ def parsed(text: bytes) -> Verdict:
     """The verdict in a text."""
     try:
         said = json.loads(text)
-        good, why, at, doubted = said["good"], said["why"], said["at"], said.get("doubted") is True
+        good, why, at = said["good"], said["why"], said["at"]
+        more = {name: said.get(name) is True for name in _MORE}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return _UNREADABLE
     if not (good is None or isinstance(good, bool)) or not isinstance(why, str) or not isinstance(at, int | float):
         return _UNREADABLE
-    return Verdict(good, why, float(at), doubted)
+    return Verdict(good, why, float(at), **more)
 
 
-def write(folder: Path, good: bool | None, why: str, *, doubted: bool = False) -> None:
+def write(folder: Path, good: bool | None, why: str, *, doubted: bool = False, damaged: bool = False) -> None:
     beside = folder / f"{NAME}.part"
     with beside.open("w") as file:
-        json.dump({"good": good, "why": why, "at": time.time(), **({"doubted": True} if doubted else {})}, file)
+        more = {name: True for name, holds in zip(_MORE, (doubted, damaged), strict=True) if holds}
+        json.dump({"good": good, "why": why, "at": time.time(), **more}, file)
         file.flush()
         os.fsync(file.fileno())
     beside.rename(folder / NAME)

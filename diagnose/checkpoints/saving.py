@@ -305,7 +305,7 @@ class Checkpoints:
     def _candidates(self, asked: Resume) -> list[tuple[Found, str | None, bool]]:
         """Newest first, with what is known against it; and whether it is only at the second place."""
         known = self._here(asked)
-        whole = {one.path.name for one, _, _ in known if one.sealed}
+        whole = {one.path.name for one, _, _ in known if one.sealed and not _is_damaged(one.path)}
         for name in self._names_behind():
             one = Found(self.path / name, "dcp", step_of(Path(name)), sealed=True)
             if name not in whole and one.step is not None:
@@ -367,7 +367,7 @@ class Checkpoints:
             first = next(iter(reason for rank in self._all(reasons) for reason in rank), None)
         if first is not None and self.rank == 0:
             with contextlib.suppress(OSError):
-                marks.write(found.path, False, first)
+                marks.write(found.path, False, first, damaged=True)
             if self._run is not None and found.step is not None:
                 self._run.checkpoint(found.step, found.path, healthy=False, why=first)
         return first
@@ -447,3 +447,9 @@ def _first_line(error: BaseException) -> str:
         rank, (inner, *_) = next(iter(failures.items()))
         return f"rank {rank}: {_first_line(inner)}"
     return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def _is_damaged(path: Path) -> bool:
+    """Whether an earlier run found that the bytes of this copy changed. Then the other copy is looked for."""
+    verdict = marks.read(path)
+    return verdict is not None and verdict.damaged

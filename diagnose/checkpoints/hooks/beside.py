@@ -97,6 +97,11 @@ class Beside:
         self.ending = self.ending or bool(told[1])
         return bool(told[0])
 
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self._dist is not None:
+            self._dist.barrier(group=self._group)
+
     def _agreed(self, told: list[Any]) -> list[Any]:
         torch: Any = importlib.import_module("torch")
         numbers = torch.tensor([int(one) for one in told])

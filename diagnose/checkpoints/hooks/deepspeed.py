@@ -81,5 +81,4 @@ class Diagnosed:
         writer = getattr(self.engine, "checkpoint_engine", None)
         if writer is not None and getattr(writer, "is_decoupled", lambda: False)():
             self.engine._commit_decoupled_checkpoint()
-        if self.beside._dist is not None:
-            self.beside._dist.barrier(group=self.beside._group)
+        self.beside.barrier()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -106,6 +107,28 @@ def test_the_newest_whole_one_of_either_place_is_taken(tmp_path: Path) -> None:
     last = Checkpoints(first, behind=second)
     assert last.resume(state()).step == 1
     last.close()
+
+
+def test_a_damaged_copy_spoils_no_other_one(tmp_path: Path) -> None:
+    """When it was found, the second place was away. The next run saves on, and the one after that takes the whole copy."""
+    first, second, away = tmp_path / "first", tmp_path / "second", tmp_path / "away"
+    checkpoints = Checkpoints(first, behind=second)
+    checkpoints.save(1, state(1))
+    path = checkpoints.save(2, state(2))
+    checkpoints.close()
+    flip(path / "__0_0.distcp", 5000)
+    second.rename(away)
+    assert Checkpoints(first, behind=second).resume(state()).step == 1
+    away.rename(second)
+    on = Checkpoints(first, behind=second)
+    newest = on.save(3, state(3))
+    on.close()
+    for copy in (first, second):
+        shutil.rmtree(copy / newest.name)
+    again = Checkpoints(first, behind=second)
+    loaded = state()
+    assert (again.resume(loaded).step, float(loaded["model"]["weight"][0, 0])) == (2, 2.0)
+    again.close()
 
 
 def _fetch_together(rank: int, first: str, second: str) -> tuple[int, float]:
