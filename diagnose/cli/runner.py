@@ -315,15 +315,14 @@ class _Wrapping:
         stdout, stderr = self._process.stdout, self._process.stderr
         assert stdout is not None
         assert stderr is not None
-        pumps = [pump(stdout, 1, pipe, 1), pump(stderr, 2, pipe, 2)]  # type: ignore[arg-type]
+        pumping = pump(stdout, stderr, pipe)  # type: ignore[arg-type]
         with contextlib.closing(spool), contextlib.closing(runner):
             while self._process.poll() is None:
                 if not runner.step():
                     self._take_stacks(service, runner, pipe)
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         self._process.wait(_INTERVAL_S)
-            for thread in pumps:
-                thread.join(5)  # a grandchild may hold the pipe for ever
+            pumping.join(5)  # a grandchild may hold the pipe for ever
             code = self._process.returncode
             code = code if code >= 0 else 128 - code
             pipe.close(1)

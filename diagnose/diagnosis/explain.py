@@ -307,7 +307,10 @@ class _Case:
 
     def _step(self, root: Hypothesis) -> float | None:
         """The last step before the failure: from its own source, else from the job."""
-        step = self.weighing.courses[root.event.source].step_at(root.event.line)
+        course, line = self.weighing.courses[root.event.source], root.event.line
+        step = course.step_at(line)
+        if step is None and self.weighing.flushed_behind(root):
+            step = course.step_at(self.weighing.ends[root.event.source])
         return step if step is not None or len(self.evidence.sources) == 1 else self.log.last_step
 
     def _follows(self, one: Hypothesis, root: Hypothesis) -> bool:

@@ -33,6 +33,8 @@ _PATIENCE, _PATIENCE_DEEP, _PATIENCE_NUMBERS, _PATIENCE_ENDED = 2, 8, 20, 30
 """so many signs of progress after a fault mean that the job survived it: for most faults; for faults of machines; for odd
 numbers; for what ended a process (other ranks may still have been on their way)
 """
+_HELD_BACK = 8192
+"""Python keeps so many bytes of its standard output back, if that goes into a file or a pipe"""
 _NEAR_S, _NEAR_LINES = 300.0, 300
 _CRASH_BACK = 100
 _MESSAGE_LINES, _SUMMARY_LINES, _MESSAGE_NEAR = 12, 60, 4
@@ -58,6 +60,7 @@ _TIME_LIMIT = re.compile(r"(?i)\b(?:wall-?time|time ?limit|run ?limit|h_rt|s_rt)
 _SCRAP_LINES = 2
 _KERNEL = re.compile(r"\bkernel: |^\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 _CALM = re.compile(r"^\W*(?:[\w.:,/+-]+\]?[ \t|-]+){0,3}\W*(?:INFO|DEBUG)\b|^\W*(?:INFO|DEBUG)\b|^\[ Info: ")
+_BAR = re.compile(r"\d%\|")
 _TALKS = 2
 _HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
 """a log begins with so many lines; a line of this length can be recognised; so many recognised lines are a new start, unless
@@ -176,7 +179,7 @@ class Weighing:
         if one.detector is not None and one.kind != "dump":
             return
         again = self._started_anew(one) or self._ran_again(one) or self._launched_again(one)
-        if again or self._went_on(one) or self._works_on(one):
+        if again or ((self._went_on(one) or self._works_on(one)) and not self.flushed_behind(one)):
             one.signals["survived"] = 1.0
         elif self._talks_on(one) or self._went_past(one) or self._helped(one):
             one.signals["talked_on"] = 1.0
@@ -217,6 +220,28 @@ class Weighing:
         """Whether the clocks say that the progress after it in the log was made before it. One stream was then written late."""
         last = self.last_step_at[one.event.source]
         return last is not None and one.moment is not None and last < one.moment
+
+    def flushed_behind(self, one: Hypothesis) -> bool:
+        """Whether its process may have printed what stands behind it earlier.
+
+        What Python still holds back of its standard output comes at the exit, behind the traceback of which it died. That is
+        one buffer at most, and holds what was printed: loggers and progress bars hold nothing back. Where the work ended well,
+        the job was started again.
+        """
+        source, line = one.event.source, one.event.line
+        if one.traceback is None or not one.ends_process or self._logged(source) or self._says_done(()):
+            return False
+        counts = self.log.counts
+        behind = (self.ends[source] - line) * counts.bytes_in / max(counts.lines_in, 1)
+        course = self.courses[source]
+        fell_back = course.step_at(line) is not None and course.begins_anew(line)
+        return behind <= _HELD_BACK and not fell_back and not _reached_end(self.log.progress(source).last)
+
+    def _logged(self, source: int) -> bool:
+        """Whether the lines of progress come from a logger or a progress bar."""
+        last = self.log.progress(source).last
+        text = last.decode("utf-8", "replace")
+        return bool(_BAR.search(text) or _CALM.match(text) or origin(last).time)
 
     def _moment_of_progress(self, source: int) -> float | None:
         last = self.log.progress(source).last

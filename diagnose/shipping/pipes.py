@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from diagnose.shipping.tails import Piece
 
 _MOST_HELD = 8 << 20
 _MOST_PARTIAL = 64 << 10
+_MOST_AT_ONCE = 64 << 10
+_MOST_AHEAD = 1 << 20
+"""a pipe holds at most so much, unless somebody made it larger"""
 _IDLE_S = 1.0
 
 
@@ -106,23 +110,71 @@ class Pipe:
                 self._offset -= offset
 
 
-def pump(source: BinaryIO, descriptor: int, pipe: Pipe, channel: int) -> threading.Thread:
-    """Copy ``source`` to ``descriptor`` and into ``pipe`` until it ends."""
+class _Channel:
+    """One of the two outputs of a process."""
+
+    def __init__(self, source: BinaryIO, descriptor: int, pipe: Pipe) -> None:
+        self._source, self._descriptor, self._pipe = source, descriptor, pipe
+        self._read_there = True
+        self.open = True
+        os.set_blocking(source.fileno(), False)
+
+    def fileno(self) -> int:
+        return self._source.fileno()
+
+    def read(self, most: int = _MOST_AT_ONCE) -> bytes:
+        """What stands in it now, up to about ``most`` bytes."""
+        found = bytearray()
+        while self.open and len(found) < most:
+            try:
+                data = os.read(self._source.fileno(), _MOST_AT_ONCE)
+            except BlockingIOError:
+                break
+            self.open = bool(data)
+            found += data
+        return bytes(found)
+
+    def pass_on(self, data: bytes) -> None:
+        """Into the pipe, and to where the process would have printed it."""
+        if data:
+            self._pipe.write(self._descriptor, data)
+        view = memoryview(data)
+        while self._read_there and view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except OSError:
+                self._read_there = False  # nobody reads it there any more; the logs are still sent
+
+    def close(self) -> None:
+        self._pipe.close(self._descriptor)
+        with contextlib.suppress(OSError):
+            self._source.close()
+
+
+def pump(stdout: BinaryIO, stderr: BinaryIO, pipe: Pipe) -> threading.Thread:
+    """Copy what a process prints to where it would have gone, and into ``pipe``, until both channels end.
+
+    A process that dies prints its last steps on one channel, and then its traceback on the other. If the traceback was passed
+    on first, the steps would look like work that went on. So what stands in standard output once standard error has been read
+    goes before it.
+    """
+    out, errors = _Channel(stdout, 1, pipe), _Channel(stderr, 2, pipe)
 
     def run() -> None:
-        through = True
-        while data := os.read(source.fileno(), 1 << 16):
-            pipe.write(channel, data)
-            view = memoryview(data)
-            while through and view:
-                try:
-                    view = view[os.write(descriptor, view) :]
-                except OSError:
-                    through = False  # nobody reads it there any more; the logs are still sent
-        pipe.close(channel)
-        with contextlib.suppress(OSError):
-            source.close()
+        watched = [out, errors]
+        with selectors.DefaultSelector() as selector:
+            for channel in watched:
+                selector.register(channel, selectors.EVENT_READ)
+            while watched:
+                ready = [key.fileobj for key, _ in selector.select()]
+                later = errors.read(1) if errors in ready else b""
+                out.pass_on(out.read(_MOST_AHEAD if later else 1))
+                errors.pass_on(later)
+                for channel in [one for one in watched if not one.open]:
+                    selector.unregister(channel)
+                    channel.close()
+                    watched.remove(channel)
 
-    thread = threading.Thread(target=run, name=f"pump-{channel}", daemon=True)
+    thread = threading.Thread(target=run, name="pump", daemon=True)
     thread.start()
     return thread

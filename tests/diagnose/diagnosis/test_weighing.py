@@ -289,6 +289,34 @@ def test_steps_that_fall_back_are_a_new_start() -> None:
     assert (twice.outcome, twice.job.attempt) == ("healthy", 3)
 
 
+def test_what_python_held_back_until_its_exit_is_no_new_start() -> None:
+    """Standard output into a file comes in buffers of 8 KiB, the last of them behind the traceback."""
+    raised = RAISED.format(what="KeyError: 'x'")
+    report = report_of("loading shard 3\n" + raised + steps(1, 30))
+    assert (report.diagnosis.reason, report.diagnosis.step, report.job.attempt) == ("key_error", 30, 1)
+    assert (
+        said(raised + "reading the data\n" + steps(1, 30) + "srun: error: n1: task 0: Exited with exit code 1\n")[0]
+        == "key_error"
+    )
+    assert said(steps(1, 200) + raised + steps(201, 250))[0] == "key_error"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        steps(1, 600),
+        steps(1, 30) + "Training completed.\n",
+        "".join(f"step {step}/30 loss 2.1\n" for step in range(1, 31)),
+        steps(1, 30, clock="2026-01-02 03:04:05"),
+        "".join(f"INFO step {step} loss 2.1\n" for step in range(1, 60)),
+        "".join(f"{step}%|#  | {step}/100 [00:01<00:02, 2.0it/s, loss=2.1]\n" for step in range(1, 60)),
+    ],
+    ids=["more than a buffer", "a good end", "the last step", "with time stamps", "by a logger", "a bar"],
+)
+def test_what_was_not_held_back_is_a_new_start(later: str) -> None:
+    assert report_of(RAISED.format(what="KeyError: 'x'") + later).outcome == "healthy"
+
+
 # --- what is no evidence ----------------------------------------------------------------------------------------------
 
 
@@ -554,7 +582,7 @@ _DEAD = RAISED.format(what="AttributeError: 'Reader' object has no attribute 'si
     ids=["work", "ranks", "handlers", "workers", "waiting"],
 )
 def test_lines_that_count_up_behind_a_death_are_a_new_run_and_farewells_are_not(line: str, outcome: str) -> None:
-    report = report_of(_DEAD + "".join(line.format(n=n) + "\n" for n in range(100, 200)))
+    report = report_of(_DEAD + "".join(line.format(n=n) + "\n" for n in range(100, 400)))
     assert report.outcome == outcome
 
 

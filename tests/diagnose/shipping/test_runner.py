@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from diagnose.errors import DiagnoseError
 from diagnose.shipping.destination import PIECE, Away, Destination, Mismatch, Owner, Refusal
 from diagnose.shipping.patterns import Fields, Pattern
-from diagnose.shipping.pipes import Pipe
+from diagnose.shipping.pipes import Pipe, pump
 from diagnose.shipping.runner import Found, Runner
 from diagnose.shipping.spool import FileState, Spool
 from diagnose.shipping.tails import Tail
@@ -258,6 +258,36 @@ def test_lines_of_two_channels_stay_whole() -> None:
     piece = pipe.read(1000)
     assert piece is not None
     assert piece.data == b"Traceback\nstep 1 done\nrest"
+
+
+def test_a_traceback_comes_behind_the_steps_that_were_printed_before_it() -> None:
+    """All of it stands in the two pipes before anybody reads."""
+    for _ in range(20):
+        (out, to_out), (errors, to_errors) = os.pipe(), os.pipe()
+        os.write(to_out, b"step\n" * 5_000)
+        os.write(to_errors, b"Traceback\n")
+        os.close(to_out)
+        os.close(to_errors)
+        pipe = Pipe(OWNER, Clock())
+        pump(os.fdopen(out, "rb", 0), os.fdopen(errors, "rb", 0), pipe).join(10)
+        piece = pipe.read(1 << 20)
+        assert piece is not None
+        assert piece.data == b"step\n" * 5_000 + b"Traceback\n"
+
+
+def test_one_channel_that_ends_does_not_end_the_other() -> None:
+    (out, to_out), (errors, to_errors) = os.pipe(), os.pipe()
+    pipe = Pipe(OWNER, Clock())
+    thread = pump(os.fdopen(out, "rb", 0), os.fdopen(errors, "rb", 0), pipe)
+    os.close(to_out)
+    thread.join(0.2)
+    assert thread.is_alive()
+    os.write(to_errors, b"last words")
+    os.close(to_errors)
+    thread.join(10)
+    piece = pipe.read(1000)
+    assert piece is not None
+    assert piece.data == b"last words"
 
 
 def test_a_prompt_without_end_of_line_is_not_held_for_ever() -> None:
