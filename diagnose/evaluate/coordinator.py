@@ -22,7 +22,7 @@ from diagnose.evaluate.expectation import Span
 from diagnose.evaluate.fleets.fleet import Ended, Fleet
 from diagnose.evaluate.priors import Priors
 from diagnose.evaluate.results import Results, append
-from diagnose.evaluate.work import Load, Piece, Scoring, Trial
+from diagnose.evaluate.work import Load, Piece, Scoring, Shard, Trial, shards_of
 
 _LOST_AGAIN = 6
 """so often a piece may be lost with its process or its node"""
@@ -76,7 +76,10 @@ class Coordinator:
                 self.turn()
                 if not self.wish.drain:
                     for piece, node in self.dispatch.next():
-                        self._start(piece, node)
+                        if self._finished(piece):  # by a process that we took for lost
+                            self._give_back(piece)
+                        else:
+                            self._start(piece, node)
                 elif not self._running:
                     break
                 for ended in self.fleet.ended(_TURN_S):
@@ -95,8 +98,11 @@ class Coordinator:
         there = {node.name: node for node in self.fleet.nodes()}
         for name in set(self.dispatch.nodes) - set(there):
             self.say(f"{name} is gone; what ran there runs again")
-            lost = set(self.dispatch.leave(name))
+            lost = {piece for piece, node in self.dispatch.running.items() if node == name}
             self._running = {key: piece for key, piece in self._running.items() if piece not in lost}
+            for piece in lost:
+                self._give_back(piece)
+            self.dispatch.leave(name)
         for name in set(there) - set(self.dispatch.nodes):
             self.dispatch.join(there[name])
         now = time.monotonic()
@@ -125,6 +131,10 @@ class Coordinator:
         if piece is None:
             return  # of a node that was gone
         node = self.dispatch.running[piece]
+        if ended.status is None and self._finished(piece):  # nobody knows how long it took
+            self.results.add_span(Span(piece, node, ended.begin_s, ended.end_s), True)
+            self._give_back(piece)
+            return
         well = ended.status == 0
         problem = self._unusable(piece) if well else None
         span = Span(piece, node, ended.begin_s, ended.end_s)
@@ -136,10 +146,22 @@ class Coordinator:
             self.priors.add(piece, took, self.dispatch.estimates, ended.end_s)
             self.dispatch.ended(piece, took)
         elif ended.status is None and self._may_be_lost(piece):
-            self.dispatch.give_back(piece)
+            self._give_back(piece)
             self._rest(node)
         else:
             self._fail(piece, node, ended.status, problem)
+
+    def _held(self, piece: Piece) -> tuple[Shard, ...]:
+        """What lies in its place already: a process may die between its work and its last word."""
+        held = self.results.held(piece)
+        return held if held and self._unusable(piece) is None else ()
+
+    def _finished(self, piece: Piece) -> bool:
+        return not isinstance(piece, Load) and self._held(piece) == shards_of(piece)
+
+    def _give_back(self, piece: Piece) -> None:
+        """It runs again, but for what it had already brought."""
+        self.dispatch.give_back(piece, self._held(piece))
 
     def _rest(self, node: str) -> None:
         """A node that died is noticed after a while only, and would lose one piece after the other until then."""
@@ -187,7 +209,7 @@ class Coordinator:
             self._unloaded.add(piece.node)
             self.dispatch.give_up(piece)
         elif parted or again:
-            self.dispatch.give_back(piece)
+            self._give_back(piece)
         else:
             self.dispatch.give_up(piece)
         if told is not None and told.is_of_the_node and set(self.dispatch.nodes) - self.dispatch.left_alone - {node}:

@@ -6,13 +6,13 @@ The coordinator and the simulator ask it the same way, so what is simulated is w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from diagnose.evaluate import cutting
 from diagnose.evaluate.cutting import Cut
 from diagnose.evaluate.estimates import Estimates
 from diagnose.evaluate.suite import DataSet, Node, Suite
-from diagnose.evaluate.work import Load, Piece, Scoring, Shard, Trial
+from diagnose.evaluate.work import Load, Piece, Scoring, Shard, Trial, shards_of
 
 _ENOUGH = 3
 """data sets that were measured before they say something about the others"""
@@ -66,14 +66,12 @@ class Dispatch:
         self.nodes[node.name], self._places[node.name], self._processors[node.name] = node, node.places, node.processors
         self._loaded[node.name] = self.suite.load == "none"
 
-    def leave(self, name: str) -> list[Piece]:
-        """A node is gone. Returns what ran there, which waits again."""
-        lost = [piece for piece, node in self.running.items() if node == name]
-        for piece in lost:
+    def leave(self, name: str) -> None:
+        """A node is gone. What ran there waits again."""
+        for piece in [piece for piece, node in self.running.items() if node == name]:
             self.give_back(piece)
         for known in (self.nodes, self._places, self._processors, self._loaded):
             known.pop(name, None)
-        return lost
 
     # --- what starts
 
@@ -153,19 +151,25 @@ class Dispatch:
             self._learn(piece, took_s)
         self._finish(piece)
 
-    def give_back(self, piece: Piece) -> None:
-        """It did not finish, and is to run again: its node is gone, or it gave way. A trial of several is parted."""
+    def give_back(self, piece: Piece, held: Collection[Shard] = ()) -> None:
+        """It did not finish, and is to run again: its node is gone, or it gave way. A trial of several is parted.
+
+        ``held``: those of its shards that are finished all the same.
+        """
         self._free(piece)
         match piece:
             case Load():
                 self._loaded[piece.node] = False
             case Scoring():
-                self._put(piece)
+                self._finish(piece) if held else self._put(piece)
             case Trial():
-                for shard in piece.shards:
+                left = [shard for shard in piece.shards if shard not in held]
+                if held:
+                    self._finish(Trial(tuple(held)))
+                for shard in left:
                     self._left[shard.dataset] = joined([*self._left[shard.dataset], shard])
                 if len(piece.shards) > 1:
-                    self._alone.update(shard.dataset for shard in piece.shards)
+                    self._alone.update(shard.dataset for shard in left)
 
     def give_up(self, piece: Piece) -> None:
         """It cannot be finished. What is left of its data sets is left out."""
@@ -174,7 +178,7 @@ class Dispatch:
             self._loaded[piece.node] = True
             return
         self._free(piece)
-        self.given_up.update(shard.dataset for shard in _shards(piece))
+        self.given_up.update(shard.dataset for shard in shards_of(piece))
         self._left.update({name: [] for name in self.given_up})
         self._ready = [scoring for scoring in self._ready if scoring.shard.dataset not in self.given_up]
 
@@ -276,7 +280,3 @@ def joined(shards: Iterable[Shard]) -> list[Shard]:
         else:
             found.append(shard)
     return found
-
-
-def _shards(piece: Trial | Scoring) -> tuple[Shard, ...]:
-    return piece.shards if isinstance(piece, Trial) else (piece.shard,)

@@ -65,6 +65,15 @@ class Results:
             if match and int(match[2]) > 0 and int(match[1]) + int(match[2]) <= whole.count:
                 yield Shard(whole.dataset, int(match[1]), int(match[2]))
 
+    def held(self, piece: Piece) -> tuple[Shard, ...]:
+        """The shards of a piece whose results are in their place, whoever put them there."""
+        match piece:
+            case Trial():
+                return tuple(one for one in piece.shards if (self.folder / "trials" / one.dataset / _range(one)).exists())
+            case Scoring():
+                return (piece.shard,) if self.scores(piece.shard).exists() else ()
+        return ()
+
     def check_same(self) -> None:
         """What lies here must belong to this plan: the same samples, by the same commands, of the same checkpoint."""
         path = self.folder / "evaluation.json"

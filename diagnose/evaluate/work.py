@@ -52,3 +52,7 @@ class Scoring:
 
 
 Piece = Load | Trial | Scoring
+
+
+def shards_of(piece: Trial | Scoring) -> tuple[Shard, ...]:
+    return piece.shards if isinstance(piece, Trial) else (piece.shard,)

@@ -56,6 +56,17 @@ class MadeUp:
         found, self._waiting = self._waiting[:1], self._waiting[1:]
         return found
 
+    def die(self) -> None:
+        """What was started last is lost, whatever it had done."""
+        last = self._waiting.pop()
+        self._waiting.append(Ended(last.key, None, last.end_s, last.end_s))
+
+    def vanish(self, gone: str) -> None:
+        """A node is gone, and nobody hears any more what ended there."""
+        self.there = [node for node in self.there if node.name != gone]
+        keys = {key for key, node in self.started if node == gone}
+        self._waiting = [one for one in self._waiting if one.key.partition("#")[0] not in keys]
+
     def forget(self, memory: Path) -> None:
         pass
 
@@ -147,6 +158,43 @@ def test_a_node_that_died_unnoticed_does_not_eat_one_piece_after_the_other(tmp_p
     assert not summary(one.results)["missing"]
     assert one.results.failures() == []
     assert sum(node == "n0" for _, node in fleet.started) <= 4
+
+
+@pytest.mark.parametrize("joined", [None, "+"], ids=["one by one", "joined"])
+def test_what_a_lost_piece_had_brought_does_not_run_again(tmp_path: Path, joined: str | None) -> None:
+    """Each process dies between its work and its last word; of data sets that run together, the last is not in place yet."""
+    one, fleet = made(tmp_path, lambda *_: 0, joined=joined)
+    start, begun = fleet.start, []
+
+    def lost(order: Order, node: str, *, on_place: bool) -> None:
+        start(order, node, on_place=on_place)
+        fleet.die()
+        names = [Path(target).parent.name for _, target in order.moves]
+        begun.extend((order.key.partition("/")[0], name) for name in names)
+        if len(names) > 1:
+            Path(order.moves[-1][1]).rmdir()
+            begun.remove(("trial", names[-1]))
+
+    fleet.start = lost  # type: ignore[method-assign]
+    assert one.run()
+    assert not summary(one.results)["missing"]
+    assert sorted(begun) == sorted((kind, name) for kind in ("trial", "metric") for name in "abc"), "each of them once"
+
+
+def test_a_node_that_is_gone_leaves_what_it_finished(tmp_path: Path) -> None:
+    one, fleet = made(tmp_path, lambda *_: 0, nodes=2)
+    start = fleet.start
+
+    def then_gone(order: Order, node: str, *, on_place: bool) -> None:
+        start(order, node, on_place=on_place)
+        if len(fleet.started) == 2:
+            fleet.vanish("n0")
+
+    fleet.start = then_gone  # type: ignore[method-assign]
+    assert one.run()
+    assert "n0" in {node for _, node in fleet.started}
+    assert not summary(one.results)["missing"]
+    assert len(fleet.started) == 6, "three trials and three metrics"
 
 
 def test_a_bad_node_gets_nothing_more(tmp_path: Path) -> None:
