@@ -291,9 +291,7 @@ class Checkpoints:
         asked = self._on_first(lambda: self._run.resume(proposed=proposed) if self._run is not None else Resume())
         passed_over: list[tuple[Path, str]] = []
         for found, against, away in self._on_first(lambda: self._candidates(asked)):
-            why = against or (self._fetched(found) if away else None) or self._damage(found)
-            if why is not None and against is None and not away and self._fetched(found) is None:  # the other copy
-                why = self._damage(found)
+            why = against or self._unusable(found, away)
             if why is None:
                 with using(found.path) if self.rank == 0 else contextlib.nullcontext():
                     return self._begin(found, asked, passed_over, state)
@@ -351,6 +349,17 @@ class Checkpoints:
             known.append((one, against, False))
         return known
 
+    def _unusable(self, found: Found, away: bool) -> str | None:
+        """Why neither copy of a checkpoint can be used. Only then is the step bad, and the service told so."""
+        if away and (missing := self._fetched(found)) is not None:
+            return missing
+        why = self._damage(found)
+        if why is not None and not away and self._fetched(found) is None:  # the other copy
+            why = self._damage(found)
+        if why is not None and self.rank == 0 and self._run is not None and found.step is not None:
+            self._run.checkpoint(found.step, found.path, healthy=False, why=why)
+        return why
+
     def _damage(self, found: Found) -> str | None:
         """What is wrong with the bytes of a checkpoint. Each rank reads its share."""
         first = self._on_first(lambda: self._outside(found))
@@ -368,8 +377,6 @@ class Checkpoints:
         if first is not None and self.rank == 0:
             with contextlib.suppress(OSError):
                 marks.write(found.path, False, first, damaged=True)
-            if self._run is not None and found.step is not None:
-                self._run.checkpoint(found.step, found.path, healthy=False, why=first)
         return first
 
     def _outside(self, found: Found) -> str | None:

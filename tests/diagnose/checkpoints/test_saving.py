@@ -97,15 +97,18 @@ def test_the_newest_whole_one_of_either_place_is_taken(tmp_path: Path) -> None:
     path = checkpoints.save(2, state(2))
     checkpoints.close()
     flip(path / "__0_0.distcp", 5000)
-    again = Checkpoints(first, behind=second)
+    told = Told()
+    again = Checkpoints(first, run=told, behind=second)
     loaded = state()
     start = again.resume(loaded)
     assert (start.step, start.passed_over, float(loaded["model"]["weight"][0, 0])) == (2, (), 2.0)  # its other copy is whole
+    assert told.told == [], "one copy of it is whole, so the step is not bad"
     again.close()
     flip(path / "__0_0.distcp", 5000)
     flip(second / path.name / "__0_0.distcp", 5000)
-    last = Checkpoints(first, behind=second)
+    last = Checkpoints(first, run=told, behind=second)
     assert last.resume(state()).step == 1
+    assert told.told == [(2, path.name, False)]
     last.close()
 
 
