@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ _KEYS = {*FIELDS, "below", "labels", "aliases", "text", "partial"}
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _DEEPEST, _MOST_ATTRIBUTES, _LONGEST_KEY = 5, 512, 512
-_REMEMBERED = 20_000
+_REMEMBERED, _SHORT = 20_000, 2_000
 _NAMES_SHOWN = 4
 
 
@@ -88,8 +89,9 @@ class Identities:
         return {**below, **found}  # what the author of a pod calls its namespace is not what the shipper calls it
 
     def identity(self, known: Mapping[str, str]) -> Identity:
-        """The owner that ``known`` attributes name."""
-        return self._identity(frozenset(known.items()))
+        """The owner that ``known`` attributes name. Only short ones are remembered, or a sender could fill the memory."""
+        find = self._identity if sum(map(len, known.values())) <= _SHORT else self._identify
+        return find(frozenset(known.items()))
 
     def _canonical_name(self, key: str) -> tuple[str | None, bool]:
         """(the mapping's name of an attribute or None, whether it is the shipper's own attribute and not a label of a pod)."""
@@ -150,13 +152,13 @@ def _flat(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     seen = 0
     while stack and seen < _MOST_ATTRIBUTES:
         key, value, depth = stack.pop()
-        if isinstance(value, Mapping):
-            if depth < _DEEPEST:
-                stack += [(f"{key}.{name}", inner, depth + 1) for name, inner in list(value.items())[:_MOST_ATTRIBUTES]]
-            continue
         seen += 1
-        if len(key) <= _LONGEST_KEY:
+        if len(key) > _LONGEST_KEY:  # nor what is below it: each name there would be this long again
+            continue
+        if not isinstance(value, Mapping):
             yield key, value
+        elif depth < _DEEPEST:
+            stack += [(f"{key}.{name}", inner, depth + 1) for name, inner in islice(value.items(), _MOST_ATTRIBUTES)]
 
 
 def _text(value: Any) -> str | None:

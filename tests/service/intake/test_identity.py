@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +140,36 @@ def test_a_deep_and_a_wide_record_cost_little(shipped: Identities) -> None:
         deep = {"a": deep}
     wide = {**{f"k{i}": i for i in range(100_000)}, "job": "last"}
     assert (of(shipped, deep).job, of(shipped, wide).job) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["k" * 100_000, "short"])
+def test_a_long_name_is_not_written_again_for_each_name_below_it(shipped: Identities, name: str) -> None:
+    inner = {f"b{i}": {} for i in range(400)}
+    with grown() as most:
+        shipped.known({name: {f"a{i}": inner for i in range(100)}})
+    assert most[0] < 1_000_000
+
+
+def test_what_senders_call_their_logs_does_not_fill_the_memory(shipped: Identities) -> None:
+    names = sorted(shipped._knowledge.names)
+    with grown() as most:
+        for number in range(100):
+            of(shipped, dict.fromkeys(names, f"{number:0>1000}"))
+    assert most[0] < 1_000_000
+    first = of(shipped, {"job": "run7"})
+    assert of(shipped, {"job": "run7"}) is first, "the usual ones are remembered"
+
+
+@contextmanager
+def grown() -> Iterator[list[int]]:
+    """Afterwards: how many bytes more the most were."""
+    most = [0]
+    tracemalloc.start()
+    try:
+        yield most
+        most[0] = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_operator_replaces_fields(tmp_path: Path) -> None:
