@@ -6,16 +6,18 @@ sign in at a provider, or service accounts come in, it is never open.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.errors import DiagnoseError
 from service.clock import SYSTEM, Clock
-from service.errors import BadName, Busy, Forbidden, Unauthorised
+from service.errors import BadName, Busy, Forbidden, Refused, Unauthorised
 from service.projects import DEFAULT, MARK, NOBODY, PROJECT, Grant, parted, qualified
 from service.quotas import Buckets
 from service.settings import Settings
@@ -29,6 +31,8 @@ RIGHT = "right"
 """where such a dependency has the right that it asks for"""
 OWNER = "diagnose.owner"
 """where a request has the function that says which user of this machine sent it (None: nobody knows)"""
+_ASKED_PER_S, _ASKED_AT_ONCE, _ASKED_S = 10, 4, 2.0
+_MOST_WRONG = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class Others(Protocol):
 
 
 class Tokens:
-    """The valid tokens, in memory. They are read again regularly, so that tokens of another process soon count."""
+    """The valid tokens, in memory. They are read again regularly, so that what another process has revoked soon ends."""
 
     def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM, others: Sequence[Others] = ()) -> None:
         self._store, self._settings, self._clock = store, settings, clock
@@ -99,12 +103,54 @@ class Tokens:
         self._local = Who("local", ROLES["admin"], grant=NOBODY if self._asks else None, anybody=True)
         self._rates = Buckets(clock)
         self._others = tuple(others)
+        self._reading = asyncio.Lock()
+        """one reads after the other: what was read earlier must not replace what was read later"""
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._wrong: dict[str, None] = {}
+        """hashes that no token has, the oldest first; none will ever have one, as secrets are made by chance"""
+        self._questions = Buckets(clock)
 
     async def refresh(self) -> None:
-        found = await self._store.aread(stored.listed)
-        self._by_hash = {token.hash: token for token in found}
-        self._by_name = {token.name: token for token in found}
-        self._any = bool(found)
+        async with self._reading:
+            found = await self._store.aread(stored.listed)
+            self._by_hash = {token.hash: token for token in found}
+            self._by_name = {token.name: token for token in found}
+            self._any = bool(found)
+
+    async def meet(self, authorization: str | None) -> None:
+        """Before ``who``: get to know a token that was made since the tokens were read, so that it counts at once.
+
+        Strangers pay for this: what nobody has made is asked for once, and there are few questions per second. Beyond them a
+        new token counts when the tokens are read again.
+        """
+        secret = _secret(authorization)
+        if secret is None or not stored.is_like_ours(secret):
+            return
+        digest = hash_of(secret)
+        if digest in self._by_hash or digest in self._wrong:
+            return
+        asked = self._asked.get(digest)
+        if asked is None:
+            if len(self._asked) >= _ASKED_AT_ONCE or self._questions.spend("", 1, _ASKED_PER_S) is not None:
+                return
+            asked = self._asked[digest] = asyncio.create_task(self._ask(digest))
+        await asyncio.wait({asked}, timeout=_ASKED_S)
+
+    async def _ask(self, digest: str) -> None:
+        try:
+            async with self._reading:
+                token = await self._store.aread(lambda connection: stored.found(connection, digest))
+                if token is not None:
+                    self._by_hash[digest] = self._by_name[token.name] = token
+                    self._any = True
+                    return
+        except (Refused, SQLAlchemyError):  # the database is away: nothing is known about this secret
+            return
+        finally:
+            del self._asked[digest]
+        self._wrong[digest] = None
+        if len(self._wrong) > _MOST_WRONG:
+            del self._wrong[next(iter(self._wrong))]
 
     @property
     def any_speaks(self) -> bool:
@@ -125,14 +171,14 @@ class Tokens:
         """The holder of a token."""
         if self.open:
             return self._local
-        scheme, _, secret = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not secret:
+        secret = _secret(authorization)
+        if secret is None:
             raise Unauthorised("a token is needed", remedy="send Authorization: Bearer TOKEN; diagnose tokens create makes one")
         for other in self._others:
-            found = other.who(secret.strip())
+            found = other.who(secret)
             if found is not None:
                 return found
-        return self._holder(self._by_hash.get(hash_of(secret.strip())))
+        return self._holder(self._by_hash.get(hash_of(secret)))
 
     def holder_of(self, name: str) -> Who:
         """The holder of the token of this name, for who cannot show one."""
@@ -172,11 +218,16 @@ class Tokens:
             )
 
 
+def _secret(authorization: str | None) -> str | None:
+    scheme, _, secret = (authorization or "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" and secret else None
+
+
 def needs(right: str, shown: Callable[[Request], str | None] | None = None) -> Callable[[Request], Awaitable[Who]]:
     """A dependency for routes that need the right ``right``. ``shown``: finds what the request shows, if not in our own way."""
 
     async def check(request: Request) -> Who:
-        return holder(request, right, shown(request) if shown is not None else None)
+        return await holder(request, right, shown(request) if shown is not None else None)
 
     setattr(check, RIGHT, right)
 
@@ -192,17 +243,24 @@ def check_runs_the_cluster(who: Who) -> None:
         )
 
 
-def holder(request: Request, right: str, shown: str | None = None) -> Who:
+async def holder(request: Request, right: str, shown: str | None = None) -> Who:
     """The sender of a request, if it has the right ``right``; else a refusal. ``shown``: as for `sender`."""
-    who = sender(request, shown)
+    who = await sender(request, shown)
     admit(request)
     if right not in who.may:
         raise Forbidden(f"the token {who.name!r} may not do this", remedy=f"use a token that has the right to {right}")
     return who
 
 
-def sender(request: Request, shown: str | None = None) -> Who:
+async def sender(request: Request, shown: str | None = None) -> Who:
     """Who sent a request. ``shown``: what it shows instead of the header."""
+    tokens: Tokens = request.app.state.service.tokens
+    await tokens.meet(shown if shown is not None else request.headers.get("authorization"))
+    return known_sender(request, shown)
+
+
+def known_sender(request: Request, shown: str | None = None) -> Who:
+    """The same for a token that we have met before."""
     tokens: Tokens = request.app.state.service.tokens
     who = tokens.who(shown if shown is not None else request.headers.get("authorization"))
     owner = request.scope.get(OWNER)

@@ -49,11 +49,8 @@ async def job_name(
     ],
 ) -> str:
     """A job by the name that the service knows it by: of a project that the sender has."""
-    return _sender(request).named(check_job(job))
-
-
-def _sender(request: Request) -> Who:
-    return sender(request)
+    who = await sender(request)
+    return who.named(check_job(job))
 
 
 JobName = Annotated[str, Depends(job_name)]
@@ -76,7 +73,7 @@ class Straight(APIRoute):
         endpoint = self.endpoint
 
         async def answer(request: Request) -> Response:
-            who = holder(request, "ingest")
+            who = await holder(request, "ingest")
             return Json(await endpoint(who.named(check_job(request.path_params["job"])), request, service_of(request), who))
 
         return answer

@@ -40,10 +40,10 @@ Pretty = Annotated[bool, Query()]
 Indent = Annotated[int | None, Query(ge=0, le=16)]
 
 
-def _open_to(request: Request, right: str) -> Attributions:
+async def _open_to(request: Request, right: str) -> Attributions:
     """All submissions, for a request that comes from an allowed network, or has a token."""
     found: Attributions = request.app.state.attributions
-    if not _is_from(request, service_of(request).settings.nvrx_from) and right not in sender(request).may:
+    if not _is_from(request, service_of(request).settings.nvrx_from) and right not in (await sender(request)).may:
         raise Forbidden("your token may not do this", remedy=f"use one with the role {right}")
     return found
 
@@ -62,11 +62,11 @@ def _parsed(networks: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 async def _sent(request: Request) -> Attributions:
-    return _open_to(request, "ingest")
+    return await _open_to(request, "ingest")
 
 
 async def _asked(request: Request) -> Attributions:
-    return _open_to(request, "read")
+    return await _open_to(request, "read")
 
 
 Sent = Annotated[Attributions, Depends(_sent)]

@@ -116,7 +116,7 @@ async def _enter(request: Request) -> Response:
     async with request.form(max_files=0, max_fields=5) as form:
         secret, target = str(form.get("token", "")), str(form.get("next", ""))
     try:
-        return session.signed_in(request, secret, target)
+        return await session.signed_in(request, secret, target)
     except Unauthorised as error:
         said = {"kind": "bad", "text": f"That did not work: {error.what}."}
         return await _sign_in_page(request, target, status=401, said=said)

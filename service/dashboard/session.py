@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from service.auth import Who, admit, sender
+from service.auth import Who, admit, known_sender
 from service.errors import Forbidden, Unauthorised
 from service.runtime import Service
 from service.sign_in.people import ON_THE_WAY_S, Arrived, People
@@ -31,9 +31,9 @@ class SignInFirst(Exception):
 
 
 def viewer(request: Request) -> Who:
-    """The viewer. Raises SignInFirst if nobody is signed in."""
+    """The viewer, whose token was met when they signed in. Raises SignInFirst if nobody is signed in."""
     try:
-        who = sender(request, _header(request))
+        who = known_sender(request, _header(request))
     except Unauthorised:
         raise SignInFirst from None
     admit(request)
@@ -52,9 +52,10 @@ def known_by_name(who: Who) -> bool:
     return not who.anybody
 
 
-def signed_in(request: Request, secret: str, target: str) -> Response:
+async def signed_in(request: Request, secret: str, target: str) -> Response:
     """Redirect to where the viewer wanted to go, with the cookie. Raises Unauthorised for a wrong token."""
     service: Service = request.app.state.service
+    await service.tokens.meet(f"Bearer {secret.strip()}")
     service.tokens.who(f"Bearer {secret.strip()}")
     answer = RedirectResponse(inside(request, target), status_code=303)
     _keep(request, answer, COOKIE, secret.strip(), _DAYS * 86400, _home(request), "strict")

@@ -25,7 +25,8 @@ ROLES = {
 """role -> what it may do; ``node`` is the role of a node's own log sender, which may write in the name of its kernel"""
 _MOST_PATTERNS, _LONGEST_PATTERN = 100, 200
 _LONGEST_PROJECT = 60
-_PREFIX = "dgn_"
+_PREFIX, _BYTES = "dgn_", 32
+_LENGTH = len(_PREFIX) + len(secrets.token_urlsafe(_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def is_like_ours(secret: str) -> bool:
+    """Whether ``create`` could have made this."""
+    return len(secret) == _LENGTH and secret.startswith(_PREFIX)
+
+
 def create(
     connection: Connection,
     name: str,
@@ -73,7 +79,7 @@ def create(
     binding = check_grant(grant, role) if grant is not None else None
     if connection.execute(select(t.tokens.c.id).where(t.tokens.c.name == name)).first() is not None:
         raise Conflict("there is a token of this name", where=name, remedy="choose another name")
-    secret = _PREFIX + secrets.token_urlsafe(32)
+    secret = _PREFIX + secrets.token_urlsafe(_BYTES)
     connection.execute(
         insert(t.tokens).values(
             name=name,
@@ -120,13 +126,19 @@ def _check_project(project: str) -> None:
         )
 
 
+_c = t.tokens.c
+_ALL = select(_c.name, _c.role, _c.hash, _c.quota, _c.created, _c.expires, _c.revoked, _c.binding)
+
+
 def listed(connection: Connection) -> list[Token]:
     """All tokens, oldest first."""
-    c = t.tokens.c
-    rows = connection.execute(
-        select(c.name, c.role, c.hash, c.quota, c.created, c.expires, c.revoked, c.binding).order_by(c.created, c.id)
-    )
-    return [Token(*row) for row in rows]
+    return [Token(*row) for row in connection.execute(_ALL.order_by(_c.created, _c.id))]
+
+
+def found(connection: Connection, digest: str) -> Token | None:
+    """The token whose secret has this digest."""
+    row = connection.execute(_ALL.where(_c.hash == digest)).first()
+    return Token(*row) if row is not None else None
 
 
 def revoke(connection: Connection, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from diagnose.errors import DiagnoseError
 from service.auth import OWNER, Tokens, Who, check_exposure, check_runs_the_cluster, holder, needs, sender
-from service.errors import BadName, Busy, Forbidden, Unauthorised
+from service.errors import BadName, Busy, Forbidden, Unauthorised, Unavailable
 from service.projects import EVERYTHING, NOBODY, Grant
 from service.settings import Settings
 from service.store import Store, tokens
@@ -112,14 +113,143 @@ def test_a_token_that_is_revoked_counts_until_the_tokens_are_read_anew(database:
     assert known.who(f"Bearer {other}").name == "lee"
 
 
-def test_a_new_token_counts_once_the_tokens_are_read_anew(database: Store, hands: Hands) -> None:
-    create(database, "first")
-    known = loaded(database, hands)
-    secret = create(database)
-    with pytest.raises(Unauthorised):
-        known.who(f"Bearer {secret}")
-    asyncio.run(known.refresh())
-    assert known.who(f"Bearer {secret}").name == "kim"
+# --- tokens that were made since
+
+
+class Asked:
+    """A real store, which counts what it is asked, and waits where a test says so."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.questions = 0
+        self.away = False
+        self.held = 0
+        """so many answers are held back until ``told``"""
+        self.told, self.read = asyncio.Event(), asyncio.Event()
+
+    async def aread(self, work: Any) -> Any:
+        self.questions += 1
+        if self.away:
+            raise Unavailable("the database does not answer", remedy="try again")
+        found = await self._store.aread(work)
+        self.read.set()
+        if self.held:
+            self.held -= 1
+            await self.told.wait()
+        return found
+
+
+async def come(known: Tokens, secret: str) -> str | None:
+    """The name of the token, or None where it is refused."""
+    await known.meet(f"Bearer {secret}")
+    try:
+        return known.who(f"Bearer {secret}").name
+    except Unauthorised:
+        return None
+
+
+def newcomers(database: Store, hands: Hands, play: Callable[[Asked, Tokens], Coroutine[Any, Any, None]]) -> None:
+    """Play this on a service that knows one token and has just read its tokens."""
+
+    async def main() -> None:
+        asked = Asked(database)
+        known = Tokens(asked, Settings(host=OTHERS), hands.clock)  # type: ignore[arg-type]
+        create(database, "first")
+        await known.refresh()
+        asked.questions = 0
+        asked.read.clear()
+        await play(asked, known)
+
+    asyncio.run(main())
+
+
+def test_a_token_that_was_just_made_counts_at_once(database: Store, hands: Hands) -> None:
+    async def play(asked: Asked, known: Tokens) -> None:
+        secret, gone = create(database, role="read"), create(database, "gone")
+        database.write(lambda connection: tokens.revoke(connection, "gone"))
+        assert await asyncio.gather(*(come(known, secret) for _ in range(50))) == ["kim"] * 50
+        assert known.holds(known.who(f"Bearer {secret}"))
+        assert asked.questions == 1, "the fifty wait for the same answer"
+        assert await come(known, gone) is None
+        assert await come(known, gone) is None
+        assert asked.questions == 2
+
+    newcomers(database, hands, play)
+
+
+def test_what_is_no_token_of_ours_is_never_asked_for(database: Store, hands: Hands) -> None:
+    async def play(asked: Asked, known: Tokens) -> None:
+        secret = create(database)
+        for wrong in ("", "x", secret[:-1], secret + "x", secret.removeprefix("dgn_"), "dgs_" + secret[4:], "e" * 47):
+            assert await come(known, wrong) is None
+        await known.meet(None)
+        await known.meet(f"Basic {secret}")
+        assert asked.questions == 0
+
+    newcomers(database, hands, play)
+
+
+def test_wrong_tokens_cost_one_question_each_and_few_in_a_second(
+    database: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(asked: Asked, known: Tokens) -> None:
+        for _ in range(100):
+            assert await come(known, "dgn_" + "w" * 43) is None
+        assert asked.questions == 1
+        for number in range(1000):
+            assert await come(known, f"dgn_{number:043}") is None
+        assert asked.questions == 20, "the questions of two seconds"
+        secret = create(database)
+        assert await come(known, secret) is None, "beyond them it counts when the tokens are read again"
+        hands.passed = 0.2
+        assert await come(known, secret) == "kim"
+        for number in range(5000, 5100):
+            hands.passed += 0.1
+            await known.meet(f"Bearer dgn_{number:043}")
+        assert len(known._wrong) == 50, "nor do they fill the memory"
+
+    monkeypatch.setattr("service.auth._MOST_WRONG", 50)
+    newcomers(database, hands, play)
+
+
+def test_what_strangers_ask_for_at_once_is_bounded(database: Store, hands: Hands) -> None:
+    async def play(asked: Asked, known: Tokens) -> None:
+        asked.held = 100
+        waiting = [asyncio.create_task(come(known, f"dgn_{number:043}")) for number in range(100)]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert len(done) == 96, "they are refused without a wait"
+        asked.told.set()
+        assert set(await asyncio.gather(*waiting)) == {None}
+        assert asked.questions == 4
+
+    newcomers(database, hands, play)
+
+
+def test_while_the_database_is_away_nothing_is_known_of_a_token(database: Store, hands: Hands) -> None:
+    async def play(asked: Asked, known: Tokens) -> None:
+        secret = create(database)
+        asked.away = True
+        assert await come(known, secret) is None
+        asked.away = False
+        assert await come(known, secret) == "kim"
+
+    newcomers(database, hands, play)
+
+
+def test_a_token_that_is_revoked_while_it_is_asked_for_is_not_brought_back(database: Store, hands: Hands) -> None:
+    async def play(asked: Asked, known: Tokens) -> None:
+        secret = create(database)
+        asked.held = 1
+        coming = asyncio.create_task(come(known, secret))
+        await asked.read.wait()  # as a valid one
+        database.write(lambda connection: tokens.revoke(connection, "kim"))
+        again = asyncio.create_task(known.refresh())
+        await asyncio.wait({again}, timeout=0.2)
+        asked.told.set()
+        await asyncio.gather(coming, again)
+        assert await come(known, secret) is None
+
+    newcomers(database, hands, play)
 
 
 # --- with no token
@@ -175,12 +305,12 @@ def test_only_who_has_the_right_comes_in(database: Store, hands: Hands, role: st
     asked = request(loaded(database, hands), f"Bearer {create(database, role=role)}")
     asyncio.run(asked.app.state.service.tokens.refresh())
     if right in MAY[role]:
-        assert holder(asked, right).name == "kim"
+        assert asyncio.run(holder(asked, right)).name == "kim"
         assert asyncio.run(needs(right)(asked)).name == "kim"
         return
-    for ask in (lambda: holder(asked, right), lambda: asyncio.run(needs(right)(asked))):
+    for ask in (lambda: holder(asked, right), lambda: needs(right)(asked)):
         with pytest.raises(Forbidden, match="'kim' may not do this") as refused:
-            ask()
+            asyncio.run(ask())
         assert f"the right to {right}" in str(refused.value.remedy)
 
 
@@ -432,14 +562,14 @@ def test_without_a_token_only_the_user_that_runs_it_comes_in(database: Store, ha
     if owner is not None:
         asked.scope[OWNER] = owner
     if let_in:
-        assert sender(asked).name == "local"
+        assert asyncio.run(sender(asked)).name == "local"
         return
     with pytest.raises(Unauthorised, match="only to the user of this machine"):
-        sender(asked)
+        asyncio.run(sender(asked))
 
 
 def test_with_a_token_it_does_not_matter_which_user_sends(database: Store, hands: Hands) -> None:
     asked = request(loaded(database, hands, "127.0.0.1"), f"Bearer {create(database)}")
     asyncio.run(asked.app.state.service.tokens.refresh())
     asked.scope[OWNER] = lambda: False
-    assert sender(asked).name == "kim"
+    assert asyncio.run(sender(asked)).name == "kim"

@@ -16,10 +16,10 @@ async def talk(connection: Connection) -> None:
     What can never be stored is counted and logged, and its chunk is acknowledged: to send it again would not help.
     """
     messages, lines = forward.Messages(), connection.lines
-    connection.who(None)  # before anything is parsed
+    await connection.who(None)  # before anything is parsed
     while data := await connection.read(known=True):
         for chunk in messages.feed(data):
-            who = connection.who(None)
+            who = await connection.who(None)
             for record in chunk.records:
                 text, partial = line_of(record, lines.identities)
                 lines.add(lines.identities.identity(lines.identities.known(record)), text, partial=partial)

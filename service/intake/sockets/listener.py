@@ -53,12 +53,11 @@ class Connection:
         async with asyncio.timeout(None if known else self.parts.settings.head_s):
             return await self.reader.read(PIECE)
 
-    def who(self, shown: str | None) -> Who:
+    async def who(self, shown: str | None) -> Who:
         """The sender: the holder of the token that was shown, else of the one that the setting names."""
-        tokens = self.parts.tokens
-        who = tokens.holder_of(self.speaks_as) if shown is None and self.speaks_as else tokens.who(
-            f"Bearer {shown}" if shown is not None else None
-        )  # fmt: skip
+        tokens, authorization = self.parts.tokens, f"Bearer {shown}" if shown is not None else None
+        await tokens.meet(authorization)
+        who = tokens.holder_of(self.speaks_as) if shown is None and self.speaks_as else tokens.who(authorization)
         ends = self.writer.get_extra_info("peername"), self.writer.get_extra_info("sockname")
         if who.anybody and not self.parts.owner(ends[0][:2], ends[1][:2]):
             raise Unauthorised("the service has no token yet", remedy="diagnose tokens create NAME --role ingest")

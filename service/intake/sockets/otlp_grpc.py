@@ -81,7 +81,7 @@ class OtlpGrpc:
         }
         head = Head({}, {**metadata, "content-type": otlp.PROTOBUF})
         try:
-            who = self._who(head, context.peer())
+            who = await self._who(head, context.peer())
             work = partial(otlp.decode, head, request, self._parts.identities)
             decoded = await asyncio.to_thread(work) if len(request) > 1 << 16 else work()
             storing = Storing(self._parts.ingest, self._parts.tokens, who)
@@ -99,8 +99,10 @@ class OtlpGrpc:
             count.labels("otlp-grpc", "rejected").inc(decoded.rejected)
         return otlp.answer(otlp.PROTOBUF, decoded)
 
-    def _who(self, head: Head, peer: str) -> Who:
-        who = self._parts.tokens.who(credentials.bearer(head.headers.get("authorization")))
+    async def _who(self, head: Head, peer: str) -> Who:
+        shown = credentials.bearer(head.headers.get("authorization"))
+        await self._parts.tokens.meet(shown)
+        who = self._parts.tokens.who(shown)
         if who.anybody and not self._ours(peer):
             raise Unauthorised("the service has no token yet", remedy="diagnose tokens create NAME --role ingest")
         if "ingest" not in who.may:

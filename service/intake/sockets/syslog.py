@@ -29,7 +29,7 @@ async def talk(connection: Connection) -> None:
                 if who is not None:
                     await lines.store(who)
                 shown = message.token or shown
-                who = connection.who(shown)
+                who = await connection.who(shown)
             lines.add(lines.identities.identity(lines.identities.known(message.attributes)), message.text)
             if lines.size >= _TURN:
                 await lines.store(who)
@@ -37,7 +37,7 @@ async def talk(connection: Connection) -> None:
         too_long = frames.too_long
         if who is not None:
             # A token may have been revoked since. What came is stored even if we are told to stop meanwhile.
-            who = connection.who(shown)
+            who = await connection.who(shown)
             await asyncio.shield(lines.store(who))
         if not data:
             return
