@@ -1589,6 +1589,7 @@ done:
 #include "_tables.h"
 #include "_readings.h"
 #include "_keys.h"
+#include "_lists.h"
 #include "_folds.h"
 #include "_normal.h"
 

@@ -2,8 +2,9 @@
  *
  * A fold is all lines of one masked text (see _masks.h). Its first lines stay. From then on a line stays only when it says
  * something new: a number leaves its range, a counter stands or falls back, another rank or host says it for the first time, it
- * comes again after a long silence. A line that sounds like a failure folds with its own copies only. Nothing depends on how the
- * bytes were cut, and the state is one string of bytes. Included by _core.c.
+ * comes again after a long silence. A line that sounds like a failure folds with its own copies only. What stays and is very long
+ * loses the middle of its lists (_lists.h). Nothing depends on how the bytes were cut, and the state is one string of bytes.
+ * Included by _core.c.
  */
 #define MOST_FOLDS 4096u
 #define MOST_RANGES (MOST_FOLDS * 16u)
@@ -330,9 +331,10 @@ static int keep_text(Folds *f, const Kept *record, const u8 *text) {
     if (!to || !kept) return -1;
     *kept = *record;
     kept->offset = (u32)f->text.count;
-    if (record->length) memcpy(to, text, record->length);
-    to[record->length] = '\n';
-    f->text.count += record->length + 1;
+    if (record->rule == UNKNOWN && record->length > LONG_LINE) kept->length = (u32)shortened(text, record->length, to);
+    else if (record->length) memcpy(to, text, record->length);
+    to[kept->length] = '\n';
+    f->text.count += kept->length + 1;
     f->kept.count++;
     return 0;
 }

@@ -294,6 +294,48 @@ def test_what_the_core_calls_calm_sounds_like_nothing_in_the_samples() -> None:
     assert loud > 100
 
 
+# --- long lines ---------------------------------------------------------------------------------------------------------------
+
+NAMES = [f"blocks.{n}.attn.weight" for n in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (f"lacks {NAMES} so far", f"lacks {str(NAMES[:8])[:-1]}, [... 291 more ...], '{NAMES[-1]}'] so far"),
+        (f"ids={list(range(900))}, end", f"ids={str(list(range(8)))[:-1]}, [... 891 more ...], 899], end"),
+        (f"{list(range(30))} {'x' * 3000}", f"{list(range(30))} {'x' * 3000}"),
+        (f"{NAMES[:40]}", f"{NAMES[:40]}"),
+    ],
+    ids=["names", "numbers", "few", "no long line"],
+)
+def test_a_long_line_loses_the_middle_of_its_lists(line: str, expected: str) -> None:
+    assert kept(joined([line])) == [expected.encode()]
+
+
+@pytest.mark.parametrize("entry", ["nan", "-inf", "NodeNotReady", "'killed by signal 9'", "'node3: timed out'"])
+def test_an_entry_of_a_list_that_sounds_like_a_failure_stays(entry: str) -> None:
+    (line,) = kept(joined([f"said: {', '.join([*NAMES[:150], entry, *NAMES[150:]])}"]))
+    assert entry.encode() in line
+    assert len(line) < 1000
+
+
+def test_a_line_of_a_failure_rule_keeps_its_lists() -> None:
+    line = f"oops: ranks {list(range(2000))}"
+    assert kept(joined([line])) == [line.encode()]
+
+
+@given(
+    st.lists(st.sampled_from(["7", "a.b", "'q w'", ",", ", ", " ", "[", "]", "'", "=", "fatal", "\\"]), min_size=1, max_size=60)
+)
+def test_what_a_long_line_loses_is_said_and_calm(parts: list[str]) -> None:
+    line = ("".join(parts) * 2200)[: 2200 + len(parts)].strip()
+    for text in kept(joined([line])):
+        assert len(text) <= len(line.encode())
+        assert text.count(b"fatal") == line.count("fatal")
+        assert text == line.encode() or b" more ...], " in text
+
+
 # --- counts, chunks, snapshots -----------------------------------------------------------------------------------------------
 
 
