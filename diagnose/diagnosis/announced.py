@@ -12,15 +12,16 @@ from typing import NamedTuple
 
 from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.likeness import level
+from diagnose.diagnosis.vocabulary import Sought
 
 _BANNER_MOST, _AWAY = 80, 2
 """a banner is so short at most; its message is so few lines away"""
 _STRONG = r"(?:fatal|error|exception|abort(?:ed|ing)?|panic|crash|failure)"
-_BANNER = re.compile(
+_BANNER = Sought(
     rf"(?i)(?=.*\b{_STRONG}\b)\W*(?:\b(?:an?|the|{_STRONG}|user|program|run|time|runtime|called|message|occurred|has|been"
     r"|critical|severe|internal|unexpected|start|begin|following|in|detected|stop)\b\W*)+\Z"
 )
-_STACK = re.compile(r"(?i)\W*(?:(?:stack|call)[ -]?(?:back)?[ -]?trace(?:back)?|back ?trace|call stack|traceback)\W*\Z")
+_STACK = Sought(r"(?i)\W*(?:(?:stack|call)[ -]?(?:back)?[ -]?trace(?:back)?|back ?trace|call stack|traceback)\W*\Z")
 _NO_MESSAGE = re.compile(r"(?i)\W*\Z|\W*(?:press|see|for more|please)\b")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from diagnose.diagnosis.vocabulary import Sought
+from diagnose.diagnosis.vocabulary import Sought, Vocabulary, Words, alternatives, small
 from diagnose.matching.databases import core
 from diagnose.memory import remembered
 
@@ -50,6 +50,17 @@ _INFO_LEVEL = re.compile(
     + _letter("IDV")
     + rf"|{_CLOCK}(?:info|debug|trace|notice)\b"
 )
+_LEVELS: Final = (
+    ("fatal", _FATAL_LEVEL, ("fatal", "critical", "emerg", "panic", "severe")),
+    ("error", _ERROR_LEVEL, ("err", "crit", "alert", "emerg")),
+    ("soft", _WARN_LEVEL, ("warn",)),
+    ("info", _INFO_LEVEL, ("info", "notice", "debug", "trace", "normal", "note")),
+)
+"""the levels, the highest first: name, pattern, and words of which it has one, if it is not written as a single letter"""
+_OF_LEVELS: Final = tuple((word, name) for name, _, words in _LEVELS for word in words)
+_LEVEL_WORDS: Final = Words([word for word, _ in _OF_LEVELS])
+_ONE_LETTER = re.compile(r"[A-Z](?:\d{3,4} \d\d:| \d\d-\d\d \d\d:| (?=[\w./-]+:\d+\]|\d+ \d+\])|\]|/\w)")
+"""stands wherever a level is a single letter"""
 _GRAVE = Sought(
     r"(?i)\b(?:fatal(?:ly)?|abort(?:s|ed|ing)?|killed|crash(?:ed|es)?|unrecoverable|terminated|terminating"
     r"|panic(?:ked)?|segfault"
@@ -69,8 +80,8 @@ _EXIT = Sought(
     r"|\b(?:killed|terminated|died|crashed|exited|ended|caught|received) (?:by|with|on|due to|from)? ?"
     r"(?:<?Signals?\.?|signal|SIG)[ :=#]?(?P<signal>\w+)|\bnon-?zero (?:exit|return|status)\b|\bexited abnormally\b"
 )
-_WORDS = re.compile(
-    r"(?i)\b(?:error|errors|fail(?:s|ed|ure|ures|ing)?|fatal(?:ly)?|abort(?:s|ed|ing)?|kill(?:ed|ing)|crash(?:ed|es"
+_FAILS: Final = (
+    r"error|errors|fail(?:s|ed|ure|ures|ing)?|fatal(?:ly)?|abort(?:s|ed|ing)?|kill(?:ed|ing)|crash(?:ed|es"
     r"|ing)?|cannot|can't"
     r"|could ?n[o']t|couldn't|unable to|unrecoverable|denied|refused|rejected|time[ds]?[ -]?out|not found|no such|invalid"
     r"|not enough|isn'?t enough|exceeds|no longer|not operational|not healthy|compromised|unbound|interruption|rate limit"
@@ -86,14 +97,17 @@ _WORDS = re.compile(
     r"|blocked for more than|unresponsive|assertion|fault|revoked|expired"
     r"|reclaimed|bad|broken|died|unhandled|giving up|gave up|stopping|shutting down|not ready|notready"
     r"|(?:reset|reboot|power[- ]cycle)(?: or (?:reset|reboot|power[- ]cycle))? (?:is |are )?(?:required|needed|necessary)"
-    r"|(?:requires?|needs?) (?:a |an |to be )?(?:\w+ )?(?:reset|reboot|power[- ]cycle))\b"
-    r"|(?-i:[a-z](?:Failed|Failure|NotReady|Evicted|Eviction|Lost|Unreachable|Deleted|Exceeded|Unhealthy"
+    r"|(?:requires?|needs?) (?:a |an |to be )?(?:\w+ )?(?:reset|reboot|power[- ]cycle)"
+)
+_FAILS_ELSEWHERE: Final = (
+    r"(?-i:[a-z](?:Failed|Failure|NotReady|Evicted|Eviction|Lost|Unreachable|Deleted|Exceeded|Unhealthy"
     r"|Unschedulable|Exhausted"
     r"|Preempted|Killed|Expired|Denied|Interrupted)|OOMKilled|BackOff|[A-Z]+_Abort|SIG(?:SEGV|BUS|ABRT|ILL|FPE|KILL))\b"
     r"|(?:错误|失败|异常|无法|超时|崩溃|拒绝|中断|不存在|找不到|没有那个文件|内存不足|空间不足|已杀死|权限不够|エラー|失敗|例外が)"
     r"|\b(?:fehler|fehlgeschlagen|erreur|échec|échoué|ошибка)\b"
 )
-HEARD: Final = (_GRAVE.whole, _EXIT.whole, _WORDS)
+_WORDS = Vocabulary([*(rf"\b(?:{one})\b" for one in alternatives(_FAILS)), *alternatives(_FAILS_ELSEWHERE)])
+HEARD: Final = (_GRAVE.whole.pattern, _EXIT.whole.pattern, rf"(?i)\b(?:{_FAILS})\b|{_FAILS_ELSEWHERE}")
 """the native core must know a beginning of whatever these find (``stems`` in ``matching/_masks.h``), or it would fold"""
 _NONE = re.compile(r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b")
 _IS_NONE = re.compile(
@@ -111,28 +125,33 @@ _NONE_IN_CHINESE = re.compile(
     r"(?:无|没有|未发现|0 ?个)(?:任何)?(?:错误|失败|异常)|(?:错误|失败|异常)\w{0,2}\s*[=:：]\s*0\b(?!\.)"
 )
 """what was counted and is none, and an error that is a number: neither is a failure, nor speaks for the rest of the line"""
-_OF_NO_ERROR = Sought(
-    r"(?i)\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?"
-    r"(?:errors?|failures?)\b[ =:_]"
-    r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$|\bnot an error\b"
-    r"|^-- (?:performing test|looking for|check)\b|^checking (?:for|whether|if|how|the)\b"
+_OF_NO_ERROR = Vocabulary(
+    alternatives(
+        r"\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?"
+        r"(?:errors?|failures?)\b[ =:_]"
+        r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$|\bnot an error\b"
+        r"|^-- (?:performing test|looking for|check)\b|^checking (?:for|whether|if|how|the)\b"
+    )
 )
-_NOTHING = Sought(
-    r"(?i)\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
-    r"|(?<!\bnot )(?<!\bno )\bretry(?:ing)?\b(?! (?:count\w*|limit|budget|failed|exceeded)\b)"
-    r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
-    r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
-    r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b"
-    r"|\((?:not required|optional|expected|as expected|ok)\)"
+_NOTHING = Vocabulary(
+    alternatives(
+        r"\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
+        r"|(?<!\bnot )(?<!\bno )\bretry(?:ing)?\b(?! (?:count\w*|limit|budget|failed|exceeded)\b)"
+        r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
+        r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
+        r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b"
+        r"|\((?:not required|optional|expected|as expected|ok)\)"
+    )
 )
-_LISTED = Sought(
-    r"(?i)\b(?:(?:possible|common|potential|likely|typical|frequent) (?:causes?|reasons?|solutions?"
+_SUPPOSED: Final = (
+    r"(?:possible|common|potential|likely|typical|frequent) (?:causes?|reasons?|solutions?"
     r"|fix(?:es)?)|causes? includes?"
     r"|reasons? includes?|(?:one|any|some) of the following|(?:could|may|might|can) (?:also )?(?:be"
     r"|have been|indicate|mean|happen|occur)\b"
     r"|(?:will|would) (?:likely |probably |eventually )?(?:result in|lead to|cause)\b|(?:will|would) fail (?:if|when|unless)\b"
-    r"|usually|typically|often (?:caused|means|due)|commonly|for example|e\.g\.|such as)"
+    r"|usually|typically|often (?:caused|means|due)|commonly|for example|e\.g\.|such as"
 )
+_LISTED = Vocabulary([rf"\b(?:{one})" for one in alternatives(_SUPPOSED)])
 _HINT = re.compile(
     r"(?i)^\W*(?:hint|tip|note|help|suggestion|solution|see(?: also)?|try|please|consider|make sure"
     r"|check (?:that|whether|if|your|the)"
@@ -210,29 +229,26 @@ CALM = Likeness()
 
 def likeness(text: str, body: str) -> Likeness:
     """How a line sounds. ``text`` is the whole line, ``body`` the message without its prefix."""
-    head = text[:HEAD]
-    fatal = _FATAL_LEVEL.search(head) is not None
-    error = not fatal and _ERROR_LEVEL.search(head) is not None
+    named = _level(text[:HEAD])
+    leveled = named in ("fatal", "error")
     exception = _EXCEPTION.search(body) is not None
     exit_ = leaves(body)
-    words = _WORDS.search(body) is not None
-    if not (fatal or error or exception or exit_ or words):
+    words = _WORDS.any(body)
+    if not (leveled or exception or exit_ or words):
         return CALM
     if words and (rest := _without_none(body)) != body:
         body = rest
-        words, exception = _WORDS.search(body) is not None, exception and _EXCEPTION.search(body) is not None
-        if not (fatal or error or exception or exit_ or words):
+        words, exception = _WORDS.any(body), exception and _EXCEPTION.search(body) is not None
+        if not (leveled or exception or exit_ or words):
             return CALM
-    soft = not fatal and not error and _WARN_LEVEL.search(head) is not None
-    info = not fatal and not error and not soft and _INFO_LEVEL.search(head) is not None
     grave = words and _GRAVE.search(body) is not None
     if takes_back(body):
         words = exception = grave = False
     return Likeness(
-        int(fatal),
-        int(error),
-        int(soft),
-        int(info),
+        int(named == "fatal"),
+        int(named == "error"),
+        int(named == "soft"),
+        int(named == "info"),
         int(exception),
         int(exit_),
         int(words),
@@ -271,14 +287,16 @@ def set_aside(sound: Likeness, transport: str | None) -> Likeness:
 @remembered
 def level(text: str) -> str | None:
     """The logger's level in a line: ``fatal``, ``error``, ``soft`` (warnings) or ``info``."""
-    head = text[:HEAD]
-    if _FATAL_LEVEL.search(head):
-        return "fatal"
-    if _ERROR_LEVEL.search(head):
-        return "error"
-    if _WARN_LEVEL.search(head):
-        return "soft"
-    return "info" if _INFO_LEVEL.search(head) else None
+    return _level(text[:HEAD])
+
+
+def _level(head: str) -> str | None:
+    possible = {_OF_LEVELS[word][1] for word in _LEVEL_WORDS.among(small(head))}
+    letter = _ONE_LETTER.search(head) is not None
+    for name, pattern, _ in _LEVELS:
+        if (letter or name in possible) and pattern.search(head) is not None:
+            return name
+    return None
 
 
 def is_warning(body: str) -> bool:
@@ -290,13 +308,13 @@ def is_warning(body: str) -> bool:
 
 def listed(body: str) -> bool:
     """Whether the line introduces possibilities."""
-    return _LISTED.search(body[:300]) is not None
+    return _LISTED.any(body[:300])
 
 
 @remembered
 def takes_back(body: str) -> bool:
     """Whether the line itself says that nothing came of it: none, skipped, ignored, tried again."""
-    return _OF_NO_ERROR.search(body) is not None or _NOTHING.search(body) is not None
+    return _OF_NO_ERROR.any(body) or _NOTHING.any(body)
 
 
 def _without_none(body: str) -> str:

@@ -1,8 +1,8 @@
 """Patterns, a line -> those of them that match it, found quickly.
 
-To try hundreds of patterns at each line takes milliseconds. Nearly every pattern needs certain words: whatever it matches
-contains one of them. To look for a word in a line is much faster than to try a pattern, so the words are looked for first, and
-a pattern is tried only if one of its words is there. The answer is the same.
+To try hundreds of patterns at each line takes milliseconds. Nearly every pattern needs certain words: a line that it matches
+contains one of them, and often one of some others, too. To look for words in a line is much faster than to try a pattern, so
+the words are looked for first, and a pattern is tried only if all that it needs is there. The answer is the same.
 """
 
 from __future__ import annotations
@@ -12,14 +12,37 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from diagnose.matching.databases import core
+
 _parser: Any = __import__("re._parser", fromlist=["parse"])
 _REPEATS: Final = frozenset(("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"))
 _SHORTEST: Final = 2
 """a single letter is in nearly every line"""
 _ENOUGH: Final = 6
 """a longer word is not rarer"""
+_MANY: Final = 6
+"""of so many words the native core finds those that are there faster than Python"""
 _ALSO: Final = str.maketrans({"\u017f": "s", "\u0131": "i"})
 """what else ``re.IGNORECASE`` takes for an ASCII letter, and ``str.lower`` does not"""
+
+Clause = frozenset[str]
+"""words, one of which is in every line in which a pattern finds something"""
+
+
+class Words:
+    """Words, to find which of them stand in a line."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = tuple(words)
+        many = core is not None and len(words) >= _MANY
+        self._index = core.Words(tuple(word.encode("utf-8", "replace") for word in words)) if many else None
+
+    def among(self, text: str) -> list[int]:
+        """The numbers of the words that stand in ``text``; perhaps more, if a line has what is no text."""
+        if self._index is not None:
+            found: list[int] = self._index.found(text.encode("utf-8", "replace"))
+            return found
+        return [number for number, word in enumerate(self._words) if word in text]
 
 
 class Sought:
@@ -27,7 +50,9 @@ class Sought:
 
     def __init__(self, pattern: str) -> None:
         self.whole = re.compile(pattern)
-        self._words = sorted(needed(pattern), key=len)
+        self._exact = not self.whole.flags & re.IGNORECASE
+        words = sorted(needed(pattern, exact=self._exact), key=len)
+        self._words = Words(words) if words else None
 
     def search(self, text: str) -> re.Match[str] | None:
         """What ``re`` finds in ``text``."""
@@ -38,39 +63,55 @@ class Sought:
         return self.whole.match(text) if self._may_be_in(text) else None
 
     def _may_be_in(self, text: str) -> bool:
-        low = small(text)
-        for word in self._words:  # a loop: any() takes three times as long
-            if word in low:
-                return True
-        return not self._words
+        return self._words is None or bool(self._words.among(text if self._exact else small(text)))
 
 
 class Vocabulary:
     """Patterns that ignore case, each known by its place in their order."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._patterns = patterns
+        self.patterns = tuple(patterns)
         self._always: list[int] = []
         """the patterns that need no word"""
-        by_word: dict[str, list[int]] = {}
+        of_word: dict[str, set[int]] = {}
+        """word -> the numbers of the clauses that it is in"""
+        self._pattern_of: list[int] = []
+        """by the number of a clause"""
+        self._clauses: list[int] = []
+        """how many each pattern has"""
         for number, pattern in enumerate(patterns):
-            words = needed(pattern)
-            for word in words:
-                by_word.setdefault(word, []).append(number)
-            if not words:
+            clauses = needs(pattern)
+            for clause in clauses:
+                for word in clause:
+                    of_word.setdefault(word, set()).add(len(self._pattern_of))
+                self._pattern_of.append(number)
+            self._clauses.append(len(clauses))
+            if not clauses:
                 self._always.append(number)
-        self._by_word = [(word, tuple(numbers)) for word, numbers in by_word.items()]
+        self._words = Words(list(of_word))
+        self._of_word = [frozenset(clauses) for clauses in of_word.values()]
 
     def found(self, text: str) -> Iterator[int]:
         """The patterns that match somewhere in ``text``, by number, lowest first."""
-        low = small(text)
-        possible = set(self._always)
-        for numbers in [numbers for word, numbers in self._by_word if word in low]:
-            possible.update(numbers)
-        return (number for number in sorted(possible) if self._made(number).search(text) is not None)
+        return (number for number in self._possible(text) if self._made(number).search(text) is not None)
+
+    def any(self, text: str) -> bool:
+        """Whether one of the patterns matches somewhere in ``text``."""
+        return next(self.found(text), None) is not None
+
+    def _possible(self, text: str) -> list[int]:
+        """The patterns of which all clauses have a word in ``text``."""
+        words = self._words.among(small(text))
+        if not words:
+            return self._always
+        met: dict[int, int] = {}
+        for clause in frozenset().union(*[self._of_word[word] for word in words]):
+            number = self._pattern_of[clause]
+            met[number] = met.get(number, 0) + 1
+        return sorted([*self._always, *(number for number, count in met.items() if count == self._clauses[number])])
 
     def _made(self, number: int) -> re.Pattern[str]:
-        return _compiled(self._patterns[number])
+        return _compiled(self.patterns[number])
 
 
 @functools.cache
@@ -83,52 +124,80 @@ def small(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_ALSO).lower()
 
 
-def needed(pattern: str) -> frozenset[str]:
-    """Words in small letters, one of which is in whatever ``pattern`` matches, also if it ignores case; or none."""
-    return _of_sequence(_parser.parse(pattern)) or frozenset()
+def alternatives(pattern: str) -> list[str]:
+    """``pattern`` cut where it says "or" on its outermost level."""
+    found, depth, begin = [], 0, 0
+    first = -1
+    """where the first sign of a set may stand, in one"""
+    for sign in re.finditer(r"\\.|\[\^?|[\]()|]", pattern, re.DOTALL):
+        what, at = sign[0], sign.start()
+        if first >= 0:
+            if what == "]" and at > first:
+                first = -1
+        elif what[0] == "[":
+            first = sign.end()
+        elif what in "()":
+            depth += 1 if what == "(" else -1
+        elif what == "|" and not depth:
+            found.append(pattern[begin:at])
+            begin = sign.end()
+    return [*found, pattern[begin:]]
 
 
-def _of_sequence(parts: Any) -> frozenset[str] | None:
-    """The best words among those of the parts, all of which must match one after the other."""
-    best: frozenset[str] | None = None
+def needed(pattern: str, *, exact: bool = False) -> Clause:
+    """Words in small letters, one of which is in every line in which ``pattern`` finds something, also if it ignores case; or
+    none.
+
+    ``exact``: as the pattern spells them, which does not ignore case.
+    """
+    return max(needs(pattern, exact=exact), key=_worth, default=frozenset())
+
+
+def needs(pattern: str, *, exact: bool = False) -> list[Clause]:
+    """All clauses: of each of them, a word is in every line in which ``pattern`` finds something."""
+    return list(dict.fromkeys(_of_sequence(_parser.parse(pattern), exact)))
+
+
+def _of_sequence(parts: Any, exact: bool) -> list[Clause]:
+    """The clauses of the parts, all of which must match one after the other."""
+    found: list[Clause] = []
     letters: list[str] = []
 
-    def offer(words: frozenset[str] | None) -> None:
-        nonlocal best
-        if words and (best is None or _worth(words) > _worth(best)):
-            best = words
+    def end_word() -> None:
+        if len(letters) >= _SHORTEST:
+            found.append(frozenset(("".join(letters),)))
+        letters.clear()
 
     for operation, argument in parts:
         name = str(operation)
         if name == "LITERAL":
-            letters.append(chr(argument).lower())
+            letters.append(chr(argument) if exact else chr(argument).lower())
             continue
         if name == "AT":  # it matches no letter
             continue
-        offer(_word(letters))
-        letters = []
-        offer(_of_part(name, argument))
-    offer(_word(letters))
-    return best
+        end_word()
+        found += _of_part(name, argument, exact)
+    end_word()
+    return found
 
 
-def _of_part(name: str, argument: Any) -> frozenset[str] | None:
+def _of_part(name: str, argument: Any, exact: bool) -> list[Clause]:
     if name == "SUBPATTERN":
-        return _of_sequence(argument[-1])
+        ignores_case = bool(argument[1] & re.IGNORECASE)
+        return [] if exact and ignores_case else _of_sequence(argument[-1], exact)
     if name == "ATOMIC_GROUP":
-        return _of_sequence(argument)
+        return _of_sequence(argument, exact)
+    if name == "ASSERT":  # what it looks for ahead or behind is in the line, too
+        return _of_sequence(argument[1], exact)
     if name in _REPEATS:
-        return _of_sequence(argument[2]) if argument[0] else None
+        return _of_sequence(argument[2], exact) if argument[0] else []
     if name == "BRANCH":
-        every = [_of_sequence(branch) for branch in argument[1]]
-        return frozenset().union(*(words for words in every if words)) if all(every) else None
-    return None
+        every = [max(_of_sequence(branch, exact), key=_worth, default=None) for branch in argument[1]]
+        whole = [clause for clause in every if clause is not None]
+        return [frozenset().union(*whole)] if len(whole) == len(every) else []
+    return []
 
 
-def _word(letters: list[str]) -> frozenset[str] | None:
-    return frozenset(("".join(letters),)) if len(letters) >= _SHORTEST else None
-
-
-def _worth(words: frozenset[str]) -> tuple[int, int]:
+def _worth(words: Clause) -> tuple[int, int]:
     """Long words are rare; and of few words, one is rarer there than of many."""
     return min(min(map(len, words)), _ENOUGH), -len(words)

@@ -1592,6 +1592,7 @@ done:
 #include "_lists.h"
 #include "_folds.h"
 #include "_normal.h"
+#include "_words.h"
 
 static PyMethodDef module_methods[] = {
     {"keyed", keyed, METH_VARARGS, "keyed(body): the key of its template and the words in it, see _keys.h"},
@@ -1624,9 +1625,9 @@ PyMODINIT_FUNC PyInit__core(void) {
     set_up_stems();
     set_up_normals();
     PyObject *m = PyModule_Create(&module);
-    if (m && PyModule_AddIntConstant(m, "API", 5)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
+    if (m && PyModule_AddIntConstant(m, "API", 6)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
     if (!m) return NULL;
-    struct { const char *name; PyType_Spec *spec; } types[] = {{"Scanner", &scanner_spec}, {"Folds", &folds_spec}};
+    struct { const char *name; PyType_Spec *spec; } types[] = {{"Scanner", &scanner_spec}, {"Folds", &folds_spec}, {"Words", &words_spec}};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
         PyObject *type = PyType_FromSpec(types[k].spec);
         if (!type || PyModule_AddObjectRef(m, types[k].name, type)) { Py_XDECREF(type); Py_DECREF(m); return NULL; }

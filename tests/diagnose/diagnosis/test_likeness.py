@@ -107,16 +107,31 @@ def test_a_line_says_that_something_was_completed(line: str, done: bool) -> None
 
 
 ASCII = st.characters(codec="ascii")
-TAKES_BACK = (module._NOTHING.whole, module._OF_NO_ERROR.whole)
+TAKES_BACK = [*module._NOTHING.patterns, *module._OF_NO_ERROR.patterns]
+FAILS = module._WORDS.patterns
+OF_LEVELS = [pattern for _, pattern, _ in module._LEVELS]
 IS_NONE = (module._NONE, module._IS_NONE, module._AN_ERROR_RATE)
 
 
-@pytest.mark.parametrize("pattern", TAKES_BACK)
 @given(data=st.data())
-def test_a_quick_look_for_words_misses_no_line_that_takes_itself_back(data: st.DataObject, pattern: re.Pattern[str]) -> None:
+def test_a_quick_look_for_words_misses_no_line_that_takes_itself_back(data: st.DataObject) -> None:
+    pattern = re.compile(data.draw(st.sampled_from(TAKES_BACK)), re.IGNORECASE)
     text = data.draw(st.from_regex(pattern, alphabet=ASCII))
     assume(pattern.search(text) is not None)
     assert takes_back(text)
+
+
+@given(data=st.data())
+def test_a_quick_look_for_words_misses_no_word_of_failure(data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(re.compile(data.draw(st.sampled_from(FAILS)), re.IGNORECASE)))
+    assert module._WORDS.any(text) is (re.search(module.HEARD[2], text) is not None)
+
+
+@given(data=st.data())
+def test_a_quick_look_for_levels_misses_none(data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(data.draw(st.sampled_from(OF_LEVELS)), alphabet=ASCII))[: module.HEAD]
+    names = [name for name, pattern, _ in module._LEVELS if pattern.search(text) is not None]
+    assert level(text) == (names[0] if names else None)
 
 
 @pytest.mark.parametrize("pattern", IS_NONE)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from diagnose.diagnosis import subjects
 from diagnose.diagnosis.subjects import SUBJECTS, About, about
-from diagnose.diagnosis.vocabulary import Sought, Vocabulary, needed, small
+from diagnose.diagnosis.vocabulary import Sought, Vocabulary, Words, alternatives, needed, needs, small
 
 LOGS = Path(__file__).parents[3] / "fixtures" / "logs"
 
@@ -28,12 +28,45 @@ LOGS = Path(__file__).parents[3] / "fixtures" / "logs"
         ("(?i:FATAL)|panic", {"fatal", "panic"}),
         (r"re-?connected", {"connected"}),
         ("a(?!b)c", set()),
+        (r"(?=.*\bpanic\b)\W+", {"panic"}),
         ("[a-z]+", set()),
         ("无法|超时", {"无法", "超时"}),
     ],
 )
 def test_the_words_that_a_pattern_needs(pattern: str, words: set[str]) -> None:
     assert needed(pattern) == words
+
+
+def test_a_pattern_may_need_a_word_of_each_of_several_sets() -> None:
+    told = needs(r"(?i)\b(?:NFS|lustre)\b.{0,9}\b(?:failed|lost)\b[a-z]")
+    assert told == [frozenset({"nfs", "lustre"}), frozenset({"failed", "lost"})]
+
+
+def test_words_are_needed_as_they_are_spelled_if_the_pattern_does_not_ignore_case() -> None:
+    assert needed("[A-Z](?:Error|Fault)", exact=True) == {"Error", "Fault"}
+    assert needed("(?i:Error)", exact=True) == frozenset()
+    assert Sought("[A-Z](?:Error|Fault)").search("an OSError, no error") is not None
+    assert Sought("[A-Z](?:Error|Fault)").search("an OSERROR") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "cut"),
+    [
+        ("a|b", ["a", "b"]),
+        ("a(?:b|c)|d", ["a(?:b|c)", "d"]),
+        (r"a\|b|[|]|[]|]|[^]|]|[\[|]|\(|e", [r"a\|b", "[|]", "[]|]", "[^]|]", r"[\[|]", r"\(", "e"]),
+        ("", [""]),
+    ],
+)
+def test_a_pattern_is_cut_at_its_outermost_or(pattern: str, cut: list[str]) -> None:
+    assert alternatives(pattern) == cut
+
+
+@given(
+    st.lists(st.text("abAB \u017f无", min_size=2, max_size=4), unique=True, max_size=20), st.text("abAB \u017f无", max_size=40)
+)
+def test_words_are_found_as_a_search_for_each_finds_them(words: list[str], text: str) -> None:
+    assert sorted(Words(words).among(text)) == [number for number, word in enumerate(words) if word in text]
 
 
 EVERY = [word for one in SUBJECTS for word in (*one.plain, *one.vague)]
@@ -82,6 +115,14 @@ def test_a_letter_that_is_taken_for_another_hides_no_word(text: str) -> None:
     assert re.search("disk full", text, re.IGNORECASE) is not None
     assert list(Vocabulary(["nothing", "disk full"]).found(text)) == [1]
     assert Sought("(?i)disk full").search(text) is not None
+
+
+def test_a_pattern_is_found_only_where_all_its_sets_have_a_word() -> None:
+    words = Vocabulary([r"(?:disk|drive) (?:full|lost)", r"disk\d"])
+    assert list(words.found("drive lost, disk0")) == [0, 1]
+    assert list(words.found("disk drive")) == []
+    assert words.any("the disk full")
+    assert not words.any("full disk")
 
 
 def test_patterns_are_found_in_their_order() -> None:
