@@ -69,6 +69,7 @@ def of_lines(material: Material) -> None:
         core.masked(line, mode)
     words = tuple({piece for piece in (material.chance.choice(material.lines)[:5], line[-3:]) if len(piece) > 1})
     assert core.any_of(line, words) == any(word in line for word in words)
+    assert sorted(core.Words(words).found(line)) == [number for number, word in enumerate(words) if word in line]
     size = len(line)
     places = [(material.chance.randrange(size + 1), material.chance.randrange(-1, size + 3)) for _ in range(3)]
     captures = [(number, 1.0, begin, end) for number, (begin, end) in enumerate(places)]

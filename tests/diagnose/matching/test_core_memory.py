@@ -35,3 +35,17 @@ def test_verdicts_hold_while_shapes_are_forgotten() -> None:
         most = max(most, matcher._engine._scanner.shapes())  # type: ignore[attr-defined]
     assert (values, dropped, kept) == (4_000, 40 * 5_100, 40 * 5_000)
     assert 200_000 < most < 220_000
+
+
+@pytest.mark.skipif(core is None, reason="no native core here")
+def test_an_index_of_words_takes_only_words_and_keeps_them() -> None:
+    for wrong in ((b"ab", b"a"), ("ab",), (b"x" * 70_000,)):
+        with pytest.raises(ValueError, match="two bytes"):
+            core.Words(wrong)
+    with pytest.raises(ValueError, match="too many"):
+        core.Words((b"ab",) * 9000)
+    index = core.Words(tuple(b"%04d" % number for number in range(5000)))
+    with pytest.raises(TypeError, match="already"):
+        index.__init__((b"ab",))  # type: ignore[misc]
+    assert sorted(index.found(b"0017 4999 5000 0017")) == [17, 4999]
+    assert core.Words.__new__(core.Words).found(b"abc") == []
