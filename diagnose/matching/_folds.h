@@ -26,10 +26,14 @@
 #define ALTERNATION 20u /* a place of more words than that is no choice of a few, however often they come */
 #define GUARDED 20u     /* indented lines behind a failure that stay */
 #define IN_TRACEBACK 60u
+#define LONGER 4u       /* a body may be so many times longer than those before */
 #define IN_DUMP 400u
 #define NO_SAMPLE UINT32_MAX
 
-typedef struct { u64 key, count, first, last, silence, folded; u32 ranges, slots, sample, plan; } Fold;
+typedef struct {
+    u64 key, count, first, last, silence, folded, behind; /* behind: new lines that folded because they always follow it */
+    u32 ranges, slots, sample, plan, bodies, longest;     /* how often new lines followed it, and how many at most */
+} Fold;
 typedef struct {
     double least, most, last;
     double before_least, before_most, now_least, now_most; /* of the window before, and of this one */
@@ -39,8 +43,8 @@ typedef struct {
 typedef struct { u64 key; u32 folds[VALUES], count, open, distinct, unused; } Place;
 typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
 typedef struct {
-    u64 seed, line, held_line;
-    u32 keep, guard, dump, unused2;
+    u64 seed, line, held_line, head_who;
+    u32 keep, guard, dump, head, body, unused2; /* head: fold + 1 of the last regular line; body: new lines since */
     u8 remaining, folded, held, held_counted, in_traceback, unused[3];
 } FoldState;
 
@@ -95,6 +99,7 @@ static void forget_folds(Folds *f) {
     if (f->who.items) memset(f->who.items, 0, f->who.count * sizeof(u64));
     memset(f->open, 0, sizeof f->open);
     f->place_count = f->who_count = 0;
+    f->state.head = 0;
     if (many_plans(&f->readings)) forget_plans(&f->readings);
 }
 
@@ -417,6 +422,52 @@ static void unglue(Masks *m) {
     }
 }
 
+/* A body is what is new behind a regular line: a sample, an answer. It ends with the next regular line, and with a failure. */
+static void end_body(Folds *f) {
+    FoldState *s = &f->state;
+    if (s->head) {
+        Fold *head = (Fold *)f->folds.items + (s->head - 1);
+        if (s->body > head->longest) head->longest = s->body;
+    }
+    s->head = s->body = 0;
+}
+
+static void begin_body(Folds *f, const Fold *fold, const Masks *m, u64 who) {
+    if (fold->count < f->state.keep || !m->word_count) return; /* a line of signs only may head anything */
+    end_body(f);
+    f->state.head = (u32)(fold - (const Fold *)f->folds.items) + 1;
+    f->state.head_who = who;
+}
+
+/* Whether a new line is a known one but for a word: another word stands there, or one in place of a number. */
+static int is_variant(Folds *f, const Masks *m, const Pieces *pieces) {
+    const u8 *out = m->out.items;
+    if (!grow(&f->scratch, m->length + 64)) return -1;
+    u8 *to = f->scratch.items;
+    for (u32 w = 0; w < m->word_count; w++) {
+        const Word *word = &m->words[w];
+        size_t rest = m->length - word->end, length = word->start + 1 + rest;
+        if (not_finite(out + word->start, word->end - word->start)) return 1;
+        if (entry_of(&f->places, &f->place_count, key_without(pieces, m->word_count, w), MOST_PLACES, 0)) return 1;
+        memcpy(to, out, word->start);
+        to[word->start] = NUMBER_MASK;
+        memcpy(to + word->start + 1, out + word->end, rest);
+        memset(to + length, 0, 16);
+        u64 key = hash_of(to, length, f->state.seed);
+        if (fold_at(f, key ? key : 1)) return 1;
+    }
+    return 0;
+}
+
+/* Whether a new line is one of a body that always follows its head, as more bodies did than lines of a fold are kept. */
+static int follows(Folds *f, u64 who) {
+    FoldState *s = &f->state;
+    if (!s->head || s->head_who != who) return 0;
+    Fold *head = (Fold *)f->folds.items + (s->head - 1);
+    head->bodies += !s->body++;
+    return head->bodies > s->keep && (u64)head->bodies * 4 >= (head->count - s->keep + 1) * 3 && s->body <= LONGER * head->longest;
+}
+
 /* What Python is asked about lines */
 typedef struct { PyObject *sounds, *plan; PyThreadState *thread; } Asked;
 
@@ -433,6 +484,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     const u8 *body = text + at;
     int sound = sounding(text, n), made = 0;
     if (starts(body, n - at, 0, "Traceback (most recent call")) {
+        end_body(f);
         s->guard = IN_TRACEBACK;
         s->in_traceback = 1;
         return STAYS;
@@ -460,12 +512,22 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
         if ((made = generalise(f, m, &pieces)) < 0) return FAILED;
         if (made) { key = hash_masked(f, m); fold = fold_at(f, key); }
     }
+    if (!fold && !sign && !made && follows(f, who) && plan == NO_PLAN) {
+        int variant = is_variant(f, m, &pieces);
+        if (variant < 0) return FAILED;
+        if (!variant) {
+            ((Fold *)f->folds.items + (s->head - 1))->behind++;
+            return FOLDS;
+        }
+    }
     if (!fold) {
         if (!(fold = new_fold(f, key, m->slots, record->line))) return FAILED;
         if (made) fold->count = s->keep; /* the lines that showed that a word varies stand for the first ones */
         else if (!sign) learn_places(f, m, &pieces, (u32)f->folds.count - 1);
     }
     int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS;
+    if (sign) end_body(f);
+    else begin_body(f, fold, m, who);
     if (sign && (stays || s->in_traceback)) {
         s->guard = GUARDED;
         s->in_traceback = 0;
@@ -493,7 +555,7 @@ static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64
         if (record->line != s->line) { finish_line(f, lines); s->line = record->line; }
         int verdict = STAYS;
         u32 guarded = s->guard;
-        if (record->rule != UNKNOWN) { if (record->rule >= 0) s->guard = GUARDED; }
+        if (record->rule != UNKNOWN) { if (record->rule >= 0) { s->guard = GUARDED; end_body(f); } }
         else if (!record->cut) verdict = judge_fold(f, record, its, asked);
         if (verdict == FAILED) return -1;
         if (verdict == STAYS) {
@@ -584,6 +646,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
         size_t places = 0, speakers = 0;
         for (size_t k = 0; k < f->places.count; k++) places += ((const Place *)f->places.items)[k].key != 0;
         for (size_t k = 0; k < f->who.count; k++) speakers += ((const u64 *)f->who.items)[k] != 0;
+        if (f->state.head > f->folds.count) goto damaged;
         if (left || f->place_count != places || f->who_count != speakers) goto damaged;
         if ((places && places * 2 > f->places.count) || (speakers && speakers * 2 > f->who.count)) goto damaged;
         for (size_t k = 0; k < f->folds.count; k++) {

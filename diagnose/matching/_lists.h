@@ -30,8 +30,12 @@ static size_t comma_end(const u8 *s, size_t n, size_t i) {
 }
 
 static int not_finite(const u8 *s, size_t n) {
+    static const char infinity[] = "infinity";
     if (n && (*s == '-' || *s == '+')) { s++; n--; }
-    return n > 2 && ((lower(s[0]) == 'n' && lower(s[1]) == 'a' && lower(s[2]) == 'n') || (lower(s[0]) == 'i' && lower(s[1]) == 'n' && lower(s[2]) == 'f'));
+    if (n == 3 && lower(s[0]) == 'n') return lower(s[1]) == 'a' && lower(s[2]) == 'n';
+    size_t k = 0;
+    while (k < n && k < 8 && lower(s[k]) == (u8)infinity[k]) k++;
+    return k == n && (n == 3 || n == 8);
 }
 
 /* A run of entries */

@@ -153,7 +153,10 @@ def _why(line: str) -> str:
     text = line.encode("utf-8", "surrogateescape")
     if sounds(text, body_start(text)):
         return f"it sounds like a failure: only exact copies of it fold, from number {KEEP + 1} on"
-    return f"from number {KEEP + 1} on, lines of this mask fold, unless a number or who says it is new (docs/folds.md)"
+    return (
+        f"from number {KEEP + 1} on, lines of this mask fold, unless a number or who says it is new; "
+        "where new lines always follow the line before, the first one folds, too (docs/folds.md)"
+    )
 
 
 def _lines(word: str) -> Iterable[str]:

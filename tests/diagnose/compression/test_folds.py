@@ -294,6 +294,67 @@ def test_what_the_core_calls_calm_sounds_like_nothing_in_the_samples() -> None:
     assert loud > 100
 
 
+# --- what always follows a line ---------------------------------------------------------------------------------------------
+
+TELLING = "river stone window lamp seven green walked under because slowly market bread answer tall quiet winter garden".split()
+
+
+def told(dice: random.Random) -> str:
+    return " ".join(dice.choice(TELLING) for _ in range(dice.randrange(6, 12)))
+
+
+def tales(count: int, dice: random.Random, lines: int = 2) -> list[list[str]]:
+    """Regular heads, each with some lines that never stood there before."""
+    return [[f"tale {n} of the day", *(told(dice) for _ in range(lines))] for n in range(count)]
+
+
+def flat(blocks: list[list[str]]) -> list[str]:
+    return [line for block in blocks for line in block]
+
+
+def test_what_always_follows_a_line_folds() -> None:
+    compression = compressed([joined([*flat(tales(100, random.Random(1))), "the end of it"])])
+    assert [line.line for line in compression.kept] == [*range(1, 10), 11, 12, 14, 15, 301]
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        "the disk cannot be written",
+        "worker 3 was killed",
+        "its worth is nan",
+        "its worth is withheld",
+        "weather is stormy",
+        "[rank7]: the gate is open to all who come",
+    ],
+)
+@pytest.mark.parametrize("place", [1, 2, 3], ids=["first", "between", "last"])
+def test_news_in_what_always_follows_a_line_stays(news: str, place: int) -> None:
+    dice = random.Random(news)
+    blocks = [[*block, f"its worth is {dice.random():.3f}", "weather is calm"] for block in tales(60, dice)]
+    blocks[40].insert(place, news)
+    found = kept(joined(flat(blocks)))
+    assert news.encode() in found
+    assert len(found) < 50
+
+
+def test_what_follows_a_line_only_at_times_stays() -> None:
+    dice = random.Random(3)
+    blocks = tales(60, dice, 0)
+    for n in range(0, 60, 2):
+        blocks[n].append(told(dice))
+    found = kept(joined(flat(blocks)))
+    assert sum(not line.startswith(b"tale") for line in found) == 30
+
+
+def test_what_is_much_longer_than_what_followed_before_stays() -> None:
+    dice = random.Random(4)
+    blocks = tales(40, dice)
+    blocks[30] += [told(dice) for _ in range(30)]
+    found = kept(joined(flat(blocks)))
+    assert all(line.encode() in found for line in blocks[30][-22:])
+
+
 # --- long lines ---------------------------------------------------------------------------------------------------------------
 
 NAMES = [f"blocks.{n}.attn.weight" for n in range(300)]
@@ -352,7 +413,7 @@ def outcome(compression: Compression) -> tuple[Any, ...]:
 _lines = st.sampled_from(
     [b"stride 1 of 2\n", b"stride 2 of 2\n", b"stride 70000 of 2\n", b"stride 3 of 2\r", b"[rank1]: stride 3 of 2\n", b"text\n",
      b"ERROR no disk\n", b"ERROR no disk\r", b"the oops\n", b"5%\r", b"6%\n", b"\n", b"rest\r", b"\0", b"  File x\n", b"rest\n",
-     b"Traceback (most recent call last):\n"]
+     b"Traceback (most recent call last):\n", *(f"{word} {other} told\n".encode() for word, other in pairwise(TELLING[:9]))]
 )  # fmt: skip
 
 
