@@ -45,9 +45,11 @@ _LOOKUPS = {
     "Empty",
 }
 """programs raise these exceptions to ask a question; the handler may then fail for its own reason"""
+_REDIRECTED = re.compile(r"HTTP Error 30\d\b")
+"""the answer of a server that what is sought stands elsewhere: Python's library raises it as an exception"""
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
 _SOFTLY = re.compile(
-    r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b"
+    r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b|^\W*(?:Warning|warning): "
     r"|^(?:\S+ )?[WIDV] [\w./-]+\.(?:cc|cpp|h):\d+\]|^\[\S+ \S+ [WID] \d+ \d+\]"
 )
 _CARRIED = re.compile(r"Caught (?P<type>[A-Za-z_][\w.]*) in (?:DataLoader worker|replica|pin memory thread)")
@@ -337,7 +339,7 @@ class _Reading:
         one.kind, one.traceback = "traceback", chosen
         self._by_its_message(one, f"{chosen.type}: {chosen.message}")
         # An exception that nobody caught ends its process.
-        one.handled = bool(_LOGGER.search(chosen.lead))
+        one.handled = bool(_LOGGER.search(chosen.lead)) or chosen.of_request
         if one.handled:
             one.fatal = one.fatal and one.layer <= self.taxonomy.depth("driver")
         else:
@@ -378,6 +380,8 @@ class _Reading:
         name = earlier.type.rpartition(".")[2]
         if name == "KeyError" and later.type == "AttributeError":
             return True  # an object that looks its attributes up in a mapping
+        if _REDIRECTED.match(earlier.message) is not None:
+            return True
         return name in _LOOKUPS and (not earlier.message or earlier.message.split("\n")[0][:60] not in later.message)
 
     def _tells_more(self, later: Traceback, earlier: Traceback) -> bool:

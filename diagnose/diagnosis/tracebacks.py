@@ -22,6 +22,19 @@ TOP = {"<module>", "_bootstrap", "_bootstrap_inner", "_run_module_as_main", "mai
 _PROGRAM = {"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "spawn_main"}
 """nobody catches above these"""
 _MOST_OPEN = 32
+_SERVERS = (
+    "uvicorn/",
+    "hypercorn/",
+    "gunicorn/",
+    "daphne/",
+    "aiohttp/web",
+    "werkzeug/",
+    "waitress/",
+    "tornado/",
+    "flask/app",
+    "socketserver",
+)
+"""who calls the program once for each request, and answers the next one when it failed"""
 _TROUBLE = {"soft", "error", "fatal"}
 _NO_END = "Error in atexit", "--- Logging error ---"
 """after these words Python shows a traceback, and goes on"""
@@ -44,7 +57,8 @@ _EXCEPTION = re.compile(
 )
 _CLASS = re.compile(
     r"(?:.*\.)?(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration|Warning|Failure|Timeout|Expired|Group|Empty|Full|Died"
-    r"|Unsupported|Failed|Resources|Required|NotFound|Abort|Denied)|[a-z]\w*\.error|error|gaierror|timeout|herror|Empty|Full)"
+    r"|Unsupported|Failed|Resources|Required|NotFound|Abort|Denied)|Exception|(?<=\.)(?:Error|Failure)|[a-z]\w*\.error|error|gaierror"
+    r"|timeout|herror|Empty|Full)"
     r"(?:\(.*\))?\Z"
 )
 _RAISES = re.compile(r"\s+raise (?:\w+\.)*(?P<type>[A-Z]\w*)\(")
@@ -120,6 +134,12 @@ class Traceback:
     def caught(self) -> bool:
         """Whether a handler logged it: it stands under a logger's line of trouble, and does not begin where a program does."""
         return self.under is not None and bool(self.frames) and self.frames[0].function not in _PROGRAM
+
+    @property
+    def of_request(self) -> bool:
+        """Whether it was raised while a server answered a request: only that request failed."""
+        first = next((one for one in reversed(list(self.chain())) if one.frames), None)
+        return first is not None and first.frames[0].library and any(name in first.frames[0].path for name in _SERVERS)
 
     @property
     def own_frame(self) -> Frame | None:
@@ -270,8 +290,16 @@ class _Assembly:
         return self._judged(event) or (entry.foreign == 0 and name.rpartition(".")[2][:1].isupper() and bool(message))
 
     def _close(self, entry: _Open) -> None:
-        self._last[entry.speaker] = entry.traceback
-        self._done.append(entry.traceback)
+        one = entry.traceback
+        if one.link == "remote" and one.previous is not None and _twins(one, one.previous):
+            one.previous = one.link = None
+        self._last[entry.speaker] = one
+        self._done.append(one)
+
+
+def _twins(one: Traceback, other: Traceback) -> bool:
+    """Whether both were raised at the same place: by two ranks, say. Then neither quotes the other."""
+    return bool(one.frames) and one.type == other.type and one.frames == other.frames
 
 
 def _behind(body: str, lead: str) -> str | None:

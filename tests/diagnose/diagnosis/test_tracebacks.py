@@ -348,3 +348,33 @@ def test_of_two_without_a_prefix_only_the_newer_loses_patience() -> None:
     text = "".join(f'Traceback (most recent call last):\n  File "{name}.py", line 1, in run\n' for name in "ab")
     newer, older = tracebacks(text + "saving to /tmp/x\n" * 70 + "KeyError: 'a'\n")
     assert (newer.frames[0].path, newer.type, older.frames[0].path, older.type) == ("b.py", "", "a.py", "KeyError")
+
+
+def test_the_plainest_class_of_all_ends_a_traceback_too() -> None:
+    frames = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    raise Exception(\n'
+    assert shown(frames + "Exception: no more parts\n") == [(1, 4, "Exception", "no more parts")]
+    assert shown(frames + "zorch.shelf.Error: no more parts\n") == [(1, 4, "zorch.shelf.Error", "no more parts")]
+
+
+def test_two_ranks_that_raise_the_same_do_not_quote_each_other() -> None:
+    own = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nzorch.ZorchError: missing file:\n grid.cli\n'
+    first, second = tracebacks(own + own)
+    assert second.previous is None
+    quoted = own.replace("line 1", "line 7")
+    first, second = tracebacks(own + quoted)
+    assert second.previous is first
+
+
+SERVED = """\
+    Traceback (most recent call last):
+      File "/env/lib/python3.11/site-packages/{first}", line 3, in run
+        answer()
+      File "/app/answer.py", line 9, in answer
+    ValueError: too long
+"""
+
+
+@pytest.mark.parametrize(("first", "of_request"), [("uvicorn/protocols/http/h11_impl.py", True), ("torch/x.py", False)])
+def test_a_server_calls_the_program_once_for_each_request(first: str, of_request: bool) -> None:
+    (one,) = tracebacks(SERVED.format(first=first))
+    assert one.of_request is of_request
