@@ -24,6 +24,7 @@ _IN_USE = re.compile(r"(?i)already in use|EADDRINUSE|errno: 98")
 _BUS = re.compile(r"\bBus error\b|\bSIGBUS\b|shared memory \(shm\)")
 _MISUSED = re.compile(r"(?i)\binvalid (?:argument|value|configuration|resource handle|device (?:ordinal|function|symbol))\b")
 _INTERRUPTS = {"2", "SIGINT"}
+_INTERRUPTED = re.compile(r"\breceived (?:Signals\.)?(?:SIGINT|2 death signal)\b|\bgot signal: 2\b|\bCtrl-?C\b", re.IGNORECASE)
 
 
 def advise(finding: Finding, policy: Policy, checkpoints: Sequence[Checkpoint] = ()) -> Action:
@@ -90,7 +91,8 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
             "fix_config",
             "A device refuses a call that makes no sense: the program or its libraries are at fault, no machine.",
         )
-    if shipped_taxonomy().has(finding.reason, "stop") and captures(root.rule, body).get("signal") in _INTERRUPTS:
+    interrupted = captures(root.rule, body).get("signal") in _INTERRUPTS or _INTERRUPTED.search(body) is not None
+    if shipped_taxonomy().has(finding.reason, "stop") and interrupted:
         return "none", "A person interrupted the job."
     return kind, why
 

@@ -31,7 +31,7 @@ _FATAL_LEVEL = re.compile(
     r"|(?m:^)(?:fatal|Fatal)(?: error)?: " + _letter("FC") + rf"|{_CLOCK}(?:fatal|critical)\b(?! error)"
 )
 _ERROR_LEVEL = re.compile(
-    r"\bERR(?:OR)?\b|^\W{0,3}E(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
+    r"\bERR(?:OR)?\b|^(?:\[rank\d+\]:)?\W{0,3}E(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
     r"|^(?:[\w./-]+: ){0,2}(?:error|Error): "
     r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
     + _letter("E")
@@ -185,6 +185,12 @@ _UNWELL = re.compile(
 _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 
 
+_BAR = re.compile(r".*\d%\|[^|]*\|[^\]]*/(?:s|it|\w+)\b[^\]]*\](?=\S)")
+"""a bar of progress that another message was written behind, in the same line"""
+_SPEAKS_TO, _SPEAKS_FROM = 600, 300
+"""words of failure count among so many first and last characters of a line: between them is data"""
+
+
 class Likeness(NamedTuple):
     """How a line sounds. Each value is 0 or 1."""
 
@@ -229,8 +235,10 @@ CALM = Likeness()
 
 def likeness(text: str, body: str) -> Likeness:
     """How a line sounds. ``text`` is the whole line, ``body`` the message without its prefix."""
-    named = _level(text[:HEAD])
+    named = _level(_head(text))
     leveled = named in ("fatal", "error")
+    if len(body) > _SPEAKS_TO + _SPEAKS_FROM:
+        body = f"{body[:_SPEAKS_TO]}\n{body[-_SPEAKS_FROM:]}"
     exception = _EXCEPTION.search(body) is not None
     exit_ = leaves(body)
     words = _WORDS.any(body)
@@ -263,9 +271,18 @@ def likeness(text: str, body: str) -> Likeness:
 @remembered
 def heard(text: str, body: str) -> Likeness:
     """The same as ``likeness``. The native core is asked first: it knows most calm lines at once."""
-    if core is not None and not core.masked(text.encode("utf-8", "replace"), 0)[2] & 1:
-        return CALM
-    return likeness(text, body)
+    calm = core is not None and not core.masked(text.encode("utf-8", "replace"), 0)[2] & 1
+    return CALM if calm and _bar(text) is None else likeness(text, body)
+
+
+def _bar(text: str) -> re.Match[str] | None:
+    return _BAR.match(text) if "%|" in text else None
+
+
+def _head(text: str) -> str:
+    """Where a logger's level is looked for: the beginning of the line, or of what was written behind a bar of progress."""
+    bar = _bar(text)
+    return text[:HEAD] if bar is None else text[bar.end() : bar.end() + HEAD]
 
 
 def sounds(text: bytes, start: int) -> bool:
@@ -287,7 +304,7 @@ def set_aside(sound: Likeness, transport: str | None) -> Likeness:
 @remembered
 def level(text: str) -> str | None:
     """The logger's level in a line: ``fatal``, ``error``, ``soft`` (warnings) or ``info``."""
-    return _level(text[:HEAD])
+    return _level(_head(text))
 
 
 def _level(head: str) -> str | None:

@@ -71,6 +71,7 @@ SIGNALS: Final = (
     Signal("hint", -1.5, "it is advice"),
     Signal("tidying", -2.5, "it is about tidying up, which mostly does no harm"),
     Signal("quoted", -1.5, "it quotes a program or a command"),
+    Signal("went_on", -2.0, "a shell could not do a line, and the script went on"),
     Signal("echo", -3.5, "lines of its kind report a failure elsewhere"),
     Signal("nameless", -1.5, "it says that something ended, not why"),
     Signal("stop", -1.0, "somebody ended the job, perhaps because of another failure"),

@@ -75,6 +75,16 @@ _HELPER = re.compile(
 )
 """what a script calls beside its program; without ``set -e`` it goes on where they fail"""
 _PAST_LINES = 100
+_WRITTEN_ON = 1000
+"""more lines than a job prints while it is stopped"""
+_COMPLAINT = re.compile(r"(?:\S+/)?[\w.-]+: line \d+: (?! *\d+ )|(?:-?bash|\S*sh): (?!line)\S+: ")
+"""how a shell says that it could not do a line of a script"""
+_STARTUP = re.compile(
+    r"\S*(?:/\.?(?:bash|z|tcsh|c|k)(?:rc|_profile|_login|env)|/\.profile|/etc/profile\S*|/etc/bash\S*): line "
+)
+"""a file that a shell reads when it starts; what fails in it ends no job"""
+_WENT_ON = 20
+"""so many lines later, what failed is no part of the shell's complaint"""
 _STACK = re.compile(
     r"\s|#\d|frame #|\d+:? +(?:0x|/|\S+\()|0x[0-9a-f]{6}|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x"
     r"|[-=*_#~]{5}|\S*$|[\w./-]+\.(?:go|cc|cpp|c|h):\d"
@@ -181,13 +191,14 @@ class Weighing:
         again = self._started_anew(one) or self._ran_again(one) or self._launched_again(one)
         if again or ((self._went_on(one) or self._works_on(one)) and not self.flushed_behind(one)):
             one.signals["survived"] = 1.0
-        elif self._talks_on(one) or self._went_past(one) or self._helped(one):
+        elif self._talks_on(one) or self._went_past(one) or self._helped(one) or self._others_wrote_on(one):
             one.signals["talked_on"] = 1.0
         elif self._well_again(one) or self._restored(one) or self._did_later(one):
             one.signals["well_again"] = 1.0
         if self.known and one.traceback is None and normal(one.event.body) in self.known:
             one.signals["known_good"] = 1.0
-        if one.handled and one.traceback is None and self.ends[one.event.source] - one.event.line > _LAST_LINES:
+        caught = one.handled and (one.traceback is None or one.traceback.of_request)
+        if caught and self.ends[one.event.source] - one.event.line > _LAST_LINES:
             one.ignored = True
         one.recovered = bool(one.signals) or one.ignored
 
@@ -306,6 +317,17 @@ class Weighing:
             return False
         return not any(self._fails(event) for event in self.evidence.events if event.source == source and event.line > line)
 
+    def _others_wrote_on(self, one: Hypothesis) -> bool:
+        """Whether a scheduler stopped a run, and much was written after that without a failure.
+
+        A scheduler ends processes within a minute. What is written for longer is of another run with the same file.
+        """
+        source, line = one.event.source, one.event.line
+        by_scheduler = one.rule is not None and one.rule.layer == "scheduler" and one.kind == "rule"
+        if not by_scheduler or not self.taxonomy.has(one.reason, "stop") or self.ends[source] - line < _WRITTEN_ON:
+            return False
+        return not any(self._fails(event) for event in self.evidence.events if event.source == source and event.line > line)
+
     def _fails(self, event: Event) -> bool:
         """Whether a rule knows the line as a failure of more than a helper."""
         rule = self.evidence.rule(event)
@@ -401,7 +423,7 @@ class Weighing:
             for event in self.evidence.events:
                 if event.source != source:
                     continue
-                if _CALM.match(event.text):
+                if _CALM.match(event.text) or _CALM.match(event.body):
                     calm.append(event.line)
                     if (fold := self._folds.get((source, event.line))) is not None and fold.last > event.line:
                         calm.append(fold.last)
@@ -676,14 +698,34 @@ class Weighing:
             signals["softened"] = 1.0
         if like.quoted:
             signals["quoted"] = 1.0
+        if self._script_went_on(one):
+            signals["went_on"] = 1.0
+
+    def _script_went_on(self, one: Hypothesis) -> bool:
+        """Whether a shell could not do a line of a script, and the script went on: to a program that failed by itself, or past
+        its start-up files.
+        """
+        if one.kind != "rule" or one.fatal or _COMPLAINT.match(one.event.body) is None:
+            return False
+        source, line = one.event.source, one.event.line
+        if _STARTUP.match(one.event.body) is not None:
+            return self.ends[source] - line > _LAST_LINES
+        return any(
+            other.event.source == source and other.event.line - line >= _WENT_ON and self._ends_by_itself(other)
+            for other in self.found.hypotheses
+        )
+
+    def _ends_by_itself(self, one: Hypothesis) -> bool:
+        stop = one.symptom or self.taxonomy.has(one.reason, "stop")
+        return one.traceback is not None and one.ends_process and not one.recovered and not stop
 
     def _accuses(self, one: Hypothesis) -> bool:
         """Whether the line names somebody other than its speaker."""
         found = captures(one.rule, one.event.body)
         ranks = numbers(found.get("rank", ""))
-        return any(found.get(name) for name in ("host", "peer")) or (
-            bool(ranks) and self.evidence.rank_of(one.event) not in ranks
-        )
+        if found.get("host") or found.get("node") not in (None, self.evidence.node_of(one.event)):
+            return True
+        return bool(ranks) and self.evidence.rank_of(one.event) not in ranks
 
     # --- where does it stand in the log? ----------------------------------------------------------------------------------
 
@@ -1204,7 +1246,7 @@ def _mark(one: Hypothesis, **signals: object) -> None:
 def torn(one: Hypothesis) -> bool:
     """Whether other ranks wrote into the exception line, or cut off its message."""
     if one.traceback is not None:
-        return re.match(r"\w*(?:Error|Exception)\b", one.traceback.message) is not None
+        return re.match(r"(?:\w+(?:Error|Exception)\b|Exception\b(?! \w))", one.traceback.message) is not None
     return one.kind == "rule" and _BARE.match(one.event.body) is not None
 
 

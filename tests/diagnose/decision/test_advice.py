@@ -85,6 +85,9 @@ PEER = (
         pytest.param(REFUSED.format("gpu-7:29500"), "retry_later", "retry_later", id="cannot reach another"),
         pytest.param(IN_USE, "retry_later", "retry_later", id="the port is in use"),
         pytest.param(SIGNAL.format(2), "none", "none", id="a person interrupted it"),
+        pytest.param(
+            "[INFO] [launch.py:344] Main process received SIGINT, exiting\n", "none", "none", id="a person pressed keys"
+        ),
         pytest.param(SIGNAL.format(15), "restart", "restart", id="the scheduler ended it"),
         pytest.param(PEER, "fix_config", "restart", id="two ends of a connection"),
     ],

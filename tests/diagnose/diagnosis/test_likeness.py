@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from diagnose.diagnosis import likeness as module
-from diagnose.diagnosis.likeness import is_warning, level, likeness, says_done, takes_back
+from diagnose.diagnosis.likeness import CALM, heard, is_warning, level, likeness, says_done, takes_back
 from diagnose.reading.prefixes import body_start
 
 LEVELS = ("fatal", "error", "soft", "info")
@@ -142,3 +142,17 @@ def test_a_quick_look_for_signs_misses_nothing_that_is_none(data: st.DataObject,
     for one in IS_NONE:
         without = one.sub("", without)
     assert module._without_none(text) == without
+
+
+def test_a_level_may_stand_behind_a_bar_of_progress() -> None:
+    bar = " 45%|####      | 450/1000 [01:23<02:34,  3.45it/s]"
+    line = f"{bar}[rank5]:[E604 20:40:13.410053341 zorch.cpp:632] [Rank 5] the watcher caught a coll"
+    assert heard(line, line).error
+    assert heard(f"{bar}WARNING:zorch:all is slow", f"{bar}WARNING:zorch:all is slow") == CALM
+    assert not heard(bar, bar).sounds
+
+
+def test_words_in_the_middle_of_much_data_say_nothing() -> None:
+    data = f"done: text='{'word ' * 300}errors were not found{' word' * 300}'"
+    assert not likeness(data, data).sounds
+    assert likeness(data + " failed", data + " failed").words

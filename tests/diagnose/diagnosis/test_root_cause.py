@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diagnose.job import Job
 from diagnose.reading.sources import Source
-from tests.support.logs import report_of, said, shipped_matcher, steps
+from tests.support.logs import job_of, report_of, said, shipped_matcher, steps
 
 TRACEBACK = '[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "/app/train.py", line 9, in main\n[rank{rank}]: {what}\n'
 WATCHDOG = (
@@ -391,3 +391,29 @@ def test_whatever_the_log_holds_there_is_an_honest_report(logs: list[list[tuple[
         number = int(diagnosis.root_cause.source.removeprefix("log"))
         assert 1 <= diagnosis.root_cause.line <= len(texts[number].encode("utf-8", "replace").split(b"\n"))
     assert report.as_json().count("\n") == 0
+
+
+def test_an_answer_that_sends_elsewhere_is_no_cause() -> None:
+    log = """\
+    Traceback (most recent call last):
+      File "/app/get.py", line 4, in get
+    urllib.error.HTTPError: HTTP Error 302: Found
+
+    During handling of the above exception, another exception occurred:
+
+    Traceback (most recent call last):
+      File "/app/get.py", line 9, in <module>
+    urllib.error.HTTPError: HTTP Error 403: Forbidden
+    """
+    assert said(log)[1] == 9
+
+
+def test_a_message_that_begins_with_the_word_error_is_whole() -> None:
+    log = """\
+    Traceback (most recent call last):
+      File "/app/ask.py", line 4, in <module>
+    zorch.BadRequestError: Error code: 400 - {'error': 'no'}
+    """
+    job = job_of(log)
+    finding = job.finding(job.evidence())
+    assert "torn" not in finding.weighed[0].signals

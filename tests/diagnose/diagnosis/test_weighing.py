@@ -883,3 +883,54 @@ def test_a_failure_without_a_reason_could_be_the_programs_own() -> None:
     report = report_of("up\n" * 5 + "ERROR: the width of the grid is wrong\n")
     assert report.diagnosis.reason == "unknown"
     assert "runtime_error" in [one.reason for one in report.diagnosis.alternatives]
+
+
+# --- what others do after it ---------------------------------------------------------------------------------------------
+
+ANSWERED = '(Zorch pid=1) INFO:     10.0.0.1:4711 - "POST /v1/zorch HTTP/1.1" 200 OK\n'
+REFUSED = """(Zorch pid=1) ERROR:    Exception in ASGI application
+(Zorch pid=1) Traceback (most recent call last):
+(Zorch pid=1)   File "/usr/lib/python3/dist-packages/uvicorn/protocols/http/h11_impl.py", line 403, in {function}
+(Zorch pid=1)     result = await app(
+(Zorch pid=1)   File "/app/zorch/checks.py", line 9, in check
+(Zorch pid=1)     raise ZorchError("too long")
+(Zorch pid=1) zorch.errors.ZorchError: too long
+"""
+
+
+def test_a_server_that_refuses_a_request_answers_the_next_one() -> None:
+    refused = REFUSED.format(function="run_asgi")
+    assert report_of(ANSWERED * 20 + refused + ANSWERED * 20).outcome == "healthy"
+    elsewhere = REFUSED.replace("uvicorn/protocols", "zorch/runner").format(function="<module>")
+    assert report_of(ANSWERED * 20 + elsewhere + ANSWERED * 20).outcome == "failed"
+
+
+CANCELLED = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T03:04:05 ***\n"
+
+
+def test_what_is_written_long_after_a_stop_is_another_run() -> None:
+    more = "".join(f"zorch warns about part {n % 7}\n" for n in range(1200))
+    assert report_of(more + CANCELLED + more).outcome == "healthy"
+    assert said(more + CANCELLED + more[:2000])[0] == "preempted"
+    failed = RAISED.format(what="ValueError: bad part")
+    assert report_of(more + CANCELLED + more + failed).outcome == "failed"
+
+
+def test_a_shell_goes_on_after_a_line_that_it_cannot_do() -> None:
+    shell, much = "my_zorch.sh: line 14: zork: command not found\n", "".join(f"zorch loads part {n}\n" for n in range(40))
+    failed = RAISED.format(what="RuntimeError: no label of a node was found")
+    assert said(shell + much + failed) == ("runtime_error", 44)
+    assert said(shell) == ("called_process_error", 1)
+    assert said(shell + failed) == ("called_process_error", 1)  # the program may need what is missing
+
+
+def test_a_program_that_warns_of_an_exception_caught_it() -> None:
+    warned = "Warning: Failed to load part 'a'. Error: [Errno 2] No such file or directory: '/data/a'\n" + "loading\n" * 12
+    thread = "Exception in thread Thread-3 (_run):\n" + RAISED.format(what="AttributeError: it has no part")
+    assert said(warned + thread)[0] == "attribute_error"
+
+
+def test_of_two_lines_about_a_peer_the_first_that_names_it_counts() -> None:
+    recv = "gpu01:90114:90328 [1] misc/socket.cc:518 NCCL WARN Net : Call to recv from 10.1.0.15<41902> failed : Broken pipe\n"
+    closed = "gpu01:90114:90289 [1] misc/socket.cc:538 NCCL WARN Net : Connection closed by remote peer gpu01.x.local<52217>\n"
+    assert said(recv + "gpu01:90114:90328 [1] NCCL INFO proxy.cc:991 -> 6\n" * 6 + closed) == ("nccl_remote_error", 1)
