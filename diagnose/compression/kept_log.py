@@ -12,15 +12,17 @@ import struct
 import tempfile
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from operator import truediv
 from typing import IO, Any, NamedTuple
 
+from diagnose.compression.facts import MOST, set_aside
 from diagnose.compression.folds import Fold, Folding, available, folds
 from diagnose.compression.numbers import Numbers, by_name
 from diagnose.compression.outliers import Watch, stand_out
+from diagnose.knowledge.rules import Rule
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, Cursor, Scan
@@ -42,7 +44,6 @@ _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
 _MANY = 64
 """more sources than that make no difference to the points of a series"""
 _HEAD = 160
-_MOST_FACTS = 16_384
 _WATCHED = {"loss": 1.5, "val_loss": 1.5, "grad_norm": 5.0}
 _summarise, _bucketise, _stand_out = (
     (core.summary, core.rows, core.stand_out) if core is not None else (summary, rows, stand_out)
@@ -308,7 +309,7 @@ class Compression:
     def join(self, other: Compression) -> None:
         """Sources that were read apart come behind those of this one; their kept lines have come already."""
         self.counts.add(other.counts)
-        self.facts += other.facts[: max(0, _MOST_FACTS - len(self.facts))]
+        self.facts += other.facts[: max(0, MOST - len(self.facts))]
         for number, stream in other.streams.items():
             for name, series in stream.series.items():
                 series.shrink(self._room(self._telling(name)))
@@ -428,8 +429,9 @@ class Compression:
                 stream.progress.see(block.data, column)
         if notable:
             self._keep_notable(scan, block, before, sorted(notable))
-        if any(self.matcher.rules[rule].facts for rule in _rules_of(scan)):
-            self._set_facts_aside(stream.number, scan, block, before)
+        if facts := _facts_among(self.matcher.rules, scan):
+            told = set_aside(scan, block, before, facts, max(0, MOST - len(self.facts)))
+            self.facts += [(stream.number, words) for words in told]
         stream.cursor = scan.cursor
         if stream.folds is not None and self.folding is not None:
             *sifted, numbers = stream.folds.sift(
@@ -511,29 +513,6 @@ class Compression:
         scan.text = bytes(text)
         scan.dropped = sorted((+dropped).items())
 
-    def _set_facts_aside(self, source: int, scan: Scan, block: Block, before: Cursor) -> None:
-        """Move lines that only say who is who from the kept to the dropped, and their text to ``facts``."""
-        records = list(KEPT.iter_unpack(scan.kept))
-        shared = Counter(record[0] for record in records)
-        dropped = Counter(dict(scan.dropped))
-        text, rest, kept = bytearray(), scan.text, []
-        for line, offset, length, rule, cut, start, end in records:
-            words = rest[offset : offset + length]
-            # A line of several segments stays: how it counts may depend on the next block.
-            alone = shared[line] == 1 and (start == 0 or block.data[start - 1] == 10) and end < len(block.data)
-            begun = line == before.line and before.content
-            if rule >= 0 and self.matcher.rules[rule].facts and alone and not begun and block.data[end] == 10:
-                if len(self.facts) < _MOST_FACTS:
-                    self.facts.append((source, words))
-                scan.lines_kept -= 1
-                scan.bytes_kept -= length + 1
-                dropped[rule] += 1
-            else:
-                kept.append(KEPT.pack(line, len(text), length, rule, cut, start, end))
-                text += words + b"\n"
-        scan.kept, scan.text = b"".join(kept), bytes(text)
-        scan.dropped = sorted(dropped.items())
-
     def _counted_under(self, data: bytes, end: int) -> int:
         """The rule that the line around ``end`` was counted for."""
         stop = data.index(b"\n", end)
@@ -557,9 +536,11 @@ def _fold(scan: Scan, text: bytes, kept: bytes, folded: int) -> None:
     scan.bytes_kept += len(scan.text) - before
 
 
-def _rules_of(scan: Scan) -> set[int]:
-    rules = memoryview(scan.kept).cast("i")[_RULE_AT :: KEPT.size // 4]
-    return {rule for rule in set(rules.tolist()) if rule >= 0}
+def _facts_among(rules: Sequence[Rule], scan: Scan) -> bytes:
+    """For each rule that kept something whether its lines say who is who; empty if none is such a rule."""
+    kept = set(memoryview(scan.kept).cast("i")[_RULE_AT :: KEPT.size // 4].tolist())
+    found = [rule for rule in kept if rule >= 0 and rules[rule].facts]
+    return bytes(number in found for number in range(max(found) + 1)) if found else b""
 
 
 def points(series: Series) -> list[list[float | None]]:

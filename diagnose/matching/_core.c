@@ -1593,6 +1593,8 @@ done:
 #include "_folds.h"
 #include "_normal.h"
 #include "_words.h"
+#include "_facts.h"
+#include "_columns.h"
 
 static PyMethodDef module_methods[] = {
     {"keyed", keyed, METH_VARARGS, "keyed(body): the key of its template and the words in it, see _keys.h"},
@@ -1604,6 +1606,8 @@ static PyMethodDef module_methods[] = {
     {"shape", twin_shape, METH_VARARGS, "see shapes.shape"},
     {"shape_ways", twin_shape_ways, METH_VARARGS, "shape_ways(body): see shapes.shape, by each way of the processor"},
     {"marked", twin_marked, METH_VARARGS, "marked(text): where segments end and escapes stand, by each way of the processor"},
+    {"aside", aside, METH_VARARGS, "see compression/facts.aside"},
+    {"merged", merged, METH_VARARGS, "see series.merged"},
     {"any_of", any_of, METH_VARARGS, "any_of(text, words): whether one of them stands in it"},
     {"body_start", twin_body_start, METH_VARARGS, "see prefixes.body_start"},
     {"number", twin_number, METH_VARARGS, "see metrics.NUMBER"},

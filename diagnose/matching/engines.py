@@ -284,7 +284,9 @@ class CoreEngine:
                 tally.line = line
                 tally.read(rule, body, start, end)
             for series, column in tally.columns.items():
-                columns[series] = columns[series].merged(column) if series in columns else column
+                if series in columns:
+                    column = Column.of_bytes(*core.merged(columns[series].parts, column.parts))
+                columns[series] = column
         return Scan(
             Cursor(*after),
             text,

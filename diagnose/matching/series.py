@@ -102,6 +102,14 @@ class Column:
             view(ends).cast("I"),
         )
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return self.steps, self.values, self.lines, self.starts, self.ends
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It may go to another process, which a memoryview cannot."""
+        return Column.of_bytes, tuple(part.tobytes() for part in self.parts)
+
     def append(self, step: float, value: float, line: int, start: int, end: int) -> None:
         self.steps.append(step)
         self.values.append(value)
@@ -110,7 +118,7 @@ class Column:
         self.ends.append(end)
 
     def merged(self, other: Column) -> Column:
-        """Both, in order of place in the block."""
+        """Both, in order of place in the block. The native core has a twin of this."""
         starts = [*self.starts, *other.starts]
         order = sorted(range(len(starts)), key=starts.__getitem__)
 
