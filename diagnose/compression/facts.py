@@ -33,14 +33,15 @@ def set_aside(scan: Scan, block: Block, before: Cursor, facts: bytes, room: int)
 def aside(
     kept: bytes, text: bytes, block: bytes | memoryview, facts: bytes, begun: int, room: int
 ) -> tuple[bytes, bytes, list[bytes], list[tuple[int, int]]]:
-    """(the kept that stay, their text, texts that left, (rule, lines that left)). ``begun``: a line that began before the block.
+    """(the kept that stay, their text, texts that left, (rule, lines that left)). ``begun``: a line that began before it.
 
     A line of several segments stays, because how it counts may depend on the next block.
     """
     records = list(KEPT.iter_unpack(kept))
     shared = Counter(record[0] for record in records)
     dropped: Counter[int] = Counter()
-    rest, stay, words = bytearray(), [], []
+    rest, stay = bytearray(), []
+    words: list[bytes] = []
     for line, offset, length, rule, cut, start, end in records:
         its = text[offset : offset + length]
         whole = end < len(block) and block[end] == 10 and (start == 0 or block[start - 1] == 10)

@@ -112,11 +112,20 @@ class KeptLog:
             for line, start, length, rule, cut, _, _ in KEPT.iter_unpack(records):
                 yield source, line, text[start : start + length], rule, cut
 
-    def chosen(self, choose: Callable[[int, int, int], bool]) -> Iterator[tuple[int, KeptLine]]:
-        """(order, segment) of those that ``choose(order, source, rule)`` takes. The text of the others is not read."""
+    def chosen(
+        self, choose: Callable[[int, int, int], bool], among: Callable[[int, int], bool] | None = None
+    ) -> Iterator[tuple[int, KeptLine]]:
+        """(order, segment) of those that ``choose(order, source, rule)`` takes. The text of the others is not read.
+
+        Unless ``among(first, end)`` says so, ``choose`` is not asked about the orders from ``first`` to before ``end``.
+        """
         order = 0
         for source, records, offset in self._batches():
             text: bytes | None = None
+            end = order + len(records) // KEPT.size
+            if among is not None and not among(order, end):
+                order = end
+                continue
             for line, start, length, rule, cut, _, _ in KEPT.iter_unpack(records):
                 if choose(order, source, rule):
                     if text is None:

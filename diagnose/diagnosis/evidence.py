@@ -121,7 +121,10 @@ def gather(kept: KeptLog, rules: Sequence[Rule], sources: Sequence[Source]) -> E
         room -= 1
         return True
 
-    events = [_event(order, *line) for order, line in kept.chosen(choose)]
+    def among(first: int, end: int) -> bool:
+        return room > 0 or first < _HEAD or end > count - _TAIL
+
+    events = [_event(order, *line) for order, line in kept.chosen(choose, among)]
     return Evidence(events, rules, sources, count - len(events))
 
 

@@ -26,6 +26,7 @@ from diagnose.diagnosis.runs import launched_again
 from diagnose.diagnosis.topology import Topology, expand, numbers, read, stopped
 from diagnose.diagnosis.vocabulary import Sought
 from diagnose.knowledge.taxonomy import shipped_taxonomy
+from diagnose.memory import remembered
 from diagnose.reading.prefixes import body_start, clock, origin
 
 _DEEP = {"hardware", "driver", "storage", "host", "scheduler", "network"}
@@ -463,8 +464,7 @@ class Weighing:
         if later[-1].line >= self.ends[one.event.source] and one.kind == "line":
             return True  # the log ends with it
         named = _names(one.event.body)
-        last = max((event.line for event in later if named & _names(event.body)), default=0)
-        return last > one.event.line
+        return any(event.line > one.event.line and named & _names(event.body) for event in reversed(later))
 
     def _did_later(self, one: Hypothesis) -> bool:
         """Whether a later line says that what failed here succeeded ("push failed", "push succeeded"), or the next trial."""
@@ -1263,6 +1263,7 @@ def same_exception(one: Hypothesis, other: Hypothesis) -> bool:
     return first.type == second.type and normal(first.message) == normal(second.message)
 
 
+@remembered
 def _names(body: str) -> set[str]:
     """The machines, devices and services that a line names; those of a list of Slurm one by one."""
     return {name for word in _LIST_OF_NAMES.findall(body) for name in expand(word)} | set(_NAMED.findall(body))

@@ -19,7 +19,6 @@ in the background, and the next block uses it. A rule keeps its number for the l
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import re
@@ -100,22 +99,6 @@ class Matcher:
         self._databases = Databases(self._compile(list(enumerate(self.rules))), self._compile([]), len(self.rules))
         self._engine = ENGINES[self.engine](self)
         self._engine.use(self._databases)
-
-    def twin(self) -> Matcher:
-        """Another one with the same rules under the same numbers, for another thread. It compiles nothing. What is added to
-        either later does not reach the other.
-        """
-        with self._lock:
-            other = copy.copy(self)
-            other._lock = threading.Lock()
-            other.rules, other.series, other._free = list(self.rules), list(self.series), list(self._free)
-            other._gone, other._placed, other._by_hand = set(self._gone), set(self._placed), set(self._by_hand)
-            other._metric_patterns, other._steady, other._confirmations = {}, dict(self._steady), {}
-            other._own_plain, other._next = None, None
-            other._databases = self._next or self._databases
-        other._engine = ENGINES[self.engine](other)
-        other._engine.use(other._databases)
-        return other
 
     @property
     def came_ready(self) -> bool:

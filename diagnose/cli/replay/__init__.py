@@ -261,7 +261,7 @@ class _Replay:
             finished = True
             read(job, self.cores)
         else:
-            finished = _read(job, self.kept_file, threads=self.cores if len(self.jobs) == 1 else 1)
+            finished = _read(job, self.kept_file, processes=self.cores if len(self.jobs) == 1 else 1)
         report = job.report(running=not finished)
         statuses = [] if _whole(report, job, voice, followed=arguments.follow) else [2]
         if report.compression.bytes_in == 0 and not arguments.follow:
@@ -531,14 +531,14 @@ def _without_endings(name: str) -> str:
     return name
 
 
-def _read(job: Job, kept_file: KeptFile, threads: int = 1) -> bool:
-    """All sources, one after the other, each on this many threads if it is large."""
+def _read(job: Job, kept_file: KeptFile, processes: int = 1) -> bool:
+    """All sources, one after the other, each in this many processes if it is large."""
     total = sum(source.size or 0 for source in job.sources)
     progress = Progress(job.id, total or None, "bytes")
     before = 0
     for number, source in enumerate(job.sources):
-        large = (source.size or 0) >= _WORTH_CORES and job.compression.matcher.engine == "core"
-        for found in job.feed_all(number, source.chunks(), threads if large else 1):
+        large = (source.size or 0) >= _WORTH_CORES and sys.platform == "linux"  # which can copy a process
+        for found in job.feed_all(number, source.chunks(), processes if large else 1):
             kept_file.write(number, found)
             progress.at(before + (source.bytes_read or job.compression.counts.bytes_in))
         kept_file.write(number, job.close(number))

@@ -1,8 +1,11 @@
-"""Blocks that threads judged ahead come to the same as blocks that were read one after the other."""
+"""Blocks that processes judged ahead come to the same as blocks that were read one after the other."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,10 +15,13 @@ from diagnose.compression.folds import KEEP, Folding
 from diagnose.compression.kept_log import Compression
 from diagnose.compression.snapshot import snapshot
 from diagnose.diagnosis.likeness import sounds
+from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.lines import LONGEST
 from tests.conftest import ROOT
+
+_LARGE = b"a line\n" * 20_000
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +57,14 @@ def cut(data: bytes, size: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("folding", [None, Folding(sounds, KEEP)], ids=["no folds", "folds"])
 @pytest.mark.parametrize("size", [300, 20_000])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_same_comes_out(matcher: Matcher, folding: Folding | None, size: int, threads: int) -> None:
+@pytest.mark.parametrize("processes", [1, 3])
+def test_the_same_comes_out(
+    matcher: Matcher, folding: Folding | None, size: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnose.compression.ahead._SMALL", size)  # else such blocks would be judged here
     one, many = Compression(matcher, folding), Compression(matcher, folding)
     texts = [scan.text for chunk in cut(log(), size) for scan in one.feed(0, chunk)]
-    assert [scan.text for found in feed_ahead(many, 0, cut(log(), size), threads) for scan in found] == texts
+    assert [scan.text for found in feed_ahead(many, 0, cut(log(), size), processes) for scan in found] == texts
     one.close(0)
     many.close(0)
     assert list(many.kept.rows()) == list(one.kept.rows())
@@ -67,16 +76,25 @@ def test_the_same_comes_out(matcher: Matcher, folding: Folding | None, size: int
         assert snapshot(many) == snapshot(one)
 
 
-def test_what_a_thread_raises_arrives(matcher: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_process_raises_arrives(matcher: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise MemoryError("no room")
 
     monkeypatch.setattr(Matcher, "scan", broken)
     with pytest.raises(MemoryError, match="no room"):
-        list(feed_ahead(Compression(matcher), 0, [b"a line\n"] * 20, 2))
+        list(feed_ahead(Compression(matcher), 0, [_LARGE] * 20, 2))
 
 
-def test_a_twin_numbers_rules_alike(matcher: Matcher) -> None:
-    twin = matcher.twin()
-    assert [rule.id for rule in twin.rules] == [rule.id for rule in matcher.rules]
-    assert twin.judge(b"KeyError: 'shard'") == matcher.judge(b"KeyError: 'shard'") > 0
+def test_a_process_that_is_ended_from_outside_ends_the_reading(matcher: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Matcher, "scan", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(DiagnoseError, match="ended from outside"):
+        list(feed_ahead(Compression(matcher), 0, [_LARGE] * 20, 2))
+
+
+def test_no_process_is_left_when_nobody_reads_on(matcher: Matcher) -> None:
+    before = multiprocessing.active_children()
+    reading = feed_ahead(Compression(matcher), 0, [_LARGE] * 20, 2)
+    next(reading)
+    assert len(multiprocessing.active_children()) == len(before) + 2
+    reading.close()
+    assert multiprocessing.active_children() == before

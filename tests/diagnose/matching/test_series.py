@@ -88,6 +88,34 @@ def test_native_stand_out(values: list[float], recent: int, until: int) -> None:
         assert core.stand_out(*state) == stand_out(*state)
 
 
+@pytest.mark.skipif(core is None, reason="without the native core")
+@given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)))
+def test_native_merged(mine: list[int], others: list[int]) -> None:
+    columns = []
+    for number, places in enumerate((mine, others)):
+        made = Column.empty()
+        for index, start in enumerate(sorted(places)):
+            made.append(number + index / 8, -index, 2**40 + index, start, start + number)
+        columns.append(made)
+    assert core.merged(columns[0].parts, columns[1].parts) == tuple(
+        one.tobytes() for one in columns[0].merged(columns[1]).parts
+    )
+
+
+@pytest.mark.skipif(core is None, reason="without the native core")
+def test_columns_of_two_lengths_are_refused() -> None:
+    made, longer = column([1.0]), column([1.0, 2.0])
+    with pytest.raises(IndexError, match="not of one length"):
+        core.merged(made.parts, (*made.parts[:4], longer.ends))
+
+
+@pytest.mark.skipif(core is None, reason="without the native core")
+@given(st.binary(max_size=99), st.integers(0, 400))
+def test_native_lines_of(data: bytes, times: int) -> None:
+    text = data + (data + b"\n") * times
+    assert core.lines_of(text) == text.count(b"\n")
+
+
 def test_a_series_stays_small_and_loses_no_spike() -> None:
     noise = random.Random(5)
     values = [noise.uniform(1, 2) for _ in range(100_000)]

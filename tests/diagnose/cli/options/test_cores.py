@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,22 @@ def test_the_files_of_one_job_are_read_on_all_cores_too(diagnose: Run, tmp_path:
     assert report["compression"]["bytes_in"] > 8 << 20
     assert report["problems"][0]["source"].endswith("rank9.log.gz")
     assert report["job"]["fingerprint"] is not None
+
+
+def test_one_large_file_is_read_on_all_cores_too(diagnose: Run, tmp_path: Path) -> None:
+    dice, lines = random.Random(3), []
+    for n in range(1, 9_000):
+        loss = 900.0 if n % 2000 == 0 else 2 + dice.random()
+        lines.append(f"[rank{n % 8}]: iteration {n}/ 90000 | lm loss: {loss:.6E} | grad norm: {dice.random():.3f} |\n")
+        if n % 50 == 0:
+            lines.append(
+                f"gpu{n % 64:03d}:3101:3360 [3] NCCL INFO comm 0x7f{n:06x} rank 3 nranks 8 cudaDev 3 - Init COMPLETE\n"
+            )
+            lines.append(f"shard {n} of the daemon is parked after {dice.randrange(9)} tries\n{n % 100:3d}%|##   | {n}/90000\r")
+    end = "Traceback (most recent call last):\nKeyError: 'shard'"
+    (tmp_path / "large.log").write_text("".join(lines) * 12 + end)
+    assert (tmp_path / "large.log").stat().st_size > 8 << 20
+    one, many = (diagnose("replay", "large.log", "--json", "--kept", f"kept{cores}", "--cores", cores) for cores in ("1", "3"))
+    assert (one.stdout, one.stderr, one.returncode) == (many.stdout, many.stderr, many.returncode)
+    assert (tmp_path / "kept1").read_bytes() == (tmp_path / "kept3").read_bytes()
+    assert json.loads(many.stdout)["diagnosis"]["reason"] == "key_error"
