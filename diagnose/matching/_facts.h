@@ -3,7 +3,7 @@
 /* Whether a kept segment is a whole line of the block that began in it, and the only segment of its line */
 static int whole_line(const Kept *all, size_t count, size_t k, const u8 *block, size_t size, u64 begun) {
     const Kept *one = all + k;
-    if (one->line == begun || one->end >= size || block[one->end] != '\n') return 0;
+    if (one->line == begun || one->start > one->end || one->end >= size || block[one->end] != '\n') return 0;
     if (one->start && block[one->start - 1] != '\n') return 0;
     return !(k && one[-1].line == one->line) && !(k + 1 < count && one[1].line == one->line);
 }
@@ -30,7 +30,7 @@ static PyObject *aside(PyObject *self, PyObject *args) {
             PyErr_SetString(PyExc_IndexError, "a record is outside of the text");
             goto done;
         }
-        size_t rule = (size_t)(one->rule + 1);
+        size_t rule = one->rule < 0 ? 0 : (size_t)one->rule + 1;
         if (rule && rule <= rules && ((const u8 *)facts.buf)[rule - 1]
             && whole_line(all, count, k, block.buf, (size_t)block.len, begun)) {
             counts[rule - 1]++;
@@ -40,6 +40,10 @@ static PyObject *aside(PyObject *self, PyObject *args) {
             Py_XDECREF(word);
             if (failed) goto done;
             continue;
+        }
+        if (length + one->length >= (size_t)text.len) { /* only records that overlap need more room */
+            PyErr_SetString(PyExc_IndexError, "records overlap");
+            goto done;
         }
         records[left] = *one;
         records[left++].offset = (u32)length;

@@ -22,8 +22,9 @@ from diagnose.diagnosis.likeness import sounds
 from diagnose.knowledge.rules import load as shipped
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.matching.scan import Cursor
 from diagnose.matching.shapes import shape
-from diagnose.reading.lines import clean
+from diagnose.reading.lines import Block, clean
 from tests.support.damage import damaged
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "logs"
@@ -138,6 +139,17 @@ def _broken(state: bytes, material: Material) -> bytes:
     return bytes(made[: len(state)]).ljust(len(state), b"\0")
 
 
+def of_facts(material: Material) -> None:
+    """Kept lines from which facts leave, with records that were damaged."""
+    chance = material.chance
+    scan = material.fast.scan(Block(material.log().replace(b"\0", b"") + b"\n"), Cursor())
+    facts = bytes(chance.randrange(2) for _ in range(chance.randrange(1, 2000)))
+    block, begun = material.log(), chance.randrange(3)
+    kept = _broken(scan.kept, material) if chance.random() < 0.8 else scan.kept
+    _refused_or_done(lambda: core.aside(kept, scan.text, block, facts, begun, 9), IndexError)
+    core.lines_of(block)
+
+
 def of_columns(material: Material) -> None:
     """Numbers, with some that are none, and slices that are not there."""
     chance = material.chance
@@ -150,6 +162,10 @@ def of_columns(material: Material) -> None:
     _refused_or_done(lambda: core.rows(values, steps, lines, start, chance.randrange(-1, 70)), IndexError, ValueError)
     past = [chance.gauss(2, 1) for _ in range(chance.randrange(34))]
     _refused_or_done(lambda: core.stand_out(values, 3.0, past, chance.randrange(-1, 9), float("inf")), ValueError)
+    narrow, short = array("I", range(size)), array("I", range(chance.randrange(size + 1)))
+    _refused_or_done(
+        lambda: core.merged((steps, values, lines, narrow, narrow), (steps, values, lines, narrow, short)), IndexError
+    )
     core.sketch(chance.randbytes(chance.randrange(100)), chance.randbytes(chance.randrange(100)))
 
 
@@ -160,7 +176,7 @@ def _refused_or_done(call: Callable[[], object], *refusals: type[Exception]) -> 
         return
 
 
-PARTS = (of_lines, of_blocks, of_folds, of_states, of_columns)
+PARTS = (of_lines, of_blocks, of_folds, of_states, of_facts, of_columns)
 
 
 def main(seconds: float, seed: int) -> int:
