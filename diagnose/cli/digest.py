@@ -17,7 +17,7 @@ from diagnose.errors import DiagnoseError
 
 if TYPE_CHECKING:
     from service.store import Store
-    from service.store.webhooks import Notice
+    from service.store.webhooks import Notice, Webhook
 
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST_S: Final = 366 * 86400.0
@@ -55,10 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.mail is not None and not re.fullmatch(r"[^\s@<>,;:]+@[^\s@<>,;:]+", arguments.mail):
         raise DiagnoseError("is not an address", where=printable(arguments.mail), remedy="give one, as ops@example.org")
     with database.opened(settings) as store:
-        found = store.read(lambda connection: shift(connection, since, now, settings.hang_s))
-        if arguments.webhook is not None:
-            notice = digest.notice(found, since, now, address)
-            return asyncio.run(_send(store, arguments.webhook, notice, settings.webhooks_to))
+        webhook = _webhook(store, arguments.webhook) if arguments.webhook is not None else None
+        projects = webhook.projects if webhook is not None else None
+        found = store.read(lambda connection: shift(connection, since, now, settings.hang_s), projects)
+        if webhook is not None:
+            return asyncio.run(_send(webhook, digest.notice(found, since, now, address), settings.webhooks_to))
     if arguments.mail is not None:
         print(digest.mail(found, since, now, address, arguments.mail), end="")
     elif arguments.json:
@@ -68,10 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _send(store: Store, webhook: int, notice: Notice, private: str) -> int:
-    from service.net.client import Unreachable
-    from service.net.guarded import Outgoing, networks
-    from service.notify.courier import send
+def _webhook(store: Store, webhook: int) -> Webhook:
     from service.store import webhooks as stored
 
     found = store.read(lambda connection: stored.find(connection, webhook))
@@ -80,12 +78,20 @@ async def _send(store: Store, webhook: int, notice: Notice, private: str) -> int
     if found.format == "alertmanager":
         remedy = "choose a webhook of the format cloudevents or slack"
         raise DiagnoseError("a digest is no alert, so Alertmanager gets none", where=f"webhook {webhook}", remedy=remedy)
+    return found
+
+
+async def _send(webhook: Webhook, notice: Notice, private: str) -> int:
+    from service.net.client import Unreachable
+    from service.net.guarded import Outgoing, networks
+    from service.notify.courier import send
+
     outgoing = Outgoing(networks(private))
     try:
-        answer = await send(outgoing, found, notice, time.time())
+        answer = await send(outgoing, webhook, notice, time.time())
     except Unreachable as error:
         remedy = "check its address, and send it again"
-        raise DiagnoseError(f"not delivered: {error}", where=f"webhook {webhook}", remedy=remedy) from None
+        raise DiagnoseError(f"not delivered: {error}", where=f"webhook {webhook.id}", remedy=remedy) from None
     finally:
         await outgoing.close()
     print(f"HTTP {answer.status}")

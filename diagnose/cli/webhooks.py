@@ -37,6 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"events to send, separated by commas (default: {','.join(_EVENTS)})",
     )
     add.add_argument(
+        "--project",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="project whose events to send; may be given several times (default: everybody's)",
+    )
+    add.add_argument(
         "--secret-file", metavar="FILE", type=Path, help="file that has the secret, whsec_… (default: a new secret)"
     )
     listing = action(actions, "list", "list the webhooks, and whether their messages arrive")
@@ -80,8 +87,11 @@ async def _add(arguments: argparse.Namespace, store: Store, private: str) -> int
         except (OSError, UnicodeDecodeError):
             raise DiagnoseError("cannot be read", where=str(arguments.secret_file), remedy="check the path") from None
     secret = settled_secret(given)
+    projects, now = tuple(dict.fromkeys(arguments.project)) or None, time.time()
     made = store.write(
-        lambda connection: stored.add(connection, arguments.url, arguments.format, secret, events, "command line", time.time())
+        lambda connection: stored.add(
+            connection, arguments.url, arguments.format, secret, events, "command line", now, projects
+        )
     )
     print(f"{made}\t{secret if given is None else 'signed with the secret given'}")
     return 0
@@ -94,8 +104,9 @@ async def _list(arguments: argparse.Namespace, store: Store, private: str) -> in
     standing = store.read(stored.standing)
     for one in store.read(stored.listed):
         how = standing.get(one.id, {})
+        of = f"of {','.join(one.projects)}" if one.projects else "of all projects"
         state = "on" if one.active else f"off ({one.off_because})"
-        words = [str(one.id), shown(one.url), one.format, ",".join(one.events), state, f"{how.get('waiting', 0)} waiting"]
+        words = [str(one.id), shown(one.url), one.format, ",".join(one.events), of, state, f"{how.get('waiting', 0)} waiting"]
         print("\t".join(printable(word) for word in [*words, how.get("last_status") or "nothing sent yet"]))
     return 0
 

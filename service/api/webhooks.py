@@ -29,12 +29,13 @@ async def add(service: Here, who: Admin, wanted: Annotated[bodies.WebhookWanted,
     service.courier.outgoing.check(wanted.url)
     secret = courier.settled_secret(wanted.secret)
     events = tuple(dict.fromkeys(wanted.events))
+    projects = tuple(dict.fromkeys(wanted.projects or ())) or None
     now = time.time()
     made = await service.store.awrite(
-        lambda connection: stored.add(connection, wanted.url, wanted.format, secret, events, who.name, now)
+        lambda connection: stored.add(connection, wanted.url, wanted.format, secret, events, who.name, now, projects)
     )
-    return {"id": made, "to": shown(wanted.url), "format": wanted.format, "events": events, "active": True, "created": now,
-            "secret": secret}  # fmt: skip
+    return {"id": made, "to": shown(wanted.url), "format": wanted.format, "events": events, "projects": projects,
+            "active": True, "created": now, "secret": secret}  # fmt: skip
 
 
 @router.get("/v1/webhooks", response_model=bodies.WebhookList, summary="Who is told")
@@ -79,6 +80,7 @@ def _row(one: stored.Webhook, standing: dict[str, Any]) -> dict[str, Any]:
         "to": shown(one.url),
         "format": one.format,
         "events": one.events,
+        "projects": one.projects,
         "active": one.active,
         "off_because": one.off_because,
         "created": one.created,

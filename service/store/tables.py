@@ -574,6 +574,7 @@ webhooks = Table(
     Column("format", Text, nullable=False),  # cloudevents, slack, alertmanager
     Column("secret", Text),
     Column("events", JSON, nullable=False),
+    Column("projects", JSON),  # whose events; null: everybody's
     Column("active", Boolean, nullable=False),
     Column("created", Double, nullable=False),
     Column("cursor", BigInteger, nullable=False, server_default="0"),  # how far it has read the audit trail

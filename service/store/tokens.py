@@ -109,7 +109,7 @@ def check_grant(grant: Grant, role: str) -> dict[str, Any] | None:
                 )
         if name == "projects":
             for project in patterns:
-                _check_project(project)
+                check_project(project)
         if len(patterns) > _MOST_PATTERNS:
             raise BadName(f"{len(patterns)} {name} for one token", remedy=f"name at most {_MOST_PATTERNS}; * and ? are allowed")
     if role == "node" and not grant.nodes:
@@ -117,7 +117,7 @@ def check_grant(grant: Grant, role: str) -> dict[str, Any] | None:
     return said or None
 
 
-def _check_project(project: str) -> None:
+def check_project(project: str) -> None:
     if not (0 < len(project) <= _LONGEST_PROJECT) or not re.fullmatch(PROJECT, project):
         raise BadName(
             "this is not the name of a project",

@@ -13,8 +13,10 @@ from typing import Any
 from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
 from service.errors import Conflict
+from service.projects import parted
 from service.store import tables as t
 from service.store.reading import record
+from service.store.tokens import check_project
 
 _STATES = ("proposed", "approved", "dispatched", "running", "succeeded", "failed", "expired", "rejected")
 KINDS = {
@@ -40,6 +42,8 @@ class Webhook:
     format: str
     secret: str
     events: tuple[str, ...]
+    projects: tuple[str, ...] | None
+    """None: all"""
     active: bool
     off_because: str | None
     created: float
@@ -54,6 +58,11 @@ class Notice:
     at: float
     subject: str
     data: dict[str, Any]
+
+    @property
+    def project(self) -> str:
+        """Whose it is. What is about no job is about the cluster's nodes: it is told who runs the cluster."""
+        return parted(self.data.get("job") or "")[0]
 
     def as_dict(self) -> dict[str, Any]:
         return {"id": self.id, "kind": self.kind, "at": self.at, "subject": self.subject, "data": self.data}
@@ -91,16 +100,21 @@ def standing(connection: Connection) -> dict[int, dict[str, Any]]:
 
 
 def add(
-    connection: Connection, url: str, form: str, secret: str, events: tuple[str, ...], who: str, now: float
+    connection: Connection, url: str, form: str, secret: str, events: tuple[str, ...], who: str, now: float,
+    projects: tuple[str, ...] | None = None,
 ) -> int:  # fmt: skip
-    """Make a new webhook. It is told of what happens from now on."""
+    """Make a new webhook. It is told of what happens from now on, in ``projects`` or everywhere."""
+    for project in projects or ():
+        check_project(project)
     if (connection.execute(select(func.count()).select_from(t.webhooks)).scalar() or 0) >= _MOST:
         raise Conflict(f"there are {_MOST} webhooks already", remedy="remove one first: diagnose webhooks remove ID")
-    values = {"url": url, "format": form, "secret": secret, "events": list(events), "active": True, "created": now}
+    values = {"url": url, "format": form, "secret": secret, "events": list(events), "active": True, "created": now,
+              "projects": list(projects) if projects else None}  # fmt: skip
     made = int(
         connection.execute(insert(t.webhooks).values(cursor=_end(connection), **values).returning(t.webhooks.c.id)).scalar_one()
     )
-    record(connection, who, "webhook.added", f"webhook/{made}", {"format": form, "events": list(events)}, now)
+    said = {"format": form, "events": list(events), "projects": values["projects"]}
+    record(connection, who, "webhook.added", f"webhook/{made}", said, now)
     return made
 
 
@@ -135,15 +149,16 @@ def queue(connection: Connection, now: float) -> int:
     made = 0
     a, w = t.audit.c, t.webhooks.c
     end = _end(connection)
-    for row in connection.execute(select(w.id, w.cursor, w.events).where(w.active, w.cursor < end)).all():
+    for row in connection.execute(select(w.id, w.cursor, w.events, w.projects).where(w.active, w.cursor < end)).all():
         kinds = [kind for event in row.events for kind in KINDS.get(event, ())]
         entries = connection.execute(
             select(t.audit).where(a.id > row.cursor, a.what.in_(kinds)).order_by(a.id).limit(_A_ROUND)
         ).all()
         deliveries = [
-            {"webhook_id": row.id, "event": entry.what, "body": _notice(connection, entry).as_dict(), "state": "waiting",
-             "tries": 0, "next_at": now, "created": now}
-            for entry in entries
+            {"webhook_id": row.id, "event": notice.kind, "body": notice.as_dict(), "state": "waiting", "tries": 0,
+             "next_at": now, "created": now}
+            for notice in (_notice(connection, entry) for entry in entries)
+            if not row.projects or notice.project in row.projects
         ]  # fmt: skip
         if deliveries:
             connection.execute(insert(t.deliveries), deliveries)
@@ -260,4 +275,7 @@ def _end(connection: Connection) -> int:
 
 
 def _webhook(row: Any) -> Webhook:
-    return Webhook(row.id, row.url, row.format, row.secret, tuple(row.events), row.active, row.off_because, row.created)
+    projects = tuple(row.projects) if row.projects else None
+    return Webhook(
+        row.id, row.url, row.format, row.secret, tuple(row.events), projects, row.active, row.off_because, row.created
+    )

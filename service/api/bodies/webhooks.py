@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.bodies.common import Sent
+from service.projects import PROJECT
 
 _LETTER = "[A-Za-z0-9+/]"
 _FOUR = f"(?:{_LETTER}{{4}})"
@@ -26,6 +27,9 @@ class WebhookWanted(Sent):
     )
     format: Literal["cloudevents", "slack", "alertmanager"] = "cloudevents"
     events: list[Told] = Field(["failures", "alarms", "regressions", "actions"], min_length=1, max_length=8)
+    projects: list[Annotated[str, Field(max_length=60, json_schema_extra={"pattern": f"^{PROJECT}$"})]] | None = Field(
+        None, min_length=1, max_length=50, description="whose events it is told; everybody's if not given"
+    )
     secret: str | None = Field(
         None,
         max_length=200,
@@ -40,6 +44,8 @@ class WebhookMade(BaseModel):
     """without its path, which may be secret"""
     format: str
     events: list[str]
+    projects: list[str] | None
+    """whose events; null: everybody's"""
     active: bool
     created: float
     secret: str
@@ -51,6 +57,8 @@ class WebhookRow(BaseModel):
     to: str
     format: str
     events: list[str]
+    projects: list[str] | None
+    """whose events; null: everybody's"""
     active: bool
     off_because: str | None
     created: float

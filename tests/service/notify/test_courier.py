@@ -283,6 +283,39 @@ def test_nothing_is_sent_to_this_machine_unless_allowed(
     assert diagnose("webhooks", "add", "https://x/", "--events", "all", *data).returncode == 2
 
 
+def test_a_webhook_of_a_project_is_told_of_its_jobs_only(tmp_path: Path, diagnose: Any) -> None:
+    data = ["--data", str(tmp_path / "data")]
+    wanted = {
+        ("vision",): ["vision~theirs"],
+        ("default",): ["mine"],
+        ("vision", "default"): ["mine", "vision~theirs"],
+        None: ["mine", "vision~theirs"],
+    }
+    receivers = [Receiver() for _ in wanted]
+    with Server(tmp_path / "data", "--webhooks-to", "127.0.0.0/8", **SHORT) as server:
+        for projects, receiver in zip(wanted, receivers, strict=True):
+            made = add(server, receiver.url, events=["failures"], **({"projects": projects} if projects else {}))
+            assert made["projects"] == (list(projects) if projects else None)
+        fail(server, "mine")
+        fail(server, "vision~theirs", KEY_ERROR.replace(b"KeyError", b"ValueError"))
+        for jobs, receiver in zip(wanted.values(), receivers, strict=True):
+            assert sorted(json.loads(body)["data"]["job"] for _, _, body in receiver.wait(len(jobs))) == jobs
+        made = [one["projects"] for one in server.get("/v1/webhooks")["webhooks"]]
+        assert made == [["vision"], ["default"], ["vision", "default"], None]
+        listed = diagnose("webhooks", "list", *data).stdout
+        assert "of vision,default" in listed
+        assert "of all projects" in listed
+    assert [len(receiver.got) for receiver in receivers] == [1, 1, 2, 2], "nor later"
+    assert diagnose("digest", "--webhook", "1", "--webhooks-to", "127.0.0.0/8", *data).returncode == 0
+    digest = receivers[0].got[-1][2].decode()
+    assert "ValueError" in digest
+    assert "KeyError" not in digest
+    wrong = diagnose("webhooks", "add", receivers[0].url, "--project", "a b", "--webhooks-to", "127.0.0.0/8", *data)
+    assert "not the name of a project" in wrong.stderr
+    for receiver in receivers:
+        receiver.close()
+
+
 def test_only_administrators_see_or_make_them(tmp_path: Path, diagnose: Any) -> None:
     data = str(tmp_path / "data")
     secrets = {role: diagnose("tokens", "create", role, "--role", role, "--data", data).stdout.strip() for role in

@@ -216,6 +216,7 @@ def upgrade() -> None:
         sa.Column("format", sa.Text(), nullable=False),
         sa.Column("secret", sa.Text(), nullable=True),
         sa.Column("events", sa.JSON(), nullable=False),
+        sa.Column("projects", sa.JSON(), nullable=True),
         sa.Column("active", sa.Boolean(), nullable=False),
         sa.Column("created", sa.Double(), nullable=False),
         sa.Column("cursor", sa.BigInteger(), server_default="0", nullable=False),
