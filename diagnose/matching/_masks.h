@@ -54,6 +54,7 @@ static void put_number(Masks *m, double value, u32 kind) {
     else m->in_list = 1;
     if (m->in_list > LIST) {
         m->length = m->list_end;
+        while (m->word_count && m->words[m->word_count - 1].end > m->length) m->word_count--; /* one stood between the numbers */
         if (out[m->length - 1] != MORE_MASK) {
             out[m->length++] = MORE_MASK;
             if (m->slots < MOST_SLOTS) m->slots++;

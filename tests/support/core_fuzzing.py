@@ -29,6 +29,12 @@ from tests.support.damage import damaged
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "logs"
 _PIECE = 20_000
+_TOKENS = (
+    b"1", b"7", b"22", b"-3.5", b"0x1f", b"1e9", b"nan", b"inf", b"a", b"ab", b"word", b"deadbeef", b"x1y2z3", b"/a/b.pt",
+    b"b/c.py", b"'some quoted words here'", b"2024-01-02 03:04:05", b"10.0.0.1:80", b"\xc3\xa9", b"\xe2\x96\x88", b"|", b"%",
+    b"[", b"]", b"=", b"---", b"\xff", b"12%| |", b"loss:", b"error", b"3MB",
+)  # fmt: skip
+_BETWEEN = (b"", b" ", b",", b", ", b" a ", b",a,", b"-", b"/", b":", b"=", b" | ", b"\t")
 
 
 class Material:
@@ -45,7 +51,17 @@ class Material:
     def line(self) -> bytes:
         return damaged(self.chance.choice(self.lines), self.lines, self.chance)
 
+    def made(self) -> bytes:
+        """Lines of a few signs again and again: lists, and what stands between their parts."""
+        chance, lines = self.chance, []
+        for _ in range(chance.randint(1, 9)):
+            parts = chance.choices(_TOKENS, k=chance.randint(1, 6)) * chance.choice((1, 2, 12, 70))
+            lines.append(chance.choice(_BETWEEN).join(parts) + b" " + b" ".join(chance.choices(_TOKENS, k=4)))
+        return b"\n".join(chance.choices(lines, k=chance.randint(1, 60)))[:_PIECE]
+
     def log(self) -> bytes:
+        if self.chance.random() < 0.3:
+            return self.made()
         log = self.chance.choice(self.logs)
         at = self.chance.randrange(max(1, len(log) - _PIECE))
         piece = log[at : at + self.chance.randrange(_PIECE)]

@@ -92,6 +92,13 @@ def test_lines_of_one_mask(one: str, other: str) -> None:
     assert masked(one.encode()) == masked(other.encode())
 
 
+@pytest.mark.parametrize("between", [" a ", ",a,", "-b-"])
+def test_a_long_list_may_have_a_word_between_its_numbers(between: str) -> None:
+    lists = [between.join(map(str, range(length, 2 * length))) for length in range(9, 69)]
+    assert len({masked(f"values {one} of run".encode()) for one in lists}) == 1
+    assert len(kept(joined([f"values {one} of run" for one in lists]))) < 10
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
