@@ -1,4 +1,8 @@
-"""What ``kubectl get jobs,pods -A -o json`` prints -> runs. Jobs of the Kubeflow training operator are read too."""
+"""What ``kubectl get jobs,pods -A -o json`` prints -> runs. Jobs of the Kubeflow training operator are read too.
+
+What the fields mean: https://kubernetes.io/docs/concepts/workloads/controllers/job/ and
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,11 @@ _ENDS: Final[dict[str, State]] = {"Complete": "completed", "Succeeded": "complet
                                   "Failed": "failed"}  # fmt: skip
 _STATES: Final[dict[str, State]] = {"OOMKilled": "out_of_memory", "Evicted": "preempted", "Preempting": "preempted",
                                     "NodeLost": "node_failure", "NodeShutdown": "node_failure", "Terminated": "node_failure",
-                                    "DeadlineExceeded": "time_limit"}  # fmt: skip
+                                    "DeadlineExceeded": "time_limit",
+                                    "PreemptionByScheduler": "preempted", "EvictionByEvictionAPI": "preempted",
+                                    "TerminationByKubelet": "preempted", "DeletionByTaintManager": "node_failure",
+                                    "DeletionByPodGC": "node_failure"}  # fmt: skip
+"""what a job, a pod or a container says of its end; the last five are reasons of a pod's condition DisruptionTarget"""
 
 
 def read(text: str, where: str) -> Iterator[Run]:
@@ -56,6 +64,8 @@ def _run(item: Mapping[str, Any], pods: list[Any]) -> Run:
         user=(meta.get("labels") or {}).get("user") or meta["namespace"],
         partition=(meta.get("labels") or {}).get("kueue.x-k8s.io/queue-name", ""),
         raw=str(meta.get("uid") or meta["name"]),
+        names=(meta["name"], *(str(one["metadata"][of]) for one in pods for of in ("name", "uid") if of in one["metadata"])),
+        space=meta["namespace"],
         waits_since=_time(meta.get("creationTimestamp")),
         started=running,
         ended=ended,
@@ -91,7 +101,9 @@ def _ended_boxes(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _state_of(pod: Mapping[str, Any]) -> State | None:
-    said = [pod.get("status", {}).get("reason"), *(ended.get("reason") for ended in _ended_boxes(pod))]
+    status = pod.get("status", {})
+    disrupted = [one.get("reason") for one in status.get("conditions") or () if one["type"] == "DisruptionTarget"]
+    said = [status.get("reason"), *disrupted, *(ended.get("reason") for ended in _ended_boxes(pod))]
     return next((_STATES[word] for word in said if word in _STATES), None)
 
 

@@ -43,6 +43,10 @@ class Run:
     still_s: float = 0.0
     lost: Lost | None = None
     """None: it is no failure"""
+    names: tuple[str, ...] = ()
+    """of the job and of its pods, where these are in the paths of its logs"""
+    space: str = ""
+    """where these names are unique"""
 
     @property
     def failed(self) -> bool:

@@ -51,6 +51,33 @@ def test_a_study_is_one_page_one_json_and_a_summary(diagnose: Run, tmp_path: Pat
     assert "<b>kim" not in page
 
 
+def test_jobs_of_kubernetes_get_the_reasons_of_their_logs(diagnose: Run, tmp_path: Path) -> None:
+    box = {"name": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    ended = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": "2026-11-01T02:00:00Z"}
+    jobs = [
+        {
+            "kind": "Job",
+            "metadata": {"name": name, "namespace": "llm", "uid": name * 3, "creationTimestamp": "2026-11-01T00:00:00Z"},
+            "spec": {"parallelism": 2, "template": {"spec": {"containers": [box]}}},
+            "status": {"startTime": "2026-11-01T00:00:00Z", "conditions": [ended]},
+        }
+        for name in ("sft", "pre")
+    ]
+    (tmp_path / "jobs.json").write_text(json.dumps({"kind": "List", "items": jobs}))
+    log = tmp_path / "pods" / "llm_sft-x7k2z_0e6a" / "train"
+    log.mkdir(parents=True)
+    (log / "0.log").write_text("2026-11-01T01:59:59.5Z stderr F KeyError: 'shard'\n")
+    done = diagnose("report", "--kubernetes", "jobs.json", "--logs", "pods", "--cores", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert (found["runs"], found["failures"], found["logs"], found["unknown"]["count"]) == (2, 2, 1, 1)
+    assert {row["reason"]: (row["count"], row["by_log"]) for row in found["reasons"]} == {
+        "key_error": (1, 1),
+        "unknown": (1, 0),
+    }
+    assert "key_error" in (tmp_path / "report.html").read_text()
+
+
 def test_users_can_be_hidden_and_times_be_chosen(diagnose: Run, tmp_path: Path) -> None:
     history(tmp_path)
     done = diagnose(

@@ -61,6 +61,17 @@ def test_training_operators_count_all_their_roles() -> None:
     assert (run.gpus, run.state) == (32, "completed")
 
 
+def test_who_was_put_out_says_why_in_a_condition() -> None:
+    items: list[dict[str, Any]] = []
+    for name, reason in (("a", "PreemptionByScheduler"), ("b", "DeletionByTaintManager"), ("c", "SomethingNew")):
+        conditions = [{"type": "Ready", "status": "False"}, {"type": "DisruptionTarget", "status": "True", "reason": reason}]
+        ended = pod(name, "n1", reason="Error", exitCode=143)
+        ended["status"]["conditions"] = conditions
+        items += [job(name, "Failed", "BackoffLimitExceeded"), ended]
+    items[0]["status"]["conditions"].insert(0, {"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"})
+    assert [run.state for run in read(json.dumps({"items": items}), "jobs.json")] == ["preempted", "node_failure", "failed"]
+
+
 @pytest.mark.parametrize("text", ["[]", '{"items": [{"kind": 1}]}', "[" * 100_000], ids=["list", "kind", "deep"])
 def test_other_json_is_refused(text: str) -> None:
     with pytest.raises(SourceError, match="kubectl get jobs,pods"):
