@@ -25,12 +25,12 @@ Dress = list[Any]
 _STAMP = re.compile(rb"\"?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\"?\Z")
 _LEVEL = re.compile(r"(?i)(?:debug|info|notice|warn|warning|error|err|critical|fatal|stdout|stderr)\Z")
 _NUMBERINGS = {
-    "columns": re.compile(rb"(?=[ ]*[0-9]+\t)[ 0-9]{6,}\t"),  # cat -n, nl
+    "columns": re.compile(rb"(?=[ ]*[0-9]{1,18}\t)[ 0-9]{6,}\t"),  # cat -n, nl
     "lines": re.compile(
-        rb"(?:[^\s:\"'{]{1,120}[A-Za-z/_.][^\s:\"'{]{0,80}:)?[0-9]+[:-]"
+        rb"(?:[^\s:\"'{]{1,120}[A-Za-z/_.][^\s:\"'{]{0,80}:)?[0-9]{1,18}[:-]"
     ),  # grep -n, with the file's name or not
 }
-_NUMBER = re.compile(rb"(?:.*:)?[ ]*([0-9]+)[:\t-]\Z")
+_NUMBER = re.compile(rb"(?:.*:)?[ ]*([0-9]{1,18})[:\t-]\Z")
 _QUOTED = re.compile(rb"\s*[bu]?(?P<quote>[\"']).*(?P=quote),?\s*\Z", re.DOTALL)
 _HEADER_WORDS = frozenset(word.lower() for word in MESSAGES)
 

@@ -39,7 +39,16 @@ def _log(body: bytes) -> None:
 
 def _logs() -> list[bytes]:
     names = sorted(path for path in _LOGS.iterdir() if path.is_file())
-    return [path.read_bytes()[-_PIECE:] for path in names[:: max(1, len(names) // 12)]]
+    logs = [path.read_bytes()[-_PIECE:] for path in names[:: max(1, len(names) // 12)]]
+    lines = logs[0].decode("utf-8", "replace").splitlines()[-40:]
+    dresses: list[Callable[[int, str], str]] = [
+        lambda number, line: f"{number}:{line}",
+        lambda number, line: f"{number:6d}\t{line}",
+        lambda number, line: json.dumps({"log": line + "\n", "time": "2026-03-04T05:06:07.1Z", "rank": number}),
+        lambda number, line: repr(line),
+        lambda number, line: f'2026-03-04T05:06:07Z,INFO,"{line}"',
+    ]
+    return [*logs, *("".join(f"{wear(*one)}\n" for one in enumerate(lines, 1)).encode() for wear in dresses)]
 
 
 @cache

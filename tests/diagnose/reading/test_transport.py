@@ -128,6 +128,8 @@ PLAIN = {
     "lines with tabs": [f"2026-03-04 05:06:{n:02d}\tINFO\tsaid" for n in range(40)],
     "NCCL": [f"gpu-1:12:13 [{n % 8}] NCCL INFO Channel {n:02d} : 0 1" for n in range(40)],
     "settings": [f"NAME_{n}=value" for n in range(20)],
+    "numbers that nobody counts to": [f"1{'0' * 5000}{n:02d}: said" for n in range(40)],
+    "such numbers in a column": [f"1{'0' * 5000}{n:02d}\tsaid" for n in range(40)],
 }
 
 
