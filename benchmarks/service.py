@@ -1,4 +1,5 @@
-"""What the service can carry: ``python -m benchmarks.service throughput | latency | failing | storage | learning | raw``.
+"""What the service can carry: ``python -m benchmarks.service throughput | latency | failing | storage | learning | raw |
+doors``.
 
 Server, client and PostgreSQL share this machine's cores. Every ratio is of one run.
 
@@ -10,21 +11,27 @@ Server, client and PostgreSQL share this machine's cores. Every ratio is of one 
 - ``learning`` sends the same log to services without a model, with one that takes 30 s per answer, and with one that is down,
   in turns.
 - ``raw`` sends the same log with and without raw logs, in turns.
+- ``doors`` asks for ``/healthz``, each time on a new connection: alone, while two strangers write a header without an end, and
+  while 2,000 connections have sent the beginning of a request and nothing more.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gzip
+import http.client
 import json
 import os
+import resource
+import socket
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -471,6 +478,68 @@ def _size(server: Server) -> int:
     return int((pages - free) * size)
 
 
+# --- doors
+
+
+def doors(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """How long ``/healthz`` takes while strangers take what they can. The service has the settings that it comes with."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    told: dict[str, Any] = {}
+    with bench.server() as server:
+        crowds: dict[str, Callable[[Server], contextlib.AbstractContextManager[None]]]
+        crowds = {"alone": lambda _: contextlib.nullcontext(), "endless_head": _endless_head, "half_open": _half_open}
+        for name, crowd in crowds.items():
+            with crowd(server):
+                took = _health(server, 200)
+            told[name] = {"median_ms": statistics.median(took), "p95_ms": percentile(took, 0.95), "worst_ms": max(took)}
+    return {"load": os.getloadavg()[0], **told}
+
+
+def _health(server: Server, times: int) -> list[float]:
+    took = []
+    for _ in range(times):
+        began = time.monotonic()
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+        took.append((time.monotonic() - began) * 1000)
+        time.sleep(0.01)
+    return took
+
+
+@contextlib.contextmanager
+def _endless_head(server: Server) -> Iterator[None]:
+    stop = threading.Event()
+
+    def flood() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=20) as made:
+                made.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-endless: ")
+                while not stop.is_set():
+                    made.sendall(b"a" * 65536)
+
+    threads = [threading.Thread(target=flood) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextlib.contextmanager
+def _half_open(server: Server) -> Iterator[None]:
+    with contextlib.ExitStack() as held:
+        for _ in range(2000):
+            made = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+            with contextlib.suppress(OSError):
+                made.sendall(b"POST /v1/jobs/x/logs HTTP/1.1\r\nhost: localhost\r\n")
+        yield
+
+
 PARTS = {
     "throughput": throughput,
     "latency": latency,
@@ -478,6 +547,7 @@ PARTS = {
     "storage": storage,
     "learning": learning,
     "raw": raw_logs,
+    "doors": doors,
 }
 
 

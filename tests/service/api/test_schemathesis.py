@@ -31,7 +31,7 @@ def test_the_service_does_what_its_document_says(tmp_path: Path, diagnose: Any) 
             [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--url", server.url,
              "--checks", "all", "--header", f"Authorization: Bearer {token}",
              "--exclude-path", "/v1/events", "--max-examples", examples, "--request-timeout", "60", "--max-response-time", "60",
-             "--phases", "coverage,fuzzing", "--seed", "7", "--no-color"],
+             "--phases", "coverage,fuzzing,stateful", "--seed", "7", "--no-color"],
             capture_output=True, text=True, cwd=tmp_path, timeout=800, check=False,
             env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.support.schemathesis_hooks", "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
