@@ -50,7 +50,10 @@ class Answerer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self._write(answerer._completion(body))
+                if "messages" in body:
+                    self._write(answerer._completion(body))
+                else:
+                    self.send_error(404)  # it counts no tokens
 
             def _write(self, content: dict[str, Any]) -> None:
                 data = json.dumps(content).encode()

@@ -1,7 +1,8 @@
 """Pictures of all pages, wide and narrow, light and dark, and printed: ``python -m benchmarks.screenshots DIR``.
 
 It starts ``diagnose demo`` (a week of sample jobs through the real service) and takes them with this machine's Chromium. It
-needs the package playwright (the extra ``test``).
+needs the package playwright (the extra ``test``). The model of the demonstration is ``benchmarks.answerer``, which guesses. So
+the page of the model shows what a model comes to that knows nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.answerer import Answerer, by_chance
 from benchmarks.measure import ROOT
 
 IMAGES = ROOT / "docs" / "images"
@@ -42,7 +44,9 @@ PAGES = {
     "sign-in": "sign-in",
 }
 DOCUMENTS = {
-    **{name: name for name in ("overview", "job", "shift", "action", "node", "failure", "breakdowns", "risk", "image")},
+    **{
+        name: name for name in ("overview", "job", "shift", "action", "node", "failure", "breakdowns", "risk", "image", "model")
+    },
     "ranks": "job",
 }
 """picture in docs/images -> its page; that of ranks is a part of one"""
@@ -68,8 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     if not chosen.documents:
         chosen.folder.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "diagnose", "demo", "--no-browser", "--jobs", "150"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
+    with Answerer(by_chance(7)) as answerer, sync_playwright() as driver:
+        words = [sys.executable, "-m", "diagnose", "demo", "--no-browser", "--jobs", "150", "--llm", answerer.url]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
             base = process.stdout.readline().strip()
@@ -99,6 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
             paper.close()
         finally:
             process.terminate()
+            process.wait()
     return 0
 
 

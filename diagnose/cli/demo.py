@@ -41,6 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="empty folder in which the data is kept (default: a folder that is deleted at the end)",
     )
     parser.add_argument(
+        "--llm",
+        metavar="URL",
+        help="OpenAI-compatible endpoint of a model that is asked about the failures, too (default: no model)",
+    )
+    parser.add_argument(
         "--no-browser", action="store_true", help="print the address of the dashboard, and do not open a browser"
     )
 
@@ -60,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         data = arguments.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="diagnose-demo-")))
         data.mkdir(parents=True, exist_ok=True)
         log = stack.enter_context(open(data / "service.log", "w"))
-        url = stack.enter_context(_serving(data, arguments.port, log))
+        url = stack.enter_context(_serving(data, arguments.port, arguments.llm, log))
         plans = list(demo.week(arguments.seed, arguments.jobs, time.time()))
         progress = Progress("sending jobs", len(plans))
         destination = Destination(url)
@@ -89,12 +94,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _serving(data: Path, port: int, log: IO[str]) -> Iterator[str]:
+def _serving(data: Path, port: int, llm: str | None, log: IO[str]) -> Iterator[str]:
     """A service of its own, on this machine only."""
     policy = data / "policy.yaml"
     policy.write_text("mode: approve\n")
     words = [sys.executable, "-m", "diagnose", "serve", "--data", str(data / "service"), "--port", str(port)]
-    words += ["--policy", str(policy)]
+    words += ["--policy", str(policy), *(["--llm", llm] if llm is not None else [])]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True) as process:  # noqa: S603 - ourselves
         try:
             assert process.stdout is not None

@@ -39,6 +39,7 @@ def environment() -> jinja2.Environment:
         "moment": words.moment,
         "detail": words.detail,
         "printable": words.printable,
+        "parted": words.parted,
         "prose": lambda text: "\n".join(words.printable(line) for line in text.splitlines()),
         "path": lambda text: quote(str(text), safe=""),
         "basename": os.path.basename,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 LONGEST = 4000
 """characters that are shown of a line"""
@@ -40,6 +41,8 @@ def share(part: float | None) -> str:
     """``0.034`` as ``3.4 %``."""
     if part is None:
         return "–"
+    if 0 < part < 0.0001:
+        return f"< 0.01{_THIN}%"
     return f"{100 * part:.0f}{_THIN}%" if part >= 0.0995 or part == 0 else f"{100 * part:.2g}{_THIN}%"
 
 
@@ -102,6 +105,8 @@ _HIDDEN = {
     *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080), *range(0xD800, 0xE000),
 }  # fmt: skip
 
+_PARTS = re.compile(r"(?<=[_/.:,-])(?=\w)")
+
 
 def printable(text: str, most: int = LONGEST) -> str:
     r"""Text of a log with ``\x1b`` and the like as visible codes. The middle of a long text is left out."""
@@ -111,6 +116,11 @@ def printable(text: str, most: int = LONGEST) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(c) if ord(c) in _HIDDEN else c for c in text)
+
+
+def parted(text: str) -> Markup:
+    """A name that is shown in a narrow column: it may go on in the next line behind a sign, not within a word."""
+    return Markup("<wbr>").join(escape(part) for part in _PARTS.split(text))
 
 
 def _escape(c: str) -> str:

@@ -46,3 +46,14 @@ def test_an_entry_of_the_trail_in_words() -> None:
     entry = {"from": "proposed", "to": "approved", "fence": 2, "result": None, "nodes": [], "was": {"a": 1}, "not_before": 1.5}
     assert words.detail(entry) == 'from proposed, to approved, fence 2, was {"a": 1}, not before 1.5'
     assert words.detail({}) == "–"
+
+
+def test_a_name_is_parted_behind_signs_only() -> None:
+    assert words.parted("arc_challenge") == "arc_<wbr>challenge"
+    assert words.parted("<b>/x-y") == "&lt;b&gt;/<wbr>x-<wbr>y"
+    assert words.parted("winogrande_") == "winogrande_"
+
+
+@pytest.mark.parametrize(("part", "expected"), [(0.0, "0 %"), (6.4e-8, "< 0.01 %"), (0.034, "3.4 %"), (0.5, "50 %")])
+def test_shares_are_no_powers_of_ten(part: float, expected: str) -> None:
+    assert words.share(part) == expected.replace(" %", "\u00a0%")
