@@ -452,10 +452,10 @@ class Compression:
 
     def _last_folded(self, stream: Stream) -> Scan | None:
         """When a source ends, keep the last line that was folded: it shows how far the source got."""
-        if stream.folds is None:
+        if stream.folds is None or self.folding is None:
             return None
         scan = Scan(stream.cursor)
-        _fold(scan, *stream.folds.close()[:3])
+        _fold(scan, *stream.folds.close(self.folding.sounds, stream.numbers.plan)[:3])
         return self._count(stream, scan) if scan.kept else None
 
     def _count(self, stream: Stream, scan: Scan) -> Scan:

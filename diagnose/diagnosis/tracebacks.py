@@ -109,6 +109,8 @@ class Traceback:
     """the log begins in the middle of it, or was cut there"""
     where: str = "main"
     """who raised it: main | thread | ignored"""
+    gap: bool = False
+    """lines are missing between its header and its first frame: it may be a copy that was folded"""
     under: Event | None = None
     """the logger's line directly above the header: whoever caught the exception logged it there"""
 
@@ -175,6 +177,8 @@ class _Assembly:
         """speaker -> the traceback that ended last"""
         self._pending: dict[str, Link] = {}
         self._where: dict[str, str] = {}
+        self._whole: dict[tuple[str, str, Frame], list[Frame]] = {}
+        """class, message and deepest frame of a traceback -> all its frames"""
         self._above: Event | None = None
         self.claimed: set[int] = set()
 
@@ -260,6 +264,7 @@ class _Assembly:
         if (bars := _BARS.match(body)) is not None:
             body = body[bars.end() :]
         if (found := _FRAME.match(body) or _RICH.search(body)) is not None:
+            traceback.gap |= not traceback.frames and not traceback.headless and event.line > traceback.begin + 1
             if len(traceback.frames) >= _MOST_FRAMES:
                 del traceback.frames[_MOST_FRAMES // 2]
             traceback.frames.append(Frame(found["path"], int(found["line"]), (found["function"] or "").strip()))
@@ -291,10 +296,21 @@ class _Assembly:
 
     def _close(self, entry: _Open) -> None:
         one = entry.traceback
+        self._unfold(one)
         if one.link == "remote" and one.previous is not None and _twins(one, one.previous):
             one.previous = one.link = None
         self._last[entry.speaker] = one
         self._done.append(one)
+
+    def _unfold(self, traceback: Traceback) -> None:
+        """Folding leaves a copy of a traceback its deepest frame only. The others are those of the earlier one."""
+        if traceback.exception is None or not traceback.frames:
+            return
+        key = traceback.type, _TIME.sub("", traceback.message), traceback.frames[-1]
+        if len(traceback.frames) == 1 and traceback.gap and key in self._whole:
+            traceback.frames = list(self._whole[key])
+        else:
+            self._whole[key] = traceback.frames
 
 
 def _twins(one: Traceback, other: Traceback) -> bool:

@@ -29,6 +29,9 @@
 #define LONGER 4u       /* a body may be so many times longer than those before */
 #define IN_DUMP 400u
 #define NO_SAMPLE UINT32_MAX
+#define MOST_CHAINS 16384u /* beginnings of tracebacks */
+#define MOST_WAITING 256u  /* lines of one, */
+#define MOST_WAITING_BYTES (256u << 10)
 
 typedef struct {
     u64 key, count, first, last, silence, folded, behind; /* behind: new lines that folded because they always follow it */
@@ -42,8 +45,9 @@ typedef struct {
 } Range;
 typedef struct { u64 key; u32 folds[VALUES], count, open, distinct, unused; } Place;
 typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
+typedef struct { u64 key, count; } Chain; /* the lines of a traceback up to one of them */
 typedef struct {
-    u64 seed, line, held_line, head_who;
+    u64 seed, line, held_line, head_who, chain, chain_line;
     u32 keep, guard, dump, head, body, unused2; /* head: fold + 1 of the last regular line; body: new lines since */
     u8 remaining, folded, held, held_counted, in_traceback, unused[3];
 } FoldState;
@@ -52,10 +56,10 @@ typedef struct {
     PyObject_HEAD
     FoldState state;
     int busy;
-    Vector folds, ranges, samples, places, who, held; /* places and who are tables, open addressing; key 0 is free */
+    Vector folds, ranges, samples, places, who, held, chains, waiting, waiting_text; /* places and who are tables, open addressing; key 0 is free */
     u32 *slots, slot_mask; /* fold + 1 by key */
     Vector heard; /* what may sound like a failure, and whether it does; can be asked again, and is no part of the state */
-    size_t place_count, who_count, heard_count;
+    size_t place_count, who_count, chain_count, heard_count;
     u64 open[OPEN_BITS / 64]; /* which places may be open, by their keys: few are, and most lines have none */
     Masks masks, loud; /* of the line; of one that sounds like a failure, for its numbers */
     Readings readings;
@@ -546,34 +550,137 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     return FOLDS;
 }
 
+/* ----------------------------------------------------------------------------------------------------- copies of tracebacks
+
+   A traceback that came before, from its header to its exception, loses its frames but for the deepest. Until its last line has
+   come its lines wait; those of one that begins as no earlier one did never wait. Each speaker's are counted apart. */
+
+static const char traceback_head[] = "Traceback (most recent call last):";
+#define HEAD (sizeof traceback_head - 1)
+
+/* A record takes its place behind those before it: it stays or folds. */
+static int place(Folds *f, const Kept *record, const u8 *its, Asked *asked, long long *lines) {
+    FoldState *s = &f->state;
+    if (record->line != s->line) { finish_line(f, lines); s->line = record->line; }
+    int verdict = STAYS;
+    u32 guarded = s->guard;
+    if (record->rule != UNKNOWN) { if (record->rule >= 0) { s->guard = GUARDED; end_body(f); } }
+    else if (!record->cut) verdict = judge_fold(f, record, its, asked);
+    if (verdict == FAILED) return -1;
+    if (verdict == STAYS) {
+        if (s->guard > guarded && let_go(f, lines)) return -1;
+        s->held = 0; /* it would come after this one */
+        if (keep_text(f, record, its)) return -1;
+        s->remaining = 1;
+        return 0;
+    }
+    s->folded = 1;
+    s->held = 1;
+    s->held_counted = 0;
+    s->held_line = record->line;
+    f->held.count = 0;
+    u8 *room = grow(&f->held, record->length);
+    if (!room) return -1;
+    memcpy(room, its, record->length);
+    f->held.count = record->length;
+    return 0;
+}
+
+/* The waiting lines take their places; those from `from` up to `to` fold, but for what sounds like a failure. */
+static int release(Folds *f, size_t from, size_t to, Asked *asked, long long *lines) {
+    FoldState *s = &f->state;
+    const Kept *waiting = f->waiting.items;
+    const u8 *text = f->waiting_text.items;
+    s->chain = 0;
+    for (size_t k = 0; k < f->waiting.count; k++) {
+        Kept record = waiting[k];
+        record.end = 0;
+        if (k < from || k >= to || waiting[k].end) {
+            if (place(f, &record, text + record.offset, asked, lines)) return -1;
+            continue;
+        }
+        finish_line(f, lines);
+        s->line = record.line;
+        s->folded = 1;
+        s->held = 0;
+    }
+    f->waiting.count = f->waiting_text.count = 0;
+    return 0;
+}
+
+static int wait_for_more(Folds *f, const Kept *record, const u8 *its, int sign) {
+    Kept *waiting = grow(&f->waiting, 1);
+    u8 *to = grow(&f->waiting_text, record->length);
+    if (!waiting || !to) return -1;
+    *waiting = *record;
+    waiting->offset = (u32)f->waiting_text.count;
+    waiting->start = 0; /* its block may be gone */
+    waiting->end = (u32)sign;
+    if (record->length) memcpy(to, its, record->length);
+    f->waiting_text.count += record->length;
+    f->waiting.count++;
+    f->state.chain_line = record->line;
+    return 0;
+}
+
+/* Where the deepest frame of the waiting traceback begins */
+static size_t deepest(const Folds *f) {
+    const Kept *waiting = f->waiting.items;
+    const u8 *text = f->waiting_text.items;
+    for (size_t k = f->waiting.count; k > 1; k--) {
+        const u8 *its = text + waiting[k - 1].offset;
+        size_t n = waiting[k - 1].length, at = body_start(its, n);
+        while (at < n && blank(its[at])) at++;
+        if (starts(its, n, at, "File \"")) return k - 1;
+    }
+    return 1;
+}
+
+/* How often the waiting lines and this one, of one speaker, came in this order; that they did is counted. */
+static u64 came(Folds *f, u64 chain, u64 who, const u8 *body, size_t n, u64 *key) {
+    if (mask(&f->masks, body, n, EXACT)) return UINT64_MAX;
+    *key = mix(mix(chain ^ f->state.seed, 0x9e3779b97f4a7c15ull) ^ who, hash_masked(f, &f->masks)) | 1;
+    Chain *known = entry_of(&f->chains, &f->chain_count, *key, MOST_CHAINS, 1);
+    return known ? known->count++ : 0;
+}
+
+/* One record: it waits, or it and those that waited take their places. */
+static int take(Folds *f, const Kept *record, const u8 *its, Asked *asked, long long *lines) {
+    FoldState *s = &f->state;
+    size_t n = record->length, at = 0;
+    int waits = f->waiting.count != 0, heads = n >= HEAD && !memcmp(its + n - HEAD, traceback_head, HEAD);
+    if (heads || s->chain) at = body_start(its, n);
+    heads = heads && at == n - HEAD && !record->cut && record->line != s->line;
+    if (s->chain && !heads) {
+        int next = !record->cut && record->line == s->chain_line + 1, inside = next && n > at && blank(its[at]);
+        u64 key = 0, count = next ? came(f, s->chain, who_speaks(f, its, at), its + at, n - at, &key) : 0;
+        if (count == UINT64_MAX) return -1;
+        int known = count >= s->keep && f->waiting.count < MOST_WAITING && f->waiting_text.count < MOST_WAITING_BYTES;
+        if (inside && waits && known) {
+            int sign = sounding(its, n) & MAY_SOUND ? is_sign(f, its, n, at, asked->sounds, &asked->thread) : 0;
+            if (sign < 0) return -1;
+            s->chain = key;
+            return wait_for_more(f, record, its, sign);
+        }
+        if (waits && release(f, 1, next && !inside && known ? deepest(f) : 1, asked, lines)) return -1;
+        s->chain = inside ? key : 0;
+        s->chain_line = record->line;
+        return place(f, record, its, asked, lines);
+    }
+    if (waits && release(f, 1, 1, asked, lines)) return -1;
+    s->chain = 0;
+    if (!heads) return place(f, record, its, asked, lines);
+    u64 count = came(f, 0, who_speaks(f, its, at), its + at, n - at, &s->chain);
+    if (count == UINT64_MAX) return -1;
+    s->chain_line = record->line;
+    return count >= s->keep ? wait_for_more(f, record, its, 0) : place(f, record, its, asked, lines);
+}
+
 /* All records of a block; 0, or -1 with *error where Python raised. `lines`: how many physical lines fold. */
 static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64 line, Asked *asked, long long *lines) {
     FoldState *s = &f->state;
     for (size_t k = 0; k < count; k++) {
-        const Kept *record = &records[k];
-        const u8 *its = text + record->offset;
-        if (record->line != s->line) { finish_line(f, lines); s->line = record->line; }
-        int verdict = STAYS;
-        u32 guarded = s->guard;
-        if (record->rule != UNKNOWN) { if (record->rule >= 0) { s->guard = GUARDED; end_body(f); } }
-        else if (!record->cut) verdict = judge_fold(f, record, its, asked);
-        if (verdict == FAILED) return -1;
-        if (verdict == STAYS) {
-            if (s->guard > guarded && let_go(f, lines)) return -1;
-            s->held = 0; /* it would come after this one */
-            if (keep_text(f, record, its)) return -1;
-            s->remaining = 1;
-            continue;
-        }
-        s->folded = 1;
-        s->held = 1;
-        s->held_counted = 0;
-        s->held_line = record->line;
-        f->held.count = 0;
-        u8 *room = grow(&f->held, record->length);
-        if (!room) return -1;
-        memcpy(room, its, record->length);
-        f->held.count = record->length;
+        if (take(f, &records[k], text + records[k].offset, asked, lines)) return -1;
     }
     if (line > s->line) { finish_line(f, lines); s->line = 0; }
     return 0;
@@ -581,12 +688,15 @@ static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64
 
 /* ------------------------------------------------------------------------------------------------------ towards Python */
 
-enum { FOLDS_AT, RANGES_AT, SAMPLES_AT, PLACES_AT, WHO_AT, HELD_AT, PLANS_AT, READERS_AT, KNOWN_AT, FORMS_AT, EARLY_AT, VECTORS };
+enum {
+    FOLDS_AT, RANGES_AT, SAMPLES_AT, PLACES_AT, WHO_AT, HELD_AT, CHAINS_AT, WAITING_AT, WAITING_TEXT_AT, PLANS_AT, READERS_AT, KNOWN_AT,
+    FORMS_AT, EARLY_AT, VECTORS,
+};
 
 static Vector *const *folds_vectors(Folds *f, Vector *room[VECTORS]) {
     Readings *r = &f->readings;
     Vector *all[VECTORS] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held,
-                            &r->plans, &r->readers, &r->known, &r->forms, &r->early};
+                            &f->chains, &f->waiting, &f->waiting_text, &r->plans, &r->readers, &r->known, &r->forms, &r->early};
     memcpy(room, all, sizeof all);
     return room;
 }
@@ -607,7 +717,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     f->state.seed = seed;
     Vector *vectors[VECTORS];
     folds_vectors(f, vectors);
-    static const size_t sizes[VECTORS] = {sizeof(Fold), sizeof(Range), sizeof(Sample), sizeof(Place), sizeof(u64), 1, sizeof(Plan),
+    static const size_t sizes[VECTORS] = {sizeof(Fold), sizeof(Range), sizeof(Sample), sizeof(Place), sizeof(u64), 1, sizeof(Chain), sizeof(Kept), 1, sizeof(Plan),
                                           sizeof(Reader), sizeof(Known), sizeof(Form), sizeof(Early)};
     for (int k = 0; k < VECTORS; k++) vectors[k]->size = sizes[k];
     f->masks.out.size = f->loud.out.size = f->text.size = f->scratch.size = 1;
@@ -618,7 +728,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     f->readings.state = (ReadingState){.step = NAN};
     size_t left = (size_t)length;
     if (left) {
-        u64 counts[VECTORS + 3]; /* of the vectors, then places, speakers and plans that are known */
+        u64 counts[VECTORS + 4]; /* of the vectors, then places, speakers, plans and chains that are known */
         const size_t head = sizeof f->state + sizeof f->readings.state + sizeof counts;
         if (left < head) goto damaged;
         memcpy(&f->state, data, sizeof f->state);
@@ -629,7 +739,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
         left -= head;
         for (int k = 0; k < VECTORS; k++) {
             if (counts[k] > left / sizes[k]) goto damaged;
-            if ((k == PLACES_AT || k == WHO_AT || k == KNOWN_AT) && (counts[k] & (counts[k] - 1))) goto damaged;
+            if ((k == PLACES_AT || k == WHO_AT || k == KNOWN_AT || k == CHAINS_AT) && (counts[k] & (counts[k] - 1))) goto damaged;
             size_t bytes = (size_t)counts[k] * sizes[k];
             if (counts[k]) {
                 vectors[k]->items = malloc(bytes);
@@ -643,9 +753,16 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
         f->place_count = (size_t)counts[VECTORS];
         f->who_count = (size_t)counts[VECTORS + 1];
         f->readings.known_count = (size_t)counts[VECTORS + 2];
-        size_t places = 0, speakers = 0;
+        f->chain_count = (size_t)counts[VECTORS + 3];
+        size_t places = 0, speakers = 0, chains = 0;
         for (size_t k = 0; k < f->places.count; k++) places += ((const Place *)f->places.items)[k].key != 0;
         for (size_t k = 0; k < f->who.count; k++) speakers += ((const u64 *)f->who.items)[k] != 0;
+        for (size_t k = 0; k < f->chains.count; k++) chains += ((const Chain *)f->chains.items)[k].key != 0;
+        if (f->chain_count != chains || (chains && chains * 2 > f->chains.count)) goto damaged;
+        for (size_t k = 0; k < f->waiting.count; k++) {
+            const Kept *waiting = (const Kept *)f->waiting.items + k;
+            if ((u64)waiting->offset + waiting->length > f->waiting_text.count) goto damaged;
+        }
         if (f->state.head > f->folds.count) goto damaged;
         if (left || f->place_count != places || f->who_count != speakers) goto damaged;
         if ((places && places * 2 > f->places.count) || (speakers && speakers * 2 > f->who.count)) goto damaged;
@@ -678,12 +795,13 @@ static PyObject *folds_state(PyObject *self, PyObject *unused) {
     Vector *vectors[VECTORS];
     (void)unused;
     folds_vectors(f, vectors);
-    u64 counts[VECTORS + 3];
+    u64 counts[VECTORS + 4];
     size_t total = sizeof f->state + sizeof f->readings.state + sizeof counts;
     for (int k = 0; k < VECTORS; k++) { counts[k] = vectors[k]->count; total += vectors[k]->count * vectors[k]->size; }
     counts[VECTORS] = f->place_count;
     counts[VECTORS + 1] = f->who_count;
     counts[VECTORS + 2] = f->readings.known_count;
+    counts[VECTORS + 3] = f->chain_count;
     PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
     if (!result) return NULL;
     char *to = PyBytes_AsString(result);
@@ -741,13 +859,23 @@ static PyObject *folds_sift(PyObject *self, PyObject *args) {
     return folds_result(f, lines);
 }
 
-/* close() -> the same, of the line that was folded last */
-static PyObject *folds_close(PyObject *self, PyObject *unused) {
+/* close(sounds, plan) -> the same, of the lines that wait, and the line that was folded last */
+static PyObject *folds_close(PyObject *self, PyObject *args) {
     Folds *f = (Folds *)self;
+    Asked asked;
     long long lines = 0;
-    (void)unused;
+    if (!PyArg_ParseTuple(args, "OO", &asked.sounds, &asked.plan)) return NULL;
+    if (f->busy) { PyErr_SetString(PyExc_RuntimeError, "these folds are at work in another thread"); return NULL; }
+    f->busy = 1;
     f->text.count = f->kept.count = f->readings.numbers.count = 0;
-    if (let_go(f, &lines)) return PyErr_NoMemory();
+    asked.thread = PyEval_SaveThread();
+    int status = release(f, 1, 1, &asked, &lines);
+    finish_line(f, &lines);
+    f->state.line = 0;
+    if (!status) status = let_go(f, &lines);
+    PyEval_RestoreThread(asked.thread);
+    f->busy = 0;
+    if (status) { if (!PyErr_Occurred()) PyErr_NoMemory(); return NULL; }
     return folds_result(f, lines);
 }
 
@@ -772,7 +900,7 @@ static PyObject *folds_table(PyObject *self, PyObject *unused) {
 static void folds_dealloc(PyObject *self) {
     Folds *f = (Folds *)self;
     PyTypeObject *type = Py_TYPE(self);
-    Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->masks.out, &f->masks.numbers,
+    Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->chains, &f->waiting, &f->waiting_text, &f->masks.out, &f->masks.numbers,
                          &f->loud.out, &f->loud.numbers, &f->text, &f->kept, &f->scratch, &f->heard,
                          &f->readings.plans, &f->readings.readers, &f->readings.known, &f->readings.forms, &f->readings.early,
                          &f->readings.numbers};
@@ -785,7 +913,7 @@ static void folds_dealloc(PyObject *self) {
 
 static PyMethodDef folds_methods[] = {
     {"sift", folds_sift, METH_VARARGS, "sift(text, kept, line, sounds, plan): the kept segments of one block"},
-    {"close", folds_close, METH_NOARGS, "close(): the line that was folded last"},
+    {"close", folds_close, METH_VARARGS, "close(sounds, plan): the lines that wait, and the one that was folded last"},
     {"state", folds_state, METH_NOARGS, "state(): all that the next line depends on"},
     {"table", folds_table, METH_NOARGS, "table(): what folded"},
     {NULL, NULL, 0, NULL},

@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from diagnose.compression.folds import KEEP, Folding, masked
 from diagnose.compression.kept_log import FOLDED, Compression
 from diagnose.compression.snapshot import restored, snapshot, stored
+from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.likeness import HEARD, likeness, sounds
+from diagnose.diagnosis.tracebacks import assemble
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.reading.prefixes import body_start
 from service.settings import Settings
-from tests.support.logs import shipped_matcher
+from tests.support.logs import job_of, shipped_matcher
 from tests.support.patterns import texts
 from tests.support.strategies import cuts
 
@@ -225,20 +227,60 @@ def test_who_says_it_is_kept_once_each() -> None:
     assert len(found) < len(lines) / 2
 
 
-def test_a_traceback_stays_whole() -> None:
-    traceback = [
-        "Traceback (most recent call last):",
-        '  File "train.py", line 7, in main',
-        "    run()",
-        '  File "train.py", line 3, in run',
-        "    raise ValueError('bad shape')",
-        "ValueError: bad shape",
-    ]
-    lines = [line for n in range(9) for line in [*traceback, *numbered("stride {n}", 30, 30 * n)]]
-    found = kept(joined(lines))
-    assert found.count(b"Traceback (most recent call last):") == 9
-    starts = [at for at, line in enumerate(found) if line.startswith(b"Traceback")]
-    assert all(found[at : at + 6] == [line.encode() for line in traceback] for at in starts)
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 7, in main',
+    "    run()",
+    '  File "train.py", line 3, in run',
+    "    raise ValueError('bad shape')",
+    "ValueError: bad shape",
+]
+FOLDED_TRACEBACK = [TRACEBACK[0], *TRACEBACK[3:]]
+
+
+def of_tracebacks(lines: list[str]) -> list[list[str]]:
+    """Each from its header on, without the regular lines."""
+    found = [line.decode() for line in kept(joined(lines)) if not line.startswith(b"stride")]
+    starts = [at for at, line in enumerate(found) if "Traceback" in line]
+    return [found[at:end] for at, end in pairwise([*starts, len(found)])]
+
+
+def test_copies_of_a_traceback_lose_their_frames_but_the_deepest() -> None:
+    lines = [line for n in range(9) for line in [*TRACEBACK, *numbered("stride {n}", 30, 30 * n)]]
+    assert of_tracebacks(lines) == [TRACEBACK] * 3 + [FOLDED_TRACEBACK] * 6
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [*TRACEBACK[:3], '  File "train.py", line 4, in run', *TRACEBACK[4:]],
+        [TRACEBACK[0], '  File "train.py", line 8, in main', *TRACEBACK[2:]],
+        [*TRACEBACK[:5], "ValueError: bad depth"],
+        [*TRACEBACK[:3], *TRACEBACK[5:]],
+        TRACEBACK[:5],
+        [f"[rank7]: {line}" for line in TRACEBACK],
+    ],
+    ids=["deepest frame", "first frame", "exception", "fewer frames", "no exception", "rank"],
+)
+def test_a_traceback_that_is_no_copy_stays_whole(other: list[str]) -> None:
+    lines = [line for n in range(9) for line in [*TRACEBACK, *numbered("stride {n}", 30, 30 * n)]]
+    assert of_tracebacks([*lines, *other])[-1] == other
+
+
+def test_the_diagnosis_knows_the_frames_that_folded() -> None:
+    log = "\n".join([*TRACEBACK * 8, "  running on", *TRACEBACK]) + "\n"
+    whole, folded = (
+        [
+            Event(order, 0, line.line, line.text.decode(), line.rule, 0)
+            for order, line in enumerate(job_of(log, fold_after=keep).compression.kept)
+        ]
+        for keep in (0, KEEP)
+    )
+    assert len(folded) < len(whole)
+    of_whole, of_folded = (
+        [(one.type, one.frames, one.begin, one.end) for one in assemble(events)[0]] for events in (whole, folded)
+    )
+    assert of_folded == of_whole
 
 
 def test_the_line_before_a_failure_is_kept() -> None:
@@ -400,7 +442,7 @@ def test_what_a_long_line_loses_is_said_and_calm(parts: list[str]) -> None:
     line = ("".join(parts) * 2200)[: 2200 + len(parts)].strip()
     for text in kept(joined([line])):
         assert len(text) <= len(line.encode())
-        assert text.count(b"fatal") == line.count("fatal")
+        assert len(re.findall(rb"\bfatal\b", text)) == len(re.findall(r"\bfatal\b", line))
         assert text == line.encode() or b" more ...], " in text
 
 
@@ -417,10 +459,11 @@ def outcome(compression: Compression) -> tuple[Any, ...]:
     )
 
 
+PROSE = [f"{word} {other} told\n".encode() for word, other in pairwise(TELLING[:9])]
 _lines = st.sampled_from(
     [b"stride 1 of 2\n", b"stride 2 of 2\n", b"stride 70000 of 2\n", b"stride 3 of 2\r", b"[rank1]: stride 3 of 2\n", b"text\n",
      b"ERROR no disk\n", b"ERROR no disk\r", b"the oops\n", b"5%\r", b"6%\n", b"\n", b"rest\r", b"\0", b"  File x\n", b"rest\n",
-     b"Traceback (most recent call last):\n", *(f"{word} {other} told\n".encode() for word, other in pairwise(TELLING[:9]))]
+     b"Traceback (most recent call last):\n", b"  File y\n", b"OSError: disk\n", *PROSE]
 )  # fmt: skip
 
 
