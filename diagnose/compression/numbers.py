@@ -396,6 +396,12 @@ def _chosen(found: Sequence[Found]) -> Iterator[Found]:
             yield one
 
 
+def _ends_as_none(captured: Series, found: Series) -> bool:
+    """Whether a quantity that a rule captured is nan or inf from some line on: many rules know it as a number only."""
+    ended, begins = captured.column("line")[-1:], found.column("line")[:1]
+    return bool(ended and begins) and found.not_finite == found.count and begins[0] > ended[0]
+
+
 def by_name(captured: Mapping[str, Series], found: Sequence[tuple[Key, Series]]) -> dict[str, Series]:
     """Series by their names: what rules ``captured``, and what was ``found`` beside it.
 
@@ -403,6 +409,10 @@ def by_name(captured: Mapping[str, Series], found: Sequence[tuple[Key, Series]])
     part of what another one has. The others are named as the log names them.
     """
     named = dict(captured)
+    for key, series in found:
+        if key.quantity in captured and _ends_as_none(captured[key.quantity], series):
+            captured = {**captured, key.quantity: captured[key.quantity].then(series)}
+            named[key.quantity] = captured[key.quantity]
     for quantity in dict.fromkeys(key.quantity for key, _ in found):
         ranked: list[tuple[int, str, Series]] = [
             (key.rank, key.name, series) for key, series in found if key.quantity == quantity

@@ -1148,12 +1148,12 @@ class Weighing:
         moving = [source for source in range(len(self.ends)) if self.courses[source].signs_after(0)]
         if not moving and not self._work:
             signals["no_progress"] = 1.0
-        elif moving:
+        elif moving and not any(one.detector is not None and one.detector.to_the_end for one in standing):
             after = all(self.log.progress(one.event.source).last_line > one.event.line for one in standing)
             if after:
                 signals["progress"] = 1.0
-        if any(_reached_end(self.log.progress(source).last) for source in moving):
-            signals["reached_end"] = 1.0
+            if any(_reached_end(self.log.progress(source).last) for source in moving):
+                signals["reached_end"] = 1.0
         # An excerpt of a few lines has no end of its own.
         regular = max(self.ends, default=0) >= 2 * _LAST_LINES or 3 * len(self.evidence.events) <= 2 * sum(self.ends)
         if regular and not any("last_words" in one.signals for one in standing):

@@ -255,6 +255,22 @@ class Series:
         if finite and most > self.most:
             self.most, self.most_step = most, steps[most_at]
 
+    def then(self, later: Series) -> Series:
+        """Both as one. The other begins where this one has ended."""
+        parts = [Series(one.room, one.width, one.table[:]) for one in (self, later)]
+        width = max(self.width, later.width)
+        for one in parts:
+            while one.width < width:
+                one._halve()
+        both = Series(self.room, width, parts[0].table + parts[1].table, self.count + later.count)
+        both.not_finite = self.not_finite + later.not_finite
+        both.first, both.last, both.last_step = self.first, later.last, later.last_step
+        least, most = min(self, later, key=lambda one: one.least), max(self, later, key=lambda one: one.most)
+        both.least, both.least_step, both.most, both.most_step = least.least, least.least_step, most.most, most.most_step
+        while len(both.table) > both.room * _WIDTH:
+            both._halve()
+        return both
+
     def shrink(self, room: int) -> None:
         """To so many buckets at most, from here on too."""
         self.room = room

@@ -23,6 +23,8 @@ class Anomaly:
     last_step: float | None = None
     """of the stretch that is affected"""
     sustained: bool = True
+    to_the_end: bool = False
+    """no value after it is a number: steps after it are no progress"""
 
 
 @dataclass(frozen=True, slots=True)

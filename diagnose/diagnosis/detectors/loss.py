@@ -55,6 +55,8 @@ def _of_loss(course: Course, name: str) -> Anomaly | None:
     risen = _level(source, series, course.running) if has_level else None
     if lost is None:
         return risen
+    if name == "loss" and series.not_finite < series.count:  # a number that never was one may be one that nobody needs
+        lost = replace(lost, to_the_end=True)
     if risen is not None and risen.sustained and risen.step == risen.step:
         # It rose before it was lost: the cause lies before the rise.
         return replace(lost, step=risen.step, sentence=f"{risen.sentence} {lost.sentence}")

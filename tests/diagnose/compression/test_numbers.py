@@ -139,6 +139,16 @@ def test_a_loss_that_is_not_a_number() -> None:
     assert math.isnan(found["loss"].last)
 
 
+def test_a_number_that_a_rule_knows_and_that_is_none_from_some_line_on() -> None:
+    """The rule knows the line with digits only. Where a number follows, the two are told apart as before."""
+    known = "".join(f"known loss={2.5 + n}\n" for n in range(9))
+    found = series(known + "".join(f"step {n} loss is nan\n" for n in range(9, 30)))
+    assert (found["loss"].count, found["loss"].not_finite, found["loss"].first) == (30, 21, 2.5)
+    assert math.isnan(found["loss"].last)
+    again = series(known + "".join(f"step {n} loss is {n}.5\n" for n in range(9, 30)))
+    assert again["loss"].not_finite == 0
+
+
 def test_lines_of_a_block_have_its_step() -> None:
     block = "[step={n}/900]\n    train/loss={x}\n    train/accuracy=0.5{n}\n"
     found = series("".join(block.format(n=n, x=value) for n, value in enumerate(course(), 1)))

@@ -169,6 +169,22 @@ def test_the_message_says_what_failed_if_the_class_says_nothing(what: str, reaso
     assert report_of(STARTED + line).diagnosis.reason == reason
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[{step}/60] train_loss {loss} acc 0.3",
+        "epoch 1 step {step}/60 loss {loss} lr 0.0100",
+        "Epoch {step}: Loss = {loss}",
+        "INFO:root:[step {step}/60] avg_loss {loss}",
+        "2026-01-02 03:04:05,678 - INFO - __main__ - step {step}/60 loss: {loss}",
+    ],
+)
+def test_a_loss_that_is_no_number_to_the_last_step_is_no_good_end(line: str) -> None:
+    log = "".join(line.format(step=step, loss=f"{2 / step:.4f}" if step < 15 else "nan") + "\n" for step in range(1, 61))
+    assert said(log)[0] == "loss_anomaly"
+    assert report_of(log.replace("nan", "0.1212")).outcome == "healthy"
+
+
 def test_a_quiet_log_is_healthy_and_says_what_it_has_not_seen() -> None:
     report = report_of(steps(1, 60))
     assert (report.outcome, report.diagnosis.reason) == ("healthy", "healthy")

@@ -144,6 +144,20 @@ def test_a_series_does_not_depend_on_the_blocks(values: list[float], size: int) 
     assert (whole.count, whole.not_finite) == (parts.count, parts.not_finite)
 
 
+@given(st.lists(st.floats(0, 10) | st.just(math.nan), max_size=200), st.integers(0, 200))
+def test_two_series_as_one_hold_what_both_hold(values: list[float], cut: int) -> None:
+    first, later, whole = Series(room=8), Series(room=8), Series(room=8)
+    first.extend(column(values[:cut]))
+    later.extend(column(values[cut:], cut))
+    whole.extend(column(values))
+    both = first.then(later)
+    assert len(both.buckets) <= 8
+    assert (both.count, both.not_finite, both.least, both.most) == (whole.count, whole.not_finite, whole.least, whole.most)
+    assert sum(bucket.finite for bucket in both.buckets) == whole.count - whole.not_finite
+    assert sum(bucket.count for bucket in both.buckets) == whole.count
+    assert [bucket.line for bucket in both.buckets] == sorted(bucket.line for bucket in both.buckets)
+
+
 def notable(values: list[float], factor: float = 1.5, size: int = 10_000) -> list[int]:
     watch, found = Watch(factor), []
     for start in range(0, len(values), size):
