@@ -121,6 +121,12 @@ _AN_ERROR_RATE = re.compile(
     r"(?i)\b\w*(?:error|err|loss)\w*(?:(?: (?:is|was|of|norm|rate))?\W{1,3}|(?: [a-z]+){1,5} {0,2}= {0,4})"
     r"-?\d+\.\d+(?:e[-+]?\d+)?"
 )
+_ENDED_WELL = re.compile(
+    r"(?i)\b(?:terminated|exit(?:ed|ing|s)?|ended|stopp(?:ed|ing)|aborted|cancell?ed|killed|interrupted|shut(?:ting)? ?down)"
+    r" (?:successfully|normally|cleanly|gracefully|of (?:its|their) own accord)\b(?!,? but)"
+)
+_FULL_PATH = re.compile(r"(?<![\w.)/])(?:\w+:/)?/[\w.@%+=~-]+(?:/[\w.@%+=~-]*)*")
+"""a path, or an address: the words in it are names"""
 _NONE_IN_CHINESE = re.compile(
     r"(?:无|没有|未发现|0 ?个)(?:任何)?(?:错误|失败|异常)|(?:错误|失败|异常)\w{0,2}\s*[=:：]\s*0\b(?!\.)"
 )
@@ -187,6 +193,9 @@ _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 
 _BAR = re.compile(r".*\d%\|[^|]*\|[^\]]*/(?:s|it|\w+)\b[^\]]*\](?=\S)")
 """a bar of progress that another message was written behind, in the same line"""
+_PLAIN_WORD = re.compile(r"[\"'(]?[A-Za-z][a-z]*(?:['’-][a-z]+)?[.,;:!?)\"']{0,3}\Z|[.,;:!?'\"-]+\Z").match
+_TEXT_WORDS, _TEXT_SHARE = 30, 0.9
+"""of so many words, so large a share are plain ones"""
 _SPEAKS_TO, _SPEAKS_FROM = 600, 300
 """words of failure count among so many first and last characters of a line: between them is data"""
 
@@ -237,14 +246,12 @@ def likeness(text: str, body: str) -> Likeness:
     """How a line sounds. ``text`` is the whole line, ``body`` the message without its prefix."""
     named = _level(_head(text))
     leveled = named in ("fatal", "error")
-    if len(body) > _SPEAKS_TO + _SPEAKS_FROM:
-        body = f"{body[:_SPEAKS_TO]}\n{body[-_SPEAKS_FROM:]}"
     exception = _EXCEPTION.search(body) is not None
     exit_ = leaves(body)
     words = _WORDS.any(body)
     if not (leveled or exception or exit_ or words):
         return CALM
-    if words and (rest := _without_none(body)) != body:
+    if words and (rest := _without_names(_without_none(body))) != body:
         body = rest
         words, exception = _WORDS.any(body), exception and _EXCEPTION.search(body) is not None
         if not (leveled or exception or exit_ or words):
@@ -270,9 +277,13 @@ def likeness(text: str, body: str) -> Likeness:
 
 @remembered
 def heard(text: str, body: str) -> Likeness:
-    """The same as ``likeness``. The native core is asked first: it knows most calm lines at once."""
+    """The same as ``likeness``, but for the middle of long lines. The native core is asked first: it knows most calm lines."""
     calm = core is not None and not core.masked(text.encode("utf-8", "replace"), 0)[2] & 1
-    return CALM if calm and _bar(text) is None else likeness(text, body)
+    if calm and _bar(text) is None:
+        return CALM
+    if len(body) > _SPEAKS_TO + _SPEAKS_FROM:
+        body = f"{body[:_SPEAKS_TO]}\n{body[-_SPEAKS_FROM:]}"
+    return likeness(text, body)
 
 
 def _bar(text: str) -> re.Match[str] | None:
@@ -346,9 +357,25 @@ def _without_none(body: str) -> str:
     return body if body.isascii() else _NONE_IN_CHINESE.sub("", body)
 
 
+def _without_names(body: str) -> str:
+    """The line without paths, and without what it says ended well."""
+    low = body.lower()
+    if "ly" in low or "accord" in low:
+        body = _ENDED_WELL.sub("", body)
+    return _FULL_PATH.sub("", body) if "/" in body else body
+
+
 def says_done(body: str) -> bool:
     """Whether the line says that something was completed."""
     return _WELL.search(body[:300]) is not None and _UNWELL.search(body[:300]) is None
+
+
+def prose(body: str) -> bool:
+    """Whether the line is a text for readers: so many plain words in a row are no message of a program."""
+    words = body.split()
+    if len(words) < _TEXT_WORDS or "Error" in body or "xception" in body:
+        return False
+    return sum(_PLAIN_WORD(word) is not None for word in words) >= _TEXT_SHARE * len(words)
 
 
 def bullet(body: str) -> bool:

@@ -77,6 +77,7 @@ SIGNALS: Final = (
     Signal("stop", -1.0, "somebody ended the job, perhaps because of another failure"),
     Signal("followed", -3.0, "much of the log comes after it"),
     Signal("repeated", -1.5, "the log says it often"),
+    Signal("prose", -3.0, "it is a text for readers, or very many lines of the log have such words"),
     Signal("torn", -3.0, "other lines were written into it, or its message is missing"),
     # What other lines explain.
     Signal("by_cause", -2.0, "it is an echo, and the log has something that it may echo"),

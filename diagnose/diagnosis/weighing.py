@@ -21,7 +21,7 @@ from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Course, Silence
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis, Relation, captures, kind_of, raised_by, sort_of
-from diagnose.diagnosis.likeness import heard, says_done, takes_back
+from diagnose.diagnosis.likeness import heard, prose, says_done, takes_back
 from diagnose.diagnosis.runs import launched_again
 from diagnose.diagnosis.topology import Topology, expand, numbers, read, stopped
 from diagnose.diagnosis.vocabulary import Sought
@@ -84,6 +84,8 @@ _STARTUP = re.compile(
     r"\S*(?:/\.?(?:bash|z|tcsh|c|k)(?:rc|_profile|_login|env)|/\.profile|/etc/profile\S*|/etc/bash\S*): line "
 )
 """a file that a shell reads when it starts; what fails in it ends no job"""
+_PROSE = 24
+"""if a source has words of failure in lines of so many kinds, it holds texts"""
 _WENT_ON = 20
 """so many lines later, what failed is no part of the shell's complaint"""
 _STACK = re.compile(
@@ -94,7 +96,7 @@ _STACK = re.compile(
 _BACK = Sought(
     r"(?i)\b(?:now (?:responding|reachable|available|online|back)"
     r"|restored|re-?established|reconnected|recovered|is back|back online|came back"
-    r"|link (?:is |becomes )?(?:up|ready|active)"
+    r"|link (?:is |becomes )?(?:up|ready|active)|restarted (?:ok|successfully)"
     r"|(?:reachable|available|responding) again|again (?:reachable|available))\b|\bserver \S+ OK$"
 )
 _NAMED = re.compile(r"\b(?=[\w.:/@-]*\d)(?=[\w.:/@-]*[A-Za-z])[\w.:/@-]{5,}\b")
@@ -314,7 +316,8 @@ class Weighing:
     def _went_past(self, one: Hypothesis) -> bool:
         """Whether a helper of the script failed, and the script went on for long, without another failure."""
         source, line = one.event.source, one.event.line
-        if one.fatal or one.kind != "rule" or _HELPER.match(one.event.body) is None or self.ends[source] - line < _PAST_LINES:
+        plain = one.kind in ("rule", "line") and not one.fatal
+        if not plain or _HELPER.match(one.event.body) is None or self.ends[source] - line < _PAST_LINES:
             return False
         return not any(self._fails(event) for event in self.evidence.events if event.source == source and event.line > line)
 
@@ -550,7 +553,7 @@ class Weighing:
         """The first of each kind that the job did not survive, or else the first. The others of the kind go into ``same``."""
         kinds: dict[tuple[str, ...], Hypothesis] = {}
         for one in self.all:
-            key = kind_of(one)
+            key = ("prose", str(one.event.source)) if self._in_text(one) else kind_of(one)
             first = kinds.get(key)
             if first is None:
                 kinds[key] = one
@@ -705,11 +708,13 @@ class Weighing:
         """Whether a shell could not do a line of a script, and the script went on: to a program that failed by itself, or past
         its start-up files.
         """
-        if one.kind != "rule" or one.fatal or _COMPLAINT.match(one.event.body) is None:
+        source, line, body = one.event.source, one.event.line, one.event.body
+        if one.kind not in ("rule", "line") or one.fatal:
             return False
-        source, line = one.event.source, one.event.line
-        if _STARTUP.match(one.event.body) is not None:
+        if _STARTUP.match(body) is not None or _HELPER.match(body) is not None:
             return self.ends[source] - line > _LAST_LINES
+        if _COMPLAINT.match(body) is None:
+            return False
         return any(
             other.event.source == source and other.event.line - line >= _WENT_ON and self._ends_by_itself(other)
             for other in self.found.hypotheses
@@ -751,8 +756,24 @@ class Weighing:
             one.signals["worked_on"] = 1.0
         if one.kind == "line" and self._times_said(one) > _OFTEN:
             one.signals["repeated"] = 1.0
+        if self._in_text(one) or (one.kind == "line" and _only_words(one) and prose(one.event.body)):
+            one.signals["prose"] = 1.0
         if ("warned" in one.signals or one.kind == "line") and self._scrap(one, behind):
             one.signals["scrap"] = 1.0
+
+    def _in_text(self, one: Hypothesis) -> bool:
+        return one.kind == "line" and one.event.source in self._prose and _only_words(one)
+
+    @cached_property
+    def _prose(self) -> set[int]:
+        """The sources in which very many lines of different kinds have words of failure and nothing else: they hold texts.
+
+        A source with a failure that is known is none of them: many lines may tell of that.
+        """
+        known = {one.event.source for one in self.found.hypotheses if one.kind != "line" and one.rule is not None}
+        kinds = {(one.event.source, kind_of(one)) for one in self.found.hypotheses if one.kind == "line" and _only_words(one)}
+        count = Counter(source for source, _ in kinds)
+        return {source for source, many in count.items() if many >= _PROSE and source not in known}
 
     def _counts_on(self, one: Hypothesis, last: int) -> bool:
         """Whether lines of one kind stand after it up to the end of its source, in which a number rises."""
@@ -870,9 +891,10 @@ class Weighing:
             if one in named:
                 one.signals["named_machine"] = 1.0
         aborts = {id(one): self._fallout_of(one, kinds) for one in told if one.reason == "native_crash"}
+        asked = [one for one in standing if "warned" in one.signals and self.taxonomy.has(one.reason, "stop")]
         for one in standing:
             self._by_machine(one, named, metal, noted)
-            self._by_stop(one, stops)
+            self._by_stop(one, stops or (asked if one.symptom else []))
             self._by_earlier(one, ended)
             self._by_deeper(one, noted)
             self._by_failure(one, told)
@@ -1236,6 +1258,11 @@ def of_machine(one: Hypothesis) -> bool:
 def by_kernel(one: Hypothesis) -> bool:
     """Whether the kernel printed it. The kernel knows the machine better than any process."""
     return _KERNEL.search(one.event.text[:120]) is not None
+
+
+def _only_words(one: Hypothesis) -> bool:
+    like = one.like
+    return not (like.fatal or like.error or like.soft or like.exception or like.exit)
 
 
 def _mark(one: Hypothesis, **signals: object) -> None:

@@ -154,5 +154,20 @@ def test_a_level_may_stand_behind_a_bar_of_progress() -> None:
 
 def test_words_in_the_middle_of_much_data_say_nothing() -> None:
     data = f"done: text='{'word ' * 300}errors were not found{' word' * 300}'"
-    assert not likeness(data, data).sounds
-    assert likeness(data + " failed", data + " failed").words
+    assert not heard(data, data).sounds
+    assert heard(data + " failed", data + " failed").words
+
+
+@pytest.mark.parametrize(
+    ("line", "heard"),
+    [
+        ("Optimization terminated successfully.", False),
+        ("the job terminated of its own accord", False),
+        ("the job terminated normally, but one process failed", True),
+        ('mapped "/global/error" onto the handler', False),
+        ("see https://zorch.org/elastic/errors.html", False),
+        ("cannot open /data/part.7", True),
+    ],
+)
+def test_names_and_good_ends_are_no_failure(line: str, heard: bool) -> None:
+    assert likeness(line, line).sounds is heard

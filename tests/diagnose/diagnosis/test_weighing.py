@@ -950,3 +950,42 @@ def test_of_two_lines_about_a_peer_the_first_that_names_it_counts() -> None:
     recv = "gpu01:90114:90328 [1] misc/socket.cc:518 NCCL WARN Net : Call to recv from 10.1.0.15<41902> failed : Broken pipe\n"
     closed = "gpu01:90114:90289 [1] misc/socket.cc:538 NCCL WARN Net : Connection closed by remote peer gpu01.x.local<52217>\n"
     assert said(recv + "gpu01:90114:90328 [1] NCCL INFO proxy.cc:991 -> 6\n" * 6 + closed) == ("nccl_remote_error", 1)
+
+
+STOPPED = "(EngineCore pid=2) INFO 08-01 23:37:28 [core.py:1214] [shutdown] EngineCore: trigger received signal=SIGTERM\n"
+DEAD = "(Server pid=1) ERROR 08-01 23:37:28 [async_llm.py:704] AsyncLLM output_handler failed.\n"
+
+
+def test_an_engine_that_was_told_to_end_did_not_die() -> None:
+    served = ANSWERED * 30
+    ending = "".join(f"(Server pid=1) the shelf of part {word} is put away\n" for word in WORDS_OF_A_FILM[:12])
+    assert report_of(served + STOPPED + DEAD + ending).outcome == "healthy"
+    assert report_of(served + DEAD + ending).outcome == "failed"
+
+
+def test_a_helper_of_a_script_does_not_end_it() -> None:
+    missing = "rm: *.so: No such file or directory\nrm: *.d: No such file or directory\n"
+    assert report_of(missing + "".join(f"the fit of part {n} is good\n" for n in range(30))).outcome == "healthy"
+    assert report_of("building\n" * 5 + missing).outcome == "failed"
+
+
+TEXT = (
+    "the old man who had failed at sea told his friends that nothing was ever lost, and that a broken heart is no reason to"
+    " stay at home when there are so many good things to see and so little time left\n"
+)
+
+
+def test_a_text_for_readers_is_no_message() -> None:
+    assert report_of("sampling\n" * 12 + TEXT).outcome == "healthy"
+    assert report_of("sampling\n" * 12 + "zorch: the mesh has failed and is lost\n").outcome == "failed"
+
+
+def test_a_log_with_words_of_failure_everywhere_holds_texts() -> None:
+    sentences = "".join(f"{n % 3} ||| {word} is a bad and broken film\n" for n, word in enumerate(WORDS_OF_A_FILM))
+    assert report_of(sentences).outcome == "healthy"
+    assert report_of("starting\n" * 12 + sentences[:160]).outcome == "failed"
+
+
+WORDS_OF_A_FILM = [
+    f"{first}{second}" for first in ("Sun", "Moon", "Rain", "Snow", "Wind") for second in ("rise", "fall", "light")
+] + [f"{first} {second}" for first in ("Red", "Blue", "Green", "Grey", "White") for second in ("river", "garden", "window")]
