@@ -37,6 +37,7 @@ from diagnose.reading.sources import Source, find
 _TIMES = re.compile(rb"\d[\d:.,/TZ+-]*[:-]\d[\d:.,/TZ+ -]*")
 _BIG = 1_000_000
 _FEWEST = 3
+_HEAD = 100
 _ASKED = ("loss", "val_loss", "accuracy", "reward", "lr", "grad_norm", "perplexity")
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 _NAMES = sorted((name for name, (quantity, _) in shipped_metrics().names.items() if quantity in _ASKED), key=len, reverse=True)
@@ -113,10 +114,13 @@ def _lost(plain: Job, both: Job) -> list[str]:
     """The lines that sound like a failure, are only in ``plain``, and have no copy in ``both``."""
     left = Counter((line.line, line.text) for line in both.compression.kept)
     copies = {_copy(text) for _, text in left}
+    begun = {(number, text[:_HEAD]) for number, text in left}  # a long line may have lost the middle of its lists
     lost = []
     for line in plain.compression.kept:
         if left[(line.line, line.text)]:
             left[(line.line, line.text)] -= 1
+        elif (line.line, line.text[:_HEAD]) in begun:
+            continue
         elif sounds(line.text, body_start(line.text)) and _copy(line.text) not in copies:
             lost.append(f"{line.line}: {line.text[:200].decode('utf-8', 'replace')}")
     return lost
