@@ -60,7 +60,9 @@ _OFTEN = 4
 _TIME_LIMIT = re.compile(r"(?i)\b(?:wall-?time|time ?limit|run ?limit|h_rt|s_rt)\b")
 _SCRAP_LINES = 2
 _KERNEL = re.compile(r"\bkernel: |^\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
-_CALM = re.compile(r"^\W*(?:[\w.:,/+-]+\]?[ \t|-]+){0,3}\W*(?:INFO|DEBUG)\b|^\W*(?:INFO|DEBUG)\b|^\[ Info: ")
+_CALM = re.compile(  # nothing is tried twice: a line of dashes would take minutes
+    r"^\W*+(?:[\w.:,/+]++(?:-++(?!(?:INFO|DEBUG)\b)[\w.:,/+]++)*+\]?+[ \t|-]++){0,3}\W*+(?:INFO|DEBUG)\b|^\[ Info: "
+)
 _BAR = re.compile(r"\d%\|")
 _TALKS = 2
 _HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100

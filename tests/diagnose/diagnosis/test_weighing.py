@@ -12,6 +12,7 @@ import pytest
 from diagnose.decision.advice import advise
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.signals import accuses
+from diagnose.diagnosis import weighing
 from diagnose.diagnosis.calibration import Calibration
 from diagnose.diagnosis.candidates import transport_level
 from diagnose.diagnosis.doubt import NO_END
@@ -989,3 +990,40 @@ def test_a_log_with_words_of_failure_everywhere_holds_texts() -> None:
 WORDS_OF_A_FILM = [
     f"{first}{second}" for first in ("Sun", "Moon", "Rain", "Snow", "Wind") for second in ("rise", "fall", "light")
 ] + [f"{first} {second}" for first in ("Red", "Blue", "Green", "Grey", "White") for second in ("river", "garden", "window")]
+
+
+def test_a_rule_of_dashes_with_a_letter_in_it_costs_nothing() -> None:
+    """What looks for a level at a line's beginning once tried each way to read the dashes as words: such a log took minutes."""
+    text = f"""\
+        Traceback (most recent call last):
+          File "/opt/venv/bin/torchrun", line 8, in step
+            sys.exit(main())
+        torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+        /workspace/train.py FAILED
+        {"-" * 60}m{"-" * 60}
+        Root Cause (first observed failure):
+        [0]:
+          exitcode  : 1 (pid: 4100)
+        """
+    assert said(text)[0] == "called_process_error"
+
+
+@pytest.mark.parametrize(
+    ("line", "calm"),
+    [
+        ("INFO ready", True),
+        ("[INFO] ready", True),
+        ("2026-03-04 05:06:07,123 - launcher - INFO - ready", True),
+        ("2026-03-04T05:06:07-INFO ready", True),
+        ("a:INFO - DEBUG", True),
+        ("[rank0] 05:06:07 | INFO | ready", True),
+        ("--- INFO", True),
+        ("[ Info: ready", True),
+        ("one two three four INFO", False),
+        ("INFORMATION", False),
+        ("-" * 5000, False),
+        ("a-" * 5000, False),
+    ],
+)
+def test_a_calm_line_has_its_level_near_its_beginning(line: str, calm: bool) -> None:
+    assert bool(weighing._CALM.match(line)) is calm
