@@ -47,7 +47,9 @@ async def actions(
 async def orders(
     service: Here,
     who: Operator,
-    executor: Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", description="how its names begin")],
+    executor: Annotated[
+        str, Query(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:@-]+$", description="how its names begin")
+    ],
 ) -> dict[str, Any]:
     service.runner_at = time.time()
     return {

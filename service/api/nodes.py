@@ -25,7 +25,7 @@ from service.api import bodies
 from service.api.common import REFUSALS, Here, Limit, Operator, Reader, Sender
 from service.auth import Who, check_runs_the_cluster
 from service.errors import Unknown
-from service.names import storable
+from service.names import STORABLE, storable
 from service.runtime import Service
 from service.store import findings, nodechecks, pages, reading
 
@@ -41,7 +41,7 @@ async def nodes(
     who: Reader,
     limit: Limit = 200,
     state: Annotated[str | None, Query(pattern="^(ok|suspect|isolated)$")] = None,
-    after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
+    after: Annotated[str, Query(max_length=200, pattern=STORABLE, description="`next` of the page before")] = "",
 ) -> dict[str, Any]:
     storable(after, "after")
     rows = await service.read(who, lambda connection: reading.nodes(connection, limit=limit, state=state, after=after))

@@ -88,7 +88,7 @@ class Claim(Sent):
     """Who takes it: an executor that polls."""
 
     model_config = ConfigDict(extra="forbid")
-    executor: str = Field(min_length=1, max_length=200, pattern=r"^[\w.:@-]+$", examples=["runner@login-1"])
+    executor: str = Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:@-]+$", examples=["runner@login-1"])
 
 
 class ClaimNext(Claim):

@@ -13,7 +13,7 @@ _LETTER = "[A-Za-z0-9+/]"
 _FOUR = f"(?:{_LETTER}{{4}})"
 _SECRET = f"^whsec_(?:{_FOUR}{{8,21}}|{_FOUR}{{8,20}}{_LETTER}{{3}}=|{_FOUR}{{8,21}}{_LETTER}{{2}}==)$"
 """base64 of 24 to 64 bytes"""
-_URL = r"^https://[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)+(:[0-9]{1,4})?(/[A-Za-z0-9._~/-]*)?$"
+_URL = r'^https://[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)+(:[1-9][0-9]{0,3}|:[1-5][0-9]{4})?(/[!"$-\[\]-~]*)?$'
 """what is always taken; others may be"""
 Told = Literal["failures", "alarms", "regressions", "actions"]
 
