@@ -33,6 +33,7 @@ _NUMBERINGS = {
 _NUMBER = re.compile(rb"(?:.*:)?[ ]*([0-9]{1,18})[:\t-]\Z")
 _QUOTED = re.compile(rb"\s*[bu]?(?P<quote>[\"']).*(?P=quote),?\s*\Z", re.DOTALL)
 _HEADER_WORDS = frozenset(word.lower() for word in MESSAGES)
+_IN_HEADERS = tuple(word.encode() for word in _HEADER_WORDS)
 
 
 def may_be_dressed(line: bytes) -> bool:
@@ -40,8 +41,9 @@ def may_be_dressed(line: bytes) -> bool:
     start = line[:1]
     if start in b"\"'bu " and start and _QUOTED.match(line):
         return True
-    if any(numbering.match(line) for numbering in _NUMBERINGS.values()):
-        return True
+    for numbering in _NUMBERINGS.values():
+        if numbering.match(line):
+            return True
     if start == b"{":
         fields = fields_of(line)
         return fields is not None and any(" " in text for _, text in strings(fields))
@@ -157,16 +159,29 @@ def _off_key(line: bytes, dress: Dress) -> bytes | None:
 
 def _table(line: bytes) -> str | None:
     """What separates the cells, if ``line`` may be a row: it begins with a time or a quote, or is a header."""
+    named: bool | None = None
     for separator in b",;\t":
-        mark = bytes([separator])
-        first, found, rest = line.partition(mark)
-        if not found:
+        if separator not in line:
             continue
+        mark = bytes([separator])
+        first, _, rest = line.partition(mark)
         if separator != 9 and _STAMP.match(first) and not (mark == b"," and re.match(rb"\d{3,6}\b(?!,)", rest)):
             return mark.decode()
-        if first.startswith(b'"') or (len(line) < 300 and not _HEADER_WORDS.isdisjoint(_header(line, mark))):
+        if first.startswith(b'"'):
+            return mark.decode()
+        if named is None:
+            named = len(line) < 300 and _has(line.lower(), _IN_HEADERS)
+        if named and not _HEADER_WORDS.isdisjoint(_header(line, mark)):
             return mark.decode()
     return None
+
+
+def _has(text: bytes, words: Sequence[bytes]) -> bool:
+    """Whether one of the words stands in ``text``."""
+    for word in words:  # noqa: SIM110 - any() takes twice as long, and this is asked of each line
+        if word in text:
+            return True
+    return False
 
 
 def _header(line: bytes, separator: bytes) -> list[str]:
@@ -227,10 +242,12 @@ _SAYS_LEVEL = re.compile(
     rb"|(?<=s)td(?:out|err))(?![A-Za-z])",
     re.DOTALL,
 )
+_LEVELS = (b"ebug", b"info", b"otice", b"warn", b"rror", b"ritical", b"fatal", b"stdout", b"stderr")
+"""one of these stands in what ``_SAYS_LEVEL`` finds, in small letters"""
 _ENDS = re.compile(rb"[^\w({<.]")
 """what a head may end with, and brackets, which must be closed in it"""
 _RUNS = re.compile(rb"[0-9]+")
-_LONGEST_HEAD = 100
+_LONGEST_PREFIX, _LONGEST_HEAD = 400, 100
 _PIPED = re.compile(rb"(?:stdout|stderr)[\])]?(?:[:|>]|[ ]-)[:|>-]*[ ]?\Z")
 _HEADER = b"Traceback (most recent call last)"
 _FRAME = re.compile(rb'  File "[^"]+", line \d+')
@@ -254,7 +271,9 @@ _TIME = re.compile(rb"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d")
 
 def heads(line: bytes) -> list[bytes]:
     """All possible heads of a wrapper: beginnings of the body with a level. Each number in them is one digit."""
-    start = body_start(line[:400])
+    if not _has(line[: _LONGEST_PREFIX + _LONGEST_HEAD].lower(), _LEVELS):
+        return []  # most lines, and this is much faster than to look for a body
+    start = body_start(line[:_LONGEST_PREFIX])
     body = _RUNS.sub(b"0", line[start : start + _LONGEST_HEAD].partition(b"\r")[0])
     said = _SAYS_LEVEL.search(body)
     if said is None:
@@ -286,14 +305,14 @@ def piped(found: list[bytes]) -> bytes | None:
 
 def off_head(line: bytes, head: re.Pattern[bytes]) -> bytes | None:
     """``line`` without the wrapper's head. The parts that say who printed it, and when, stay."""
-    start = body_start(line[:400])
+    start = body_start(line[:_LONGEST_PREFIX])
     found = head.match(line, start)
     return line[:start] + line[found.end() :] if found else None
 
 
 def behind(line: bytes, head: re.Pattern[bytes]) -> bytes:
     """What follows a head in ``line``. Empty if it has none."""
-    found = head.match(line, body_start(line[:400]))
+    found = head.match(line, body_start(line[:_LONGEST_PREFIX]))
     return line[found.end() :] if found else b""
 
 

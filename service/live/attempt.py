@@ -295,16 +295,23 @@ class LiveAttempt:
 
     # --- on the scanner's thread ---------------------------------------------------------------------------------------------
 
-    def work(self, matcher: Matcher) -> bool:
-        """Read a slice of the waiting records, and do what is due. True: there is more to read."""
+    def work(self, matcher: Matcher, *, at_leisure: bool = False) -> bool:
+        """Read a slice of the waiting records, and do what is due. True: there is more to read.
+
+        ``at_leisure``: the thread has nothing else to do.
+        """
         try:
             self._hear()
-            return self._work(matcher)
+            return self._work(matcher, at_leisure)
         finally:
             self._show()
 
     def next_due(self) -> float:
         return self._times.next()
+
+    def next_leisure(self) -> float:
+        times = self._times
+        return max(times.leisure, times.retry) if times.leisure else 0.0
 
     @property
     def waits(self) -> bool:
@@ -339,7 +346,7 @@ class LiveAttempt:
                 case _:
                     assert_never(note)
 
-    def _work(self, matcher: Matcher) -> bool:
+    def _work(self, matcher: Matcher, at_leisure: bool) -> bool:
         now = self._clock.steady()
         if self._times.retry > now:
             return False
@@ -362,7 +369,7 @@ class LiveAttempt:
             finally:
                 self.read_bytes += size
                 self._host.read(size)
-        self._do_what_is_due(job)
+        self._do_what_is_due(job, at_leisure)
         if blocked:
             self._times.retry = self._clock.steady() + _BLOCKED_S
         return bool(self.inbox.items) and not blocked
@@ -520,9 +527,11 @@ class LiveAttempt:
 
     # --- what is due ---------------------------------------------------------------------------------------------------------
 
-    def _do_what_is_due(self, job: Job) -> None:
+    def _do_what_is_due(self, job: Job, at_leisure: bool) -> None:
         now = self._clock.steady()
         times, items = self._times, self.inbox.items
+        if at_leisure and not items and times.leisure and times.leisure <= now:
+            times.diagnose = now
         if times.end and times.end <= now and not items:
             times.end = 0.0
             self._ends(self._ended_by)

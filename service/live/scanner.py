@@ -1,7 +1,8 @@
 """Threads that read logs. Each attempt belongs to one of them, so it is read in order and by one matcher.
 
 The native core scans without the GIL, so the threads run in parallel with each other and with the event loop. The busy attempts
-of one thread take turns. A huge or slow one delays the others by one slice.
+of one thread take turns. A huge or slow one delays the others by one slice. What can wait while there is something to read is
+done at leisure: when a thread has read nothing for a moment.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ log = logging.getLogger("diagnose.scanners")
 
 _OLD_TIMERS = 64
 """timers that do not count may be as many as there are attempts, and so many more"""
+_LEISURE_S = 0.03
+"""a thread that has read nothing for so long has nothing else to do"""
 
 
 @dataclass(slots=True)
@@ -35,6 +38,10 @@ class Turn:
     """it was released: nobody works on it any more"""
     due: float = 0.0
     """when to look at it even if nothing comes; 0: never"""
+    leisure: float = 0.0
+    """when to look at it if there is nothing to read then; 0: never"""
+    at_leisure: bool = False
+    """it is looked at because there is nothing to read"""
 
 
 class Readable(Protocol):
@@ -52,8 +59,9 @@ class Readable(Protocol):
 
     @property
     def idle(self) -> bool: ...
-    def work(self, matcher: Matcher) -> bool: ...
+    def work(self, matcher: Matcher, *, at_leisure: bool) -> bool: ...
     def next_due(self) -> float: ...
+    def next_leisure(self) -> float: ...
 
 
 class Matching(Protocol):
@@ -73,6 +81,9 @@ class Scanner:
         """for all that follows, and for the turns of its attempts"""
         self._ready: deque[Readable] = deque()
         self._timers: list[tuple[float, int, Readable]] = []
+        self._leisure: list[tuple[float, int, Readable]] = []
+        """what is done when there is nothing to read"""
+        self._last_read = 0.0
         self._numbers = itertools.count()
         self._closing = False
         self._attempts = 0
@@ -122,6 +133,9 @@ class Scanner:
         if len(self._timers) > 2 * self._attempts + _OLD_TIMERS:
             self._timers = [row for row in self._timers if row[2].turn.due == row[0] and not row[2].turn.closed]
             heapq.heapify(self._timers)
+        if len(self._leisure) > 2 * self._attempts + _OLD_TIMERS:
+            self._leisure = [row for row in self._leisure if row[2].turn.leisure == row[0] and not row[2].turn.closed]
+            heapq.heapify(self._leisure)
 
     def close(self) -> None:
         with self._wake:
@@ -147,19 +161,28 @@ class Scanner:
     def _worked(self, attempt: Readable) -> bool:
         """Work on ``attempt``. True: there is more to read."""
         self._busy_since = self._clock.steady()
+        reads = attempt.waits
         try:
-            return attempt.work(self._matchers.of(self.number, attempt.kind))
+            return attempt.work(self._matchers.of(self.number, attempt.kind), at_leisure=attempt.turn.at_leisure)
         except Exception:
             # One record that cannot be read must stop neither the rest of this job nor other jobs.
             log.exception("reading job %s attempt %d", *attempt.owner)
             return attempt.waits
         finally:
             self._busy_since = 0.0
+            if reads:
+                self._last_read = self._clock.steady()
 
     def _done(self, attempt: Readable, more: bool) -> None:
+        leisure = attempt.next_leisure()
         with self._wake:
             turn = attempt.turn
-            turn.working = False
+            turn.working = turn.at_leisure = False
+            if leisure != turn.leisure:
+                turn.leisure = leisure
+                if leisure:
+                    heapq.heappush(self._leisure, (leisure, next(self._numbers), attempt))
+                    self._drop_old_timers()
             if more:
                 self._schedule(attempt)
             elif (due := attempt.next_due()) and (not turn.due or due < turn.due):
@@ -178,8 +201,25 @@ class Scanner:
                         self._schedule(attempt)
                 if self._closing:
                     return None
+                self._use_leisure(now)
                 if self._ready:
                     attempt = self._ready.popleft()
                     attempt.turn.working, attempt.turn.scheduled = True, False
                     return attempt
-                self._wake.wait(self._timers[0][0] - now if self._timers else None)
+                self._wake.wait(self._until_next(now))
+
+    def _use_leisure(self, now: float) -> None:
+        """If there is nothing to read, schedule what is done then."""
+        while not self._ready and self._leisure and max(self._leisure[0][0], self._last_read + _LEISURE_S) <= now:
+            at, _, attempt = heapq.heappop(self._leisure)
+            if attempt.turn.leisure == at:
+                attempt.turn.leisure = 0.0
+                attempt.turn.at_leisure = True
+                self._schedule(attempt)
+
+    def _until_next(self, now: float) -> float | None:
+        """How long it may sleep."""
+        times = [self._timers[0][0]] if self._timers else []
+        if self._leisure:
+            times.append(max(self._leisure[0][0], self._last_read + _LEISURE_S))
+        return max(0.0, min(times) - now) if times else None

@@ -8,8 +8,10 @@ _DEBOUNCE_S, _AT_LATEST_S = 0.2, 0.6
 _SHORTEST_GAP_S, _LONGEST_GAP_S = 0.3, 60.0
 _COSTS = 20.0
 """if a job keeps failing, its diagnoses may take this part of a thread: one twentieth"""
-_ALL_COST = 3.0
-"""and those of all jobs that do so may take this part of it: a third"""
+_ALL_COST = 5.0
+"""and those of all jobs that do so may take this part of it: a fifth"""
+_AT_LEISURE, _ALL_AT_LEISURE = 4.0, 1.5
+"""while the thread has nothing to read, those of one job may take a quarter of it, and those of all jobs two thirds"""
 _CALM_S = 20.0
 _SETTLED_S = 0.6
 """when a job that kept failing has said no more for so long, it gets its last diagnosis"""
@@ -40,13 +42,15 @@ class Timers:
     def __init__(self, hang: float = 0.0) -> None:
         self.flush = 0.0
         self.diagnose = 0.0
+        self.leisure = 0.0
+        """when to diagnose it, if its thread has nothing to read then: mostly before ``diagnose``"""
         self.end = 0.0
         self.hang = hang
         self.retry = 0.0
         self._first_hit = 0.0
         self._last_hit = 0.0
         self._judged_at = 0.0
-        self._gap = self._rest = _SHORTEST_GAP_S
+        self._gap = self._rest = self._least = _SHORTEST_GAP_S
 
     def next(self) -> float:
         return min((at for at in (self.flush, self.diagnose, self.end, self.hang, self.retry) if at), default=0.0)
@@ -55,23 +59,25 @@ class Timers:
         """A line that is evidence of a failure was kept.
 
         A diagnosis is due soon after the last line of a burst, and at the latest soon after the first. While a job keeps
-        failing it is diagnosed less and less often, but always once it has said no more for a moment.
+        failing it is diagnosed less and less often, but always once it has said no more for a moment: at once if its thread
+        has nothing to read, else when its diagnoses, and those of others, have cost little enough.
         """
         self._first_hit = self._first_hit or now
         if now - self._last_hit > _CALM_S:
-            self._gap = self._rest = _SHORTEST_GAP_S
+            self._gap = self._rest = self._least = _SHORTEST_GAP_S
         self._last_hit = now
         soon = min(now + _DEBOUNCE_S, self._first_hit + _AT_LATEST_S)
         if self._judged_at:
             while_it_fails = max(soon, self._judged_at + self._gap)
             once_it_stops = max(now + _SETTLED_S, self._judged_at + self._rest)
             self.diagnose = min(while_it_fails, once_it_stops)
+            self.leisure = max(now + _SETTLED_S, self._judged_at + self._least)
         else:
             self.diagnose = soon
 
     def judging(self) -> None:
         """The diagnosis that was due is made now."""
-        self.diagnose = self._first_hit = 0.0
+        self.diagnose = self.leisure = self._first_hit = 0.0
 
     def judged(self, at: float) -> None:
         self._judged_at = at
@@ -81,5 +87,6 @@ class Timers:
 
         ``cost_s`` is what the last one took, ``all_cost_s`` what one of each job takes that the thread diagnosed lately.
         """
+        self._least = min(max(_SHORTEST_GAP_S, _AT_LEISURE * cost_s, _ALL_AT_LEISURE * all_cost_s), _LONGEST_GAP_S)
         self._rest = min(max(_SHORTEST_GAP_S, _COSTS * cost_s, _ALL_COST * all_cost_s), _LONGEST_GAP_S)
         self._gap = min(max(2 * self._gap, self._rest), _LONGEST_GAP_S)

@@ -1,3 +1,3 @@
-"""A request to another server in; its answer out. Addresses that nobody allowed are refused."""
+"""A request to another server in; its answer out. Addresses that nobody allowed are refused. And whose a connection is."""
 
-__all__ = ["client", "guarded", "signing"]
+__all__ = ["client", "guarded", "owners", "signing"]

@@ -9,13 +9,14 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from service import doors
 from service.doors import owner_is_ours
 from tests.support.live import until
 from tests.support.servers import Server
@@ -239,7 +240,10 @@ def test_behind_a_proxy_that_is_trusted_scheme_and_address_are_the_clients(tmp_p
     (socket.AF_INET6, "::1", "::1"),
     (socket.AF_INET6, "::ffff:127.0.0.1", "127.0.0.1"),
 ])  # fmt: skip
-def test_a_connection_of_our_own_user_is_known_and_one_without_an_owner_is_not(family: int, host: str, to: str) -> None:
+@pytest.mark.parametrize("told", [owner_is_ours, doors._is_ours_by_the_tables])
+def test_a_connection_of_our_own_user_is_known_and_one_without_an_owner_is_not(
+    told: Callable[[Any, Any], bool], family: int, host: str, to: str
+) -> None:
     listening = socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET)
     client = socket.socket(family)
     with listening, client:
@@ -249,10 +253,10 @@ def test_a_connection_of_our_own_user_is_known_and_one_without_an_owner_is_not(f
         accepted, (address, port, *_) = listening.accept()
         with accepted:
             ends = (address, port), accepted.getsockname()[:2]
-            assert owner_is_ours(*ends)
-            assert not owner_is_ours((address, port ^ 1), ends[1])
+            assert told(*ends)
+            assert not told((address, port ^ 1), ends[1])
             client.close()  # it may have been anybody's
-            assert not owner_is_ours(*ends)
+            assert not told(*ends)
 
 
 _ASK = "import sys, urllib.request as r\ntry: print(r.urlopen(sys.argv[1]).status)\nexcept r.HTTPError as e: print(e.code)"

@@ -212,6 +212,40 @@ def test_a_failure_is_judged_soon_and_stored_with_its_diagnosis_at_once() -> Non
     assert case.attempt.next_due() > 0
 
 
+def test_who_failed_on_gets_its_last_diagnosis_when_its_thread_has_nothing_to_read() -> None:
+    case = Case()
+    case.push(b"RuntimeError: boom\n")
+    case.work(0.3)
+    case.work(0.3)
+    assert len(case.reports) == 1
+    case.stored()
+    case.attempt._times.slower(0.0, all_cost_s=2.0)  # many jobs fail
+    case.push(b"RuntimeError: boom\n")
+    case.work(0.1)
+    case.work(5.0)
+    assert len(case.reports) == 1, "there is other work"
+    assert 0.0 < case.attempt.next_leisure() < case.hands.clock.steady()
+    case.push(b"the cat sat\n")
+    assert case.attempt.work(matcher(), at_leisure=True) is False
+    assert len(case.reports) == 2, "all that came was read first"
+    assert case.reports[-1].compression.lines_in == 3
+    assert case.attempt.next_leisure() == 0.0
+    case.attempt.work(matcher(), at_leisure=True)
+    assert len(case.reports) == 2, "nothing is new"
+
+
+def test_at_leisure_nobody_is_diagnosed_before_it_said_no_more_for_a_moment() -> None:
+    case = Case()
+    case.push(b"RuntimeError: boom\n")
+    case.work(0.3)
+    case.work(0.3)
+    case.push(b"RuntimeError: boom\n")
+    case.work(0.1)
+    case.hands.passed += 0.1
+    case.attempt.work(matcher(), at_leisure=True)
+    assert len(case.reports) == 1
+
+
 def test_labels_are_stored_once_and_count_the_cost() -> None:
     case = Case()
     case.attempt.label({"gpus": "8", "user": "kim"})

@@ -22,6 +22,8 @@ class Piece:
     def __init__(self, name: str, log: list[str], slices: int = 1, due: float = 0.0) -> None:
         self.owner, self.turn, self.kind = (name, 1), Turn(), f"kind of {name}"
         self.left, self.due, self._log = slices, due, log
+        self.leisure = 0.0
+        self.at_leisure: list[bool] = []
         self.fails = self.waits = False
         self.matchers: list[Any] = []
         self.held = threading.Event()
@@ -32,8 +34,9 @@ class Piece:
     def idle(self) -> bool:
         return not (self.left or self.turn.scheduled or self.turn.working)
 
-    def work(self, matcher: Matcher) -> bool:
+    def work(self, matcher: Matcher, *, at_leisure: bool) -> bool:
         assert self.turn.working
+        self.at_leisure.append(at_leisure)
         self._log.append(self.owner[0])
         self.matchers.append(matcher)
         self.at_work.set()
@@ -46,6 +49,9 @@ class Piece:
 
     def next_due(self) -> float:
         return self.due
+
+    def next_leisure(self) -> float:
+        return self.leisure
 
 
 class Own:
@@ -135,6 +141,50 @@ def test_an_earlier_time_goes_before_a_later_one(scanner: Scanner, hands: Hands)
     scanner.schedule(poke)
     until(lambda: log.count("z") == 2)
     assert log.count("a") == 4, "the later time is of no account any more"
+
+
+def test_what_can_wait_is_done_once_the_thread_has_read_nothing_for_a_moment(scanner: Scanner, hands: Hands) -> None:
+    log: list[str] = []
+    piece, reader, poke = Piece("a", log), Piece("r", log), Piece("z", log)
+    piece.leisure = hands.clock.steady() + 1
+    reader.waits = True
+    scanner.schedule(piece)
+    scanner.start()
+    until(lambda: piece.turn.leisure)
+    hands.passed = 1.0
+    scanner.schedule(reader)  # its time has come, but another one is read
+    until(lambda: "r" in log and not reader.turn.working)
+    assert log == ["a", "r"]
+    hands.passed = 1.02
+    scanner.schedule(poke)
+    until(lambda: "z" in log and not poke.turn.working)
+    assert log == ["a", "r", "z"], "that is not a moment yet"
+    piece.leisure = 0.0
+    hands.passed = 1.04
+    scanner.schedule(poke)
+    until(lambda: log.count("a") == 2 and not piece.turn.working)
+    assert piece.at_leisure == [False, True]
+    assert piece.turn.leisure == 0.0
+    scanner.schedule(piece)
+    until(lambda: log.count("a") == 3)
+    assert piece.at_leisure[-1] is False, "now it was asked for"
+
+
+def test_of_two_times_for_leisure_the_later_one_counts(scanner: Scanner, hands: Hands) -> None:
+    log: list[str] = []
+    piece, poke = Piece("a", log), Piece("z", log)
+    scanner.start()
+    for leisure in (1.0, 5.0):
+        piece.leisure = hands.clock.steady() + leisure
+        scanner.schedule(piece)
+        until(lambda: piece.turn.leisure == piece.leisure)
+    for passed, wanted in ((1.5, 2), (5.5, 3)):
+        hands.passed = passed
+        piece.leisure = 0.0 if wanted == 3 else piece.leisure
+        scanner.schedule(poke)
+        until(lambda passed=passed: log.count("z") == (1 if passed == 1.5 else 2) and not poke.turn.working)
+        until(lambda wanted=wanted: log.count("a") == wanted)
+        assert log.count("a") == wanted
 
 
 def test_an_error_ends_neither_the_thread_nor_the_rest_of_the_attempt(scanner: Scanner, caplog: Any) -> None:

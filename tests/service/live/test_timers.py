@@ -81,7 +81,31 @@ def test_where_very_many_fail_each_is_diagnosed_less_often() -> None:
     timers.slower(0.01, all_cost_s=4.0)
     timers.judged(101.0)
     timers.hit(101.5)
-    assert timers.diagnose == pytest.approx(113.0)
+    assert timers.diagnose == pytest.approx(121.0)
+
+
+def test_where_the_thread_has_nothing_to_read_who_says_no_more_is_diagnosed_at_once() -> None:
+    timers = Timers()
+    timers.hit(100.0)
+    assert timers.leisure == 0.0, "the first diagnosis waits for nobody's leisure"
+    timers.judging()
+    timers.slower(0.01, all_cost_s=0.8)
+    timers.judged(101.0)
+    for now in (101.5, 101.7):
+        timers.hit(now)
+    assert timers.diagnose == pytest.approx(105.0)
+    assert timers.leisure == pytest.approx(102.3)
+    timers.judging()
+    assert (timers.diagnose, timers.leisure) == (0.0, 0.0)
+    timers.slower(2.0)
+    timers.judged(110.0)
+    timers.hit(110.5)
+    assert timers.leisure == pytest.approx(118.0), "what takes long is made seldom even then"
+    timers.judging()
+    timers.slower(0.01, all_cost_s=8.0)
+    timers.judged(120.0)
+    timers.hit(120.5)
+    assert timers.leisure == pytest.approx(132.0), "nor what very many need"
 
 
 def test_what_one_diagnosis_of_each_costs_is_known_for_those_that_had_one_lately() -> None:
