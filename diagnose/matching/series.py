@@ -202,31 +202,35 @@ class Series:
         return self.table[_FIELDS.index(name) :: _WIDTH]
 
     @property
+    def size(self) -> int:
+        """How many buckets it has."""
+        return len(self.table) // _WIDTH
+
+    def bucket(self, number: int) -> Bucket:
+        """One of its buckets, the first is 0. To make them all takes long."""
+        line, step, count, finite, total, least, most = self.table[number * _WIDTH : (number + 1) * _WIDTH]
+        return Bucket(int(line), step, int(count), int(finite), total, least, most)
+
+    @property
     def buckets(self) -> list[Bucket]:
-        numbers = iter(self.table)
-        return [
-            Bucket(int(line), step, int(count), int(finite), total, least, most)
-            for line, step, count, finite, total, least, most in zip(*[numbers] * _WIDTH, strict=True)
-        ]
+        return [self.bucket(number) for number in range(self.size)]
 
     def since(self, line: int) -> Series:
         """The same from ``line`` on, as far as its buckets tell."""
-        left = array("d")
-        for at in range(0, len(self.table), _WIDTH):
-            if self.table[at] >= line:
-                left = self.table[at:]
-                break
-        result = Series(self.room, self.width, left)
-        buckets = [bucket for bucket in result.buckets if bucket.count]
-        if not buckets:
+        start = next((number for number, at in enumerate(self.column("line")) if at >= line), self.size)
+        result = Series(self.room, self.width, self.table[start * _WIDTH :])
+        steps, counts, finite, totals, least, most = map(result.column, ("step", "count", "finite", "total", "least", "most"))
+        filled = [number for number, count in enumerate(counts) if count]
+        if not filled:
             return result
-        least, most = min(buckets, key=lambda one: one.least), max(buckets, key=lambda one: one.most)
-        result.count = sum(bucket.count for bucket in buckets)
-        result.not_finite = result.count - sum(bucket.finite for bucket in buckets)
-        first = buckets[0]
-        result.first = first.total / first.finite if first.finite else math.nan
+        first = filled[0]
+        lowest, highest = min(filled, key=least.__getitem__), max(filled, key=most.__getitem__)
+        result.count = int(sum(counts))
+        result.not_finite = result.count - int(sum(finite))
+        result.first = totals[first] / finite[first] if finite[first] else math.nan
         result.last, result.last_step = self.last, self.last_step
-        result.least, result.least_step, result.most, result.most_step = least.least, least.step, most.most, most.step
+        result.least, result.least_step = least[lowest], steps[lowest]
+        result.most, result.most_step = most[highest], steps[highest]
         return result
 
     def extend(self, column: Column, summarise: Any = summary, bucketise: Any = rows) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
 
 from diagnose.decision.action import Record
 from diagnose.decision.result import RESTARTS, Decision
@@ -16,6 +16,20 @@ from service.store.reading import record as entered
 from service.store.upsert import upsert
 
 _A_ROUND = 200
+_ABOUT: Final = (
+    select(t.diagnoses.c.made_at, t.jobs.c.name, t.attempts.c.number)
+    .join(t.attempts, t.attempts.c.id == t.diagnoses.c.attempt_id)
+    .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+    .where(t.diagnoses.c.attempt_id == bindparam("attempt"))
+)
+_RECORDS: Final = (
+    select(t.actions, t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"))
+    .outerjoin(t.attempts, t.attempts.c.id == t.actions.c.attempt_id)
+    .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+)
+_OF_ATTEMPT: Final = _RECORDS.where(t.actions.c.attempt_id == bindparam("attempt")).order_by(t.actions.c.id)
+_GROUP: Final = select(t.occurrences.c.group_id).where(t.occurrences.c.attempt_id == bindparam("attempt"))
+_ENTER: Final = insert(t.actions).returning(t.actions.c.id)
 
 
 def undecided(connection: Connection, leaving: Collection[int] = ()) -> list[int]:
@@ -39,12 +53,7 @@ def undecided(connection: Connection, leaving: Collection[int] = ()) -> list[int
 
 def about(connection: Connection, attempt_id: int) -> tuple[float, str, int] | None:
     """(when the diagnosis was made, job, attempt)."""
-    row = connection.execute(
-        select(t.diagnoses.c.made_at, t.jobs.c.name, t.attempts.c.number)
-        .join(t.attempts, t.attempts.c.id == t.diagnoses.c.attempt_id)
-        .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
-        .where(t.diagnoses.c.attempt_id == attempt_id)
-    ).first()
+    row = connection.execute(_ABOUT, {"attempt": attempt_id}).first()
     return (row.made_at, row.name, row.number) if row is not None else None
 
 
@@ -64,22 +73,21 @@ def decision_of(connection: Connection, attempt_id: int) -> dict[str, Any] | Non
 
 def of_attempt(connection: Connection, attempt_id: int) -> list[Record]:
     """All actions of an attempt, oldest first."""
-    rows = connection.execute(_records().where(t.actions.c.attempt_id == attempt_id).order_by(t.actions.c.id))
-    return [_record(row) for row in rows]
+    return [_record(row) for row in connection.execute(_OF_ATTEMPT, {"attempt": attempt_id})]
 
 
 def find(connection: Connection, action_id: int, *, locked: bool = False) -> Record | None:
     """An action. With ``locked``, nobody else can change it before this transaction ends."""
     if locked and connection.dialect.name == "postgresql":
         connection.execute(select(t.actions.c.id).where(t.actions.c.id == action_id).with_for_update())
-    row = connection.execute(_records().where(t.actions.c.id == action_id)).first()
+    row = connection.execute(_RECORDS.where(t.actions.c.id == action_id)).first()
     return _record(row) if row is not None else None
 
 
 def ids_of(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
     """The id of each action, by its key."""
     x = t.actions.c
-    return {row.key: row.id for row in connection.execute(select(x.key, x.id).where(x.key.in_(keys)))}
+    return {row.key: row.id for row in connection.execute(select(x.key, x.id).where(x.key.in_(keys)))} if keys else {}
 
 
 def order(connection: Connection, action_id: int, *, claims: bool = False) -> dict[str, Any]:
@@ -105,7 +113,7 @@ def in_hand(connection: Connection, whose: str) -> list[tuple[int, str, bool]]:
 
 
 def _orders() -> Any:
-    return _records().add_columns(t.jobs.c.labels, t.attempts.c.last_seen)
+    return _RECORDS.add_columns(t.jobs.c.labels, t.attempts.c.last_seen)
 
 
 def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any]:
@@ -134,9 +142,7 @@ def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any
 
 def group_id(connection: Connection, attempt_id: int) -> int | None:
     """The failure group of an attempt."""
-    found: int | None = connection.execute(
-        select(t.occurrences.c.group_id).where(t.occurrences.c.attempt_id == attempt_id)
-    ).scalar()
+    found: int | None = connection.execute(_GROUP, {"attempt": attempt_id}).scalar()
     return found
 
 
@@ -160,9 +166,7 @@ def proposed(connection: Connection, kind: str, node: str) -> int | None:
 def open_ones(connection: Connection) -> list[tuple[int, Record]]:
     """Actions that may still change."""
     x = t.actions.c
-    wanted = (
-        _records().where(x.state.in_(("proposed", "approved", "dispatched", "running"))).order_by(x.id).limit(_A_ROUND * 10)
-    )
+    wanted = _RECORDS.where(x.state.in_(("proposed", "approved", "dispatched", "running"))).order_by(x.id).limit(_A_ROUND * 10)
     return [(row.id, _record(row)) for row in connection.execute(wanted)]
 
 
@@ -178,7 +182,7 @@ def approved(connection: Connection, now: float) -> list[int]:
 def enter(connection: Connection, record: Record, attempt_id: int | None, group_id: int | None, **more: Any) -> int:
     """Enter a new action, and return its id."""
     values = {**_values(record), "key": record.key, "attempt_id": attempt_id, "group_id": group_id, **more}
-    return int(connection.execute(insert(t.actions).values(**values).returning(t.actions.c.id)).scalar_one())
+    return int(connection.execute(_ENTER, values).scalar_one())
 
 
 def rollback_of(connection: Connection, ids: Sequence[int]) -> tuple[dict[str, Any] | None, list[int] | None]:
@@ -236,6 +240,8 @@ def aftermath(connection: Connection, action_id: int) -> dict[str, Any] | None:
 
 def put_in_place_of(connection: Connection, ids: Sequence[int], by: int) -> None:
     """Note which action has taken the place of these."""
+    if not ids:
+        return
     connection.execute(update(t.actions).where(t.actions.c.id.in_(ids)).values(replaced_by=by))
 
 
@@ -276,14 +282,6 @@ def still_out(connection: Connection, key: str) -> list[str]:
     x = t.isolations.c
     rows = connection.execute(select(x.node).where(x.key == key, x.released.is_(None)).distinct().order_by(x.node))
     return list(rows.scalars())
-
-
-def _records() -> Any:
-    return (
-        select(t.actions, t.jobs.c.name.label("job"), t.attempts.c.number.label("attempt"))
-        .outerjoin(t.attempts, t.attempts.c.id == t.actions.c.attempt_id)
-        .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
-    )
 
 
 def _record(row: Row[Any]) -> Record:

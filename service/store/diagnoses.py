@@ -22,6 +22,9 @@ from service.store.training import alarms
 from service.store.upsert import update_many, upsert
 
 _MOST_NODES = 64
+_SAVED = select(func.max(t.checkpoints.c.step)).where(
+    t.checkpoints.c.attempt_id == bindparam("attempt"), t.checkpoints.c.healthy.is_not(False)
+)
 _JUDGED = update(t.jobs).where(t.jobs.c.id == bindparam("_job"), t.jobs.c.attempt == bindparam("_number"))
 
 
@@ -88,10 +91,8 @@ def _price(connection: Connection, attempt_id: int, judged: JudgedReport) -> Pri
         known = connection.execute(query).first()
         return Price(*known) if known is not None else Price()
     affected = judged.report.diagnosis.affected
-    saved = select(func.max(c.step)).where(c.attempt_id == attempt_id, c.healthy.is_not(False))
-    if affected is not None:
-        saved = saved.where(c.step <= affected.first)
-    return judged.ran.price(judged.report, connection.execute(saved).scalar())
+    saved = _SAVED if affected is None else _SAVED.where(c.step <= affected.first)
+    return judged.ran.price(judged.report, connection.execute(saved, {"attempt": attempt_id}).scalar())
 
 
 def _series(flush: Flush, judged: JudgedReport) -> Iterator[dict[str, Any]]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Final
 
-from sqlalchemy import Connection, case, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, case, delete, insert, select, update
 
 from diagnose.decision.lost import Price
 from diagnose.report import Diagnosis
@@ -18,6 +18,34 @@ from service.store.upsert import upsert
 
 OPEN, RESOLVED, IGNORED = "open", "resolved", "ignored"
 STATES = (OPEN, RESOLVED, IGNORED)
+
+# Statements of every failure. They are made once: to make one takes longer than to run it.
+_GROUP: Final = select(t.groups.c.id, t.groups.c.state).where(
+    t.groups.c.project == bindparam("project"), t.groups.c.fingerprint == bindparam("fingerprint")
+)
+_BEFORE: Final = select(t.occurrences.c.group_id, t.occurrences.c.gpu_seconds, t.occurrences.c.at).where(
+    t.occurrences.c.attempt_id == bindparam("attempt")
+)
+_COUNT: Final = (
+    update(t.groups)
+    .where(t.groups.c.id == bindparam("_group"))
+    .values(
+        count=t.groups.c.count + bindparam("_more"),
+        last_seen=case((t.groups.c.last_seen < bindparam("_at"), bindparam("_at")), else_=t.groups.c.last_seen),
+        gpu_seconds_lost=t.groups.c.gpu_seconds_lost + bindparam("_cost"),
+    )
+)
+_REOPEN: Final = (
+    update(t.groups)
+    .where(t.groups.c.id == bindparam("_group"))
+    .values(state=OPEN, regressed=True, state_changed=bindparam("_at"))
+)
+_BLAMED: Final = select(t.occurrence_nodes.c.node).where(t.occurrence_nodes.c.attempt_id == bindparam("attempt"))
+_CULPRITS: Final = (
+    update(t.occurrence_nodes)
+    .where(t.occurrence_nodes.c.attempt_id == bindparam("_attempt"))
+    .values(culprit=t.occurrence_nodes.c.node.in_(bindparam("_culprits", expanding=True)))
+)
 
 
 def occur(
@@ -35,9 +63,9 @@ def occur(
 ) -> tuple[int, bool]:
     """Enter an attempt's failure into its group. Returns (the group, whether it had been resolved and is back)."""
     assert diagnosis.group is not None
-    g, o = t.groups.c, t.occurrences.c
-    group = connection.execute(select(g.id, g.state).where(g.project == project, g.fingerprint == diagnosis.group)).first()
-    before = connection.execute(select(o.group_id, o.gpu_seconds, o.at).where(o.attempt_id == attempt_id)).first()
+    g = t.groups.c
+    group = connection.execute(_GROUP, {"project": project, "fingerprint": diagnosis.group}).first()
+    before = connection.execute(_BEFORE, {"attempt": attempt_id}).first()
     if before is not None and (group is None or before.group_id != group.id):
         forget_occurrence(connection, attempt_id, at)
         before = None
@@ -78,14 +106,10 @@ def occur(
         **asdict(price),
     }
     upsert(connection, t.occurrences, [occurrence])
-    changes: dict[str, Any] = {
-        "count": g.count + int(before is None),
-        "last_seen": case((g.last_seen < at, at), else_=g.last_seen),
-        "gpu_seconds_lost": g.gpu_seconds_lost + price.gpu_seconds - (before.gpu_seconds if before is not None else 0.0),
-    }
+    cost = price.gpu_seconds - (before.gpu_seconds if before is not None else 0.0)
+    connection.execute(_COUNT, {"_group": group_id, "_more": int(before is None), "_at": at, "_cost": cost})
     if regressed:
-        changes |= {"state": OPEN, "regressed": True, "state_changed": at}
-    connection.execute(update(t.groups).where(g.id == group_id).values(**changes))
+        connection.execute(_REOPEN, {"_group": group_id, "_at": at})
     _blame(connection, attempt_id, group_id, nodes, at, set(diagnosis.culprits))
     return int(group_id), regressed
 
@@ -110,9 +134,9 @@ def _blame(
 ) -> None:
     """Store which nodes are under suspicion for this attempt. They replace those before."""
     n, c = t.nodes.c, t.occurrence_nodes.c
-    named = sorted(set(culprits) & set(nodes))
-    connection.execute(update(t.occurrence_nodes).where(c.attempt_id == attempt_id).values(culprit=c.node.in_(named)))
-    before = set(connection.execute(select(c.node).where(c.attempt_id == attempt_id)).scalars())
+    before = set(connection.execute(_BLAMED, {"attempt": attempt_id}).scalars())
+    if before:
+        connection.execute(_CULPRITS, {"_attempt": attempt_id, "_culprits": sorted(set(culprits) & set(nodes))})
     gone, come = before - set(nodes), [node for node in dict.fromkeys(nodes) if node not in before]
     for node in sorted(gone):
         connection.execute(delete(t.occurrence_nodes).where(c.attempt_id == attempt_id, c.node == node))

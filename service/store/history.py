@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, select, true
+from sqlalchemy import BindParameter, Connection, bindparam, select, true
 
 from diagnose.decision.ending import OF_SLURM, ending_of_slurm
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
@@ -23,10 +23,57 @@ _ATTEMPTS, _FAILURES, _ACTIONS, _CHECKPOINTS = 50, 2000, 2000, 1000
 _BACK_S = 31 * 86400.0
 """the policy looks back at most 30 days"""
 
+# Statements of every decision. They are made once: to make one takes longer than to run it.
+_ATTEMPT: Final[BindParameter[Any]] = bindparam("attempt")
+_REPORT: Final = select(t.diagnoses.c.report).where(t.diagnoses.c.attempt_id == _ATTEMPT)
+_OWN: Final = (
+    select(
+        t.jobs.c.name,
+        t.jobs.c.project,
+        t.attempts.c.number,
+        t.attempts.c.job_id,
+        t.attempts.c.started_at,
+        t.attempts.c.ended_at,
+        t.attempts.c.progress_at,
+        t.attempts.c.step,
+        t.attempts.c.workload,
+        t.attempts.c.end_state,
+        t.jobs.c.labels,
+        t.jobs.c.gpus,
+        t.jobs.c.user,
+    )
+    .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
+    .where(t.attempts.c.id == _ATTEMPT)
+)
+_NODES: Final = (
+    select(t.sources.c.node)
+    .where(t.sources.c.attempt_id == _ATTEMPT, t.sources.c.node.is_not(None))
+    .distinct()
+    .order_by(t.sources.c.node)
+)
+_EARLIER: Final = (
+    select(
+        t.attempts.c.id,
+        t.attempts.c.number,
+        t.attempts.c.started_at,
+        t.attempts.c.ended_at,
+        t.attempts.c.progress_at,
+        t.attempts.c.step,
+        t.diagnoses.c.outcome,
+        t.diagnoses.c.reason,
+        t.diagnoses.c.by,
+        t.diagnoses.c.report,
+    )
+    .outerjoin(t.diagnoses, t.diagnoses.c.attempt_id == t.attempts.c.id)
+    .where(t.attempts.c.job_id == bindparam("job"), t.attempts.c.number < bindparam("before"))
+    .order_by(t.attempts.c.number.desc())
+    .limit(_ATTEMPTS)
+)
+
 
 def report_of(connection: Connection, attempt_id: int) -> Report | None:
     """The stored report of an attempt."""
-    found = connection.execute(select(t.diagnoses.c.report).where(t.diagnoses.c.attempt_id == attempt_id)).scalar()
+    found = connection.execute(_REPORT, {"attempt": attempt_id}).scalar()
     return Report.model_validate(unpacked(found)) if found is not None else None
 
 
@@ -55,26 +102,7 @@ class Lately:
 
     def of(self, attempt_id: int) -> History:
         """The history of the job of ``attempt_id``."""
-        a, j = t.attempts.c, t.jobs.c
-        own = self.connection.execute(
-            select(
-                j.name,
-                j.project,
-                a.number,
-                a.job_id,
-                a.started_at,
-                a.ended_at,
-                a.progress_at,
-                a.step,
-                a.workload,
-                a.end_state,
-                j.labels,
-                j.gpus,
-                j.user,
-            )
-            .join(t.jobs, j.id == a.job_id)
-            .where(a.id == attempt_id)
-        ).one()
+        own = self.connection.execute(_OWN, {"attempt": attempt_id}).one()
         return History(
             labels=own.labels,
             gpus=own.gpus,
@@ -146,9 +174,7 @@ def cluster(connection: Connection, now: float, names: Sequence[str] | None = No
 
 
 def _nodes(connection: Connection, attempt_id: int) -> tuple[str, ...]:
-    s = t.sources.c
-    rows = connection.execute(select(s.node).where(s.attempt_id == attempt_id, s.node.is_not(None)).distinct().order_by(s.node))
-    return tuple(rows.scalars())
+    return tuple(connection.execute(_NODES, {"attempt": attempt_id}).scalars())
 
 
 def _moved_s(row: Any) -> float | None:
@@ -157,14 +183,10 @@ def _moved_s(row: Any) -> float | None:
 
 
 def _attempts(connection: Connection, job_id: int, before: int) -> tuple[PastAttempt, ...]:
-    a, d, n = t.attempts.c, t.diagnoses.c, t.occurrence_nodes.c
-    rows = connection.execute(
-        select(a.id, a.number, a.started_at, a.ended_at, a.progress_at, a.step, d.outcome, d.reason, d.by, d.report)
-        .outerjoin(t.diagnoses, d.attempt_id == a.id)
-        .where(a.job_id == job_id, a.number < before)
-        .order_by(a.number.desc())
-        .limit(_ATTEMPTS)
-    ).all()
+    n = t.occurrence_nodes.c
+    rows = connection.execute(_EARLIER, {"job": job_id, "before": before}).all()
+    if not rows:
+        return ()
     suspects: dict[int, list[str]] = {}
     for attempt, node in connection.execute(
         select(n.attempt_id, n.node).where(n.attempt_id.in_([row.id for row in rows])).order_by(n.node)

@@ -5,7 +5,7 @@ count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
@@ -332,9 +332,12 @@ def corrections(connection: Connection, *, limit: int, attempt: int | None = Non
     return [_dict(row) for row in connection.execute(query)]
 
 
+_RECORD: Final = insert(t.audit)
+
+
 def record(connection: Connection, who: str, what: str, subject: str, detail: dict[str, Any], now: float) -> None:
     """Write an entry into the audit trail."""
-    connection.execute(insert(t.audit).values(at=now, who=who, what=what, subject=subject, detail=detail))
+    connection.execute(_RECORD, {"at": now, "who": who, "what": what, "subject": subject, "detail": detail})
 
 
 # --- nodes, actions -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from diagnose.matching.series import Bucket, Series
+from diagnose.matching.series import Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,6 @@ def steps_of(anomaly: Anomaly | None) -> tuple[float, float | None] | None:
         return None
     last = anomaly.last_step
     return anomaly.step, last if last is not None and math.isfinite(last) else None
-
-
-def mean(bucket: Bucket) -> float:
-    return bucket.total / bucket.finite
 
 
 def means(series: Series) -> tuple[list[int], list[float]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from diagnose.diagnosis.detectors.course import Anomaly, Course, mean, means, median
+from diagnose.diagnosis.detectors.course import Anomaly, Course, means, median
 from diagnose.matching.series import Bucket, Series
 
 _BASE = 32
@@ -81,7 +81,7 @@ def _of_nothing(course: Course) -> Anomaly | None:
     source, loss = course.series["loss"]
     if any(one.count < _STILL or one.not_finite or one.least or one.most for one in (loss, course.series["grad_norm"][1])):
         return None
-    first = loss.buckets[0]
+    first = loss.bucket(0)
     sentence = f"The loss and the gradient norm are exactly zero in all {loss.count:,} values: nothing is learned."
     return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, loss.last_step)
 
@@ -99,7 +99,8 @@ def _not_a_number(source: int, series: Series, what: str = "loss") -> Anomaly | 
     if not series.not_finite:
         return None
     tail: list[Bucket] = []
-    for bucket in reversed(series.buckets):
+    for number in reversed(range(series.size)):
+        bucket = series.bucket(number)
         if bucket.finite == bucket.count:
             break
         tail.append(bucket)
@@ -134,10 +135,9 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
             end = at
             while end < len(values) and (values[end] > level or max(values[end + 1 : end + 2], default=0.0) > base + rise):
                 end += 1
-            buckets = series.buckets
-            first, last = buckets[places[at]], buckets[places[end - 1]]
+            first, last = series.bucket(places[at]), series.bucket(places[end - 1])
             sustained = end == len(values)
-            waits = running and sum(buckets[place].finite for place in places[at:end]) < _PATIENCE
+            waits = running and sum(series.bucket(place).finite for place in places[at:end]) < _PATIENCE
             sentence = f"The loss rose from {base:.3g} to {max(values[at:end]):.3g}"
             sentence += f" at step {first.step:.0f}" if first.step == first.step else ""
             stays = "; it has not come down yet." if waits else " and stayed there."
@@ -152,14 +152,14 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
 
 def _floor(source: int, series: Series) -> Anomaly | None:
     """The loss scale fell to 1 or below and stays there: every step overflows."""
-    finite = [bucket for bucket in series.buckets if bucket.finite]
-    if len(finite) < 2 * _FEWEST or series.most <= 2 or any(mean(bucket) > 1 for bucket in finite[-_FEWEST:]):
+    if series.most <= 2:
         return None
-    onset = next((at for at in range(len(finite)) if all(mean(bucket) <= 1 for bucket in finite[at:])), None)
-    if onset is None:
+    places, values = means(series)
+    if len(values) < 2 * _FEWEST or any(value > 1 for value in values[-_FEWEST:]):
         return None
-    first = finite[onset]
-    sentence = f"The loss scale fell from {series.most:g} to {finite[-1].least:g}: every step overflows."
+    onset = next((at + 1 for at in reversed(range(len(values))) if values[at] > 1), 0)
+    first = series.bucket(places[onset])
+    sentence = f"The loss scale fell from {series.most:g} to {series.bucket(places[-1]).least:g}: every step overflows."
     return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)
 
 
@@ -172,5 +172,5 @@ def _all_skipped(skipped: tuple[int, Series] | None, steps: tuple[int, Series] |
     if source != steps[0] or last < _SKIPPED_FROM or not _ALL * last <= series.last <= last:
         return None
     sentence = f"Of {last:,.0f} steps {series.last:,.0f} were skipped: nothing is trained."
-    first = series.buckets[0]
+    first = series.bucket(0)
     return Anomaly("loss", "loss_anomaly", source, first.line, sentence, first.step, series.last_step)

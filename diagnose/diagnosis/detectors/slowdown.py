@@ -22,7 +22,7 @@ def find(course: Course) -> Iterator[Anomaly]:
         quarter = len(values) // 4
         before, after = median(values[quarter : 3 * quarter]), median(values[-quarter:])
         if after > _SLOWER * before:
-            first = series.buckets[some[-quarter][0]]
+            first = series.bucket(some[-quarter][0])
             sentence = f"Steps take {after / before:.1f} times as long in the last quarter of the log as before."
             yield Anomaly("slowdown", None, source, first.line, sentence, first.step, series.last_step)
         return

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from diagnose.decision.checkpoints import PastRollback, Saved, alarmed, doubted
 from diagnose.decision.scores import fallen
 from service.store import tables as t
 from service.store.training import alarms, scores
 
+_KNOWN: Final = (
+    select(
+        t.attempts.c.number,
+        t.checkpoints.c.step,
+        t.checkpoints.c.path,
+        t.checkpoints.c.healthy,
+        t.checkpoints.c.why,
+        t.checkpoints.c.at,
+    )
+    .join(t.attempts, t.attempts.c.id == t.checkpoints.c.attempt_id)
+    .where(t.attempts.c.job_id == bindparam("job"))
+)
+
 
 def known(connection: Connection, job_id: int) -> list[Saved]:
     """Of all attempts of a job."""
-    c, a = t.checkpoints.c, t.attempts.c
-    rows = connection.execute(
-        select(a.number, c.step, c.path, c.healthy, c.why, c.at)
-        .join(t.attempts, a.id == c.attempt_id)
-        .where(a.job_id == job_id)
-    )
+    rows = connection.execute(_KNOWN, {"job": job_id})
     saved = [Saved(row.number, row.step, row.path, row.healthy, row.why, row.at) for row in rows]
     if not saved:
         return []
