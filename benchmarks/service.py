@@ -148,7 +148,7 @@ def throughput(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     """Bytes per second over HTTP until all is durable and until all is stored; and bytes per second of ``diagnose replay``'s
     loop.
     """
-    path = _log(options)
+    path = _log(options.log, options.mb)
     data = path.read_bytes()
     rounds = []
     for number in range(options.repeat):
@@ -156,7 +156,7 @@ def throughput(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
         replay = told["wall_s"]
         with bench.server() as server:
             before = cpu_s(server)
-            durable, stored = asyncio.run(_send_all(server, data, f"job{number}", options.jobs))
+            durable, stored = asyncio.run(send_all(server, data, f"job{number}", options.jobs))
             peak, spent = peak_mb(server.pid), cpu_s(server) - before
         rounds.append(
             {
@@ -173,17 +173,22 @@ def throughput(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     return {"bytes": len(data), "jobs": options.jobs, "rounds": rounds, "median": middle}
 
 
-def _log(options: argparse.Namespace) -> Path:
-    path: Path = options.log or _CACHE / f"service-{options.mb}.log"
+def burst(mb: float) -> bytes:
+    """So much of the mixed log."""
+    return _log(None, mb).read_bytes()
+
+
+def _log(path: Path | None, mb: float) -> Path:
+    path = path or _CACHE / f"service-{mb}.log"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
-        mixed.make(path, options.mb, 7)
+        mixed.make(path, mb, 7)
     return path
 
 
 def raw_logs(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     """What raw logs cost: the same log with and without, in turns; and their size on disk."""
-    data = _log(options).read_bytes()
+    data = _log(options.log, options.mb).read_bytes()
     rounds = []
     for number in range(options.repeat):
         told: dict[str, Any] = {}
@@ -191,7 +196,7 @@ def raw_logs(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
             raw = bench.folder / f"raw{number}"
             with bench.server(**({"DIAGNOSE_SERVE_RAW_LOGS": str(raw)} if name == "with" else {})) as server:
                 before = cpu_s(server)
-                durable, stored = asyncio.run(_send_all(server, data, f"job{number}", options.jobs))
+                durable, stored = asyncio.run(send_all(server, data, f"job{number}", options.jobs))
                 if name == "with":
                     for job in range(options.jobs):  # when this is answered, all of it is there
                         server.get(f"/v1/jobs/job{number}-{job}/raw/sources")
@@ -202,7 +207,7 @@ def raw_logs(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     return {"bytes": len(data), "jobs": options.jobs, "rounds": rounds}
 
 
-async def _send_all(server: Server, data: bytes, job: str, jobs: int) -> tuple[float, float]:
+async def send_all(server: Server, data: bytes, job: str, jobs: int) -> tuple[float, float]:
     """(seconds until all is on disk, until all is scanned and in the database)."""
     began = time.monotonic()
 
@@ -400,7 +405,7 @@ def learning(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
         "30 s an answer": {**on, "DIAGNOSE_SERVE_LLM": f"http://127.0.0.1:{model.server_port}/v1"},
         "down": {**on, "DIAGNOSE_SERVE_LLM": "http://127.0.0.1:9/v1"},
     }
-    data = _log(options).read_bytes()
+    data = _log(options.log, options.mb).read_bytes()
     rounds: list[dict[str, tuple[float, ...]]] = []
     fed: dict[str, list[str]] = {}
     for number in range(options.repeat):
@@ -408,9 +413,9 @@ def learning(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
         rounds.append({})
         for way in names[number % 3 :] + names[: number % 3]:
             with bench.server(**ways[way]) as server:
-                asyncio.run(_send_all(server, data[: len(data) // 20], "first", options.jobs))  # its process has started
+                asyncio.run(send_all(server, data[: len(data) // 20], "first", options.jobs))  # its process has started
                 before = cpu_s(server)
-                durable, stored = asyncio.run(_send_all(server, data, "job", options.jobs))
+                durable, stored = asyncio.run(send_all(server, data, "job", options.jobs))
                 rounds[-1][way] = durable, stored, cpu_s(server) - before
                 text = server.client.get("/metrics").text
                 fed[way] = [line for line in text.splitlines() if line.startswith("diagnose_learning_lines_total")]

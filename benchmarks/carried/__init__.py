@@ -2,6 +2,7 @@
 
 - ``failing``: many jobs fail again and again, in pieces. MB of their logs per second of the server's processor time, and how
   long after its last byte each has its last verdict.
+- ``burst``: the mixed log, as fast as four clients can send it, until all of it is scanned, judged and stored.
 - ``pushes``: bodies of 1 kB, one after the other on many connections.
 - ``opening``: new jobs over four connections: one per request, and a hundred in one request of Loki's protocol.
 - ``memory``: what a live job takes, and what stays of one that has ended.

@@ -64,6 +64,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1000, help="stop has five times as many")
     parser.add_argument("--piece", type=int, default=8192, help="failing: bytes of one push")
+    parser.add_argument("--mb", type=float, default=60, help="burst: size of the mixed log")
     parser.add_argument("--pushes", type=int, default=10_000, help="pushes: how many")
     parser.add_argument("--sources", type=int, default=20_000, help="sources: how many")
     options = parser.parse_args()

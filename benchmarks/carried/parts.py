@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.carried.sender import Sender, diagnosed, push, read, step_lines, told
 from benchmarks.measure import ROOT
-from benchmarks.service import cpu_s, percentile, resident_mb
+from benchmarks.service import burst, cpu_s, percentile, resident_mb, send_all
 from tests.support.servers import Server
 
 _LOGS = ROOT / "fixtures" / "logs"
@@ -76,6 +76,20 @@ async def failing(server: Server, options: argparse.Namespace) -> Figures:
         "failing: reports per job": Figure(reports / jobs, ""),
         "failing: last verdict after the last byte, p99": Figure(percentile(late, 0.99), "s"),
         "failing: push, p99": Figure(1000 * percentile(sender.times[jobs:], 0.99), "ms"),
+    }
+
+
+async def bursts(server: Server, options: argparse.Namespace) -> Figures:
+    """The mixed log from four clients as fast as they can, until all is scanned, judged and in the database."""
+    data = burst(options.mb)
+    before = cpu_s(server)
+    durable, stored = await send_all(server, data, "burst", 4)
+    spent = cpu_s(server) - before
+    mb = len(data) / 1e6
+    return {
+        "burst: MB per s of processor time": Figure(mb / spent, "MB/s", True),
+        "burst: MB per s by the clock, until durable": Figure(mb / durable, "MB/s", True),
+        "burst: the same, until stored": Figure(mb / stored, "MB/s", True),
     }
 
 
@@ -220,6 +234,7 @@ async def sources(server: Server, options: argparse.Namespace) -> Figures:
 
 PARTS: dict[str, Callable[[Server, argparse.Namespace], Awaitable[Figures]]] = {
     "failing": failing,
+    "burst": bursts,
     "pushes": pushes,
     "opening": opening,
     "memory": memory,

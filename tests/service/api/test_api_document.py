@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, routing
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from prometheus_client import Counter
 from prometheus_client.metrics import MetricWrapperBase
 
-from service.app import ROUTERS, create_app
+from service.app import ROUTERS, create_app, work_out_routes
 from service.events import KINDS
 from service.runtime import Service
 from service.settings import Settings
@@ -86,3 +87,22 @@ def test_every_event_that_is_published_is_named() -> None:
         published |= set(re.findall(r"""publish\(\s*"(\w+\.\w+)\"""", path.read_text()))
     assert published
     assert {name for name in published if f"`{name}`" not in said} == set()
+
+
+def test_no_request_waits_while_routes_are_worked_out(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    known = routing.get_dependant
+
+    def noted(**given: Any) -> Any:
+        made.append(given["path"])
+        return known(**given)
+
+    fresh = create_app(app.state.service)
+    monkeypatch.setattr(routing, "get_dependant", noted)
+    work_out_routes(fresh)
+    before = len(made)
+    assert before > 50
+    for path in ("/v1/jobs", "/v1/jobs/a/report", "/metrics", "/no/such/place"):
+        for route in fresh.router.routes:
+            route.matches({"type": "http", "method": "GET", "path": path, "root_path": "", "headers": [], "query_string": b""})
+    assert len(made) == before
