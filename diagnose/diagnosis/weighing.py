@@ -885,8 +885,16 @@ class Weighing:
         ended = [one for one in causes if one.fatal and not self.taxonomy.has(one.reason, "stop")]
         noted = [one for one in causes if not one.fatal and not self.taxonomy.has(one.reason, "stop")]
         stops = [one for one in causes if self.taxonomy.has(one.reason, "stop")]
+        for one in standing:
+            self._by_specific(one, told)
         # A node that is taken away on purpose also falls silent.
-        metal = [f for f in ended if of_machine(f) and not (f.reason == "node_failure" and stops and self.before(stops[0], f))]
+        metal = [
+            f
+            for f in ended
+            if of_machine(f)
+            and "by_specific" not in f.signals
+            and not (f.reason == "node_failure" and stops and self.before(stops[0], f))
+        ]
         named = [one for one in metal if not self.taxonomy.has(one.reason, "seen_from_above")]
         for one in metal:
             one.signals["machine"] = 1.0
@@ -901,7 +909,6 @@ class Weighing:
             self._by_deeper(one, noted)
             self._by_failure(one, told)
             self._by_death(one, ended)
-            self._by_specific(one, told)
             self._by_better(one, told)
             if self._is_fallout(one, kinds):
                 relate("by_crash", one, self._fallout_of(one, kinds))
@@ -1039,7 +1046,8 @@ class Weighing:
         if not bare and one.rule is not None and not is_generic(one.rule):
             return
         for other in told:
-            if other.traceback is None and other.event.source == one.event.source and "specific" in other.signals:
+            plain = other.traceback is None or not other.traceback.frames
+            if plain and other is not one and other.event.source == one.event.source and "specific" in other.signals:
                 more = 0 < other.event.line - one.event.line <= (_SUMMARY_LINES if bare else _MESSAGE_LINES)
                 if more and not other.symptom and other.rule is not None and other.rule.layer != "user":
                     relate("by_specific", one, other)
@@ -1055,7 +1063,10 @@ class Weighing:
         )
 
     def _by_better(self, one: Hypothesis, told: list[Hypothesis]) -> None:
-        """Prefer the exception to what the same process logged just before it. The kernel's lines are left as they are."""
+        """Prefer the exception to what the same process logged just before it, unless it says the same words again.
+
+        The kernel's lines are left as they are.
+        """
         if one.kind == "rule" and not by_kernel(one) and not _CLASS.search(one.event.body) and "came_to" not in one.signals:
             speaker = _speaker(one.event)
             for other in told:
@@ -1067,6 +1078,7 @@ class Weighing:
                     and self.near(other, one)
                     and _speaker(other.event) in ("", speaker)
                     and not speaker.startswith("(")
+                    and not (self.before(one, other) and _same_words(one, other))
                 ):
                     relate("by_better", one, other)
                     break
@@ -1306,6 +1318,13 @@ def _under(one: Hypothesis) -> str | None:
 
 def _body(line: bytes) -> str:
     return line[body_start(line) :].decode("utf-8", "replace")
+
+
+def _same_words(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether an exception says again what a line said."""
+    assert other.traceback is not None
+    words = set(re.findall(r"[A-Za-z]{4,}", other.traceback.message.split("\n")[0].lower()))
+    return len(words) >= 3 and 5 * len(words & set(re.findall(r"[A-Za-z]{4,}", one.event.body.lower()))) >= 3 * len(words)
 
 
 def _speaker(event: Event) -> str:

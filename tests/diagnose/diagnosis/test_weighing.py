@@ -170,6 +170,26 @@ def test_the_message_says_what_failed_if_the_class_says_nothing(what: str, reaso
     assert report_of(STARTED + line).diagnosis.reason == reason
 
 
+def test_what_an_exception_says_again_was_said_first_by_the_line_before_it() -> None:
+    said_first = "E0102 03:04:05.678901 27487 pjrt_stream_executor_client.cc:2826] Execution of replica 0 failed: {}\n"
+    words = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2110783616 bytes."
+    log = said_first.format(words) + RAISED.format(what=f"ValueError: {words}")
+    assert report_of(log).diagnosis.root_cause.line == 1  # type: ignore[union-attr]
+
+
+def test_a_message_below_a_summary_explains_a_bare_memory_error() -> None:
+    """Paddle raises MemoryError without a word, and says below the C++ stack that it was the device's memory."""
+    summary = (
+        "\n--------\nC++ Traceback (most recent call last):\n--------\n0   paddle::add()\n\n--------\nError Message Summary:\n"
+    )
+    summary += (
+        "--------\nResourceExhaustedError: \n\nOut of memory error on GPU 1. Cannot allocate 4.88GB memory on GPU 1, 19.9GB"
+    )
+    log = RAISED.format(what="MemoryError: ") + summary + " memory has been allocated and available memory is only 3.73GB.\n"
+    assert said(log)[0] == "out_of_memory"
+    assert said(RAISED.format(what="MemoryError: "))[0] == "host_out_of_memory"
+
+
 @pytest.mark.parametrize(
     "line",
     [
