@@ -114,7 +114,7 @@ def test_a_scanner_that_stands_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     async def check(live: Live, probes: Probes, hands: Hands) -> None:
         go_on, stands = threading.Event(), threading.Event()
 
-        def stand(*_: object) -> bool:
+        def stand(*_: object, **__: object) -> bool:
             stands.set()
             go_on.wait(20)
             return False
