@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -463,7 +464,8 @@ class Actions:
         """Enter an action that is only about a node. ``key``: of one that is asked for once, whatever came of it."""
         if stored.node_is_busy(connection, kind, node) or (key is not None and stored.ids_of(connection, [key])):
             return []
-        key = key or key_of(node, int(now), None, kind, [node])
+        # A person may ask again as soon as the request before it was taken back: no two of them have one key.
+        key = key or key_of(node, secrets.randbits(48), None, kind, [node])
         record = life.propose(key, "", 0, kind, "approve", now, self.policy.life)
         if mode == "auto":
             record = life.approve(record, who, now, self.policy.life)

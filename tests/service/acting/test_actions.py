@@ -486,6 +486,14 @@ def test_nobody_answers(desk: Desk) -> None:
     assert desk.rows()[0]["state"] == "expired"
 
 
+def test_what_was_taken_back_can_be_asked_for_again_at_the_same_moment(desk: Desk) -> None:
+    judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
+    first = desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "fans are broken"))
+    desk.run(desk.actions.reject(first, "kim", OPERATOR, "the other node"))
+    again = desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "this node after all"))
+    assert (desk.record(first).state, desk.record(again).state) == ("rejected", "approved")
+
+
 def test_a_node_is_taken_out_and_given_back(desk: Desk) -> None:
     opened = begin(desk.store)
     judge(desk.store, opened, 1, report(nodes=("n1",)))
