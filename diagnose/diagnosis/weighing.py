@@ -244,14 +244,18 @@ class Weighing:
         one buffer at most, and holds what was printed: loggers and progress bars hold nothing back. Where the work ended well,
         the job was started again.
         """
-        source, line = one.event.source, one.event.line
-        if one.traceback is None or not one.ends_process or self._logged(source) or self._says_done(()):
-            return False
-        counts = self.log.counts
+        source, line, counts = one.event.source, one.event.line, self.log.counts
         behind = (self.ends[source] - line) * counts.bytes_in / max(counts.lines_in, 1)
+        if one.traceback is None or not one.ends_process or behind > _HELD_BACK:
+            return False
         course = self.courses[source]
         fell_back = course.step_at(line) is not None and course.begins_anew(line)
-        return behind <= _HELD_BACK and not fell_back and not _reached_end(self.log.progress(source).last)
+        return not (fell_back or self._logged(source) or self._done or _reached_end(self.log.progress(source).last))
+
+    @cached_property
+    def _done(self) -> bool:
+        """Whether the last lines say that something was completed, whatever failed before."""
+        return self._says_done(())
 
     def _logged(self, source: int) -> bool:
         """Whether the lines of progress come from a logger or a progress bar."""

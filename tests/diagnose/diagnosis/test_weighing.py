@@ -206,6 +206,14 @@ def test_a_loss_that_is_no_number_to_the_last_step_is_no_good_end(line: str) -> 
     assert report_of(log.replace("nan", "0.1212")).outcome == "healthy"
 
 
+def test_steps_of_a_list_of_things_to_do_are_no_progress() -> None:
+    said_so = "The log shows no step, no loss and no progress bar."
+    things = ("load the data", "train the tokenizer", "build the model", "check it 4 times")
+    log = "".join(f"INFO:root:Step {number}: {what}\n" for number, what in enumerate(things, 1))
+    assert said_so in report_of(log).diagnosis.doubt
+    assert said_so not in report_of(log + "".join(f"INFO:root:Step {n}: loss {2 / n}\n" for n in range(1, 9))).diagnosis.doubt
+
+
 def test_a_quiet_log_is_healthy_and_says_what_it_has_not_seen() -> None:
     report = report_of(steps(1, 60))
     assert (report.outcome, report.diagnosis.reason) == ("healthy", "healthy")

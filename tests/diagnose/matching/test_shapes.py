@@ -10,6 +10,7 @@ import regex
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from diagnose.knowledge.rules import load
 from diagnose.matching.shapes import letters, needs_confirmation, relaxed, sensitivity, shape, steady
 from tests.support.strategies import bodies, patterns, siblings
 
@@ -201,3 +202,9 @@ def test_a_steady_pattern_captures_the_same_pieces_of_all_lines_of_a_shape(
     other = data.draw(siblings(body))
     for engine in (re, regex):
         assert pieces(pattern, body, engine) == pieces(pattern, other, engine)
+
+
+def test_numbers_of_few_rules_are_read_line_by_line() -> None:
+    """A rule of which the place of a number depends on how long other numbers are is asked in Python, several times slower."""
+    slow = {rule.id for rule in load().rules for _, pattern in rule.metrics if not steady(pattern) and sensitivity(pattern)}
+    assert slow == {"mllog-metric", "rich-bar"}
