@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 from dataclasses import dataclass
 
 LOOK = 4096
@@ -58,14 +59,23 @@ _KNOWN: tuple[tuple[re.Pattern[bytes], NoLog], ...] = tuple(
 _UNKNOWN = NoLog("binary data of an unknown kind", _OTHER)
 _ZEROS = NoLog("zero bytes only", "the file was reserved, or was cut back while a program wrote it: nothing of it is left")
 _ENCODED = NoLog("text in an encoding that is not known", "iconv -f ENCODING -t UTF-8 FILE | diagnose replay - reads it")
-_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32 LE begins like UTF-16 LE
+_MARKS = (  # the longer ones first: that of UTF-32 LE begins like that of UTF-16 LE
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_NO_CHARACTERS = {"Cn", "Co", "Cs"}
+"""categories of what no text has: unassigned, for private use, half of a pair"""
 _CONTROLS = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b") + b"\x7f"
 
 
 def no_log(head: bytes, tail: bytes = b"") -> NoLog | None:
     """What a file with this beginning and end is; None if it may be a log. An empty ``tail`` is unknown."""
-    if head.startswith(_MARKS):
-        return None
+    encoding = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+    if encoding is not None:
+        return None if _is_mostly_text(head.decode(encoding, "replace")) else _UNKNOWN
     for begin, what in _KNOWN:
         if begin.match(head):
             return what
@@ -85,6 +95,12 @@ def _looks_like(part: bytes) -> NoLog | None:
     if len(text) > _PAGE and b" " not in text and b"\n" not in text and not _is_utf8(text):
         return _ENCODED
     return None
+
+
+def _is_mostly_text(text: str) -> bool:
+    """Whether few of its characters cannot be any. Of random bytes after a mark, more than a tenth cannot."""
+    strange = sum(c == "\N{REPLACEMENT CHARACTER}" or unicodedata.category(c) in _NO_CHARACTERS for c in text)
+    return len(text) < _SHORT or strange <= _FEW * len(text)
 
 
 def _is_utf8(text: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -96,3 +97,21 @@ def test_logs(data: bytes) -> None:
 
 def test_random_bytes_of_any_kind_are_no_log() -> None:
     assert [n for n in range(300) if verdict(os.urandom(5000)) is None] == []
+
+
+MARKS = [codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_random_bytes_that_begin_like_a_mark_of_an_encoding_are_no_log(mark: bytes) -> None:
+    """Each of the short marks is met in one of 65,536 random files."""
+    assert [n for n in range(30) if verdict(mark + os.urandom(5000)) is None] == []
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_damage_in_a_log_with_a_mark(mark: bytes) -> None:
+    encoding = {2: "utf-16", 3: "utf-8-sig", 4: "utf-32"}[len(mark)]
+    encoding = encoding if len(mark) == 3 else encoding + ("-le" if mark[0] == 0xFF else "-be")
+    text = (LINE * 400).decode().encode(encoding.removesuffix("-sig"))
+    assert verdict(mark + text) is None
+    assert verdict(mark + text[:1501] + RANDOM[:40] + text[1541:]) is None
