@@ -95,6 +95,11 @@ AREAS: dict[str, Area] = {
         without=(_TRACEBACKS,),
         deselected=(f"{_ROOT_CAUSE}::test_very_many_faults", f"{_ROOT_CAUSE}::test_whatever_the_log_holds"),
     ),
+    "weighing": Area(
+        "diagnose/diagnosis/weighing/*.py",
+        ("tests/diagnose/diagnosis",),
+        deselected=(f"{_ROOT_CAUSE}::test_very_many_faults", f"{_ROOT_CAUSE}::test_whatever_the_log_holds"),
+    ),
     "detectors": Area("diagnose/diagnosis/detectors/*.py", ("tests/diagnose/diagnosis/test_detectors.py",)),
 }
 OURS = "not server and not browser and not model"

@@ -120,6 +120,7 @@ class _Case:
         self.picture: Picture | None = picture(log, evidence.sources, self.topology.host_of)
         self.found: Candidates = candidates(evidence, log, self.picture, running=running)
         self.weighing = Weighing(self.found, evidence, log, known)
+        self.scene = self.weighing.scene
 
     def explain(self, told: str | None) -> Finding:
         weighed = self.weighing.weigh()
@@ -152,8 +153,8 @@ class _Case:
         """
         if one.kind == "healthy" or answer_kind(one) != "killed":
             return False
-        course = self.weighing.courses[one.event.source]
-        at_work = course.signs_after(0) > course.signs_after(one.event.line) or self.weighing.worked_before(one)
+        course = self.scene.courses[one.event.source]
+        at_work = course.signs_after(0) > course.signs_after(one.event.line) or self.weighing.work.before(one)
         return at_work and not any(_MEMORY.search(event.body) for event in self.evidence.events)
 
     def _likeliest(self, weighed: Sequence[Hypothesis]) -> Hypothesis:
@@ -225,7 +226,7 @@ class _Case:
         finding.consequences = self._folded(follows, root)
         finding.others = self._folded(others, root)
         finding.step = self._step(root)
-        finding.phase = phase_of(root, at_work=finding.step is not None or self.weighing.worked_before(root))
+        finding.phase = phase_of(root, at_work=finding.step is not None or self.weighing.work.before(root))
         who = suspects(root, same, self.weighing.all, self.evidence, self.topology)
         finding.nodes, finding.ranks, finding.gpus = who.nodes, who.ranks, who.gpus
         finding.own_nodes = who.own
@@ -283,11 +284,11 @@ class _Case:
         for one in self.weighing.all:
             if not (one.recovered and one.fatal):
                 continue
-            at = one.event.source, self.weighing.courses[one.event.source].signs_after(one.event.line)
+            at = one.event.source, self.scene.courses[one.event.source].signs_after(one.event.line)
             if at[1] and (last is None or (last[0] == at[0] and last[1] - at[1] >= 2)):
                 attempt += 1
                 last = at
-        return max(attempt, 1 + len(self.weighing.over))
+        return max(attempt, 1 + len(self.weighing.survival.restarts.over))
 
     def _folded(self, hypotheses: Sequence[Hypothesis], root: Hypothesis | None = None) -> list[Many]:
         """One entry per kind."""
@@ -307,14 +308,14 @@ class _Case:
 
     def _step(self, root: Hypothesis) -> float | None:
         """The last step before the failure: from its own source, else from the job."""
-        course, line = self.weighing.courses[root.event.source], root.event.line
+        course, line = self.scene.courses[root.event.source], root.event.line
         step = course.step_at(line)
-        if step is None and self.weighing.flushed_behind(root):
-            step = course.step_at(self.weighing.ends[root.event.source])
+        if step is None and self.weighing.survival.flushed_behind(root):
+            step = course.step_at(self.scene.ends[root.event.source])
         return step if step is not None or len(self.evidence.sources) == 1 else self.log.last_step
 
     def _follows(self, one: Hypothesis, root: Hypothesis) -> bool:
-        return (one.layer >= root.layer or one.reason == root.reason) and not self.weighing.before(one, root)
+        return (one.layer >= root.layer or one.reason == root.reason) and not self.scene.before(one, root)
 
 
 def waited_for(root: Hypothesis) -> bool:

@@ -12,6 +12,9 @@ from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.sources import Source
 from diagnose.report import Report
 
+RAISED = 'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n{what}\n'
+"""an exception that ended the program; ``what`` is its last line"""
+
 
 @functools.cache
 def shipped_matcher() -> Matcher:

@@ -10,7 +10,7 @@ import pytest
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Anomaly, Course, Silence
 from diagnose.matching.series import Column, Series
-from tests.support.logs import report_of
+from tests.support.logs import report_of, steps
 
 
 def series(values: list[float], room: int = 512) -> Series:
@@ -190,3 +190,15 @@ def test_the_loss_of_reinforcement_learning_has_no_level(more: str, reason: str)
         f"{{'loss': {loss:.4f}, 'grad_norm': 1.6, 'learning_rate': 4.9e-06{more}, 'epoch': 0.1}}\n" for loss in losses
     )
     assert report_of(log).diagnosis.reason == reason
+
+
+def test_overflows_to_the_floor_are_an_anomaly_and_a_few_are_not() -> None:
+    def run(scales: list[float]) -> str:
+        return "".join(f"| WARNING: overflow detected, setting loss scale to: {scale}\n" for scale in scales)
+
+    assert report_of(run([2.0**-n for n in range(12)])).diagnosis.reason == "loss_anomaly"
+    assert report_of(run([2.0**-n for n in range(12)] + [2.0**-11] * 12)).diagnosis.reason == "loss_anomaly"
+    assert report_of(run([2.0**n for n in range(16, 4, -1)])).outcome == "healthy"
+    few = [1.0, 0.5, 0.25, 0.125]
+    assert report_of(run(few) + steps(1, 5) + run(few)).outcome == "healthy"  # two short rows are not one long row
+    assert report_of(run(few + few)).outcome == "healthy"  # it rose again

@@ -171,3 +171,27 @@ def test_words_in_the_middle_of_much_data_say_nothing() -> None:
 )
 def test_names_and_good_ends_are_no_failure(line: str, heard: bool) -> None:
     assert likeness(line, line).sounds is heard
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["val: 0 errors, 0 failed", "retrying in 3 s after a failed upload", "error: 0.0123 at epoch 3"],
+)
+def test_words_of_failure_that_take_themselves_back_are_none(line: str) -> None:
+    assert not likeness(line, line).words
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        ("job ended with exit code 3", True),
+        ("worker 7 exited with status 137", True),
+        ("main: return code = 2", True),
+        ("process 4711 was killed by signal 9", True),
+        ("exited with code 0", False),
+        ("They ended with 90 - 27 = 63 muffins", False),
+        ("finished 45 of 90 files", False),
+    ],
+)
+def test_an_exit_status_is_one_that_a_program_gave(line: str, ends: bool) -> None:
+    assert likeness(line, line).exit == int(ends)

@@ -9,6 +9,7 @@ import pytest
 from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.tracebacks import Traceback, assemble
 from diagnose.reading.prefixes import body_start
+from tests.support.logs import RAISED, report_of
 
 
 def events_of(text: str, known: frozenset[int] = frozenset()) -> list[Event]:
@@ -378,3 +379,15 @@ SERVED = """\
 def test_a_server_calls_the_program_once_for_each_request(first: str, of_request: bool) -> None:
     (one,) = tracebacks(SERVED.format(first=first))
     assert one.of_request is of_request
+
+
+def test_an_exception_whose_message_quotes_a_traceback_with_escaped_line_ends_is_read() -> None:
+    quoted = (
+        "KeyError: 'DataLoader worker(1) caught KeyError with message:\\nTraceback (most recent call last):\\n  File \"a.py\"'"
+    )
+    thread = "Exception in thread Thread-2:\n" + RAISED.format(what=quoted)
+    late = RAISED.format(what="SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception.")
+    report = report_of(thread + late)
+    assert report.diagnosis.reason == "key_error"
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.line == 4

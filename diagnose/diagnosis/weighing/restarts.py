@@ -1,0 +1,102 @@
+"""Whether a job was started again within its log: its first lines, or those of its own run, stand there again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from diagnose.diagnosis.evidence import normal
+from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.runs import launched_again as launches
+from diagnose.diagnosis.weighing.scene import Scene
+
+_HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
+"""a log begins with so many lines; a line of this length can be recognised; so many recognised lines are a new start, unless
+there was one within so many lines; so many lines after a new start are a run
+"""
+_BEFORE_LINES, _OWN, _OWN_LEAST, _SPAN_LINES = 120, 12, 6, 300
+"""a run's own lines stand so near before its failure, are so long, and at least so many; they stand again within so many"""
+
+
+class Restarts:
+    """The runs that one log holds."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.over: set[tuple[int, int]] = set()
+        """(source, line) where a run was over before another one began"""
+        self._starts: dict[int, list[int]] = {}
+        self._launches: dict[int, list[tuple[int, int]]] = {}
+        self._own: dict[int, dict[str, list[int]]] = {}
+
+    def after(self, one: Hypothesis) -> bool:
+        """Whether another run follows it."""
+        return self._started_anew(one) or self._ran_again(one) or self._launched_again(one)
+
+    def _started_anew(self, one: Hypothesis) -> bool:
+        """Whether the job was started again after it: the first lines of the log are repeated there, and a run follows them."""
+        source, line = one.event.source, one.event.line
+        if line < _HEAD_LINES + _BETWEEN or self.scene.ends[source] - line < _RUN_LINES:
+            return False
+        if source not in self._starts:
+            self._starts[source] = self._new_starts(source)
+        at = next((start for start in self._starts[source] if start > line), None)
+        return at is not None and self.scene.ends[source] - at >= _RUN_LINES
+
+    def _new_starts(self, source: int) -> list[int]:
+        """The lines where the beginning of a source is repeated."""
+        head: set[str] = set()
+        seen: dict[str, int] = {}
+        starts = []
+        for event in self.scene.evidence.events:
+            if event.source != source or event.rule >= 0 or len(event.body) < _TELLING:
+                continue
+            text = normal(event.body)
+            if event.line <= _HEAD_LINES:
+                head.add(text)
+            elif text in head:
+                seen[text] = event.line
+                if sum(event.line - at <= _HEAD_LINES for at in seen.values()) == _REPEATED:
+                    starts.append(event.line)
+        quiet = (now for last, now in pairwise([_HEAD_LINES, *starts]) if now - last >= _BETWEEN)
+        return list(quiet)
+
+    def _ran_again(self, one: Hypothesis) -> bool:
+        """Whether the lines of its own run before it stand again behind it: the program was called again, and got further.
+
+        Where several ranks write into one file, such lines stand there several times, so nothing is concluded.
+        """
+        traceback = one.traceback
+        if traceback is None or not (one.ends_process or one.handled) or self.scene.ranks_speak:
+            return False
+        lines = self._own_lines(one.event.source)
+        if one.handled:  # whoever says again what it said before it goes on, or was called again
+            return sum(at[0] < traceback.begin and at[-1] > one.event.line for at in lines.values()) >= _OWN_LEAST
+        since = traceback.begin - _BEFORE_LINES
+        own = {text: line for text, line in lines.items() if any(since <= at < traceback.begin for at in line)}
+        if len(own) < _OWN_LEAST or any(sum(since <= at < traceback.begin for at in line) > 1 for line in own.values()):
+            return False
+        again = sorted(at for line in own.values() if (at := next((at for at in line if at > one.event.line), None)))
+        return 5 * len(again) >= 4 * len(own) and again[-1] - again[0] <= _SPAN_LINES
+
+    def _own_lines(self, source: int) -> dict[str, list[int]]:
+        """What a source says, as far as no rule knows it and no traceback claims it -> the lines where it says so."""
+        if source not in self._own:
+            self._own[source] = {}
+            for event in self.scene.found.unclaimed:
+                if event.source == source and len(event.body) >= _OWN:
+                    self._own[source].setdefault(normal(event.body), []).append(event.line)
+        return self._own[source]
+
+    def _launched_again(self, one: Hypothesis) -> bool:
+        """Whether the run that it belongs to was over, and the next one failed for a reason of its own."""
+        source, line = one.event.source, one.event.line
+        if source not in self._launches:
+            self._launches[source] = launches(event for event in self.scene.evidence.events if event.source == source)
+        for over, over_again in self._launches[source]:
+            if line <= over and any(
+                other.event.source == source and over < other.event.line < over_again and other.fatal and not other.symptom
+                for other in self.scene.found.hypotheses
+            ):
+                self.over.add((source, over))
+                return True
+        return False

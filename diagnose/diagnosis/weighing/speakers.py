@@ -1,0 +1,26 @@
+"""Who makes a statement: the kernel, a logger, a process."""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.diagnosis.evidence import Event
+from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.reading.prefixes import body_start
+
+_KERNEL = re.compile(r"\bkernel: |^\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
+
+
+def by_kernel(one: Hypothesis) -> bool:
+    """Whether the kernel printed it. The kernel knows the machine better than any process."""
+    return _KERNEL.search(one.event.text[:120]) is not None
+
+
+def speaker_of(event: Event) -> str:
+    """The prefix of the line without its time."""
+    return re.sub(r"[\d:.,TZ/-]{8,}", "", event.text[: event.start]).strip(" []")
+
+
+def body_of(line: bytes) -> str:
+    """What a line says, without its prefix."""
+    return line[body_start(line) :].decode("utf-8", "replace")

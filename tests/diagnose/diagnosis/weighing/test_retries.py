@@ -1,0 +1,23 @@
+"""What the retries promise: what is tried again with success is no failure."""
+
+from __future__ import annotations
+
+from tests.support.logs import report_of
+
+CANCELLED = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T03:04:05 ***\n"
+
+
+def test_an_error_from_which_the_next_line_falls_back_is_overcome() -> None:
+    log = (
+        "ERROR - zorch: Failed to initialize the fast path\nINFO - zorch: Falling back to the slow path\n"
+        + "INFO - working\n" * 12
+    )
+    assert report_of(log).outcome == "healthy"
+
+
+def test_what_was_tried_again_with_success_is_no_failure() -> None:
+    talk = "".join(f"served request {n} of client {n % 7} in {n % 5}.25 s\n" for n in range(200))
+    failed = "Request timed out: HTTPConnectionPool(host='10.0.0.7', port=11500): Read timed out. (read timeout=600)\n"
+    limit = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T00:45:57 DUE TO TIME LIMIT ***\n"
+    assert report_of(talk + failed + "retrying due to an error\n" + talk + limit).diagnosis.reason == "preempted"
+    assert report_of(talk + failed + "giving up\n").diagnosis.reason == "connection_error"

@@ -1,0 +1,112 @@
+"""What the statements promise: what sounds like a failure is told from one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.logs import RAISED, job_of, report_of, said, steps
+
+
+def _often(fails: int, ends: str = "", at: int = 7) -> str:
+    """140 episodes of which every seventh fails, up to ``fails``."""
+    return ends.join(
+        f"[rollout][ERROR] episode {n} tool call failed: TimeoutError: no answer in 30s\n"
+        if n % at == 0 and n <= fails
+        else f"[rollout][INFO] episode {n} gave its reward\n"
+        for n in range(1, 141)
+    )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "2026-01-02 03:04:05 FATAL [scheduler] giving up on worker group 7",
+        "F0304 05:06:07.123456 4711 allreduce_engine.cc:88] ring broken",
+        "thread 'main' panicked at src/loader.rs:41:10",
+        "job 4711 ended with exit code 3",
+        "level=fatal msg=\"fleet controller lost the lease\"",
+    ],
+    ids=["logger", "glog", "rust", "exit code", "logfmt"],
+)  # fmt: skip
+def test_error_like_last_words_are_a_failure_whoever_says_them(last: str) -> None:
+    report = report_of("starting up\nloading the tokenizer\nbuilding the model\n" * 5 + last + "\n")
+    assert report.outcome == "failed"
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.line >= 15  # where a launcher only says that something ended: the line before it
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"),
+    [
+        (_often(140), "healthy"),
+        (_often(7) + "[rollout][ERROR] tool call failed: TimeoutError: no answer in 30s\n", "failed"),
+        (
+            "/opt/lib/python3.11/site-packages/lightning/loops/fetch.py:302: Couldn't infer the batch indices\n",
+            "healthy",
+        ),
+        ("/opt/lib/python3.11/site-packages/lightning/loops/fetch.py:302: RuntimeError: bad batch\n", "failed"),
+        (
+            "".join(f"INFO {{ContextHandler}} Stopped o.s.j.s.Servlet@{n:x}f{{/{n},null,UNAVAILABLE}}\n" for n in range(9)),
+            "healthy",
+        ),
+        (
+            f"{steps(1, 40)}ERROR shard 2 failed: HTTP 503 (attempt 1/5)\nshard 2 is here\nshards are ready\nall read\n",
+            "healthy",
+        ),
+        (f"{steps(1, 40)}ERROR shard 2 failed: HTTP 503 (attempt 5/5)\nshard 2 is lost\n", "failed"),
+        ("stopping early: EarlyStopping, patience exhausted at epoch 15\nTest accuracy: 0.88\n", "healthy"),
+        ("开始训练\n错误：无法打开文件 /data/train.bin\n", "failed"),
+        ("开始训练\n错误: 0, 失败: 0\n", "healthy"),
+        ("Lade Daten\nFehler: Datei nicht gefunden: /daten/train.bin\n", "failed"),
+        ("kernel: NVRM: GPU 0000:3b:00.0: reset or reboot required\n", "failed"),
+    ],
+    ids=[
+        "errors among work",
+        "errors where work ends",
+        "a library's warning without a class",
+        "a library's error",
+        "lines that begin alike",
+        "a try of five",
+        "the last try of five",
+        "an early stop",
+        "Chinese",
+        "Chinese counts of none",
+        "German",
+        "a device that wants a reset",
+    ],
+)
+def test_what_sounds_like_a_failure_is_told_from_one(log: str, outcome: str) -> None:
+    assert report_of(log).outcome == outcome
+
+
+@pytest.mark.parametrize(("between", "possible"), [(8, True), (9, False)])
+def test_a_line_of_a_list_of_possibilities_speaks_less_while_the_list_lasts(between: int, possible: bool) -> None:
+    """That is for nine lines behind its head."""
+    items = "amber birch cedar dune ember fjord grove heath islet".split()[:between]
+    job = job_of("Possible causes:\n" + "".join(f"  - {word}\n" for word in items) + "  - Connection refused\n")
+    (said,) = (one for one in job.finding(job.evidence()).weighed if one.reason == "connection_error")
+    assert ("listed" in said.signals) == possible
+
+
+def test_a_warning_of_the_interpreter_explains_no_exception() -> None:
+    warning = (
+        "/lib/torch/cuda/__init__.py:141: UserWarning: CUDA initialization: CUDA unknown error\n  return torch._C._cuda()\n"
+    )
+    assert said(warning + RAISED.format(what="IndexError: too many indices for tensor of dimension 2"))[0] == "index_error"
+
+
+def test_what_an_interpreters_warning_says_in_more_lines_is_the_warning() -> None:
+    told = "In addition, using fork() is a recipe for\ndeadlocks and crashes.\n"
+    warning = "/usr/lib/python3.10/popen_fork.py:66: RuntimeWarning: Using fork() can cause a deadlock.\n" + told
+    assert report_of("serving\n" * 3 + warning + "  self.pid = os.fork()\n").outcome == "healthy"
+    assert report_of("serving\n" * 3 + told).outcome == "failed"
+
+
+def test_a_cause_that_is_only_listed_is_not_the_reason() -> None:
+    report = report_of(
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type:"
+        " SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
+        " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage,"
+        " (2) ray stop --force was called.\n"
+    )
+    assert report.diagnosis.reason == "native_crash"
