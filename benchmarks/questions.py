@@ -38,6 +38,7 @@ from diagnose.agent.gate import why_ask
 from diagnose.agent.incidents import SqliteIncidents
 from diagnose.agent.witnesses import Record
 from diagnose.diagnosis.evidence import Evidence
+from diagnose.diagnosis.status import told_of
 from diagnose.job import Job
 from diagnose.knowledge.rules import Rule, load
 from diagnose.learning.learned_rule import LearnedRule
@@ -165,7 +166,7 @@ class Cluster:
         for number, (_, data) in enumerate(case.logs):
             job.feed(number, data)
             job.close(number)
-        job.failed = case.label.reason != "healthy"  # its exit code says so
+        job.told = told_of(failed=case.label.reason != "healthy")  # its exit code says so
         return job
 
     async def _learn(self, report: Report, bodies: Sequence[str], now: float) -> None:

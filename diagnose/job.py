@@ -17,6 +17,7 @@ from diagnose.diagnosis.evidence import Evidence, gather, normal
 from diagnose.diagnosis.explain import explain
 from diagnose.diagnosis.finding import Finding
 from diagnose.diagnosis.likeness import sounds
+from diagnose.diagnosis.status import Told
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 from diagnose.reading.sources import Source
@@ -38,10 +39,8 @@ class Job:
         """lines of runs that went well: not the cause of anything"""
         self.metadata: dict[str, str] = {}
         """user, script, framework, image, arguments, if known from outside"""
-        self.failed = False
-        """a caller said that it failed, whatever its log says"""
-        self.exit_code: int | None = None
-        """its exit code, if known from outside"""
+        self.told: Told | None = None
+        """what a caller knows who says that it failed, whatever its log says"""
         self._fingerprint: Fingerprint | None = None
         self._first = b""
 
@@ -111,14 +110,7 @@ class Job:
 
     def finding(self, evidence: Evidence, *, running: bool = False) -> Finding:
         """Kept lines -> diagnosis."""
-        return explain(evidence, self.compression, self.known, running=running, told=None if running else self._told)
-
-    @property
-    def _told(self) -> str | None:
-        """A sentence if a caller said that the job failed; else None."""
-        if self.exit_code:
-            return f"The caller says that the job ended with exit code {self.exit_code}."
-        return "The caller says that the job failed." if self.failed else None
+        return explain(evidence, self.compression, self.known, running=running, told=None if running else self.told)
 
     def report(self, *, running: bool = False) -> Report:
         """What is known so far: kept lines -> diagnosis -> advice."""

@@ -24,7 +24,9 @@ _IN_USE = re.compile(r"(?i)already in use|EADDRINUSE|errno: 98")
 _BUS = re.compile(r"\bBus error\b|\bSIGBUS\b|shared memory \(shm\)")
 _MISUSED = re.compile(r"(?i)\binvalid (?:argument|value|configuration|resource handle|device (?:ordinal|function|symbol))\b")
 _INTERRUPTS = {"2", "SIGINT"}
-_INTERRUPTED = re.compile(r"\breceived (?:Signals\.)?(?:SIGINT|2 death signal)\b|\bgot signal: 2\b|\bCtrl-?C\b", re.IGNORECASE)
+_INTERRUPTED = re.compile(
+    r"(?i)\breceived (?:Signals\.)?(?:SIGINT|2 death signal)\b|\bgot signal: 2\b|\bCtrl-?C\b|^SIGINT ended",
+)
 
 
 def advise(finding: Finding, policy: Policy, checkpoints: Sequence[Checkpoint] = ()) -> Action:
@@ -67,7 +69,7 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
             "restart",
             "It was killed amid its work, and nothing says by whom: if it comes again, look at the memory of the node.",
         )
-    body = root.event.body
+    body = root.event.body if root.kind != "status" or root.detector is None else root.detector.sentence
     frames = root.traceback.frames if root.traceback else []
     if finding.reason == "import_error" and _OWN_NAME.search(body):
         return "fix_code", "The name is missing in the job's own code."

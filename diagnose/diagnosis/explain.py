@@ -22,6 +22,7 @@ from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import likeness
 from diagnose.diagnosis.silence import first_silent
 from diagnose.diagnosis.stacks import Picture, picture
+from diagnose.diagnosis.status import Told, ended
 from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.suspects import suspects
 from diagnose.diagnosis.topology import Topology, learn
@@ -47,13 +48,13 @@ def explain(
     known: Collection[str] = (),
     *,
     running: bool = False,
-    told: str | None = None,
+    told: Told | None = None,
     weights: Weights | None = None,
 ) -> Finding:
     """Why the job failed, or that it did not.
 
-    ``known``: lines (as ``normal`` gives them) of runs that went well. ``told``: a sentence from a caller who knows that the
-    job failed. Then "nothing failed" cannot be the answer.
+    ``known``: lines (as ``normal`` gives them) of runs that went well. ``told``: what a caller knows who says that the job
+    failed. Then "nothing failed" cannot be the answer.
     """
     return _Case(evidence, log, known, running, weights or shipped_weights()).explain(told)
 
@@ -121,20 +122,21 @@ class _Case:
         self.found: Candidates = candidates(evidence, log, self.picture, running=running)
         self.weighing = Weighing(self.found, evidence, log, known)
         self.scene = self.weighing.scene
+        self.end: Hypothesis | None = None
+        """how the job ended, where a caller knows that and the log gives no reason"""
 
-    def explain(self, told: str | None) -> Finding:
+    def explain(self, told: Told | None) -> Finding:
         weighed = self.weighing.weigh()
         for one in weighed:
             one.killed_unsaid = self._killed_unsaid(one)
         spread(weighed, self.weights)
         weighed.sort(key=lambda one: -one.probability)
-        corrected = told is not None and weighed[0].kind == "healthy"
-        if corrected and (standing := [one for one in weighed if one.kind != "healthy" and not one.recovered]):
-            weighed = standing
-            spread(weighed, self.weights)
-            weighed.sort(key=lambda one: -one.probability)
+        corrected = told is not None and self._unsaid(weighed[0])
+        if told is not None and corrected:
+            weighed = self._as_told(told, weighed)
         best = self._likeliest(weighed)
         finding = self._healthy(best, failed=corrected) if best.kind == "healthy" else self._failed(best)
+        finding.told = told if corrected and (finding.root is None or best is self.end) else None
         finding.weighed = weighed
         finding.picture = self.picture
         answers = {} if corrected and finding.root is None else by_reason(weighed)
@@ -142,17 +144,41 @@ class _Case:
         finding.alternatives = self._alternatives(answers, finding)
         finding.recovered = self._folded([one for one in self.weighing.all if one.recovered])
         finding.attempt = self._attempt()
-        finding.notes = [*self.found.notes, told] if told is not None and corrected else self.found.notes
+        in_summary = finding.told is not None and finding.reason == "unknown"
+        said = [f"The caller says that {told.end}."] if told is not None and corrected and not in_summary else []
+        finding.notes = [*self.found.notes, *said]
         finding.doubt = doubts(finding, best, self.evidence.skipped)
         return finding
 
-    def _killed_unsaid(self, one: Hypothesis) -> bool:
-        """Whether a SIGKILL came amid the work, and nothing in the log speaks of memory.
+    def _unsaid(self, best: Hypothesis) -> bool:
+        """Whether the log gives no reason of weight: it looks healthy, or only a line that no rule knows sounds like one."""
+        plain = best.words is not None and best.words.plain
+        return best.kind == "healthy" or (best.kind == "line" and not plain and not best.like.loud)
 
-        At the start, when models and data are loaded, it is mostly the memory of the host.
+    def _as_told(self, told: Told, weighed: list[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses that are left where a caller knows that the job failed, with the end itself as one of them.
+
+        What a signal did is surer than lines that only sound like a failure. What a rule or a traceback says is surer still.
         """
-        if one.kind == "healthy" or answer_kind(one) != "killed":
-            return False
+        standing = [one for one in weighed if one.kind != "healthy" and not one.recovered]
+        self.end = end = ended(told, self.evidence, self.log, self.found.unclaimed)
+        if end is not None and end.kind == "status" and all(self._unsaid(one) for one in standing):
+            end.killed_unsaid = end.reason == "host_out_of_memory" and self._amid_work(end)
+            return [end]
+        if not standing:
+            return [end] if end is not None else weighed
+        spread(standing, self.weights)
+        return sorted(standing, key=lambda one: -one.probability)
+
+    def _killed_unsaid(self, one: Hypothesis) -> bool:
+        """Whether a SIGKILL came amid the work, and nothing in the log speaks of memory."""
+        return one.kind != "healthy" and answer_kind(one) == "killed" and self._amid_work(one)
+
+    def _amid_work(self, one: Hypothesis) -> bool:
+        """Whether the job was at work, and nothing in the log speaks of memory.
+
+        At the start, when models and data are loaded, a SIGKILL is mostly the memory of the host.
+        """
         course = self.scene.courses[one.event.source]
         at_work = course.signs_after(0) > course.signs_after(one.event.line) or self.weighing.work.before(one)
         return at_work and not any(_MEMORY.search(event.body) for event in self.evidence.events)
@@ -172,6 +198,8 @@ class _Case:
     def _confidence(self, answers: dict[str, tuple[float, Hypothesis]], reason: str, best: Hypothesis) -> float:
         if reason == "unknown":
             return 0.0  # nothing is explained, so there is nothing to be sure of
+        if best.kind == "status":
+            return best.probability
         return self.weights.calibration.confidence(answers[reason][0], answer_kind(best))
 
     def _alternatives(self, answers: dict[str, tuple[float, Hypothesis]], finding: Finding) -> list[Alternative]:

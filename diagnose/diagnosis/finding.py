@@ -7,6 +7,7 @@ from typing import Literal
 
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.stacks import Picture
+from diagnose.diagnosis.status import Told
 
 Role = Literal["root_cause", "consequence", "context"]
 
@@ -61,6 +62,8 @@ class Finding:
     group: str | None = None
     notes: list[str] = field(default_factory=list)
     ended_well: bool = False
+    told: Told | None = None
+    """what a caller says of the end, if the answer rests on that alone"""
     alternatives: list[Alternative] = field(default_factory=list)
     """other answers, the likeliest first"""
     doubt: list[str] = field(default_factory=list)

@@ -14,7 +14,7 @@ from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.memory import remembered
 
-Kind = Literal["traceback", "rule", "line", "detector", "dump", "healthy"]
+Kind = Literal["traceback", "rule", "line", "detector", "dump", "status", "healthy"]
 
 
 @dataclass(frozen=True, slots=True)

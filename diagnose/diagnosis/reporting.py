@@ -101,6 +101,7 @@ class _Reporting:
                 reason="unknown" if running or finding.failed else "healthy",
                 confidence=0.0 if running else finding.confidence,
                 summary=summary,
+                mitigation=wording.what_to_do(finding),
                 recovered=[self._many(many, "context") for many in finding.recovered[:_MOST_EVIDENCE]],
                 alternatives=[] if running else self._alternatives(finding),
                 doubt=[] if running else finding.doubt,

@@ -6,6 +6,7 @@ import re
 
 from diagnose.diagnosis.finding import Finding
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.status import remedy
 
 _PLAIN = {
     "loss_anomaly": "The loss went wrong",
@@ -30,8 +31,9 @@ def title(fault: Hypothesis) -> str:
 
 def summary(finding: Finding) -> str:
     """The finding in one sentence."""
-    if finding.failed and finding.root is None:
-        return "The job failed, as we were told; no line of its log says why."
+    if finding.told is not None and finding.reason == "unknown":
+        begin = "" if finding.root is None else " The last line before that is below."
+        return f"{finding.told.end[0].upper()}{finding.told.end[1:]}, and nothing in its log says why.{begin}"
     if not finding.failed or finding.root is None:
         return (
             "The log says that the job ended well." if finding.ended_well else "No line of the log says that anything failed."
@@ -57,8 +59,10 @@ def summary(finding: Finding) -> str:
 
 
 def what_to_do(finding: Finding) -> str | None:
-    """What a person should do about an answer that comes from dumps."""
+    """What a person should do about an answer that comes from dumps, or from the end of the job alone."""
     seen = finding.picture
+    if finding.told is not None:
+        return remedy(finding.root)
     if seen is None or finding.root is None or finding.root.kind != "dump":
         return None
     if seen.late and any(one.behind for one in seen.standing):

@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from diagnose.diagnosis.status import told_of
 from diagnose.job import Job
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
@@ -45,7 +46,7 @@ def _matcher() -> Matcher:
 def found(log: Path, status: int | None) -> Trouble:
     """The diagnosis of a piece of work that failed, as ``diagnose replay --exit-code`` makes it."""
     job = Job(log.stem, [Source("log", log)], _matcher())
-    job.failed, job.exit_code = True, status
+    job.told = told_of(failed=True, exit_code=status)
     try:
         if log.exists():
             for chunk in job.sources[0].chunks():

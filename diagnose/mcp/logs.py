@@ -13,6 +13,7 @@ from typing import Any
 
 import regex
 
+from diagnose.diagnosis.status import told_of
 from diagnose.errors import DiagnoseError
 from diagnose.job import Job
 from diagnose.knowledge.rules import load
@@ -51,7 +52,7 @@ class Logs:
         with self._lock:
             jobs = self._jobs(path)
             for job in jobs:
-                job.failed, job.exit_code = failed, exit_code
+                job.told = told_of(failed=failed, exit_code=exit_code)
             return [_report(job) for job in jobs[:_MOST_JOBS]]
 
     def report_of_text(self, text: str, *, failed: bool = False, exit_code: int | None = None) -> Row:
@@ -61,7 +62,7 @@ class Logs:
             raise DiagnoseError(f"this is more than {_MOST_TEXT:,} bytes", remedy="give the path of the log, or its end")
         with self._lock:
             job = Job("text", [Source("text", None)], self._rules())
-            job.failed, job.exit_code = failed, exit_code
+            job.told = told_of(failed=failed, exit_code=exit_code)
             job.feed(0, data)
             job.close(0)
             report = _report(job)

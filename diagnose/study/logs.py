@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from diagnose.decision.ending import OF_SLURM, Ending, joined
 from diagnose.decision.lost import saved_step, steps_of, still_of
+from diagnose.diagnosis.status import Told
 from diagnose.job import Job
 from diagnose.matching.matcher import Matcher
 from diagnose.reading.sources import Source
@@ -74,7 +75,7 @@ def _words(path: str) -> Iterator[str]:
 def told(run: Run, sources: Sequence[Source], matcher: Matcher) -> Report:
     """What the logs of a run say, joined with how it ended."""
     job = Job(run.job, sources, matcher)
-    job.failed = run.state != "cancelled"
+    job.told = _failed(run)
     for number, source in enumerate(job.sources):
         for chunk in source.chunks():
             job.feed(number, chunk)
@@ -83,6 +84,13 @@ def told(run: Run, sources: Sequence[Source], matcher: Matcher) -> Report:
     job.compression.kept.close()
     word = _WORDS.get(run.state)
     return joined(report, Ending(OF_SLURM[word], f"The accounting says {word}")) if word is not None else report
+
+
+def _failed(run: Run) -> Told | None:
+    """What the accounting knows of a run that failed: its exit code and its signal, as Slurm writes them (``1:0``, ``0:9``)."""
+    code, _, signal = run.exit_code.partition(":")
+    numbers = (int(number) if number.isdecimal() else None for number in (code, signal))
+    return Told(*numbers) if run.state != "cancelled" else None
 
 
 def enter(run: Run, report: Report) -> None:

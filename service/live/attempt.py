@@ -618,6 +618,7 @@ class LiveAttempt:
         """Make a judged report, to be stored. Returns the seconds that it took."""
         began = self._clock.steady()
         self._judged_lsn = self._lsn
+        job.told = self._end.told if self._end is not None else None
         report = judged(
             job.report(running=self._end is None),
             attempt=self.number,

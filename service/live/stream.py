@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from diagnose.decision.ending import Ending, ending_of_slurm
+from diagnose.diagnosis.status import Told, told_of
 from diagnose.reading.prefixes import Origin
 from diagnose.reading.sources import Source
 from diagnose.redaction.stream import LineConcealer
@@ -177,6 +178,11 @@ class End:
     signal: int | None = None
     state: str | None = None
     """Slurm's last state of the job"""
+
+    @property
+    def told(self) -> Told | None:
+        """What is known if it failed."""
+        return told_of(exit_code=self.exit_code, signal=self.signal if self.exit_code else None)
 
     @property
     def ending(self) -> Ending | None:

@@ -1,4 +1,6 @@
-"""Report of a log -> verdict on the attempt. It adds what no log can say: how the process ended, and that it is silent."""
+"""Report of a log -> verdict on the attempt. It adds what no log can say: that the job is silent, and the
+scheduler's word on how it ended.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.detectors.course import duration
 from diagnose.memory import remembered
 from diagnose.redaction.text import redact
-from diagnose.report import Action, Diagnosis, Problem, Report
+from diagnose.report import Action, Problem, Report
 from service.live.stream import End
 
 _WORDS = ("text", "summary", "frame")
@@ -32,7 +34,7 @@ def judged(
     sure: bool = True,
     missing: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
 ) -> Report:
-    """``report`` with the attempt's number, its exit code and its silence taken into account.
+    """``report`` with the attempt's number, its silence and the scheduler's word taken into account.
 
     ``silent_s``: how long it has stood still, if that is too long. ``sure``: it is silent, and made steps before.
     ``missing``: bytes of sources that were accepted and cannot be read.
@@ -40,24 +42,8 @@ def judged(
     changes: dict[str, object] = {"job": report.job.model_copy(update={"attempt": max(attempt, report.job.attempt)})}
     if missing:
         report = _lacking(report, missing)
-    found = report.diagnosis
     if silent_s is not None:
         changes |= _standing(report, silent_s, sure=sure, over=end is not None)
-    elif end is not None and end.exit_code not in (None, 0) and report.outcome == "healthy":
-        how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
-        changes["outcome"] = "failed"
-        changes["diagnosis"] = Diagnosis(
-            category="unknown",
-            reason="unknown",
-            summary=f"The job ended with {how}, and nothing in its log says why.",
-            mitigation="Look where else it may have written: the standard error of its launcher, the log of its nodes.",
-            group=f"unexplained-{how.replace(' ', '-')}",
-            doubt=found.doubt,
-            notes=found.notes,
-            recovered=found.recovered,
-            phase=found.phase,
-            step=found.step,
-        )
     return joined(report.model_copy(update=changes), end.ending if end is not None else None)
 
 

@@ -17,6 +17,7 @@ from diagnose.cli.options.cores import cores, each, read
 from diagnose.cli.replay.following import KeptFile, follow
 from diagnose.compression.folds import KEEP
 from diagnose.compression.workload import HEAD, KEYS, nearest
+from diagnose.diagnosis.status import told_of
 from diagnose.errors import DiagnoseError, SourceError, needs
 from diagnose.job import Job
 from diagnose.knowledge.rules import load
@@ -354,7 +355,7 @@ def _asked(agent: endpoint.Agent, report: Report, job: Job) -> Report:
     evidence = job.evidence()
     if agent.waits(report, evidence):
         endpoint.say_asking(report)
-    return agent.improve(report, evidence, may_be_healthy=not (job.failed or job.exit_code)).report
+    return agent.improve(report, evidence, may_be_healthy=job.told is None).report
 
 
 def _second(before: Report, report: Report, job: Job, style: Style) -> str:
@@ -379,7 +380,7 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
     """The job, with the rules that were learned from jobs like it, which its beginning shows."""
     job = Job(name, sources, matcher, _fold_after(arguments))
     job.metadata = dict(arguments.meta)
-    job.failed, job.exit_code = arguments.failed, arguments.exit_code
+    job.told = told_of(failed=arguments.failed, exit_code=arguments.exit_code)
     if (arguments.learned is None and not arguments.learn) or any(source.path is None for source in sources):
         return job
     needs("diagnose.learning")
@@ -400,7 +401,7 @@ def _job(name: str, sources: list[Source], matcher: Matcher, arguments: argparse
         if {rule.id for rule in own.rules} - {rule.id for rule in matcher.rules}:
             job = Job(name, sources, own, _fold_after(arguments))
             job.metadata = first.metadata
-            job.failed, job.exit_code = arguments.failed, arguments.exit_code
+            job.told = told_of(failed=arguments.failed, exit_code=arguments.exit_code)
     job.fingerprint = first.fingerprint
     first.compression.kept.close()
     return job

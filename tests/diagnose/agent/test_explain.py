@@ -18,6 +18,7 @@ from diagnose.agent.gate import why_ask
 from diagnose.agent.incidents import Incident, SqliteIncidents, Vectors
 from diagnose.agent.retrieval import Material
 from diagnose.agent.witnesses import RULES, Record
+from diagnose.diagnosis.status import Told
 from diagnose.job import Job
 from diagnose.model.model import Model
 from diagnose.reading.sources import find
@@ -325,7 +326,7 @@ def test_a_doubtful_success_may_be_a_failure_and_a_failure_may_be_none(endpoint:
     well = improved(job_of(QUIET + "part two\n"), endpoint, records=trusted).report
     assert (well.outcome, well.diagnosis.reason) == ("healthy", "healthy")
     job = job_of(QUIET)
-    job.failed = True
+    job.told = Told()
     told = improved(job, endpoint, records=trusted).report
     assert told.outcome == "failed", "whoever ran it knows that it failed"
 

@@ -40,13 +40,6 @@ def test_a_failure_is_no_consequence_of_itself() -> None:
     assert (finding.others, finding.consequences) == ([], [])
 
 
-def test_told_that_the_job_failed_a_quiet_log_is_not_called_healthy() -> None:
-    job = job_of(steps(1, 30))
-    job.exit_code = 9
-    report = job.report()
-    assert (report.outcome, report.diagnosis.reason) == ("failed", "unknown")
-
-
 def test_the_faults_own_line_names_the_node_before_a_neighbour_does() -> None:
     log = (
         "2m31s  Normal  NodeReady  node/ip-10-0-100-214.ec2.internal  Node ip-10-0-100-214 status is now: NodeReady\n"

@@ -293,6 +293,9 @@ def test_the_end_is_final_and_explains_itself() -> None:
     assert flush.judged is not None
     assert (flush.judged.final, flush.judged.report.outcome) == (True, "failed")
     assert "exit code 3" in flush.judged.report.diagnosis.summary
+    root = flush.judged.report.diagnosis.root_cause
+    assert root is not None
+    assert root.text == "half a line"
     assert case.kept() == ["half a line"]
     assert case.attempt.end == End("exit", 7.0, 3)
     assert {name: flush.figures[name] for name in ("state", "ended_by", "ended_at", "exit_code")} == {

@@ -58,26 +58,6 @@ def test_what_the_log_says_goes_before_the_exit_code() -> None:
     assert (found.outcome, found.diagnosis) == ("failed", plain.diagnosis)
 
 
-@pytest.mark.parametrize(
-    ("end", "how", "group"),
-    [
-        (End("exit", 1.0, 1), "exit code 1", "unexplained-exit-code-1"),
-        (End("exit", 1.0, 137, 9), "signal 9", "unexplained-signal-9"),
-        (End("exit", 1.0, -11), "exit code -11", "unexplained-exit-code--11"),
-    ],
-    ids=["code", "signal", "negative"],
-)
-def test_an_exit_code_that_the_log_does_not_explain_is_a_failure(end: End, how: str, group: str) -> None:
-    plain = healthy()
-    found = judged(plain, attempt=1, end=end)
-    it = found.diagnosis
-    assert (found.outcome, it.category, it.reason, it.group) == ("failed", "unknown", "unknown", group)
-    assert f"ended with {how}, and nothing in its log says why" in it.summary
-    assert "standard error" in str(it.mitigation)
-    before = plain.diagnosis
-    assert (it.phase, it.step, it.notes, it.recovered) == (before.phase, before.step, before.notes, before.recovered)
-
-
 @pytest.mark.parametrize("end", [None, End("exit", 1.0, 0), End("exit", 1.0), End("silence", 1.0)], ids=str)
 def test_an_end_without_a_bad_exit_code_is_no_failure(end: End | None) -> None:
     plain = healthy()
