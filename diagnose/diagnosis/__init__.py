@@ -12,6 +12,7 @@ __all__ = [
     "reporting",
     "signals",
     "silence",
+    "status",
     "topology",
     "tracebacks",
     "weights",

@@ -7,10 +7,10 @@ from functools import cached_property
 from itertools import islice
 
 from diagnose.compression.folds import Fold
-from diagnose.diagnosis.counting import counted_up
 from diagnose.diagnosis.evidence import Event, normal
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import heard
+from diagnose.diagnosis.weighing.counting import counted_up
 from diagnose.diagnosis.weighing.scene import LAST_LINES, STACK, Scene
 from diagnose.diagnosis.weighing.speakers import body_of
 

@@ -1,6 +1,6 @@
 import pytest
 
-from diagnose.diagnosis.counting import counted_up
+from diagnose.diagnosis.weighing.counting import counted_up
 
 
 @pytest.mark.parametrize(
