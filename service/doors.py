@@ -33,11 +33,14 @@ _CROWD = 4
 """beyond so many times the limit it is closed all the same"""
 _LEFTOVER_S = 10.0
 """how long a body may go on after it was answered"""
+_SCRAP, _MOST_SCRAPS = 1024, 1000
+"""pieces that are smaller than this, of a body that was answered already; who wants to be read sends larger ones"""
 _LOG_S = 10.0
 _WORDS = {
     "head_too_large": (431, "Request Header Fields Too Large", "the head of the request is too large"),
     "head_too_slow": (408, "Request Timeout", "the head of the request did not come in time"),
     "request_too_slow": (408, "Request Timeout", "the request did not come in time"),
+    "body_not_wanted": (400, "Bad Request", "the body went on after it was answered"),
 }
 
 
@@ -147,6 +150,9 @@ class Door(HttpToolsProtocol):
         """when it came; and since when its head, or then its body, is awaited (0: nothing is)"""
         self._in_head = True
         self._head_size = 0
+        """bytes of the head so far, or of what is written behind a body like a head"""
+        self._pieces: list[bytes] = []
+        self._scraps = 0
         self._closed = False
         self.address = ""
         self._ours: bool | None = None
@@ -180,17 +186,46 @@ class Door(HttpToolsProtocol):
             self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        self._head_size += len(data)
+        if self._in_head:
+            self._head_size += len(data)
         super().data_received(data)
+        self._hand_on()
+        if self._scraps > _MOST_SCRAPS and not self._closed:
+            self._doors.refuse("body_not_wanted")
+            self.shut("body_not_wanted")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Fields behind a body (trailers) are counted and left out: nothing here asks for them."""
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._head_size += len(name) + len(value)
+        if self._head_size > self._doors.head_limit and not self._closed:
+            self._doors.refuse("head_too_large")
+            self.shut("head_too_large")
+
+    def on_body(self, body: bytes) -> None:
+        """A body may come in chunks of a byte: to add each to those before would copy them all again and again."""
+        if self.answering:
+            self._pieces.append(body)
+        else:
+            self._scraps += len(body) < _SCRAP
+
+    def _hand_on(self) -> None:
+        if self._pieces:
+            body = b"".join(self._pieces)
+            self._pieces.clear()
+            super().on_body(body)
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head_size = False, 0
+        self._in_head, self._head_size, self._scraps = False, 0, 0
         self._waiting_since = time.monotonic()
         self.scope[ADMIT] = partial(self._doors.admit, self)  # type: ignore[literal-required]
         self.scope[OWNER] = self.is_ours  # type: ignore[literal-required]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        self._hand_on()
         self._in_head, self._head_size, self._waiting_since = True, 0, 0.0
         super().on_message_complete()
 

@@ -36,6 +36,7 @@ _NEWCOMERS = 10_000, 20, 20
 log = logging.getLogger("diagnose.server")
 _CERTIFICATE_TICKS = 20
 """one tick is a tenth of a second"""
+_COMPLAINTS_S = 10.0
 
 
 class _Lines(logging.Formatter):
@@ -53,6 +54,23 @@ class _Lines(logging.Formatter):
         return json.dumps(entry)
 
 
+class _Seldom(logging.Filter):
+    """Any stranger can make uvicorn complain, as often as they like: each complaint is written once in a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        words = str(record.msg)  # without what was filled in: there are few such texts
+        if record.created - self._told.get(words, 0.0) < _COMPLAINTS_S:
+            return False
+        self._told[words] = record.created
+        return True
+
+
 def serve(settings: Settings, opening: Opening) -> None:
     """Serve until a signal ends it. ``opening`` has the socket, and answers until then."""
     handler = logging.StreamHandler(sys.stderr)
@@ -60,6 +78,7 @@ def serve(settings: Settings, opening: Opening) -> None:
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     for noisy in ("alembic", "uvicorn.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_Seldom())
     _many_files()
     sys.setswitchinterval(_TURN_S)
     opening.at("opening the database")
@@ -82,6 +101,7 @@ def serve(settings: Settings, opening: Opening) -> None:
         timeout_graceful_shutdown=10,
         lifespan="on",
         http=Doors(settings, service.telemetry).protocol,  # type: ignore[arg-type]
+        ws="none",
         backlog=2048,
     )
     server = _Server(config, f"{scheme}://{host}:{address[1]}", opening, service.events.close)

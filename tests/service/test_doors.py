@@ -25,6 +25,8 @@ pytestmark = pytest.mark.server
 SLOWEST_S = 0.1 if os.environ.get("DIAGNOSE_CALM") else 0.5
 """what the median of /healthz may take; other programs on the machine count too"""
 
+_CHUNKED = b"POST /v1/jobs/stranger/logs?source=s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -95,6 +97,72 @@ def test_a_head_without_an_end_is_cut_off_and_nobody_else_notices(server: Server
     assert took[len(took) // 2] < SLOWEST_S
     assert counted(server, "head_too_large") > refused
     assert memory(server) < before + (50 << 20)
+
+
+def test_fields_behind_a_body_without_an_end_are_cut_off_and_nobody_else_notices(server: Server) -> None:
+    """They cost as much as a head without an end: two strangers once took twelve gigabytes in half a minute."""
+    before, refused, stop = memory(server), counted(server, "head_too_large"), threading.Event()
+
+    def flood() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError), connect(server) as made:
+                made.sendall(_CHUNKED + b"0\r\n")
+                while not stop.is_set():
+                    made.sendall(b"a: b\r\n" * 50_000)
+
+    strangers = [threading.Thread(target=flood, daemon=True) for _ in range(2)]
+    for one in strangers:
+        one.start()
+    took = health(server)
+    stop.set()
+    for one in strangers:
+        one.join(20)
+    assert took[len(took) // 2] < SLOWEST_S
+    assert memory(server) - before < 50_000_000
+    assert counted(server, "head_too_large") > refused
+
+
+def test_fields_behind_a_body_are_no_fields_of_its_head(server: Server) -> None:
+    with connect(server) as made:
+        made.sendall(
+            _CHUNKED + b"2\r\na\n\r\n0\r\nContent-Encoding: gzip\r\n\r\n" + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        found = b""
+        while found.count(b"HTTP/1.1 200") < 2:
+            found += made.recv(65536)
+
+
+def test_a_body_in_chunks_of_a_byte_is_read_whole(server: Server) -> None:
+    log = b"".join(b"line %d\n" % number for number in range(2000))
+    answer = server.client.post(
+        "/v1/jobs/scraps/logs", params={"source": "s", "offset": 0}, content=(bytes([one]) for one in log)
+    )
+    assert (answer.status_code, answer.json()["next_offset"]) == (200, len(log))
+
+
+def test_scraps_of_a_body_that_was_answered_are_not_listened_to(server: Server) -> None:
+    refused = counted(server, "body_not_wanted")
+    with connect(server) as made, contextlib.suppress(ConnectionError):
+        made.sendall(_CHUNKED.replace(b"/v1/jobs/stranger/logs?source=s", b"/no/such/place"))
+        assert made.recv(12) == b"HTTP/1.1 404"
+        for _ in range(200):
+            made.sendall(b"1\r\na\r\n" * 1000)
+            time.sleep(0.01)
+    assert counted(server, "body_not_wanted") == refused + 1
+
+
+def test_what_is_no_http_is_complained_of_now_and_then(server: Server) -> None:
+    def complaints() -> int:
+        return server.log.count("Invalid HTTP request") + server.log.count("upgrade")
+
+    before = complaints()
+    upgrade = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    for _ in range(30):
+        for said in (b"\x16\x03\x01 no request\r\n\r\n", upgrade):
+            with connect(server) as made:
+                made.sendall(said)
+                assert made.recv(9) == b"HTTP/1.1 "
+    assert complaints() - before <= 4
 
 
 def test_a_head_that_is_too_large_is_told_so_however_it_comes(server: Server) -> None:
