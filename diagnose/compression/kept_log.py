@@ -408,6 +408,11 @@ class Compression:
         ]
         return sorted(found, key=lambda fold: -fold.folded)
 
+    def runs(self, source: int) -> list[int]:
+        """The lines where the first lines of a source come again, as far as folds saw: runs behind the first one."""
+        folds = self.stream(source).folds
+        return folds.runs() if folds is not None else []
+
     def dropped_by_rule(self) -> dict[str, int]:
         """rule -> dropped lines."""
         return {self.matcher.rules[rule].id: lines for rule, lines in self.counts.dropped.most_common()}

@@ -30,7 +30,7 @@ from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 from diagnose.packed import unpacked
 
-FORMAT = 7
+FORMAT = 8
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")

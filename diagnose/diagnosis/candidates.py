@@ -22,7 +22,7 @@ from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.likeness import Likeness, bullet, heard, is_warning, level, listed, set_aside, takes_back
-from diagnose.diagnosis.runs import last_start
+from diagnose.diagnosis.runs import Runs, last_start
 from diagnose.diagnosis.stacks import Picture
 from diagnose.diagnosis.subjects import about
 from diagnose.diagnosis.tracebacks import Traceback, assemble
@@ -95,6 +95,7 @@ class Candidates:
     """lines that no rule knows and that belong to no traceback"""
     apart: bool = False
     """dumps show that some ranks wait for others, which are elsewhere"""
+    runs: Runs = field(default_factory=Runs)
 
 
 def candidates(evidence: Evidence, log: Compression, picture: Picture | None = None, *, running: bool = False) -> Candidates:
@@ -119,6 +120,10 @@ class _Reading:
     def read(self) -> Candidates:
         for events in self.evidence.by_source():
             self._source(events)
+        self.found.runs = runs = Runs.among(len(self.evidence.sources), self.log, self.found.hypotheses)
+        self.found.well = [event for event in self.found.well if event.line >= runs.last(event.source)]
+        if runs.count > 1:
+            self.found.notes.append(runs.sentence)
         self._course()
         for events in self.evidence.by_source():
             if (run := overflows(events, self.log)) is not None:
@@ -403,7 +408,7 @@ class _Reading:
             if (found := self.log.series(name)) is not None:
                 source, whole = found
                 named = self.log.streams[source].named
-                start = last_start(named.get("step"), named.get("loss"))
+                start = last_start(named.get("step"), named.get("loss"), self.found.runs.last(source))
                 series[name] = source, whole.since(start) if start else whole
         for anomaly in findings(Course(series, running=self.running)):
             if anomaly.reason is None:

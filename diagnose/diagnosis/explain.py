@@ -305,7 +305,7 @@ class _Case:
 
     def _attempt(self) -> int:
         """Which attempt of the job the log ends with: each process that died before later steps was an earlier one, and so was
-        each run whose launcher said that it was over before another one began.
+        each run whose launcher said that it was over before another one began, or behind which the log begins anew.
         """
         attempt = 1
         last: tuple[int, int] | None = None
@@ -316,7 +316,7 @@ class _Case:
             if at[1] and (last is None or (last[0] == at[0] and last[1] - at[1] >= 2)):
                 attempt += 1
                 last = at
-        return max(attempt, 1 + len(self.weighing.survival.restarts.over))
+        return max(attempt, 1 + len(self.weighing.survival.restarts.over), self.found.runs.count)
 
     def _folded(self, hypotheses: Sequence[Hypothesis], root: Hypothesis | None = None) -> list[Many]:
         """One entry per kind."""
@@ -337,6 +337,9 @@ class _Case:
     def _step(self, root: Hypothesis) -> float | None:
         """The last step before the failure: from its own source, else from the job."""
         course, line = self.scene.courses[root.event.source], root.event.line
+        start = self.found.runs.last(root.event.source)
+        if start and course.signs_after(start) == course.signs_after(line):
+            return None  # those before it were made by an earlier run
         step = course.step_at(line)
         if step is None and self.weighing.survival.flushed_behind(root):
             step = course.step_at(self.scene.ends[root.event.source])

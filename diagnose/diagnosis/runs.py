@@ -1,13 +1,22 @@
-"""The runs that one source holds: as several are appended to a file or a job is started anew: where the last one begins."""
+"""The runs that one source holds, as several are appended to a file or a job is started anew: where each of them begins.
+
+A program that is started again says again what it said first. So a run begins where the first lines of a source come again, in
+their order. Folds know them, as they must keep what is new in each run (``_folds.h``). A run also begins where steps fall back
+to the beginning, and where a launcher or a scheduler had said that the one before it was over.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from diagnose.compression.kept_log import Compression
 from diagnose.diagnosis.evidence import Event
+from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.matching.series import Series
 
 _FRESH: Final = 0.1
@@ -18,6 +27,9 @@ _AGENT_OVER: Final = "Root Cause (first observed failure):"
 _SAID: Final = re.compile(r"\s*(?P<name>time|host)\s+: (?P<value>\S+)")
 _BELOW: Final = 6
 """lines below the title of a launcher's summary in which its time and host stand"""
+_JOB_OVER: Final = re.compile(r"slurmstepd: error: \*\*\* JOB (?P<who>\d+) ON \S+ CANCELLED AT (?P<when>[\dT:-]+)")
+_RUN_LINES: Final = 100
+"""so many lines are a run, whether it fails or not"""
 
 
 class Over(NamedTuple):
@@ -30,9 +42,63 @@ class Over(NamedTuple):
     """the step of the job, or the time of the failure"""
 
 
-def last_start(steps: Series | None, losses: Series | None = None) -> int:
-    """The line where the numbers of the last run begin; 0 where there is one run only, as far as they tell."""
-    return max(_fell_back(steps), _other_program(losses))
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Where the runs of each source begin behind its first one."""
+
+    starts: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """source -> lines; only those with more than one run"""
+
+    @classmethod
+    def among(cls, sources: int, log: Compression, found: Sequence[Hypothesis]) -> Runs:
+        """A last run that has just begun, and in which nothing failed, does not count: it is not the answer."""
+        ends: dict[int, int] = {}
+        for one in found:
+            if _fails(one) or shipped_taxonomy().has(one.reason, "stop"):
+                ends[one.event.source] = max(one.event.line, ends.get(one.event.source, 0))
+        counted: dict[int, Sequence[int]] = {}
+        for source in range(sources):
+            starts = log.runs(source)
+            while starts and log.lines_of(source) - starts[-1] < _RUN_LINES and ends.get(source, 0) < starts[-1]:
+                starts.pop()
+            if starts:
+                counted[source] = starts
+        return cls(counted)
+
+    def last(self, source: int) -> int:
+        """The line where the last run begins; 0 where there is one run only."""
+        return self.starts[source][-1] if source in self.starts else 0
+
+    @property
+    def count(self) -> int:
+        """The most runs of a source."""
+        return 1 + max(map(len, self.starts.values()), default=0)
+
+    @property
+    def sentence(self) -> str:
+        """What a person should know of them."""
+        most = max(self.starts.values(), key=len)
+        return f"The log holds {self.count} runs, as its first lines come again; the last one begins in line {most[-1]:,}."
+
+
+def _fails(one: Hypothesis) -> bool:
+    return (one.fatal or one.ends_process) and not one.symptom
+
+
+def last_start(steps: Series | None, losses: Series | None = None, start: int = 0) -> int:
+    """The line where the numbers of the last run begin; 0 where there is one run only, as far as they tell.
+
+    ``start``: where its first lines stand. What goes on there at a later step goes on from a checkpoint.
+    """
+    return max(_fell_back(steps), _other_program(losses), start if _falls_back_at(start, steps) else 0)
+
+
+def _falls_back_at(start: int, steps: Series | None) -> bool:
+    if not start or steps is None:
+        return False
+    lines, values = steps.column("line"), steps.column("step")
+    behind = next((at for at, line in enumerate(lines) if line >= start), 0)
+    return 0 < behind < len(values) and values[behind] < values[behind - 1]
 
 
 def _other_program(losses: Series | None) -> int:
@@ -63,7 +129,7 @@ def launched_again(events: Iterable[Event]) -> list[tuple[int, int]]:
     """(line where a run was over, line where the one after it was) of one source.
 
     Slurm says it once for each step, and so does torchrun's agent on each host. So if one of them says it again, there was
-    another run. The steps of one job may be the stages of one run.
+    another run. The steps of one job may be the stages of one run. A job is cancelled once, too.
     """
     said = _over(events)
     by_slurm = [one for one in said if one.who.isdigit()]
@@ -79,7 +145,7 @@ def _over(events: Iterable[Event]) -> list[Over]:
     title = 0
     about: dict[str, str] = {}
     for event in events:
-        if (step := _STEP_OVER.match(event.body)) is not None:
+        if (step := _STEP_OVER.match(event.body) or _JOB_OVER.match(event.body)) is not None:
             found.append(Over(event.line, step["who"], step["when"]))
         elif event.body.startswith(_AGENT_OVER):
             title, about = event.line, {}

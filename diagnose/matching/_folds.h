@@ -32,10 +32,18 @@
 #define MOST_CHAINS 16384u /* beginnings of tracebacks */
 #define MOST_WAITING 256u  /* lines of one, */
 #define MOST_WAITING_BYTES (256u << 10)
+#define HEAD_LINES 12u /* a source begins with so many telling lines at most, */
+#define HEAD_SPAN 60u  /* in so many lines; none of them stood in so many lines before a new run */
+#define HEAD_WINDOW 120u /* lines in which they come again */
+#define HEAD_SOON 8u   /* or in so few, if a failure stands there */
+#define HEAD_LEAST 3u    /* fewer than that tell of a new run if they come word by word */
+#define LEAST_ID 1e3   /* greater numbers may be those of processes and jobs */
+#define MOST_RUNS 64u
 
 typedef struct {
     u64 key, count, first, last, silence, folded, behind; /* behind: new lines that folded because they always follow it */
     u32 ranges, slots, sample, plan, bodies, longest;     /* how often new lines followed it, and how many at most */
+    u32 begins, run;                                      /* its place among the first lines, + 1; the run in which it came last */
 } Fold;
 typedef struct {
     double least, most, last;
@@ -46,17 +54,19 @@ typedef struct {
 typedef struct { u64 key; u32 folds[VALUES], count, open, distinct, unused; } Place;
 typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
 typedef struct { u64 key, count; } Chain; /* the lines of a traceback up to one of them */
+typedef struct { u64 key, words, who; } Begun; /* one of the first lines of the source: its fold (0: it is none of them), its words, and who said it */
 typedef struct {
-    u64 seed, line, held_line, head_who, chain, chain_line;
+    u64 seed, line, held_line, head_who, chain, chain_line, begun, opened, begun_last, run_line; /* lines: of the first lines, and where they come again */
     u32 keep, guard, dump, head, body, unused2; /* head: fold + 1 of the last regular line; body: new lines since */
-    u8 remaining, folded, held, held_counted, in_traceback, unused[3];
+    u32 firsts, opened_at, next, seen, same; /* how many first lines there are; of those that come again: the next place, how many came, and how many word by word */
+    u8 remaining, folded, held, held_counted, in_traceback, failed, unused[6]; /* failed: since the last of the first lines */
 } FoldState;
 
 typedef struct {
     PyObject_HEAD
     FoldState state;
     int busy;
-    Vector folds, ranges, samples, places, who, held, chains, waiting, waiting_text; /* places and who are tables, open addressing; key 0 is free */
+    Vector folds, ranges, samples, places, who, held, chains, waiting, waiting_text, first, runs; /* places and who are tables, open addressing; key 0 is free */
     u32 *slots, slot_mask; /* fold + 1 by key */
     Vector heard; /* what may sound like a failure, and whether it does; can be asked again, and is no part of the state */
     size_t place_count, who_count, chain_count, heard_count;
@@ -103,7 +113,7 @@ static void forget_folds(Folds *f) {
     if (f->who.items) memset(f->who.items, 0, f->who.count * sizeof(u64));
     memset(f->open, 0, sizeof f->open);
     f->place_count = f->who_count = 0;
-    f->state.head = 0;
+    f->state.head = 0; /* the first lines stay known */
     if (many_plans(&f->readings)) forget_plans(&f->readings);
 }
 
@@ -112,7 +122,9 @@ static Fold *new_fold(Folds *f, u64 key, u32 slots, u64 line) {
     Fold *fold = grow(&f->folds, 1);
     if (!ranges || !fold) return NULL;
     memset(ranges, 0, slots * sizeof *ranges);
-    *fold = (Fold){.key = key, .first = line, .last = line, .ranges = (u32)f->ranges.count, .slots = slots, .sample = NO_SAMPLE};
+    *fold = (Fold){.key = key, .first = line, .last = line, .ranges = (u32)f->ranges.count, .slots = slots, .sample = NO_SAMPLE, .run = (u32)f->runs.count};
+    const Begun *first = f->first.items;
+    for (u32 k = 0; k < f->first.count; k++) if (first[k].key == key) fold->begins = k + 1;
     f->ranges.count += slots;
     f->folds.count++;
     if (f->folds.count * 2 > f->slot_mask) return index_folds(f, f->slot_mask * 2 + 1) ? NULL : (Fold *)f->folds.items + f->folds.count - 1;
@@ -389,7 +401,7 @@ static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 
     if (fold->count && silence > fold->silence) fold->silence = silence;
     if (who) { /* one that says its first line at all, or this one after the others are long done with it */
         size_t before = f->who_count;
-        entry_of(&f->who, &f->who_count, who | 1, MOST_WHO, 1);
+        entry_of(&f->who, &f->who_count, (who + 2 * f->runs.count) | 1, MOST_WHO, 1);
         news |= f->who_count != before;
         before = f->who_count;
         entry_of(&f->who, &f->who_count, mix(fold->key, who ^ f->state.seed) | 1, MOST_WHO, 1);
@@ -472,6 +484,82 @@ static int follows(Folds *f, u64 who) {
     return head->bodies > s->keep && (u64)head->bodies * 4 >= (head->count - s->keep + 1) * 3 && s->body <= LONGER * head->longest;
 }
 
+/* ------------------------------------------------------------------------------------------------- runs in one source
+
+   A program that is started again says its first lines again, in their order, and some of them word by word. They all stay: a
+   run begins there, and what comes in it for the first time stays, too. A line that is said again in one run, be it by the same
+   rank or host, is none of the first lines. */
+
+/* A line's words and its numbers but for ids and times; 0 for an error */
+static u64 words_of(Folds *f, const u8 *body, size_t n) {
+    Masks *m = &f->loud;
+    if (mask(m, body, n, WORDY)) return 0;
+    u64 h = hash_masked(f, m);
+    const Masked *numbers = m->numbers.items;
+    for (size_t k = 0; k < m->numbers.count; k++) {
+        u64 bits;
+        if (fabs(numbers[k].value) >= LEAST_ID) continue;
+        memcpy(&bits, &numbers[k].value, sizeof bits);
+        h = mix(h ^ bits, 0xa0761d6478bd642full);
+    }
+    return h | 1;
+}
+
+static int first_line(Folds *f, Fold *fold, const Masks *m, const u8 *body, size_t n, u64 who, u64 line) {
+    FoldState *s = &f->state;
+    if (f->runs.count || f->first.count >= HEAD_LINES || m->word_count < 2 || blank(*body)) return 0;
+    if (!f->first.count) s->begun = line;
+    if (line - s->begun >= HEAD_SPAN) return 0;
+    u64 words = words_of(f, body, n);
+    Begun *first = words ? grow(&f->first, 1) : NULL;
+    if (!first) return -1;
+    *first = (Begun){fold->key, words, who};
+    fold->begins = (u32)++f->first.count;
+    s->firsts++;
+    s->begun_last = line;
+    return 0;
+}
+
+static int no_first_line(Folds *f, u32 at) {
+    Begun *its = (Begun *)f->first.items + at;
+    f->state.firsts -= its->key != 0;
+    its->key = 0;
+    return 0;
+}
+
+/* One of the first lines comes again: 1 where it may begin a run and so stays, 0 where it does not, -1 for an error */
+static int begins_anew(Folds *f, const Fold *fold, const u8 *body, size_t n, u64 who, u64 line) {
+    FoldState *s = &f->state;
+    const Begun *first = f->first.items;
+    u32 at = fold->begins - 1, before = 0;
+    if (!first[at].key || first[at].who != who || f->runs.count >= MOST_RUNS) return 0;
+    if (s->opened && line - s->opened > HEAD_WINDOW) { s->opened = 0; no_first_line(f, s->opened_at); }
+    for (u32 k = 0; k < at; k++) before += first[k].key != 0;
+    int quiet = before < 2 && line - s->begun_last >= (s->failed ? HEAD_SOON : HEAD_SPAN);
+    if (quiet && (!s->opened || at <= s->opened_at)) {
+        s->opened = line;
+        s->opened_at = at;
+        s->next = s->seen = s->same = 0;
+    }
+    if (!s->opened) return f->runs.count && line - s->run_line < HEAD_WINDOW ? 0 : no_first_line(f, at);
+    s->begun_last = line;
+    s->failed = 0;
+    if (at < s->next) return no_first_line(f, at);
+    u64 words = words_of(f, body, n);
+    if (!words) return -1;
+    s->next = at + 1;
+    s->seen++;
+    s->same += first[at].words == words;
+    if (2 * s->seen >= s->firsts && s->same > 1 && (s->seen < HEAD_LEAST ? s->same == s->seen : 3 * s->same >= s->seen)) {
+        u64 *start = grow(&f->runs, 1);
+        if (!start) return -1;
+        *start = s->run_line = s->opened;
+        f->runs.count++;
+        s->opened = 0;
+    }
+    return 1;
+}
+
 /* What Python is asked about lines */
 typedef struct { PyObject *sounds, *plan; PyThreadState *thread; } Asked;
 
@@ -499,13 +587,13 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     if (f->folds.count >= MOST_FOLDS || f->ranges.count >= MOST_RANGES) forget_folds(f);
     Masks *m = &f->masks;
     u64 who = who_speaks(f, text, at);
-    if (who) expect(&f->who, who | 1);
+    if (who) expect(&f->who, (who + 2 * f->runs.count) | 1);
     int sign = sound & MAY_SOUND ? is_sign(f, text, n, at, asked->sounds, &asked->thread) : 0;
     if (sign < 0 || mask(m, body, n - at, sign ? EXACT : COARSE)) return FAILED;
     if (sign && read_loud(f, body, n - at, record, asked)) return FAILED;
     if (sign) unglue(m);
     u64 key = hash_masked(f, m);
-    if (sign) key = mix(key, ~s->seed) | 1; /* only its very copies are its like */
+    if (sign) key = mix(key + f->runs.count, ~s->seed) | 1; /* only its very copies of this run are its like */
     Fold *fold = fold_at(f, key);
     u32 plan = sign ? NO_PLAN : fold ? fold->plan : 0;
     if (!plan) plan = plan_of(&f->readings, key, m, body, n - at, record->line, asked->plan, &asked->thread);
@@ -529,7 +617,10 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
         if (made) fold->count = s->keep; /* the lines that showed that a word varies stand for the first ones */
         else if (!sign) learn_places(f, m, &pieces, (u32)f->folds.count - 1);
     }
-    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS;
+    int anew = fold->begins ? begins_anew(f, fold, body, n - at, who, record->line) : 0;
+    if (anew < 0 || (!fold->count && !sign && first_line(f, fold, m, body, n - at, who, record->line))) return FAILED;
+    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS || anew || fold->run != f->runs.count;
+    fold->run = (u32)f->runs.count;
     if (sign) end_body(f);
     else begin_body(f, fold, m, who);
     if (sign && (stays || s->in_traceback)) {
@@ -564,7 +655,7 @@ static int place(Folds *f, const Kept *record, const u8 *its, Asked *asked, long
     if (record->line != s->line) { finish_line(f, lines); s->line = record->line; }
     int verdict = STAYS;
     u32 guarded = s->guard;
-    if (record->rule != UNKNOWN) { if (record->rule >= 0) { s->guard = GUARDED; end_body(f); } }
+    if (record->rule != UNKNOWN) { if (record->rule >= 0) { s->guard = GUARDED; s->failed = 1; end_body(f); } }
     else if (!record->cut) verdict = judge_fold(f, record, its, asked);
     if (verdict == FAILED) return -1;
     if (verdict == STAYS) {
@@ -639,7 +730,7 @@ static size_t deepest(const Folds *f) {
 /* How often the waiting lines and this one, of one speaker, came in this order; that they did is counted. */
 static u64 came(Folds *f, u64 chain, u64 who, const u8 *body, size_t n, u64 *key) {
     if (mask(&f->masks, body, n, EXACT)) return UINT64_MAX;
-    *key = mix(mix(chain ^ f->state.seed, 0x9e3779b97f4a7c15ull) ^ who, hash_masked(f, &f->masks)) | 1;
+    *key = mix(mix(chain ^ f->state.seed, 0x9e3779b97f4a7c15ull) ^ who, hash_masked(f, &f->masks) + f->runs.count) | 1;
     Chain *known = entry_of(&f->chains, &f->chain_count, *key, MOST_CHAINS, 1);
     return known ? known->count++ : 0;
 }
@@ -690,13 +781,13 @@ static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64
 
 enum {
     FOLDS_AT, RANGES_AT, SAMPLES_AT, PLACES_AT, WHO_AT, HELD_AT, CHAINS_AT, WAITING_AT, WAITING_TEXT_AT, PLANS_AT, READERS_AT, KNOWN_AT,
-    FORMS_AT, EARLY_AT, VECTORS,
+    FORMS_AT, EARLY_AT, FIRST_AT, RUNS_AT, VECTORS,
 };
 
 static Vector *const *folds_vectors(Folds *f, Vector *room[VECTORS]) {
     Readings *r = &f->readings;
     Vector *all[VECTORS] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held,
-                            &f->chains, &f->waiting, &f->waiting_text, &r->plans, &r->readers, &r->known, &r->forms, &r->early};
+                            &f->chains, &f->waiting, &f->waiting_text, &r->plans, &r->readers, &r->known, &r->forms, &r->early, &f->first, &f->runs};
     memcpy(room, all, sizeof all);
     return room;
 }
@@ -718,7 +809,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     Vector *vectors[VECTORS];
     folds_vectors(f, vectors);
     static const size_t sizes[VECTORS] = {sizeof(Fold), sizeof(Range), sizeof(Sample), sizeof(Place), sizeof(u64), 1, sizeof(Chain), sizeof(Kept), 1, sizeof(Plan),
-                                          sizeof(Reader), sizeof(Known), sizeof(Form), sizeof(Early)};
+                                          sizeof(Reader), sizeof(Known), sizeof(Form), sizeof(Early), sizeof(Begun), sizeof(u64)};
     for (int k = 0; k < VECTORS; k++) vectors[k]->size = sizes[k];
     f->masks.out.size = f->loud.out.size = f->text.size = f->scratch.size = 1;
     f->masks.numbers.size = f->loud.numbers.size = sizeof(Masked);
@@ -763,13 +854,15 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
             const Kept *waiting = (const Kept *)f->waiting.items + k;
             if ((u64)waiting->offset + waiting->length > f->waiting_text.count) goto damaged;
         }
-        if (f->state.head > f->folds.count) goto damaged;
+        if (f->state.head > f->folds.count || f->first.count > HEAD_LINES || f->runs.count > MOST_RUNS) goto damaged;
+        if (f->state.firsts > f->first.count || (f->state.opened && f->state.opened_at >= f->first.count)) goto damaged;
         if (left || f->place_count != places || f->who_count != speakers) goto damaged;
         if ((places && places * 2 > f->places.count) || (speakers && speakers * 2 > f->who.count)) goto damaged;
         for (size_t k = 0; k < f->folds.count; k++) {
             const Fold *fold = (const Fold *)f->folds.items + k;
             if ((u64)fold->ranges + fold->slots > f->ranges.count || fold->slots > MOST_SLOTS
                 || (fold->plan > NO_PLAN && fold->plan - 2 >= f->readings.plans.count)
+                || fold->begins > f->first.count
                 || (fold->sample == NO_SAMPLE ? fold->folded != 0 : fold->sample >= f->samples.count)) goto damaged;
         }
         for (size_t k = 0; k < f->places.count; k++) {
@@ -897,10 +990,23 @@ static PyObject *folds_table(PyObject *self, PyObject *unused) {
     return list;
 }
 
+/* runs() -> [first line, ...] of the runs behind the first one */
+static PyObject *folds_runs(PyObject *self, PyObject *unused) {
+    const Folds *f = (Folds *)self;
+    PyObject *list = PyList_New(0);
+    (void)unused;
+    for (size_t k = 0; list && k < f->runs.count; k++) {
+        PyObject *line = PyLong_FromUnsignedLongLong(((const u64 *)f->runs.items)[k]);
+        if (!line || PyList_Append(list, line)) Py_CLEAR(list);
+        Py_XDECREF(line);
+    }
+    return list;
+}
+
 static void folds_dealloc(PyObject *self) {
     Folds *f = (Folds *)self;
     PyTypeObject *type = Py_TYPE(self);
-    Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->chains, &f->waiting, &f->waiting_text, &f->masks.out, &f->masks.numbers,
+    Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->chains, &f->waiting, &f->waiting_text, &f->first, &f->runs, &f->masks.out, &f->masks.numbers,
                          &f->loud.out, &f->loud.numbers, &f->text, &f->kept, &f->scratch, &f->heard,
                          &f->readings.plans, &f->readings.readers, &f->readings.known, &f->readings.forms, &f->readings.early,
                          &f->readings.numbers};
@@ -915,6 +1021,7 @@ static PyMethodDef folds_methods[] = {
     {"sift", folds_sift, METH_VARARGS, "sift(text, kept, line, sounds, plan): the kept segments of one block"},
     {"close", folds_close, METH_VARARGS, "close(sounds, plan): the lines that wait, and the one that was folded last"},
     {"state", folds_state, METH_NOARGS, "state(): all that the next line depends on"},
+    {"runs", folds_runs, METH_NOARGS, "runs(): where runs begin behind the first one"},
     {"table", folds_table, METH_NOARGS, "table(): what folded"},
     {NULL, NULL, 0, NULL},
 };

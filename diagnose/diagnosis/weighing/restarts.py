@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from diagnose.diagnosis.evidence import normal
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.runs import launched_again as launches
 from diagnose.diagnosis.weighing.scene import Scene
 
-_HEAD_LINES, _TELLING, _REPEATED, _BETWEEN, _RUN_LINES = 40, 20, 3, 60, 100
-"""a log begins with so many lines; a line of this length can be recognised; so many recognised lines are a new start, unless
-there was one within so many lines; so many lines after a new start are a run
-"""
 _BEFORE_LINES, _OWN, _OWN_LEAST, _SPAN_LINES = 120, 12, 6, 300
 """a run's own lines stand so near before its failure, are so long, and at least so many; they stand again within so many"""
 
@@ -24,7 +18,6 @@ class Restarts:
         self.scene = scene
         self.over: set[tuple[int, int]] = set()
         """(source, line) where a run was over before another one began"""
-        self._starts: dict[int, list[int]] = {}
         self._launches: dict[int, list[tuple[int, int]]] = {}
         self._own: dict[int, dict[str, list[int]]] = {}
 
@@ -33,32 +26,8 @@ class Restarts:
         return self._started_anew(one) or self._ran_again(one) or self._launched_again(one)
 
     def _started_anew(self, one: Hypothesis) -> bool:
-        """Whether the job was started again after it: the first lines of the log are repeated there, and a run follows them."""
-        source, line = one.event.source, one.event.line
-        if line < _HEAD_LINES + _BETWEEN or self.scene.ends[source] - line < _RUN_LINES:
-            return False
-        if source not in self._starts:
-            self._starts[source] = self._new_starts(source)
-        at = next((start for start in self._starts[source] if start > line), None)
-        return at is not None and self.scene.ends[source] - at >= _RUN_LINES
-
-    def _new_starts(self, source: int) -> list[int]:
-        """The lines where the beginning of a source is repeated."""
-        head: set[str] = set()
-        seen: dict[str, int] = {}
-        starts = []
-        for event in self.scene.evidence.events:
-            if event.source != source or event.rule >= 0 or len(event.body) < _TELLING:
-                continue
-            text = normal(event.body)
-            if event.line <= _HEAD_LINES:
-                head.add(text)
-            elif text in head:
-                seen[text] = event.line
-                if sum(event.line - at <= _HEAD_LINES for at in seen.values()) == _REPEATED:
-                    starts.append(event.line)
-        quiet = (now for last, now in pairwise([_HEAD_LINES, *starts]) if now - last >= _BETWEEN)
-        return list(quiet)
+        """Whether the first lines of its source come again behind it: the program was started again."""
+        return one.event.line < self.scene.found.runs.last(one.event.source)
 
     def _ran_again(self, one: Hypothesis) -> bool:
         """Whether the lines of its own run before it stand again behind it: the program was called again, and got further.
