@@ -2,7 +2,8 @@
 
 Two labelled logs of a corpus become one: a failed one before a failed or a healthy one, and a healthy one before a failed one.
 The answer should be the one of the last log alone, with its line in that log. The logs are not of one job, so what tells of a
-new run in practice (the same first lines again) is mostly missing.
+new run in practice (the same first lines again) is mostly missing. With ``--script`` the same job script begins each of them,
+and the first log stands there three times, so that the file holds four runs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.sources import Source
 
 _LARGEST = 400_000
+_TIMES = 3
+_SCRIPT = """== Prolog of the job {job} ==
+Running on host gpu-{host} with 8 devices each
+Working directory is /scratch/users/mia/garden
+Loading module compilers/gcc-12 and module toolkit/cuda-12
+Arguments: --width 512 --depth 24 --data /scratch/data/words --out /scratch/out/{job}
+Data are staged to the local disk, in 31 files
+"""
 _KINDS = (("failed", "failed"), ("failed", "healthy"), ("healthy", "failed"))
 
 
@@ -40,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("corpus", type=Path, help="a folder with labels.tsv")
     parser.add_argument("--pairs", type=int, default=40, help="of each kind (default 40)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--script", action="store_true", help="four runs of one job script; the last one is the other log")
     given = parser.parse_args(arguments)
     logs = _logs(given.corpus)
     matcher, dice = Matcher(load(), reserved=EARLY), random.Random(given.seed)
@@ -51,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if one is other:
                 continue
             total += 1
+            if given.script:
+                one, other = _with_script(one, range(_TIMES)), _with_script(other, (_TIMES,))
             if (told := _told(one, other, matcher)) is None:
                 right += 1
             else:
@@ -71,6 +83,11 @@ def _logs(corpus: Path) -> list[Log]:
         if len(text) <= _LARGEST:
             logs.append(Log(name, "healthy" if reason == "healthy" else "failed", text.rstrip(b"\n") + b"\n"))
     return logs
+
+
+def _with_script(log: Log, runs: Sequence[int]) -> Log:
+    text = b"".join(_SCRIPT.format(job=881234 + 57 * run, host=run % 2).encode() + log.text for run in runs)
+    return Log(log.name, log.kind, text)
 
 
 def _told(one: Log, other: Log, matcher: Matcher) -> str | None:

@@ -126,7 +126,8 @@ class _Reading:
             self.found.notes.append(runs.sentence)
         self._course()
         for events in self.evidence.by_source():
-            if (run := overflows(events, self.log)) is not None:
+            last_run = [event for event in events if event.line >= runs.last(event.source)]
+            if (run := overflows(last_run, self.log)) is not None:
                 self.found.hypotheses.append(detected(run, self.evidence))
         if self.picture is not None and self.picture.stood:
             self.found.hypotheses.append(self._dumped(self.picture))
@@ -409,7 +410,9 @@ class _Reading:
                 source, whole = found
                 named = self.log.streams[source].named
                 start = last_start(named.get("step"), named.get("loss"), self.found.runs.last(source))
-                series[name] = source, whole.since(start) if start else whole
+                its = whole.since(start) if start else whole
+                if its.count:
+                    series[name] = source, its
         for anomaly in findings(Course(series, running=self.running)):
             if anomaly.reason is None:
                 self.found.notes.append(anomaly.sentence)

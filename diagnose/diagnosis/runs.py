@@ -88,7 +88,7 @@ def _fails(one: Hypothesis) -> bool:
 def last_start(steps: Series | None, losses: Series | None = None, start: int = 0) -> int:
     """The line where the numbers of the last run begin; 0 where there is one run only, as far as they tell.
 
-    ``start``: where its first lines stand. What goes on there at a later step goes on from a checkpoint.
+    ``start``: where its first lines stand. If steps go on there at a later one, the job went on from a checkpoint.
     """
     return max(_fell_back(steps), _other_program(losses), start if _falls_back_at(start, steps) else 0)
 
@@ -97,8 +97,8 @@ def _falls_back_at(start: int, steps: Series | None) -> bool:
     if not start or steps is None:
         return False
     lines, values = steps.column("line"), steps.column("step")
-    behind = next((at for at, line in enumerate(lines) if line >= start), 0)
-    return 0 < behind < len(values) and values[behind] < values[behind - 1]
+    behind = next((at for at, line in enumerate(lines) if line >= start), len(values))
+    return behind == len(values) or (behind > 0 and values[behind] < values[behind - 1])
 
 
 def _other_program(losses: Series | None) -> int:

@@ -38,12 +38,12 @@
 #define HEAD_SOON 8u   /* or in so few, if a failure stands there */
 #define HEAD_LEAST 3u    /* fewer than that tell of a new run if they come word by word */
 #define LEAST_ID 1e3   /* greater numbers may be those of processes and jobs */
-#define MOST_RUNS 64u
+#define MOST_RUNS 64u    /* the latest */
 
 typedef struct {
     u64 key, count, first, last, silence, folded, behind; /* behind: new lines that folded because they always follow it */
     u32 ranges, slots, sample, plan, bodies, longest;     /* how often new lines followed it, and how many at most */
-    u32 begins, run;                                      /* its place among the first lines, + 1; the run in which it came last */
+    u32 begins, unused;                                   /* its place among the first lines, + 1 */
 } Fold;
 typedef struct {
     double least, most, last;
@@ -56,10 +56,10 @@ typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
 typedef struct { u64 key, count; } Chain; /* the lines of a traceback up to one of them */
 typedef struct { u64 key, words, who; } Begun; /* one of the first lines of the source: its fold (0: it is none of them), its words, and who said it */
 typedef struct {
-    u64 seed, line, held_line, head_who, chain, chain_line, begun, opened, begun_last, run_line; /* lines: of the first lines, and where they come again */
+    u64 seed, line, held_line, head_who, chain, chain_line, begun, opened, begun_last, run_line, length; /* lines: of the first lines, and where they come again */
     u32 keep, guard, dump, head, body, unused2; /* head: fold + 1 of the last regular line; body: new lines since */
-    u32 firsts, opened_at, next, seen, same; /* how many first lines there are; of those that come again: the next place, how many came, and how many word by word */
-    u8 remaining, folded, held, held_counted, in_traceback, failed, unused[6]; /* failed: since the last of the first lines */
+    u32 run, firsts, opened_at, next, seen, same; /* how many first lines there are; of those that come again: the next place, how many came, and how many word by word */
+    u8 remaining, folded, held, held_counted, in_traceback, failed, ailing, unused[5]; /* failed: since the last of the first lines; ailing: in this run */
 } FoldState;
 
 typedef struct {
@@ -122,7 +122,7 @@ static Fold *new_fold(Folds *f, u64 key, u32 slots, u64 line) {
     Fold *fold = grow(&f->folds, 1);
     if (!ranges || !fold) return NULL;
     memset(ranges, 0, slots * sizeof *ranges);
-    *fold = (Fold){.key = key, .first = line, .last = line, .ranges = (u32)f->ranges.count, .slots = slots, .sample = NO_SAMPLE, .run = (u32)f->runs.count};
+    *fold = (Fold){.key = key, .first = line, .last = line, .ranges = (u32)f->ranges.count, .slots = slots, .sample = NO_SAMPLE};
     const Begun *first = f->first.items;
     for (u32 k = 0; k < f->first.count; k++) if (first[k].key == key) fold->begins = k + 1;
     f->ranges.count += slots;
@@ -401,7 +401,7 @@ static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 
     if (fold->count && silence > fold->silence) fold->silence = silence;
     if (who) { /* one that says its first line at all, or this one after the others are long done with it */
         size_t before = f->who_count;
-        entry_of(&f->who, &f->who_count, (who + 2 * f->runs.count) | 1, MOST_WHO, 1);
+        entry_of(&f->who, &f->who_count, (who + 2 * f->state.run) | 1, MOST_WHO, 1);
         news |= f->who_count != before;
         before = f->who_count;
         entry_of(&f->who, &f->who_count, mix(fold->key, who ^ f->state.seed) | 1, MOST_WHO, 1);
@@ -486,9 +486,10 @@ static int follows(Folds *f, u64 who) {
 
 /* ------------------------------------------------------------------------------------------------- runs in one source
 
-   A program that is started again says its first lines again, in their order, and some of them word by word. They all stay: a
-   run begins there, and what comes in it for the first time stays, too. A line that is said again in one run, be it by the same
-   rank or host, is none of the first lines. */
+   A program that is started again says its first lines again, in their order, and some of them word by word. These stay, and so
+   does what sounds like a failure and who speaks for the first time in this run. A line that is said again in one run, be it by the same
+   rank or host, is none of the first lines. Where they come again after as many lines as the last time, and nothing failed, it is
+   the work that comes again. */
 
 /* A line's words and its numbers but for ids and times; 0 for an error */
 static u64 words_of(Folds *f, const u8 *body, size_t n) {
@@ -507,7 +508,7 @@ static u64 words_of(Folds *f, const u8 *body, size_t n) {
 
 static int first_line(Folds *f, Fold *fold, const Masks *m, const u8 *body, size_t n, u64 who, u64 line) {
     FoldState *s = &f->state;
-    if (f->runs.count || f->first.count >= HEAD_LINES || m->word_count < 2 || blank(*body)) return 0;
+    if (s->run || f->first.count >= HEAD_LINES || m->word_count < 2 || blank(*body)) return 0;
     if (!f->first.count) s->begun = line;
     if (line - s->begun >= HEAD_SPAN) return 0;
     u64 words = words_of(f, body, n);
@@ -532,7 +533,7 @@ static int begins_anew(Folds *f, const Fold *fold, const u8 *body, size_t n, u64
     FoldState *s = &f->state;
     const Begun *first = f->first.items;
     u32 at = fold->begins - 1, before = 0;
-    if (!first[at].key || first[at].who != who || f->runs.count >= MOST_RUNS) return 0;
+    if (!first[at].key || first[at].who != who ) return 0;
     if (s->opened && line - s->opened > HEAD_WINDOW) { s->opened = 0; no_first_line(f, s->opened_at); }
     for (u32 k = 0; k < at; k++) before += first[k].key != 0;
     int quiet = before < 2 && line - s->begun_last >= (s->failed ? HEAD_SOON : HEAD_SPAN);
@@ -541,7 +542,7 @@ static int begins_anew(Folds *f, const Fold *fold, const u8 *body, size_t n, u64
         s->opened_at = at;
         s->next = s->seen = s->same = 0;
     }
-    if (!s->opened) return f->runs.count && line - s->run_line < HEAD_WINDOW ? 0 : no_first_line(f, at);
+    if (!s->opened) return s->run && line - s->run_line < HEAD_WINDOW ? 0 : no_first_line(f, at);
     s->begun_last = line;
     s->failed = 0;
     if (at < s->next) return no_first_line(f, at);
@@ -551,11 +552,19 @@ static int begins_anew(Folds *f, const Fold *fold, const u8 *body, size_t n, u64
     s->seen++;
     s->same += first[at].words == words;
     if (2 * s->seen >= s->firsts && s->same > 1 && (s->seen < HEAD_LEAST ? s->same == s->seen : 3 * s->same >= s->seen)) {
-        u64 *start = grow(&f->runs, 1);
+        u64 *start = grow(&f->runs, 1), length = s->opened - (s->run_line ? s->run_line : s->begun);
         if (!start) return -1;
-        *start = s->run_line = s->opened;
-        f->runs.count++;
-        s->opened = 0;
+        if (!s->ailing && 16 * (length > s->length ? length - s->length : s->length - length) <= length) {
+            for (u32 k = 0; k < f->first.count; k++) no_first_line(f, k);
+            f->runs.count = 0;
+        } else {
+            *start = s->opened;
+            if (++f->runs.count > MOST_RUNS) memmove(f->runs.items, (u64 *)f->runs.items + 1, --f->runs.count * sizeof *start);
+            s->run++;
+        }
+        s->run_line = s->opened;
+        s->length = length;
+        s->opened = s->ailing = 0;
     }
     return 1;
 }
@@ -587,13 +596,13 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     if (f->folds.count >= MOST_FOLDS || f->ranges.count >= MOST_RANGES) forget_folds(f);
     Masks *m = &f->masks;
     u64 who = who_speaks(f, text, at);
-    if (who) expect(&f->who, (who + 2 * f->runs.count) | 1);
+    if (who) expect(&f->who, (who + 2 * f->state.run) | 1);
     int sign = sound & MAY_SOUND ? is_sign(f, text, n, at, asked->sounds, &asked->thread) : 0;
     if (sign < 0 || mask(m, body, n - at, sign ? EXACT : COARSE)) return FAILED;
     if (sign && read_loud(f, body, n - at, record, asked)) return FAILED;
     if (sign) unglue(m);
     u64 key = hash_masked(f, m);
-    if (sign) key = mix(key + f->runs.count, ~s->seed) | 1; /* only its very copies of this run are its like */
+    if (sign) key = mix(key + s->run, ~s->seed) | 1; /* only its very copies of this run are its like */
     Fold *fold = fold_at(f, key);
     u32 plan = sign ? NO_PLAN : fold ? fold->plan : 0;
     if (!plan) plan = plan_of(&f->readings, key, m, body, n - at, record->line, asked->plan, &asked->thread);
@@ -619,8 +628,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     }
     int anew = fold->begins ? begins_anew(f, fold, body, n - at, who, record->line) : 0;
     if (anew < 0 || (!fold->count && !sign && first_line(f, fold, m, body, n - at, who, record->line))) return FAILED;
-    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS || anew || fold->run != f->runs.count;
-    fold->run = (u32)f->runs.count;
+    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS || anew;
     if (sign) end_body(f);
     else begin_body(f, fold, m, who);
     if (sign && (stays || s->in_traceback)) {
@@ -655,7 +663,7 @@ static int place(Folds *f, const Kept *record, const u8 *its, Asked *asked, long
     if (record->line != s->line) { finish_line(f, lines); s->line = record->line; }
     int verdict = STAYS;
     u32 guarded = s->guard;
-    if (record->rule != UNKNOWN) { if (record->rule >= 0) { s->guard = GUARDED; s->failed = 1; end_body(f); } }
+    if (record->rule != UNKNOWN) { if (record->rule >= 0) { s->guard = GUARDED; s->failed = s->ailing = 1; end_body(f); } }
     else if (!record->cut) verdict = judge_fold(f, record, its, asked);
     if (verdict == FAILED) return -1;
     if (verdict == STAYS) {
@@ -730,7 +738,7 @@ static size_t deepest(const Folds *f) {
 /* How often the waiting lines and this one, of one speaker, came in this order; that they did is counted. */
 static u64 came(Folds *f, u64 chain, u64 who, const u8 *body, size_t n, u64 *key) {
     if (mask(&f->masks, body, n, EXACT)) return UINT64_MAX;
-    *key = mix(mix(chain ^ f->state.seed, 0x9e3779b97f4a7c15ull) ^ who, hash_masked(f, &f->masks) + f->runs.count) | 1;
+    *key = mix(mix(chain ^ f->state.seed, 0x9e3779b97f4a7c15ull) ^ who, hash_masked(f, &f->masks) + f->state.run) | 1;
     Chain *known = entry_of(&f->chains, &f->chain_count, *key, MOST_CHAINS, 1);
     return known ? known->count++ : 0;
 }

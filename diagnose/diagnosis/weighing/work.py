@@ -46,8 +46,10 @@ class Work:
         )
 
     def before(self, one: Hypothesis) -> bool:
-        """Whether regular lines before it count up: the job was then at work, in steps that no rule knows."""
-        return any(fold.source == one.event.source and fold.first < one.event.line for fold in self.regular)
+        """Whether regular lines before it count up: its run was then at work, in steps that no rule knows."""
+        source, line = one.event.source, one.event.line
+        start = self.scene.found.runs.last(source)
+        return any(fold.source == source and fold.first < line and fold.last >= start for fold in self.regular)
 
     def around(self, one: Hypothesis, line: int) -> bool:
         """Whether lines that count up stand on both sides of a line, to the end of its source."""

@@ -524,6 +524,62 @@ def test_a_source_that_begins_anew_keeps_its_first_lines_again() -> None:
     assert [line.line for line in compression.kept] == [1, 2, 3, 10, 1, 2, 3, 10]
 
 
+# --- runs in one source -------------------------------------------------------------------------------------------------------
+
+_BANNER = [
+    "Preparing wheel of garden {job}",
+    "host gpu-{host} has 8 devices",
+    "arguments: width=512 depth=12 seed=7",
+    "loading words from /data/{job}/words.bin",
+    "vocabulary of 50257 words",
+]
+
+
+def run_of(number: int, strides: int, *end: str) -> list[str]:
+    banner = [line.format(job=88123 + 17 * number, host=number % 3) for line in _BANNER]
+    return [*banner, *numbered("stride {n} of 9000 wear {x}", strides), *end]
+
+
+def test_each_run_of_a_source_keeps_its_first_lines_and_its_failure() -> None:
+    runs = [run_of(number, 80 + 30 * number, "cannot open the gate: refused by keeper") for number in range(8)]
+    begins = [1 + sum(map(len, runs[:number])) for number in range(8)]
+    compression = compressed([joined([line for run in runs for line in run])])
+    assert compression.runs(0) == begins[1:]
+    left = {line.line: line.text for line in compression.kept}
+    assert all(left[begin].startswith(b"Preparing wheel") for begin in begins)
+    assert sum(text.startswith(b"cannot open") for text in left.values()) == 8
+    assert len(left) < 100
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [line for number in range(9) for line in run_of(number, 100)],
+        [line for _ in range(8) for line in run_of(0, 1)],
+        [f"[rank{rank}] {line}" for rank in range(8) for line in run_of(0, 90)],
+        [*run_of(0, 90), *(f"arguments: width={n} depth={n}" for n in range(90)), *run_of(0, 0)[2:3]],
+    ],
+    ids=["what comes again after as many lines", "one after the other", "ranks", "one of them alone"],
+)
+def test_what_is_no_new_run(lines: list[str]) -> None:
+    assert compressed([joined(lines)]).runs(0) == []
+
+
+@given(st.integers(0, 1), st.lists(st.integers(1, 4000), max_size=6))
+def test_runs_are_the_same_for_any_cuts_and_from_a_snapshot(broken: int, places: list[int]) -> None:
+    log = joined([line for number in range(4) for line in run_of(number, 70 + 20 * number, *["cannot open the gate"] * broken)])
+    whole = compressed([log])
+    parts = [log[a:b] for a, b in pairwise([0, *sorted(places), len(log)])]
+    compression = Compression(MATCHER, FOLDING)
+    for part in parts:
+        compression.feed(0, part)
+        lines = [stored(line, MATCHER.rules) for line in compression.kept]
+        compression = restored(snapshot(compression), MATCHER, lines, FOLDING)
+    compression.close(0)
+    assert compression.runs(0) == whole.runs(0) != []
+    assert [line.line for line in compression.kept] == [line.line for line in whole.kept]
+
+
 def test_the_service_folds_as_replay_does() -> None:
     assert Settings().fold_after == KEEP
 

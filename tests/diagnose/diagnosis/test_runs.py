@@ -7,6 +7,7 @@ import math
 import pytest
 
 from diagnose.diagnosis.runs import last_start
+from diagnose.matching.databases import core
 from diagnose.matching.series import Column, Series
 from tests.support.logs import report_of
 
@@ -89,3 +90,53 @@ def test_of_appended_runs_the_last_one_is_the_answer(over: str, over_again: str)
 def test_of_one_run_the_first_failure_is_the_answer(over: str, over_again: str) -> None:
     report = report_of(FIRST + over + SECOND + over_again)
     assert (report.diagnosis.reason, report.job.attempt) == ("value_error", 1)
+
+
+PROLOG = """Preparing wheel of garden {job}
+host gpu-{job} has 8 devices
+arguments: width=512 depth=12 seed=7
+vocabulary of 50257 words
+"""
+WORK = "".join(f"stride {n} of 9000 its wear is {2 - n / 1000}\n" for n in range(1, 150))
+LINES = (PROLOG + WORK).count("\n")
+needs_folds = pytest.mark.skipif(core is None, reason="the native core knows the first lines of a source")
+
+
+@needs_folds
+def test_the_last_run_is_the_answer_and_those_before_it_are_attempts() -> None:
+    ends = [FIRST, SECOND, FIRST, SECOND, FIRST, RAISED.format(11, "KeyError: 'depth'")]
+    report = report_of(
+        "".join(PROLOG.format(job=12345 + n) + WORK[: 3000 + 500 * n] + "\n" + end for n, end in enumerate(ends))
+    )
+    assert (report.diagnosis.reason, report.job.attempt) == ("key_error", 6)
+    assert {line.title for line in report.diagnosis.recovered} >= {
+        "ValueError: bad shape",
+        "NameError: name 'x' is not defined",
+    }
+    assert any("The log holds 6 runs" in note for note in report.diagnosis.notes)
+
+
+@needs_folds
+@pytest.mark.parametrize("end", [FIRST, "slurmstepd: error: *** JOB 91 ON gpu-1 CANCELLED AT 2026-03-04T05:06:07 ***\n"])
+def test_a_run_that_went_on_for_long_is_the_answer_though_it_did_not_fail(end: str) -> None:
+    assert report_of(PROLOG.format(job=1) + WORK + end + PROLOG.format(job=2) + WORK * 2).outcome == "healthy"
+
+
+@needs_folds
+def test_a_run_that_has_just_begun_is_no_answer() -> None:
+    report = report_of(PROLOG.format(job=1) + WORK + FIRST + PROLOG.format(job=2) + WORK[:300])
+    assert (report.diagnosis.reason, report.job.attempt) == ("value_error", 1)
+
+
+@needs_folds
+def test_steps_of_an_earlier_run_are_none_of_the_last_one() -> None:
+    steps_ = "".join(f"step {n} of 400 loss {2 + 6 / n:.4f}\n" for n in range(1, 401))
+    report = report_of(PROLOG.format(job=1) + steps_ + SECOND + PROLOG.format(job=2) + "reading words\n" * 9 + FIRST)
+    assert (report.diagnosis.reason, report.diagnosis.step, report.diagnosis.phase) == ("value_error", None, "start-up")
+
+
+def test_two_jobs_of_slurm_that_were_cancelled_are_two_runs() -> None:
+    over = "slurmstepd: error: *** JOB {} ON gpu-1 CANCELLED AT 2026-03-0{}T05:06:07 DUE TO TIME LIMIT ***\n"
+    report = report_of(FIRST + over.format(91, 4) + SECOND + over.format(92, 5))
+    assert report.job.attempt == 2
+    assert report.diagnosis.reason != "value_error"
