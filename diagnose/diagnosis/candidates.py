@@ -178,8 +178,10 @@ class _Reading:
     def _below(self, one: Hypothesis, events: Sequence[Event], number: int) -> None:
         """Notice whose message the line continues: a logger's, or what the interpreter says that it ignored."""
         event = one.event
+        if one.kind != "rule" or not _CONTINUES.match(event.body):
+            return
         back = [before for before in events[max(0, number - _MESSAGE) : number] if event.line - before.line <= _MESSAGE]
-        if not back or one.kind != "rule" or not _CONTINUES.match(event.body):
+        if not back:
             return
         if any(before.body.startswith("Exception ignored in") for before in back):
             one.ignored = True

@@ -131,10 +131,15 @@ _NONE_IN_CHINESE = re.compile(
     r"(?:无|没有|未发现|0 ?个)(?:任何)?(?:错误|失败|异常)|(?:错误|失败|异常)\w{0,2}\s*[=:：]\s*0\b(?!\.)"
 )
 """what was counted and is none, and an error that is a number: neither is a failure, nor speaks for the rest of the line"""
+_NO_ERRORS: Final = "|".join(  # written out, as these words are rare, and their parts are not
+    f"{what}{between}{trouble}"
+    for what in "on if ignore raise fail log print max num mean test train val eval squared absolute".split()
+    for between in ("", "_")
+    for trouble in ("error", "failure")
+)
 _OF_NO_ERROR = Vocabulary(
     alternatives(
-        r"\b(?:on|if|ignore|raise|fail|log|print|max|num|mean|test|train|val|eval|squared|absolute)_?"
-        r"(?:errors?|failures?)\b[ =:_]"
+        rf"\b(?:{_NO_ERRORS})s?\b[ =:_]"
         r"|^\W*(?:[A-Za-z]+ ){0,4}(?:Errors|Failures|Faults)\W*$|\bnot an error\b"
         r"|^-- (?:performing test|looking for|check)\b|^checking (?:for|whether|if|how|the)\b"
     )

@@ -605,7 +605,7 @@ SUBJECTS: Final = (
         "cuda_error",
         plain=(
             r"\bnvrm: xid\b",
-            r"\b(?:cuda_error_|hip_?error|cuda_?error|musa_?error|cnrt_ret_err|mu_error)\w+",
+            r"\b(?:cuda_error_|hip_error|hiperror|cuda_error|cudaerror|musa_error|musaerror|cnrt_ret_err|mu_error)\w+",
             r"\bxid\b.{0,30}\d",
             r"\b(?:illegal|invalid) (?:memory access|device function|address during)\b|\b(?:unspecified )?launch ?failure\b"
             r"|\bmisaligned address\b",

@@ -20,8 +20,12 @@ _SHORTEST: Final = 2
 """a single letter is in nearly every line"""
 _ENOUGH: Final = 6
 """a longer word is not rarer"""
+_FEW: Final = 4
+"""of so many letters, any of which may stand there, each is tried"""
 _MANY: Final = 6
 """of so many words the native core finds those that are there faster than Python"""
+_MOST_KNOWN: Final = 4096
+"""of so many sets of words it is known which patterns they make possible"""
 _ALSO: Final = str.maketrans({"\u017f": "s", "\u0131": "i"})
 """what else ``re.IGNORECASE`` takes for an ASCII letter, and ``str.lower`` does not"""
 
@@ -90,6 +94,8 @@ class Vocabulary:
                 self._always.append(number)
         self._words = Words(list(of_word))
         self._of_word = [frozenset(clauses) for clauses in of_word.values()]
+        self._known: dict[tuple[int, ...], list[int]] = {}
+        """words -> the patterns that they make possible, for the words of lately: most lines of a log are like others"""
 
     def found(self, text: str) -> Iterator[int]:
         """The patterns that match somewhere in ``text``, by number, lowest first."""
@@ -101,9 +107,18 @@ class Vocabulary:
 
     def _possible(self, text: str) -> list[int]:
         """The patterns of which all clauses have a word in ``text``."""
-        words = self._words.among(small(text))
+        words = tuple(self._words.among(small(text)))
         if not words:
             return self._always
+        known = self._known.get(words)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known = {}
+            known = self._known[words] = self._with(words)
+        return known
+
+    def _with(self, words: Sequence[int]) -> list[int]:
+        """The patterns of which all clauses have one of these words."""
         met: dict[int, int] = {}
         for clause in frozenset().union(*[self._of_word[word] for word in words]):
             number = self._pattern_of[clause]
@@ -158,10 +173,10 @@ def needs(pattern: str, *, exact: bool = False) -> list[Clause]:
     return list(dict.fromkeys(_of_sequence(_parser.parse(pattern), exact)))
 
 
-def _of_sequence(parts: Any, exact: bool) -> list[Clause]:
-    """The clauses of the parts, all of which must match one after the other."""
+def _of_sequence(parts: Any, exact: bool, before: Sequence[str] = ()) -> list[Clause]:
+    """The clauses of the parts, all of which must match one after the other. The letters ``before`` stand just before them."""
     found: list[Clause] = []
-    letters: list[str] = []
+    letters = list(before)
 
     def end_word() -> None:
         if len(letters) >= _SHORTEST:
@@ -175,27 +190,38 @@ def _of_sequence(parts: Any, exact: bool) -> list[Clause]:
             continue
         if name == "AT":  # it matches no letter
             continue
+        lead = tuple(letters)
         end_word()
-        found += _of_part(name, argument, exact)
+        found += _of_part(name, argument, exact, lead)
     end_word()
     return found
 
 
-def _of_part(name: str, argument: Any, exact: bool) -> list[Clause]:
+def _of_part(name: str, argument: Any, exact: bool, lead: Sequence[str]) -> list[Clause]:
+    """The clauses of one part. The letters ``lead`` stand just before it: ``re`` reads ``Error|Event`` as E and one of two."""
     if name == "SUBPATTERN":
         ignores_case = bool(argument[1] & re.IGNORECASE)
-        return [] if exact and ignores_case else _of_sequence(argument[-1], exact)
+        return [] if exact and ignores_case else _of_sequence(argument[-1], exact, lead)
     if name == "ATOMIC_GROUP":
-        return _of_sequence(argument, exact)
+        return _of_sequence(argument, exact, lead)
+    if name == "IN":
+        return _of_sign(argument, exact, lead)
     if name == "ASSERT":  # what it looks for ahead or behind is in the line, too
         return _of_sequence(argument[1], exact)
     if name in _REPEATS:
-        return _of_sequence(argument[2], exact) if argument[0] else []
+        return _of_sequence(argument[2], exact, lead) if argument[0] else []
     if name == "BRANCH":
-        every = [max(_of_sequence(branch, exact), key=_worth, default=None) for branch in argument[1]]
+        every = [max(_of_sequence(branch, exact, lead), key=_worth, default=None) for branch in argument[1]]
         whole = [clause for clause in every if clause is not None]
         return [frozenset().union(*whole)] if len(whole) == len(every) else []
     return []
+
+
+def _of_sign(signs: Any, exact: bool, lead: Sequence[str]) -> list[Clause]:
+    """The clause of one of a few letters, which makes words only together with those before it."""
+    if not lead or len(signs) > _FEW or any(str(name) != "LITERAL" for name, _ in signs):
+        return []
+    return [frozenset("".join((*lead, chr(sign) if exact else chr(sign).lower())) for _, sign in signs)]
 
 
 def _worth(words: Clause) -> tuple[int, int]:

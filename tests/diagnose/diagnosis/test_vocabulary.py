@@ -30,6 +30,11 @@ LOGS = Path(__file__).parents[3] / "fixtures" / "logs"
         ("a(?!b)c", set()),
         (r"(?=.*\bpanic\b)\W+", {"panic"}),
         ("[a-z]+", set()),
+        ("[A-Z](?:Error|Event|Err)", {"error", "event", "err"}),
+        ("lost(?: disk|(?:node)+)", {"lost disk", "lostnode"}),
+        (r"\ben[ops]\w*", {"eno", "enp", "ens"}),
+        ("en[^ops]", {"en"}),
+        ("en[a-z]", {"en"}),
         ("无法|超时", {"无法", "超时"}),
     ],
 )
