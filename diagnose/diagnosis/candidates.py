@@ -347,7 +347,7 @@ class _Reading:
         one.kind, one.traceback = "traceback", chosen
         self._by_its_message(one, f"{chosen.type}: {chosen.message}")
         # An exception that nobody caught ends its process.
-        one.handled = bool(_LOGGER.search(chosen.lead)) or chosen.of_request
+        one.handled = bool(_LOGGER.search(chosen.lead)) or chosen.of_request or last.of_import
         if one.handled:
             one.fatal = one.fatal and one.layer <= self.taxonomy.depth("driver")
         else:

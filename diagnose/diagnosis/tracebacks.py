@@ -36,6 +36,8 @@ _SERVERS = (
 )
 """who calls the program once for each request, and answers the next one when it failed"""
 _TROUBLE = {"soft", "error", "fatal"}
+_QUOTED = 8
+"""so many characters of a message are recognised where they stand again"""
 _NO_END = "Error in atexit", "--- Logging error ---"
 """after these words Python shows a traceback, and goes on"""
 _MOST_FRAMES = 64
@@ -113,6 +115,8 @@ class Traceback:
     """lines are missing between its header and its first frame: it may be a copy that was folded"""
     under: Event | None = None
     """the logger's line directly above the header: whoever caught the exception logged it there"""
+    above: Event | None = None
+    """the line directly above the header"""
 
     def chain(self) -> Iterator[Traceback]:
         """This traceback and those before it, latest first."""
@@ -136,6 +140,21 @@ class Traceback:
     def caught(self) -> bool:
         """Whether a handler logged it: it stands under a logger's line of trouble, and does not begin where a program does."""
         return self.under is not None and bool(self.frames) and self.frames[0].function not in _PROGRAM
+
+    @property
+    def of_import(self) -> bool:
+        """Whether a library caught it while it was imported: it said the message in the line above, and the first frame is its.
+
+        A program that nobody called begins in its own file, or in that of an interpreter.
+        """
+        first, said = list(self.chain())[-1], self.message.split("\n")[0].strip()
+        inside = bool(first.frames) and first.frames[0].library and first.frames[0].function == "<module>"
+        return inside and first.above is not None and len(said) >= _QUOTED and first.above.body.rstrip().endswith(said)
+
+    @property
+    def announced(self) -> Event | None:
+        """The line with which whoever caught it announced it."""
+        return list(self.chain())[-1].above if self.of_import else self.under
 
     @property
     def of_request(self) -> bool:
@@ -246,8 +265,9 @@ class _Assembly:
         lead = "" if lead.strip(" |+╭─│\"'") == "" else lead
         new = Traceback(event.source, event.line, event.line, lead=lead.strip(), where=self._where.pop(speaker, "main"))
         above = self._above
-        if not lead and above is not None and above.line == event.line - 1 and level(above.text) in _TROUBLE:
-            new.under = above
+        if not lead and above is not None and above.line == event.line - 1:
+            new.above = above
+            new.under = above if level(above.text) in _TROUBLE else None
         last = self._last.get(speaker)
         link = self._pending.pop(speaker, None)
         if original:

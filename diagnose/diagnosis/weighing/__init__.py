@@ -58,7 +58,7 @@ class Weighing:
         for one in found:
             self.survival.judge(one)
         self.survival.announced()
-        alike(found)
+        alike(found, self.scene)
         self.all = sorted(found, key=place)
         kinds = kinds_of(self.all, self.scene)
         among_work(kinds, self.scene, self.work)

@@ -6,27 +6,37 @@ from collections.abc import Sequence
 
 from diagnose.diagnosis.candidates import MOST_KINDS
 from diagnose.diagnosis.hypotheses import Hypothesis, kind_of, raised_by, sort_of
-from diagnose.diagnosis.weighing.scene import OFTEN, Scene
+from diagnose.diagnosis.weighing.scene import OFTEN, PAST_LINES, Scene
 from diagnose.diagnosis.weighing.work import Work
 
 
-def alike(hypotheses: Sequence[Hypothesis]) -> None:
-    """Mark what is like something that the job survived earlier.
+def alike(hypotheses: Sequence[Hypothesis], scene: Scene) -> None:
+    """Mark what is like something that the job survived earlier, in steps or by another way that the next line tells of.
 
-    ``raised_by`` is slow, so the cheap ``sort_of`` is compared first.
+    That next line may have been folded away. ``raised_by`` is slow, so the cheap ``sort_of`` is compared first.
     """
     open_ = {sort_of(one) for one in hypotheses if not one.recovered and not one.fatal and not one.ends_process}
     survived = {raised_by(one) for one in hypotheses if "survived" in one.signals and sort_of(one) in open_}
+    helped = {
+        raised_by(one)
+        for one in hypotheses
+        if "talked_on" in one.signals and one.kind == "rule" and one.traceback is None and sort_of(one) in open_
+    }
     for one in hypotheses:
         if (
             not one.recovered
             and not one.fatal
             and not one.ends_process
             and sort_of(one) in open_
-            and raised_by(one) in survived
+            and (raised_by(one) in survived or (raised_by(one) in helped and _long_ago(one, scene)))
         ):
             one.signals["survived_like"] = 1.0
             one.recovered = True
+
+
+def _long_ago(one: Hypothesis, scene: Scene) -> bool:
+    """Whether much stands behind it: as the last words, even what helped before did not help."""
+    return scene.ends[one.event.source] - one.event.line >= PAST_LINES
 
 
 def kinds_of(hypotheses: Sequence[Hypothesis], scene: Scene) -> list[Hypothesis]:

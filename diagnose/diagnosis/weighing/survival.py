@@ -56,7 +56,7 @@ class Survival:
             one.signals["well_again"] = 1.0
         if self.known and one.traceback is None and normal(one.event.body) in self.known:
             one.signals["known_good"] = 1.0
-        caught = one.handled and (one.traceback is None or one.traceback.of_request)
+        caught = one.handled and (one.traceback is None or one.traceback.of_request or one.traceback.of_import)
         if caught and self.scene.ends[one.event.source] - one.event.line > LAST_LINES:
             one.ignored = True
         one.recovered = bool(one.signals) or one.ignored
@@ -64,9 +64,9 @@ class Survival:
     def announced(self) -> None:
         """A logger's line of trouble is overcome with the exception that it announced."""
         handled = {
-            one.traceback.under.order
+            said.order
             for one in self.scene.found.hypotheses
-            if one.traceback is not None and one.traceback.under is not None and one.recovered
+            if one.recovered and one.traceback is not None and (said := one.traceback.announced) is not None
         }
         for one in self.scene.found.hypotheses:
             if one.kind in ("line", "rule") and one.traceback is None and one.event.order in handled and not one.recovered:

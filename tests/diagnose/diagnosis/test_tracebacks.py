@@ -391,3 +391,31 @@ def test_an_exception_whose_message_quotes_a_traceback_with_escaped_line_ends_is
     assert report.diagnosis.reason == "key_error"
     assert report.diagnosis.root_cause is not None
     assert report.diagnosis.root_cause.line == 4
+
+
+IMPORTED = """\
+Could not load native library: {said}
+Traceback (most recent call last):
+  File "{path}", line 85, in <module>
+    lib = get_native_library()
+  File "{path}", line 64, in get_native_library
+    cuda_specs = get_cuda_specs()
+AttributeError: 'NoneType' object has no attribute 'split'
+"""
+LIBRARY, OWN = "/opt/env/lib/python3.12/site-packages/fastlib/cextension.py", "/home/me/train.py"
+
+
+@pytest.mark.parametrize(
+    ("said", "path", "caught"),
+    [
+        ("'NoneType' object has no attribute 'split'", LIBRARY, True),
+        ("'NoneType' object has no attribute 'split'", OWN, False),
+        ("see below", LIBRARY, False),
+    ],
+    ids=["caught while it was imported", "said, and raised again by the program", "nothing tells that it was caught"],
+)
+def test_what_a_library_catches_while_it_is_imported_is_no_failure(said: str, path: str, caught: bool) -> None:
+    calm = "".join(f"the {name} of the model is ready\n" for name in ("encoder", "decoder", "head", "tokenizer", "cache")) * 3
+    found = report_of(IMPORTED.format(said=said, path=path) + calm).diagnosis
+    assert [one.line for one in found.recovered] == ([7] if caught else [])
+    assert (found.reason == "attribute_error") is not caught

@@ -21,3 +21,15 @@ def test_what_was_tried_again_with_success_is_no_failure() -> None:
     limit = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T00:45:57 DUE TO TIME LIMIT ***\n"
     assert report_of(talk + failed + "retrying due to an error\n" + talk + limit).diagnosis.reason == "preempted"
     assert report_of(talk + failed + "giving up\n").diagnosis.reason == "connection_error"
+
+
+TRIED = "RuntimeError: no valid configuration for block {n}: out of resource: shared memory, Required: 245760, limit: 232448\n"
+
+
+def test_what_helped_once_helps_again_where_its_line_was_folded_away() -> None:
+    talk = "".join(f"benchmarked kernel {n} of {n % 7} in {n % 5}.25 ms\n" for n in range(200))
+    tried = "".join(f"ERROR tune: {TRIED.format(n=n)}ERROR tune: Ignoring this choice.\n" for n in range(30))
+    assert report_of(talk + tried + talk).outcome == "healthy"
+    last = talk + tried + f"ERROR tune: {TRIED.format(n=31)}"
+    assert report_of(last).outcome == "failed"
+    assert report_of(last + "giving up\n").outcome == "failed"
