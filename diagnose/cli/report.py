@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     history.add_argument("--sacct", metavar="FILE", action="append", default=[],
                          help="what sacct printed with -P, or with --json; - is standard input; may be repeated")  # fmt: skip
     history.add_argument("--kubernetes", metavar="FILE", action="append", default=[],
-                         help="what kubectl get jobs,pods -A -o json printed; may be repeated")  # fmt: skip
+                         help="what kubectl get jobs,pods,events -A -o json printed; may be repeated, oldest first")  # fmt: skip
     history.add_argument("--logs", metavar="DIR", action="append", default=[],
                          help="folder of logs that have the job id in their name or folder; gives failures a reason; "
                          "may be repeated")  # fmt: skip
@@ -91,9 +91,8 @@ def _history(arguments: argparse.Namespace) -> Iterator[Run]:
     for name in arguments.sacct:
         with _opened(name) as file:
             yield from sacct.read(file, name)
-    for name in arguments.kubernetes:
-        with _opened(name) as file:
-            yield from kubernetes.read(file.read(), name)
+    if arguments.kubernetes:
+        yield from kubernetes.read((_text_of(name), name) for name in arguments.kubernetes)
     if not arguments.sacct and not arguments.kubernetes:
         yield from _of_service(arguments)
 
@@ -105,6 +104,11 @@ def _opened(name: str) -> Any:
         return open(name, encoding="utf-8", errors="replace")
     except OSError as error:
         raise SourceError(f"it cannot be read: {error.strerror}", where=name, remedy="check the path") from None
+
+
+def _text_of(name: str) -> str:
+    with _opened(name) as file:
+        return str(file.read())
 
 
 def _of_service(arguments: argparse.Namespace) -> Iterator[Run]:
