@@ -35,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     history.add_argument("--sacct", metavar="FILE", action="append", default=[],
                          help="what sacct printed with -P, or with --json; - is standard input; may be repeated")  # fmt: skip
     history.add_argument("--kubernetes", metavar="FILE", action="append", default=[],
-                         help="what kubectl get jobs,pods,events -A -o json printed; may be repeated, oldest first")  # fmt: skip
+                         help="what kubectl get jobs,pods,events -A -o json printed; may be repeated, "
+                         "the oldest first")  # fmt: skip
     history.add_argument("--logs", metavar="DIR", action="append", default=[],
                          help="folder of logs that have the job id in their name or folder; gives failures a reason; "
                          "may be repeated")  # fmt: skip
