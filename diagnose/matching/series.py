@@ -25,6 +25,7 @@ UNITS = {"step_time_ms": ("step_time_s", 1e-3)}
 _FIELD = struct.Struct("<HHbxHdd")
 CONSTANT = 0xFFFF
 _MOST_RUNS = 256
+Bytes = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Column:
         return Column(array("d"), array("d"), array("Q"), array("I"), array("I"))
 
     @staticmethod
-    def of_bytes(steps: bytes, values: bytes, lines: bytes, starts: bytes, ends: bytes) -> Column:
+    def of_bytes(steps: Bytes, values: Bytes, lines: Bytes, starts: Bytes, ends: Bytes) -> Column:
         view = memoryview
         return Column(
             view(steps).cast("d"),
@@ -105,10 +106,6 @@ class Column:
     @property
     def parts(self) -> tuple[Any, ...]:
         return self.steps, self.values, self.lines, self.starts, self.ends
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """It may go to another process, which a memoryview cannot."""
-        return Column.of_bytes, tuple(part.tobytes() for part in self.parts)
 
     def append(self, step: float, value: float, line: int, start: int, end: int) -> None:
         self.steps.append(step)

@@ -25,6 +25,10 @@ from diagnose.reading.dumps import documents
 from diagnose.reading.prefixes import Origin, origin_of_path
 
 CHUNK = 1 << 20
+_PIECE = 1 << 21
+"""bytes of a plain file that are read at once"""
+_NEAR = 1 << 12
+"""bytes at the end of a piece, where the end of a line is looked for"""
 _NOT_LOGS = frozenset(
     ".a .bin .ckpt .db .distcp .gguf .h5 .idx .jpeg .jpg .mp4 .npy .npz .o .onnx .parquet .pdf .pickle .pkl .png .pt .pth .pyc"
     " .safetensors .so .sqlite .sqlite3 .tar .tgz .whl .zip .nsys-rep .qdrep .tfevents".split()
@@ -131,8 +135,19 @@ class Source:
 
 
 def _plain(source: Source, file: BinaryIO) -> Iterator[bytes]:
-    while data := source.read(file):
+    """Pieces that end with a line, where one ends near: a line that two pieces share costs more than to look for its end."""
+    while data := source.read(file, _whole_lines(file)):
         yield data
+
+
+def _whole_lines(file: BinaryIO) -> int:
+    """How many of the next bytes are whole lines, and about a piece."""
+    begin = file.tell()
+    file.seek(begin + _PIECE - _NEAR)
+    last = file.read(_NEAR)
+    file.seek(begin)
+    end = last.rfind(b"\n") if len(last) == _NEAR else -1
+    return _PIECE - _NEAR + end + 1 if end >= 0 else _PIECE
 
 
 def _gzip(source: Source, file: BinaryIO) -> Iterator[bytes]:

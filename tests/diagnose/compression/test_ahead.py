@@ -76,6 +76,19 @@ def test_the_same_comes_out(
         assert snapshot(many) == snapshot(one)
 
 
+def test_what_was_found_in_a_block_may_have_no_room(matcher: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = 65_536
+    monkeypatch.setattr("diagnose.compression.ahead._SMALL", 1)
+    monkeypatch.setattr("diagnose.compression.judges._FOUND", room)
+    one, many = Compression(matcher), Compression(matcher)
+    sizes = [len(scan.kept) + len(scan.text) for chunk in cut(log(), 30_000) for scan in one.feed(0, chunk)]
+    assert min(sizes) < room < max(sizes)
+    for _ in feed_ahead(many, 0, cut(log(), 30_000), 2):
+        pass
+    assert snapshot(many) == snapshot(one)
+    assert list(many.kept.rows()) == list(one.kept.rows())
+
+
 def test_what_a_process_raises_arrives(matcher: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise MemoryError("no room")

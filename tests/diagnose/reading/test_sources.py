@@ -45,6 +45,15 @@ def test_archives_are_known_by_their_content(tmp_path: Path, name: str) -> None:
     assert read(tmp_path / "log") == (TEXT, None)
 
 
+def test_pieces_of_a_file_end_with_a_line_where_one_ends_near(tmp_path: Path) -> None:
+    long = b"x" * 3_000_000
+    (tmp_path / "log").write_bytes(TEXT + long + b"\n" + TEXT)
+    pieces = list(Source("log", tmp_path / "log").chunks())
+    assert b"".join(pieces) == TEXT + long + b"\n" + TEXT
+    assert [piece.endswith(b"\n") for piece in pieces] == [True, False, False, True, True, True]
+    assert max(map(len, pieces)) <= 1 << 21
+
+
 @pytest.mark.parametrize("name", ["gzip", "xz", "zstd"])
 def test_an_archive_that_was_cut_gives_what_it_has_and_says_so(tmp_path: Path, name: str) -> None:
     whole = packed(name)
