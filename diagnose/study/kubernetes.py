@@ -62,7 +62,7 @@ def _items(text: str) -> Iterator[Mapping[str, Any]]:
 
 def _begin(text: str, at: int) -> int:
     """Where the next value begins."""
-    return _SPACE.match(text, at).end()  # type: ignore[union-attr] - it may be empty
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
 
 
 def _key(item: Mapping[str, Any]) -> tuple[str, ...]:
