@@ -251,9 +251,14 @@ function plot(where) {
       ],
     },
   };
+  // At an axis there is room for some six letters: 2.5e-6, 1.2M.
+  const short = (tick) =>
+    tick && Math.abs(tick) < 1e-3
+      ? Number(tick.toPrecision(4)).toExponential()
+      : new Intl.NumberFormat("en", { notation: Math.abs(tick) < 1e5 ? "standard" : "compact", maximumSignificantDigits: 4, useGrouping: false }).format(tick);
   const size = () => ({ width: Math.max(260, where.clientWidth), height: 220 });
   const figure = new uPlot(
-    { ...size(), title: data.title, scales: { x: { time: false } }, series: lines, axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map((tick) => `${Number(tick.toPrecision(4))}`) }], plugins: [marks] },
+    { ...size(), title: data.title, scales: { x: { time: false } }, series: lines, axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(short) }], plugins: [marks] },
     [data.xs, ...data.series.map((series) => series.values)],
     where,
   );
