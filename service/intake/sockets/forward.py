@@ -17,7 +17,7 @@ async def talk(connection: Connection) -> None:
     """
     messages, lines = forward.Messages(), connection.lines
     await connection.who(None)  # before anything is parsed
-    while data := await connection.read(known=True):
+    while data := await connection.read():
         for chunk in messages.feed(data):
             who = await connection.who(None)
             for record in chunk.records:

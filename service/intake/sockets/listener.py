@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections import Counter
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from diagnose.errors import DiagnoseError
 from service.auth import Tokens, Who
@@ -22,6 +22,8 @@ from service.telemetry import Telemetry
 log = logging.getLogger("diagnose.sockets")
 
 PIECE = 64 << 10
+_FRESH_S = 2.0
+"""a younger connection is not closed in favour of another one: its token is on the way"""
 Owner = Callable[[tuple[str, int], tuple[str, int]], bool]
 """whether the other end of a connection is of our user, by (its address, ours)"""
 
@@ -38,7 +40,7 @@ class Parts:
     owner: Owner
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Connection:
     """One connection."""
 
@@ -47,10 +49,18 @@ class Connection:
     lines: Lines
     parts: Parts
     speaks_as: str | None
+    address: str
+    task: asyncio.Task[None]
+    since: float = field(default_factory=time.monotonic)
+    known: bool = False
+    """whether somebody was let in"""
+    admitted: bool = False
+    """whether by a token that the connection has shown"""
 
-    async def read(self, *, known: bool) -> bytes:
-        """What comes next. A sender that is not known yet has as long as for the head of a request."""
-        async with asyncio.timeout(None if known else self.parts.settings.head_s):
+    async def read(self) -> bytes:
+        """What comes next. A sender has as long to become known as a request for its head, however it uses that time."""
+        left_s = self.since + self.parts.settings.head_s - time.monotonic()
+        async with asyncio.timeout(None if self.known else max(left_s, 0.0)):
             return await self.reader.read(PIECE)
 
     async def who(self, shown: str | None) -> Who:
@@ -63,6 +73,7 @@ class Connection:
             raise Unauthorised("the service has no token yet", remedy="diagnose tokens create NAME --role ingest")
         if "ingest" not in who.may:
             raise Forbidden(f"the token {who.name!r} may not send logs", remedy="use one of the role ingest")
+        self.known, self.admitted = True, self.admitted or shown is not None
         return who
 
 
@@ -75,15 +86,21 @@ class Listener:
     def __init__(self, name: str, port: int, speaks_as: str | None, talk: Talk, parts: Parts) -> None:
         self._name, self._port, self._speaks_as, self._talk, self._parts = name, port, speaks_as, talk, parts
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
-        self._at: Counter[str] = Counter()
+        self._open: dict[Connection, None] = {}
+        """the oldest first"""
         self._complaints = Complaints(name)
 
     async def start(self) -> None:
         settings = self._parts.settings
         try:
             self._server = await asyncio.start_server(
-                self._entered, settings.host, self._port, ssl=tls(settings), limit=PIECE, backlog=512
+                self._entered,
+                settings.host,
+                self._port,
+                ssl=(context := tls(settings)),
+                ssl_handshake_timeout=settings.head_s if context is not None else None,
+                limit=PIECE,
+                backlog=512,
             )
         except OSError as error:
             raise DiagnoseError(
@@ -98,9 +115,10 @@ class Listener:
         if self._server is None:
             return
         self._server.close()
-        for task in self._open:
+        tasks = [one.task for one in self._open]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _entered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -108,19 +126,18 @@ class Listener:
         peer = writer.get_extra_info("peername")
         address = str(peer[0]) if peer else "?"
         parts = self._parts
-        settings = parts.settings
-        if len(self._open) >= settings.most_strangers or self._at[address] >= settings.most_strangers_address:
+        if not self._make_room(address):
             parts.telemetry.connections_refused.labels("too_many").inc()
             writer.transport.abort()
             return
         lines = Lines(
             self._name, address, parts.ingest, parts.tokens, parts.identities, parts.telemetry, self._complaints
         )  # fmt: skip
-        self._open.add(task)
-        self._at[address] += 1
+        connection = Connection(reader, writer, lines, parts, self._speaks_as, address, task)
+        self._open[connection] = None
         parts.telemetry.socket_connections.labels(self._name).inc()
         try:
-            await self._talk(Connection(reader, writer, lines, parts, self._speaks_as))
+            await self._talk(connection)
         except Refused as refused:
             self._complaints.note(address, 0, str(refused))
             if isinstance(refused, Unauthorised):
@@ -130,13 +147,28 @@ class Listener:
         except Exception:
             log.exception("%s", self._name)
         finally:
-            self._open.discard(task)
-            self._at[address] -= 1
-            self._at += Counter()  # forgets who has none
+            self._open.pop(connection, None)
             parts.telemetry.socket_connections.labels(self._name).dec()
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    def _make_room(self, address: str) -> bool:
+        """For a newcomer, in place of the oldest of those that have had time to say who they are. False: there is none."""
+        settings = self._parts.settings
+        crowd = [one for one in self._open if not one.admitted]
+        here = [one for one in crowd if one.address == address]
+        if len(here) >= settings.most_strangers_address:
+            crowd = here
+        elif len(crowd) < settings.most_strangers:
+            return True
+        oldest = next((one for one in crowd if not one.known), None)
+        if oldest is None or time.monotonic() - oldest.since < _FRESH_S:
+            return False
+        self._parts.telemetry.connections_refused.labels("too_many").inc()
+        del self._open[oldest]
+        oldest.task.cancel()
+        return True
 
 
 def tls(settings: Settings) -> ssl.SSLContext | None:

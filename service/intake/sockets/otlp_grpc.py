@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diagnose.errors import DiagnoseError
 from service.auth import Who
-from service.errors import Busy, Forbidden, Refused, TooLarge, Unauthorised, Unavailable
+from service.errors import BadBody, Busy, Forbidden, Refused, TooLarge, Unauthorised, Unavailable
 from service.intake.protocols import credentials, otlp
 from service.intake.protocols.requests import Head
 from service.intake.sockets.listener import Parts
@@ -26,6 +27,8 @@ log = logging.getLogger("diagnose.sockets")
 _SERVICE = "opentelemetry.proto.collector.logs.v1.LogsService"
 _AT_ONCE = 64
 _GRACE_S = 5.0
+_IDLE_S = 300.0
+"""after which a connection without a call is closed; clients open another one by themselves"""
 
 
 class OtlpGrpc:
@@ -47,10 +50,17 @@ class OtlpGrpc:
         settings = self._parts.settings
         most = settings.body_limit
         self._server = grpc.aio.server(
-            options=[("grpc.max_receive_message_length", most), ("grpc.max_metadata_size", settings.head_limit)],
+            options=[
+                ("grpc.max_receive_message_length", most),
+                ("grpc.max_metadata_size", settings.head_limit),
+                ("grpc.server_handshake_timeout_ms", int(settings.head_s * 1000)),
+                ("grpc.max_connection_idle_ms", int(_IDLE_S * 1000)),
+            ],
             maximum_concurrent_rpcs=_AT_ONCE,
         )
-        handler = grpc.unary_unary_rpc_method_handler(self._export)  # without a deserializer: bytes in, bytes out
+        # Without a deserializer: bytes in, bytes out. As a stream of messages, of which there is one: so we know who sends it
+        # before it is read, and a stranger's takes no memory.
+        handler = grpc.stream_unary_rpc_method_handler(self._export)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Export": handler}),))
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         try:
@@ -75,13 +85,14 @@ class OtlpGrpc:
         if self._server is not None:
             await self._server.stop(_GRACE_S)
 
-    async def _export(self, request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+    async def _export(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         metadata = {
             str(key).lower(): str(value) for key, value in context.invocation_metadata() or () if isinstance(value, str)
         }
         head = Head({}, {**metadata, "content-type": otlp.PROTOBUF})
         try:
             who = await self._who(head, context.peer())
+            request = await self._only(messages)
             work = partial(otlp.decode, head, request, self._parts.identities)
             decoded = await asyncio.to_thread(work) if len(request) > 1 << 16 else work()
             storing = Storing(self._parts.ingest, self._parts.tokens, who)
@@ -98,6 +109,21 @@ class OtlpGrpc:
         if decoded.rejected:
             count.labels("otlp-grpc", "rejected").inc(decoded.rejected)
         return otlp.answer(otlp.PROTOBUF, decoded)
+
+    async def _only(self, messages: AsyncIterator[bytes]) -> bytes:
+        """The one message of a call. A call without one takes the place of another."""
+        found: bytes | None = None
+        try:
+            async with asyncio.timeout(self._parts.settings.request_s):
+                async for message in messages:
+                    if found is not None:
+                        raise BadBody("a call has one message", remedy="send each message with a call of its own")
+                    found = message
+        except TimeoutError:
+            raise Unavailable("the message did not come in time", remedy="send it again") from None
+        if found is None:
+            raise BadBody("the call has no message")
+        return found
 
     async def _who(self, head: Head, peer: str) -> Who:
         shown = credentials.bearer(head.headers.get("authorization"))

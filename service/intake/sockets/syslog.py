@@ -23,7 +23,7 @@ async def talk(connection: Connection) -> None:
     too_long = 0
     lines = connection.lines
     while True:
-        data = await connection.read(known=who is not None)
+        data = await connection.read()
         for message in map(parsed, frames.feed(data) if data else frames.end()):
             if who is None or (message.token is not None and message.token != shown):
                 if who is not None:

@@ -408,3 +408,110 @@ def test_certificates_of_both_ends_and_a_token_that_is_revoked(tmp_path: Path) -
         assert revoked.returncode == 0, revoked.stderr
         assert until(lambda: not is_read())
         assert "the token is not valid" in server.log
+
+
+# --- strangers
+
+
+EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A service whose ports take few strangers, and wait for them a short time; nobody is let in without a token."""
+    data = tmp_path_factory.mktemp("crowded") / "data"
+    shipper = token(data, "shipper", "--role", "ingest")
+    (data.parent / "identities.yaml").write_text("job: ['{job}', '{program}']\n")
+    syslog, grpc = free_ports(2)
+    few = {"HEAD_S": "3", "REQUEST_S": "3", "MOST_STRANGERS": "40", "MOST_STRANGERS_ADDRESS": "30"}
+    settings = {"SYSLOG_PORT": str(syslog), "GRPC_PORT": str(grpc), **few}
+    words = "--identities", str(data.parent / "identities.yaml")
+    with Server(data, *words, **{f"DIAGNOSE_SERVE_{name}": value for name, value in settings.items()}) as server:
+        server.client.headers["Authorization"] = f"Bearer {token(data, 'admin', '--role', 'admin')}"
+        yield Site(server, shipper, syslog, 0, grpc)
+
+
+def stranger(port: int, address: str) -> socket.socket:
+    made = socket.socket()
+    made.settimeout(20)
+    made.bind((address, 0))
+    made.connect(("127.0.0.1", port))
+    return made
+
+
+def shown_line(site: Site, job: str, text: str) -> bytes:
+    return f'<13>1 - gpu-1 {job} - - [diagnose@0 token="{site.shipper}"] {text}\n'.encode()
+
+
+def test_strangers_that_say_a_byte_now_and_then_do_not_keep_a_port_from_who_shows_a_token(crowded: Site) -> None:
+    """A new byte once gave a stranger the whole time again, and newcomers were turned away while they held all places."""
+    sender = stranger(crowded.syslog, "127.0.0.9")
+    sender.sendall(shown_line(crowded, "early", "a zebra that came early"))
+    assert until(lambda: texts(crowded.server, "early"))
+    held = [stranger(crowded.syslog, f"127.0.0.{2 + number // 30}") for number in range(60)]
+    began, ended = time.monotonic(), set()
+    while time.monotonic() - began < 5:
+        for number, one in enumerate(held):
+            try:
+                one.sendall(b"<")
+            except OSError:
+                ended.add(number)
+        time.sleep(0.3)
+        if 2.2 < time.monotonic() - began < 2.6:
+            with stranger(crowded.syslog, "127.0.0.2") as late:
+                late.sendall(shown_line(crowded, "late", "a zebra that came late"))
+    assert until(lambda: texts(crowded.server, "late")), "one of the oldest made room"
+    assert ended == set(range(60)), "each was cut off after its time"
+    sender.sendall(shown_line(crowded, "early", "a zebra that stayed"))
+    assert until(lambda: len(texts(crowded.server, "early")) == 2), "who has shown a token is none of them"
+    for one in (*held, sender):
+        one.close()
+
+
+def test_calls_without_a_message_or_a_token_do_not_keep_others_out(crowded: Site) -> None:
+    """There may be 64 calls at once. Strangers could hold them for ever, by calls whose message never came."""
+    import grpc
+
+    def never() -> Iterator[bytes]:
+        time.sleep(30)
+        yield b""
+
+    known = ("authorization", f"Bearer {crowded.shipper}")
+    with grpc.insecure_channel(f"127.0.0.1:{crowded.grpc}") as channel:
+        export = channel.stream_unary(EXPORT)
+        held = [export.future(never(), metadata=shown) for shown in [()] * 70 + [(known,)] * 2]
+        codes = [one.exception(20).code() for one in held]
+        assert codes[-1] is grpc.StatusCode.UNAVAILABLE, "it may be sent again"
+        assert {grpc.StatusCode.UNAUTHENTICATED} <= set(codes[:-2]) <= {
+            grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED,
+        }  # fmt: skip
+        channel.unary_unary(EXPORT)(b"", metadata=(known,), timeout=20)
+
+
+def test_a_message_of_a_stranger_is_not_taken_into_memory(crowded: Site) -> None:
+    """24 messages of 50 MB once took 2 GB, before anybody asked whose they were."""
+    import grpc
+
+    def memory() -> int:
+        told = Path(f"/proc/{crowded.server.pid}/status").read_text()
+        return next(int(line.split()[1]) // 1024 for line in told.splitlines() if line.startswith("VmHWM"))
+
+    Path(f"/proc/{crowded.server.pid}/clear_refs").write_text("5")
+    before, body = memory(), bytes(50 << 20)
+    with grpc.insecure_channel(f"127.0.0.1:{crowded.grpc}", options=[("grpc.max_send_message_length", -1)]) as channel:
+        export = channel.unary_unary(EXPORT)
+        sent = [export.future(body, timeout=60) for _ in range(8)]
+        assert {one.exception(60).code() for one in sent} == {grpc.StatusCode.UNAUTHENTICATED}
+    assert memory() - before < 100, "megabytes"
+
+
+def test_a_call_has_one_message(crowded: Site) -> None:
+    import grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{crowded.grpc}") as channel:
+        export = channel.stream_unary(EXPORT)
+        known = (("authorization", f"Bearer {crowded.shipper}"),)
+        for messages, words in ((iter([b"", b""]), "a call has one message"), (iter([]), "no message")):
+            with pytest.raises(grpc.RpcError) as caught:
+                export(messages, metadata=known, timeout=20)
+            assert (caught.value.code(), words in caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
