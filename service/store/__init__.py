@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,9 @@ from service.store.lease import Claim
 T = TypeVar("T")
 _READERS = 8
 _TIMEOUT_S = 10
+_READS_KIB, _WRITES_KIB = 2_000, 16_000
+"""SQLite keeps so much of the database in memory for each connection that reads, and for the one that writes. What one writes
+empties the memory of the others, so much of it is of use only to the writer."""
 _LOCK = 7_304_118_226
 """services that share a PostgreSQL take turns at writing"""
 
@@ -41,14 +45,16 @@ class Store:
             self.is_sqlite = parsed.get_backend_name() == "sqlite"
             if parsed.get_backend_name() not in ("sqlite", "postgresql"):
                 raise NoSuchModuleError(parsed.drivername)
-            options: dict[str, Any] = {"pool_pre_ping": not self.is_sqlite, "pool_size": _READERS + 2, "max_overflow": 4}
+            options: dict[str, Any] = {"pool_pre_ping": not self.is_sqlite}
+            many = {"pool_size": _READERS + 2, "max_overflow": 4, "pool_use_lifo": True}
             if self.is_sqlite:
                 options["connect_args"] = {"timeout": _TIMEOUT_S, "check_same_thread": False}
             else:
                 options["pool_timeout"] = _TIMEOUT_S
                 options["connect_args"] = {"connect_timeout": 5, "options": "-c statement_timeout=30000"}
-            self.engine: Engine = create_engine(parsed, **options)
-            self._seen = create_engine(parsed, **options)
+            self.engine: Engine = create_engine(parsed, **options, **many)
+            self._seen = create_engine(parsed, **options, **many)
+            self._writes = create_engine(parsed, **options, pool_size=1, max_overflow=0)
         except (ArgumentError, NoSuchModuleError):
             raise DiagnoseError(
                 "this is not the URL of a database",
@@ -60,8 +66,8 @@ class Store:
                 "the driver of PostgreSQL is not installed", where=_shown(url), remedy="pip install 'diagnose-train[postgres]'"
             ) from None
         if self.is_sqlite:
-            event.listen(self.engine, "connect", _for_sqlite)
-            event.listen(self._seen, "connect", _for_sqlite)
+            for engine, cache in ((self.engine, _READS_KIB), (self._seen, _READS_KIB), (self._writes, _WRITES_KIB)):
+                event.listen(engine, "connect", partial(_for_sqlite, cache))
         event.listen(self._seen, "connect", lambda connection, _: seen.prepare(connection, self.is_sqlite))
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
@@ -113,7 +119,7 @@ class Store:
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Do ``work`` in one transaction, after all earlier ones. For threads; the event loop uses ``awrite``."""
-        with self._writing, self.engine.begin() as connection:
+        with self._writing, self._writes.begin() as connection:
             if self.is_sqlite:  # locked from the first read on: no other process may change what this is about to change
                 connection.exec_driver_sql("begin immediate")
             else:  # the ids of the audit trail must be in order, because webhooks read on from an id
@@ -153,8 +159,8 @@ class Store:
     def close(self) -> None:
         self._writer.shutdown()
         self._readers.shutdown()
-        self.engine.dispose()
-        self._seen.dispose()
+        for engine in (self.engine, self._seen, self._writes):
+            engine.dispose()
 
 
 class Within:
@@ -186,11 +192,11 @@ def _shown(url: str) -> str:
         return "the database URL"
 
 
-def _for_sqlite(connection: Any, _: object) -> None:
+def _for_sqlite(cache_kib: int, connection: Any, _: object) -> None:
     cursor = connection.cursor()
     cursor.execute("pragma journal_mode = wal")
     cursor.execute("pragma synchronous = full")  # the journal deletes its copy once this has it, so it must be on disk
     cursor.execute("pragma foreign_keys = on")
-    cursor.execute("pragma cache_size = -16000")
+    cursor.execute(f"pragma cache_size = -{cache_kib}")
     cursor.execute("pragma journal_size_limit = 67108864")
     cursor.close()

@@ -61,6 +61,22 @@ def test_a_database_of_another_version_is_refused_in_one_sentence_and_left_as_it
     assert store.read(lambda c: c.exec_driver_sql("select version_num from alembic_version").scalar()) == "9999"
 
 
+def test_only_the_connection_that_writes_keeps_much_of_the_database_in_memory(tmp_path: Path) -> None:
+    """SQLite's own memory is per connection, and a dozen of them read: it grew with the jobs that a service had seen."""
+    store = Store.in_folder(tmp_path)
+    store.migrate()
+
+    def most(connection: Connection) -> int:
+        """KiB"""
+        return -int(connection.exec_driver_sql("pragma cache_size").scalar_one())
+
+    reads = [store.read(most), store.read(most, frozenset({"theirs"}))]
+    assert max(reads) <= 2_000 < store.write(most)
+    first = store.write(lambda connection: connection.connection.dbapi_connection)
+    assert store.write(lambda connection: connection.connection.dbapi_connection) is first
+    store.close()
+
+
 def test_no_key_is_given_twice(tmp_path: Path) -> None:
     """SQLite would give the key of what was deleted to what comes next: whoever holds on to it would act on another job."""
     store = Store(f"sqlite:///{tmp_path / 'x.db'}")
