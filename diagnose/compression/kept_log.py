@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import struct
 import tempfile
+from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, islice
 from operator import truediv
 from typing import IO, Any, NamedTuple
@@ -213,50 +215,80 @@ class Progress:
         self.last_line = max(self.last_line, column.lines[-1])
 
 
-_SIGN = ("line", "count", "most")
+_BAR = "progress"
+_SIGNS = ("step", "loss", _BAR)
 
 
 class Course:
-    """How a source went on: its numbers, line by line."""
+    """How a source went on: its numbers, line by line. Of very many sources only a few are asked for more than their sum."""
 
-    def __init__(
-        self, signs: list[list[tuple[int, int]]], steps: list[tuple[int, float]], last_line: int, last_step: float | None
-    ) -> None:
-        self._lines = [[line for line, _ in marks] for marks in signs]
-        self._behind = [list(accumulate((count for _, count in reversed(marks)), initial=0)) for marks in signs]
-        self._steps = steps
-        self._step_lines = [line for line, _ in steps]
-        self._last_line, self._last_step = last_line, last_step
-        self._least_behind = list(accumulate((step for _, step in reversed(steps)), min))
+    def __init__(self, named: Mapping[str, Series], last_line: int) -> None:
+        """``named``: the numbers of the source. They do not change while this is used."""
+        self._named, self._last_line = named, last_line
+
+    @cached_property
+    def _behind(self) -> list[tuple[list[int], list[int]]]:
+        """Of each kind of signs: (their lines, how many signs are behind the last line, the last but one and so on)."""
+        kinds = [list(self._counted(name)) for name in _SIGNS if name in self._named]
+        return [
+            ([line for line, _ in marks], list(accumulate((count for _, count in reversed(marks)), initial=0)))
+            for marks in kinds
+        ]
+
+    def _counted(self, name: str) -> Iterator[tuple[int, int]]:
+        """(line, how many signs) of each part of a series."""
+        parts = (self._named[name].column(part) for part in ("line", "count", "most"))
+        for line, count, most in zip(*parts, strict=True):
+            if most != 0 or name != _BAR:  # a bar at 0 has not moved; it is drawn again when its process dies
+                yield int(line), int(count)
+
+    def _all_of(self, name: str) -> int:
+        series = self._named.get(name)
+        return 0 if series is None else series.count if name != _BAR else sum(count for _, count in self._counted(name))
+
+    @cached_property
+    def _steps(self) -> tuple[array[float], array[float]]:
+        """(lines, steps)"""
+        steps = self._named.get("step")
+        return (steps.column("line"), steps.column("step")) if steps is not None else (array("d"), array("d"))
+
+    @property
+    def _last_step(self) -> float | None:
+        steps = self._named.get("step")
+        return steps.last if steps is not None and steps.count else None
+
+    @cached_property
+    def _least_behind(self) -> list[float]:
+        return list(accumulate(reversed(self._steps[1]), min))
 
     def signs_after(self, line: int) -> int:
         """About how many signs of progress (a step, a loss, a progress bar that moved) follow ``line``."""
-        return max(
-            (behind[len(lines) - bisect_right(lines, line)] for lines, behind in zip(self._lines, self._behind, strict=True)),
-            default=0,
-        )
+        if line <= 0:
+            return max(self._all_of(name) for name in _SIGNS)
+        return max((behind[len(lines) - bisect_right(lines, line)] for lines, behind in self._behind), default=0)
 
     def steps_gained(self, line: int) -> float:
         """How many steps the job made after ``line``. Often only every tenth step is printed."""
         before = self.step_at(line)
-        if before is None or self._last_step is None or self._last_line <= line:
-            return 0.0
-        return self._last_step - before
+        last = self._last_step
+        return last - before if before is not None and last is not None and self._last_line > line else 0.0
 
     def begins_anew(self, line: int) -> bool:
         """Whether a process was started after ``line``: the steps there are below those before it, or are the first."""
-        at = bisect_right(self._step_lines, line)
-        if at == len(self._steps):
+        lines, steps = self._steps
+        at = bisect_right(lines, line)
+        if at == len(steps):
             return False
-        before = self._steps[at - 1][1] if at else None
-        return before is None or self._least_behind[len(self._steps) - at - 1] < before
+        before = steps[at - 1] if at else None
+        return before is None or self._least_behind[len(steps) - at - 1] < before
 
     def step_at(self, line: int) -> float | None:
         """About the last step before ``line``."""
         if line >= self._last_line:
             return self._last_step
-        at = bisect_right(self._step_lines, line)
-        return self._steps[at - 1][1] if at else None
+        lines, steps = self._steps
+        at = bisect_right(lines, line)
+        return steps[at - 1] if at else None
 
 
 class Stream:
@@ -276,10 +308,30 @@ class Stream:
         """what was found in lines that no rule knows, by the number that ``numbers`` knows it by"""
         self.watches = {name: Watch(factor) for name, factor in _WATCHED.items()}
 
+        self._named: Mapping[str, Series] | None = None
+        self._course: Course | None = None
+        self.packed: tuple[str, bytes] | None = None
+        """its state as a snapshot has it, if it is one of very many and has not changed since: see ``snapshot``"""
+
+    def changes(self) -> None:
+        """Forget what was made of its state, for it is about to change."""
+        self._named = self._course = self.packed = None
+
     @property
-    def named(self) -> dict[str, Series]:
+    def named(self) -> Mapping[str, Series]:
         """All its series: of each quantity one, by its name, and those that are another one of the same quantity by theirs."""
-        return by_name(self.series, [(self.numbers.keys[number], series) for number, series in self.found.items()])
+        if not self.found:
+            return self.series
+        if self._named is None:
+            self._named = by_name(self.series, [(self.numbers.keys[number], series) for number, series in self.found.items()])
+        return self._named
+
+    @property
+    def course(self) -> Course:
+        """How it went on, up to now."""
+        if self._course is None:
+            self._course = Course(self.named, self.progress.last_line)
+        return self._course
 
 
 class Compression:
@@ -294,6 +346,13 @@ class Compression:
         self.facts: list[tuple[int, bytes]] = []
         """(source, text) of lines that say who is who; the first ones"""
         self.streams: dict[int, Stream] = {}
+        self._found: dict[str, tuple[int, Series]] | None = None
+        """what ``_fullest`` found, if nothing has changed since"""
+
+    def _changes(self, stream: Stream) -> None:
+        """``stream`` is about to change."""
+        stream.changes()
+        self._found = None
 
     def feed(self, source: int, chunk: bytes) -> list[Scan]:
         """Take the next bytes of a source. Returns the scans that they completed."""
@@ -303,11 +362,13 @@ class Compression:
     def blocks(self, stream: Stream, chunk: bytes) -> Iterator[Block]:
         """The segments that are complete with the next bytes of a source: see ``diagnose.compression.ahead``."""
         self.counts.bytes_in += len(chunk)
+        self._changes(stream)
         return stream.blocks.feed(stream.transport.feed(chunk))
 
     def close(self, source: int) -> list[Scan]:
         """The source has ended. Its last line counts even without a line end."""
         stream = self.stream(source)
+        self._changes(stream)
         scans = [self._add(stream, block) for block in stream.blocks.feed(stream.transport.close())]
         scans += [self._add(stream, block) for block in stream.blocks.close()]
         if stream.cursor.content:
@@ -320,6 +381,7 @@ class Compression:
         self.counts.add(other.counts)
         self.facts += other.facts[: max(0, MOST - len(self.facts))]
         for number, stream in other.streams.items():
+            self._changes(stream)
             for name, series in stream.series.items():
                 series.shrink(self._room(self._telling(name)))
             for series in stream.found.values():
@@ -338,16 +400,23 @@ class Compression:
 
     def series(self, name: str) -> tuple[int, Series] | None:
         """(source, series): the fullest series called ``name``."""
-        found = [(named[name], number) for number, stream in self.streams.items() if name in (named := stream.named)]
-        if not found:
-            return None
-        series, number = max(found, key=lambda row: (row[0].count, -row[1]))
-        return number, series
+        return self._fullest.get(name)
+
+    @property
+    def _fullest(self) -> dict[str, tuple[int, Series]]:
+        """name -> (source, series): found in one pass for all names, because a job may have very many sources."""
+        if self._found is None:
+            self._found = {}
+            for number, stream in self.streams.items():
+                for name, series in stream.named.items():
+                    known = self._found.get(name)
+                    if known is None or (series.count, -number) > (known[1].count, -known[0]):
+                        self._found[name] = number, series
+        return self._found
 
     @property
     def series_names(self) -> list[str]:
-        names = {name for stream in self.streams.values() for name in stream.named}
-        return sorted(names - {"step", "progress"})
+        return sorted(self._fullest.keys() - {"step", "progress"})
 
     def step_of(self, source: int) -> float | None:
         """The last step that this source tells of."""
@@ -371,21 +440,7 @@ class Compression:
 
     def course(self, source: int) -> Course:
         """How a source went on, up to now."""
-        stream = self.stream(source)
-        named = stream.named
-        signs = [
-            [
-                (int(line), int(count))
-                for line, count, most in zip(*(named[name].column(part) for part in _SIGN), strict=True)
-                if most != 0 or name != "progress"  # a bar at 0 has not moved; it is drawn again when its process dies
-            ]
-            for name in ("step", "loss", "progress")
-            if name in named
-        ]
-        steps = named.get("step")
-        known = list(zip(map(int, steps.column("line")), steps.column("step"), strict=True)) if steps is not None else []
-        last = steps.last if steps is not None and steps.count else None
-        return Course(signs, known, stream.progress.last_line, last)
+        return self.stream(source).course
 
     def dropped_by_kind(self) -> dict[str, int]:
         """kind -> dropped lines, with blank lines."""
@@ -430,6 +485,7 @@ class Compression:
 
     def take(self, stream: Stream, block: Block, before: Cursor, scan: Scan) -> Scan:
         """Keep, fold and count what the scan of the next block found. It began at ``before``."""
+        self._changes(stream)
         notable: set[tuple[int, int, int]] = set()
         for name, column in scan.numbers.items():
             watch = stream.watches.get(name)

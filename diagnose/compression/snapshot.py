@@ -30,12 +30,16 @@ from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 from diagnose.packed import unpacked
 
-FORMAT = 8
+FORMAT = 9
+_READ = (8, 9)
+"""formats that this version reads"""
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")
 _MOST_BYTES = 1 << 30
 _A_BATCH = 1000
+_MANY = 256
+"""of so many sources most have not changed since the last snapshot: what it has of them is kept"""
 
 
 class StoredLine(NamedTuple):
@@ -68,9 +72,10 @@ def snapshot(compression: Compression, beside: Any = None, first: bytes = b"") -
         "dropped": [[rules[number].id, rules[number].kind, lines] for number, lines in counts.dropped.items()],
         "dropped_before": dict(counts.dropped_before),
         "facts": [[source, blobs.add(text)] for source, text in compression.facts],
-        "streams": [_stream(stream, rules, blobs) for stream in compression.streams.values()],
+        "streams": [],
     }
-    head = json.dumps(state, separators=(",", ":")).encode()
+    streams = ",".join(_pieces(compression, blobs))
+    head = (_json(state)[: -len("]}")] + streams + "]}").encode()
     packer = zstandard.ZstdCompressor(level=1, write_checksum=True)  # a bit that flipped is noticed when it is unpacked
     return packer.compress(_LENGTH.pack(len(head)) + head + blobs.data)
 
@@ -120,6 +125,26 @@ def state_of(data: bytes, matcher: Matcher, folding: Folding | None = None) -> C
 # --- one source ---------------------------------------------------------------------------------------------------------------
 
 
+def _pieces(compression: Compression, blobs: _Blobs) -> Iterator[str]:
+    """The JSON of each source, which tells places in its own blobs; these come to the others."""
+    streams, rules = compression.streams.values(), compression.matcher.rules
+    for stream in streams:
+        told, data = stream.packed or _packed(stream, rules)
+        if len(streams) >= _MANY:
+            stream.packed = told, data
+        yield f'{{"at":{len(blobs.data)},{told[1:]}'
+        blobs.add(data)
+
+
+def _packed(stream: Stream, rules: Sequence[Rule]) -> tuple[str, bytes]:
+    blobs = _Blobs()
+    return _json(_stream(stream, rules, blobs)), bytes(blobs.data)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
 def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, Any]:
     rest, overflow, bytes_in = stream.blocks.state
     line, content, was_kept, rule = stream.cursor
@@ -143,6 +168,7 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
 
 def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blobs, folding: Folding | None) -> Stream:
     stream = Stream(entry["number"], folding)
+    blobs = blobs.behind(entry.get("at", 0))  # format 8: all places were told from the beginning
     if folding is not None:
         stream.folds = _restored_folds(folding, blobs.get(entry["folds"]))
     stream.transport.state = entry["transport"]
@@ -219,6 +245,13 @@ class _Blobs:
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
+        self._at = 0
+
+    def behind(self, at: int) -> _Blobs:
+        """The same bytes, for places that are told from ``at`` on."""
+        found = _Blobs()
+        found.data, found._at = self.data, at
+        return found
 
     def add(self, data: bytes) -> list[int]:
         place = [len(self.data), len(data)]
@@ -229,7 +262,8 @@ class _Blobs:
         return self.add(array("d", values).tobytes())
 
     def get(self, place: Sequence[int]) -> bytes:
-        return bytes(self.data[place[0] : place[0] + place[1]])
+        start = self._at + place[0]
+        return bytes(self.data[start : start + place[1]])
 
     def floats(self, place: Sequence[int]) -> array[float]:
         values = array("d")
@@ -246,9 +280,9 @@ def _opened(data: bytes) -> tuple[dict[str, Any], _Blobs]:
         raise DiagnoseError(
             f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None
-    if state.get("format") != FORMAT:
+    if state.get("format") not in _READ:
         raise DiagnoseError(
-            f"has format {state.get('format')!r}; this version reads {FORMAT}",
+            f"has format {state.get('format')!r}; this version reads {' and '.join(map(str, _READ))}",
             where="snapshot",
             remedy="let the version that wrote it finish its jobs first, or let them be read again from their raw logs",
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
+import struct
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,6 +121,46 @@ def test_a_sample_job_gives_the_same_report(name: str) -> None:
         plain.close(number)
         broken.close(number)
     assert plain.report().as_dict() == broken.report().as_dict()
+
+
+def test_of_very_many_sources_those_that_have_not_changed_are_as_they_were() -> None:
+    """What a snapshot has of them is made once. Restored, the job is the same as if all of it had been made anew."""
+    matcher = MATCHERS[best_engine()]
+    compression, twin = (Compression(matcher) for _ in range(2))
+
+    def feed(sources: Iterable[int], chunk: bytes) -> None:
+        for source in sources:
+            compression.feed(source, chunk)
+            twin.feed(source, chunk)
+
+    feed(range(300), b"step 1 loss 2\nerror 79\nhalf")
+    assert compression.series("loss") == (0, twin.streams[0].series["loss"])
+    snapshot(compression)
+    feed((7,), b" a line\nstep 2 loss 3\n")
+    feed((299,), b" and nothing more")
+    snapshot(compression)
+    compression.close(5)
+    twin.close(5)
+    assert compression.last_step == 2
+    found = compression.series("step")
+    assert found is not None
+    assert (found[0], found[1].last) == (7, 2.0)
+    assert outcome(reborn(compression)) == outcome(twin)
+
+
+def test_the_format_before_is_read_too() -> None:
+    """There, places of a source's bytes were told from the beginning of all bytes."""
+    compression = Compression(MATCHERS["plain"])
+    compression.feed(3, b"step 1 loss 2\na line\nhalf")
+    length = struct.Struct("<I")
+    whole = zstandard.ZstdDecompressor().decompress(snapshot(compression))
+    (size,) = length.unpack_from(whole)
+    head, rest = json.loads(whole[length.size : length.size + size]), whole[length.size + size :]
+    assert head["streams"][0].pop("at") == 0  # its bytes are the first ones
+    earlier = json.dumps({**head, "format": 8}).encode()
+    lines = [stored(line, compression.matcher.rules) for line in compression.kept]
+    saved = zstandard.ZstdCompressor(write_checksum=True).compress(length.pack(len(earlier)) + earlier + rest)
+    assert outcome(restored(saved, compression.matcher, lines)) == outcome(compression)
 
 
 def test_rules_that_are_gone_still_count() -> None:
