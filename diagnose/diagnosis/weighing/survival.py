@@ -41,7 +41,7 @@ class Survival:
     def __init__(self, scene: Scene, work: Work, known: Collection[str]) -> None:
         self.scene, self.work, self.known = scene, work, known
         self.restarts, self.talk, self.recovery = Restarts(scene), Talk(scene, work), Recovery(scene)
-        self._last_step_at = [self._moment_of_progress(source) for source in range(len(scene.ends))]
+        self._last_step_at: dict[int, float | None] = {}
 
     def judge(self, one: Hypothesis) -> None:
         """Give it the signals of what the job survived."""
@@ -100,7 +100,7 @@ class Survival:
 
     def _printed_late(self, one: Hypothesis) -> bool:
         """Whether the clocks say that the progress after it in the log was made before it. One stream was then written late."""
-        last = self._last_step_at[one.event.source]
+        last = self._moment_of_progress(one.event.source)
         return last is not None and one.moment is not None and last < one.moment
 
     def flushed_behind(self, one: Hypothesis) -> bool:
@@ -130,9 +130,11 @@ class Survival:
         return bool(_BAR.search(text) or CALM.match(text) or origin(last).time)
 
     def _moment_of_progress(self, source: int) -> float | None:
-        last = self.scene.log.progress(source).last
-        time = origin(last).time if last else None
-        return clock(time) if time else None
+        if source not in self._last_step_at:
+            last = self.scene.log.progress(source).last
+            time = origin(last).time if last else None
+            self._last_step_at[source] = clock(time) if time else None
+        return self._last_step_at[source]
 
     def _others_wrote_on(self, one: Hypothesis) -> bool:
         """Whether a scheduler stopped a run, and much was written after that without a failure.
