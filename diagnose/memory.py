@@ -16,38 +16,32 @@ More = TypeVarTuple("More")
 
 _MOST = 16 << 20
 """about so many bytes in each generation"""
-_ENTRY = 800
-"""about so many bytes for what is known of a line, besides its text"""
+_ENTRY = 300
+"""about so many bytes for what one function says of a line, besides the text"""
 _UNKNOWN: Any = object()
 
 
 class Memory:
-    """Texts with what is known of them, in two generations: what nobody asks about while one fills is forgotten.
+    """What is known, in two generations: what nobody asks about while one fills is forgotten.
 
     Threads may share it. If two meet in a change of generations, something is forgotten too early, and worked out again.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._young: dict[str, dict[Hashable, Any]] = {}
-        self._old: dict[str, dict[Hashable, Any]] = {}
+        self.young: dict[Hashable, Any] = {}
+        self.old: dict[Hashable, Any] = {}
         self._size = 0
 
-    def of(self, text: str) -> dict[Hashable, Any]:
-        """What is known of ``text``, to be looked up and added to."""
-        known = self._young.get(text)
-        if known is None:
-            known = self._old.get(text)
-            if known is None:
-                known = {}
-            self._size += 2 * len(text) + _ENTRY
-            if self._size > self._most:
-                self._old, self._young, self._size = self._young, {}, 0
-            self._young[text] = known
-        return known
+    def keep(self, key: Hashable, found: Any, size: int) -> None:
+        """``found`` is known by ``key``, a text of this size and what is asked of it: new, or asked about again."""
+        self._size += size + _ENTRY
+        if self._size > self._most:
+            self.old, self.young, self._size = self.young, {}, 0
+        self.young[key] = found
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return len(self.young) + len(self.old)
 
 
 _LINES = Memory(_MOST)
@@ -61,11 +55,13 @@ def remembered(function: Callable[[str, *More], T]) -> Callable[[str, *More], T]
 
     @functools.wraps(function)
     def ask(text: str, *more: *More) -> T:
-        known = _LINES.of(text)
-        key = (function, *more) if more else function
-        found = known.get(key, _UNKNOWN)
+        key, lines = (function, text, *more), _LINES
+        found = lines.young.get(key, _UNKNOWN)
         if found is _UNKNOWN:
-            found = known[key] = function(text, *more)
+            found = lines.old.get(key, _UNKNOWN)
+            if found is _UNKNOWN:
+                found = function(text, *more)
+            lines.keep(key, found, len(text))
         return found  # type: ignore[no-any-return]
 
     return ask

@@ -29,7 +29,6 @@ from diagnose.diagnosis.tracebacks import Traceback, assemble
 from diagnose.diagnosis.vocabulary import Sought
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import Taxonomy, shipped_taxonomy
-from diagnose.reading.prefixes import clock
 
 _LOOKUPS = {
     "KeyError",
@@ -104,11 +103,6 @@ def candidates(evidence: Evidence, log: Compression, picture: Picture | None = N
     ``picture``: what the dumps in the log show. Lines of dumps are not messages.
     """
     return _Reading(evidence, log, picture, running).read()
-
-
-def moment_of(event: Event) -> float | None:
-    """When a line was printed, in seconds, by its own clock."""
-    return clock(event.time) if event.time else None
 
 
 class _Reading:
@@ -278,7 +272,6 @@ class _Reading:
             layer=self.taxonomy.depth(rule.layer),
             fatal=rule.severity == "fatal",
             symptom=rule.symptom,
-            moment=moment_of(event),
         )
 
     def _noise(self, event: Event, transport: str | None, possible: bool, is_message: bool) -> Hypothesis | None:
@@ -294,9 +287,7 @@ class _Reading:
         """The hypothesis for a line that sounds like a failure and that no rule knows."""
         layer = self.taxonomy.depth("user")
         ignored = is_warning(event.body)
-        return Hypothesis(
-            event, None, "unknown", layer, False, False, moment=moment_of(event), kind="line", sound=sound, ignored=ignored
-        )
+        return Hypothesis(event, None, "unknown", layer, False, False, kind="line", sound=sound, ignored=ignored)
 
     # --- tracebacks ------------------------------------------------------------------------------------------------------
 
@@ -323,7 +314,7 @@ class _Reading:
         if event is None:
             return []
         layer = self.taxonomy.depth("user")
-        one = Hypothesis(event, None, "unknown", layer, last.where == "main", False, moment=moment_of(event))
+        one = Hypothesis(event, None, "unknown", layer, last.where == "main", False)
         if last.raises is not None and last.raised_type is not None and (rule := self._of_class(last.raised_type)) is not None:
             one = self._of_rule(last.raises, rule)
             one.fatal = last.where == "main"
@@ -343,7 +334,7 @@ class _Reading:
             one = self._of_rule(event, rule)
         else:
             symptom = rule is not None and rule.symptom
-            one = Hypothesis(event, None, "runtime_error", self.taxonomy.depth("user"), False, symptom, moment=moment_of(event))
+            one = Hypothesis(event, None, "runtime_error", self.taxonomy.depth("user"), False, symptom)
         one.kind, one.traceback = "traceback", chosen
         self._by_its_message(one, f"{chosen.type}: {chosen.message}")
         # An exception that nobody caught ends its process.
@@ -432,7 +423,7 @@ class _Reading:
         event = next((one for one in self.evidence.events if (one.source, one.line) == at), picture.event)
         anomaly = Anomaly("dumps", reason, event.source, event.line, f"{picture.sentence[:1].upper()}{picture.sentence[1:]}.")
         layer = self.taxonomy.depth("framework")
-        return Hypothesis(event, None, reason, layer, False, False, detector=anomaly, kind="dump", moment=moment_of(event))
+        return Hypothesis(event, None, reason, layer, False, False, detector=anomaly, kind="dump")
 
 
 def _outer(lines: list[Hypothesis], most: int = MOST_KINDS) -> list[Hypothesis]:
@@ -467,10 +458,7 @@ def detected(anomaly: Anomaly, evidence: Evidence) -> Hypothesis:
         before = [e.order for e in evidence.events if e.source == anomaly.source and e.line <= anomaly.line]
         event.order = max(before, default=-1)
     layer = shipped_taxonomy().depth("framework")
-    moment = moment_of(event)
-    return Hypothesis(
-        event, None, anomaly.reason or "unknown", layer, False, False, detector=anomaly, kind="detector", moment=moment
-    )
+    return Hypothesis(event, None, anomaly.reason or "unknown", layer, False, False, detector=anomaly, kind="detector")
 
 
 _OVERFLOW = Sought(r"(?i)\boverflow\b.{0,120}?\b(?:loss scale(?: to)?|reducing to)[ :=]+(?P<scale>[\d.]+(?:e[-+]?\d+)?)\s*$")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Sequence
+from functools import cached_property
 
 from diagnose.compression.kept_log import Compression
 from diagnose.diagnosis.candidates import Candidates, candidates, is_generic
@@ -181,7 +182,11 @@ class _Case:
         """
         course = self.scene.courses[one.event.source]
         at_work = course.signs_after(0) > course.signs_after(one.event.line) or self.weighing.work.before(one)
-        return at_work and not any(_MEMORY.search(event.body) for event in self.evidence.events)
+        return at_work and not self._speaks_of_memory
+
+    @cached_property
+    def _speaks_of_memory(self) -> bool:
+        return any(_MEMORY.search(event.body) for event in self.evidence.events)
 
     def _likeliest(self, weighed: Sequence[Hypothesis]) -> Hypothesis:
         """The likeliest hypothesis. That nothing failed must be likelier than all failures together."""
@@ -301,7 +306,7 @@ class _Case:
         if not unknown:
             return end
         loud = [event for event in unknown if likeness(event.text, event.body).loud]
-        return Hypothesis((loud or unknown)[-1], None, "unknown", end.layer, False, False, kind="line")
+        return Hypothesis((loud or unknown)[-1], None, "unknown", end.layer, False, False, kind="line", timed=False)
 
     def _attempt(self) -> int:
         """Which attempt of the job the log ends with: each process that died before later steps was an earlier one, and so was

@@ -13,6 +13,7 @@ from diagnose.diagnosis.tracebacks import Traceback
 from diagnose.knowledge.rules import Rule
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.memory import remembered
+from diagnose.reading.prefixes import clock
 
 Kind = Literal["traceback", "rule", "line", "detector", "dump", "status", "healthy"]
 
@@ -39,7 +40,6 @@ class Hypothesis:
     symptom: bool
     """it echoes a fault elsewhere"""
     traceback: Traceback | None = None
-    moment: float | None = None
     detector: Anomaly | None = None
     handled: bool = False
     """a logger printed it, so the program was still in control"""
@@ -67,6 +67,10 @@ class Hypothesis:
     signals: dict[str, float] = field(default_factory=dict)
     """what speaks for it and against it, each from 0 to 1"""
     relations: list[Relation] = field(default_factory=list)
+    timed: bool = True
+    """its line has a clock of its own, which says when it was"""
+    _moment: float | None = None
+    _asked_when: bool = False
     score: float = 0.0
     probability: float = 0.0
     same: list[Hypothesis] = field(default_factory=list)
@@ -77,6 +81,13 @@ class Hypothesis:
         """The category of the rule, else that of the reason."""
         own = self.rule.category if self.rule is not None and self.rule.reason == self.reason else None
         return own or shipped_taxonomy().category_of[self.reason]
+
+    @property
+    def moment(self) -> float | None:
+        """When it was, in seconds. To read the clock of a line takes a while, and is not needed for most."""
+        if not self._asked_when and self.timed:
+            self._moment, self._asked_when = moment_of(self.event), True
+        return self._moment
 
     @property
     def like(self) -> Likeness:
@@ -99,6 +110,11 @@ class Hypothesis:
         by_scheduler = self.rule is not None and self.rule.layer == "scheduler" and not self.handled
         killed = taxonomy.has(self.reason, "kills") and (self.fatal or self.symptom or self.rule is None)
         return by_scheduler or killed or (self.symptom and taxonomy.has(self.reason, "nameless"))
+
+
+def moment_of(event: Event) -> float | None:
+    """When a line was printed, in seconds, by its own clock."""
+    return clock(event.time) if event.time else None
 
 
 def captures(rule: Rule | None, body: str) -> dict[str, str]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from diagnose.compression.kept_log import Compression
-from diagnose.diagnosis.candidates import moment_of
 from diagnose.diagnosis.detectors.course import Anomaly
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis
@@ -73,13 +72,13 @@ def ended(told: Told, evidence: Evidence, log: Compression, unclaimed: Sequence[
     taxonomy = shipped_taxonomy()
     if signal is None:
         layer = taxonomy.depth("user")
-        return Hypothesis(event, None, "unknown", layer, False, False, kind="line", moment=moment_of(event), probability=1.0)
+        return Hypothesis(event, None, "unknown", layer, False, False, kind="line", probability=1.0)
     reason = "native_crash" if signal in _CRASHES else "preempted" if signal in _STOPS else "host_out_of_memory"
     name = _CRASHES.get(signal) or _STOPS.get(signal) or "SIGKILL"
     said = f"{name} ended the job, and no line of its log says why"
     anomaly = Anomaly("exit status", reason, event.source, event.line, said)
     layer = taxonomy.depth("scheduler" if reason == "preempted" else "framework")
-    one = Hypothesis(event, None, reason, layer, False, False, detector=anomaly, kind="status", moment=moment_of(event))
+    one = Hypothesis(event, None, reason, layer, False, False, detector=anomaly, kind="status")
     one.probability = _SURE[reason]
     return one
 

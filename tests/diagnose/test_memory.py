@@ -116,11 +116,17 @@ def test_an_error_is_not_remembered() -> None:
     assert once("a line that takes long") == "a line that takes long"
 
 
-def test_it_has_a_bound_and_keeps_what_is_asked_about_again() -> None:
-    lines = Memory(100_000)
-    lines.of("again and again")["what"] = "known"
+def test_it_has_a_bound_and_keeps_what_is_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, asked = Memory(100_000), []
+    monkeypatch.setattr(memory, "_LINES", lines)
+
+    @remembered
+    def seen(text: str) -> int:
+        asked.append(text)
+        return len(asked)
+
     for number in range(10_000):
-        lines.of(f"line {number}")
-        assert lines.of("again and again") == {"what": "known"}
-    assert len(lines) < 2 * 100_000 / 800 + 2
-    assert lines.of("line 0") == {}
+        seen(f"line {number}")
+        assert seen("again and again") == 2
+    assert len(lines) < 2 * 100_000 / 300 + 2
+    assert seen("line 0") == 10_002  # forgotten, and worked out again

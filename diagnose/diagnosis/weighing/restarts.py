@@ -18,7 +18,7 @@ class Restarts:
         self.scene = scene
         self.over: set[tuple[int, int]] = set()
         """(source, line) where a run was over before another one began"""
-        self._launches: dict[int, list[tuple[int, int]]] = {}
+        self._launches: dict[int, list[int]] = {}
         self._own: dict[int, dict[str, list[int]]] = {}
 
     def after(self, one: Hypothesis) -> bool:
@@ -60,12 +60,18 @@ class Restarts:
         """Whether the run that it belongs to was over, and the next one failed for a reason of its own."""
         source, line = one.event.source, one.event.line
         if source not in self._launches:
-            self._launches[source] = launches(event for event in self.scene.evidence.events if event.source == source)
-        for over, over_again in self._launches[source]:
-            if line <= over and any(
-                other.event.source == source and over < other.event.line < over_again and other.fatal and not other.symptom
-                for other in self.scene.found.hypotheses
-            ):
-                self.over.add((source, over))
-                return True
-        return False
+            self._launches[source] = self._failed_again(source)
+        over = next((over for over in self._launches[source] if line <= over), None)
+        if over is not None:
+            self.over.add((source, over))
+        return over is not None
+
+    def _failed_again(self, source: int) -> list[int]:
+        """Where runs were over, if the next one failed for a reason of its own."""
+        failed = [one.event.line for one in self.scene.found.hypotheses if one.event.source == source and _ends(one)]
+        told = launches(event for event in self.scene.evidence.events if event.source == source)
+        return [over for over, over_again in told if any(over < line < over_again for line in failed)]
+
+
+def _ends(one: Hypothesis) -> bool:
+    return one.fatal and not one.symptom
