@@ -127,13 +127,16 @@ class Bench:
         self._count = 0
 
     def server(self, **environment: str) -> Server:
+        """A server as it is shipped. Those of the tests fold nothing, unless a test wants it."""
         self._count += 1
         words: list[str] = []
         if self.kind == "postgresql":
             if self.cluster is None:
                 self.cluster = Postgres().start()
             words = ["--database", self.cluster.database(f"bench{self._count}")]
-        return Server(self.folder / f"data{self._count}", *words, **environment)
+        server = Server(self.folder / f"data{self._count}", *words)
+        server.environment = environment
+        return server
 
     def close(self) -> None:
         if self.cluster is not None:
