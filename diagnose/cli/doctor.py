@@ -199,7 +199,8 @@ def _service(arguments: argparse.Namespace) -> Check:
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
-    address = f"{url.rstrip('/') if '://' in url else f'http://{url}'}/readyz"
+    base = url.rstrip("/") if "://" in url else f"http://{url}"
+    address = f"{base}/readyz"
     if not address.startswith(("http://", "https://")):
         return Check("service", "broken", f"{url} is not the address of a service", "give it as https://host:8321")
     word = token(arguments)
@@ -218,9 +219,20 @@ def _service(arguments: argparse.Namespace) -> Check:
     problems = _problems(body)
     if problems is None:
         return Check("service", "broken", f"{url}: what answers is no service of diagnose", "check the address")
-    return Check(
-        "service", "limited" if problems else "works", f"{url} is ready{problems}", "see its log" if problems else None
-    )
+    if problems:
+        return Check("service", "limited", f"{url} is ready{problems}", "see its log")
+    # Anybody may ask whether it is ready. A token that may not read is a token all the same.
+    try:
+        with urlopen(Request(f"{base}/v1/jobs?limit=1", headers=headers), timeout=_TIMEOUT_S, context=context):  # noqa: S310
+            pass
+    except HTTPError as error:
+        if error.code == 401:
+            what = "it does not know this token" if word else "it wants a token"
+            return Check("service", "limited", f"{url} is ready, but: {what}", "diagnose tokens create makes one; --token-file")
+    except (URLError, OSError, ValueError) as error:
+        said = getattr(error, "reason", error)
+        return Check("service", "limited", f"{url} is ready, but does not answer: {said}", "see its log")
+    return Check("service", "works", f"{url} is ready")
 
 
 def _problems(body: bytes) -> str | None:

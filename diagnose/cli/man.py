@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from diagnose import __version__
 from diagnose.cli import COMMANDS, parser_of
@@ -28,5 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     parser.man_short_description = "read the logs of training jobs and say why they failed"  # type: ignore[attr-defined]
     page = Manpage(parser, format="single-commands-section")
     page.source, page.manual = f"diagnose {__version__}", "Commands of diagnose"
-    print(page)
+    # A line that begins with a quotation mark would be taken for a command of the formatter, and not be shown.
+    print(re.sub(r"^'", r"\\&'", str(page), flags=re.MULTILINE))
     return 0

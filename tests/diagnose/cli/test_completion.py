@@ -30,7 +30,7 @@ def script(diagnose: Run, folder: Path, shell: str) -> Path:
 
 def ask(folder: Path, *command: str) -> list[str]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
@@ -73,3 +73,4 @@ def test_man_reads_the_manual_page(diagnose: Run, tmp_path: Path) -> None:
     assert "diagnose replay" in page
     assert "processor cores to use at most" in page
     assert "diagnose rules check" in page
+    assert "'none' takes a bound away" in page, "the line of the page begins with a quotation mark"

@@ -78,3 +78,19 @@ def test_a_service_that_is_ready(diagnose: Run, tmp_path: Path) -> None:
     assert checks(done)["service"] == {"name": "service", "state": "works", "seen": f"{server.url} is ready", "remedy": None}
     gone = checks(diagnose("doctor", "--json", "--to", server.url))["service"]
     assert gone["state"] == "broken"
+
+
+@pytest.mark.server
+def test_a_service_that_wants_a_token(diagnose: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    made = diagnose("tokens", "create", "me", "--role", "ingest", "--data", str(data)).stdout.split()[-1]
+    with Server(data) as server:
+        asked = [
+            diagnose("doctor", "--json", "--to", server.url, *words) for words in ((), ("--token", "x"), ("--token", made))
+        ]
+    seen = [(one["state"], one["seen"].removeprefix(server.url)) for one in (checks(done)["service"] for done in asked)]
+    assert seen == [
+        ("limited", " is ready, but: it wants a token"),
+        ("limited", " is ready, but: it does not know this token"),
+        ("works", " is ready"),
+    ]

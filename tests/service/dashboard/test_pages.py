@@ -71,7 +71,8 @@ def accept(dialog: Any) -> None:
     dialog.accept()
 
 
-def eventually(ready: Any, within_s: float = 20.0) -> None:
+def eventually(ready: Any, within_s: float = 120.0) -> None:
+    """The set-up of all tests here waits so, on a machine that may be busy with other tests: patience costs nothing."""
     deadline = time.monotonic() + within_s
     while not ready():
         assert time.monotonic() < deadline
