@@ -24,7 +24,9 @@
 #define OPEN_BITS 65536u
 #define LATE 100u      /* lines */
 #define ALTERNATION 20u /* a place of more words than that is no choice of a few, however often they come */
-#define GUARDED 20u     /* indented lines behind a failure that stay */
+#define GUARDED 20u     /* indented lines behind a failure that stay, */
+#define OFTEN 64u       /* up to so many failures of one rule or in the same words */
+#define MOST_RULES 65536u
 #define IN_TRACEBACK 60u
 #define LONGER 4u       /* a body may be so many times longer than those before */
 #define IN_DUMP 400u
@@ -41,9 +43,9 @@
 #define MOST_RUNS 64u    /* the latest */
 
 typedef struct {
-    u64 key, count, first, last, silence, folded, behind; /* behind: new lines that folded because they always follow it */
+    u64 key, count, first, last, silence, folded, behind, exact; /* exact: the first line as it stands; behind: new lines that folded because they always follow it */
     u32 ranges, slots, sample, plan, bodies, longest;     /* how often new lines followed it, and how many at most */
-    u32 begins, unused;                                   /* its place among the first lines, + 1 */
+    u32 begins, words;                                    /* its place among the first lines, + 1; of its second line, but for ids */
 } Fold;
 typedef struct {
     double least, most, last;
@@ -66,7 +68,7 @@ typedef struct {
     PyObject_HEAD
     FoldState state;
     int busy;
-    Vector folds, ranges, samples, places, who, held, chains, waiting, waiting_text, first, runs; /* places and who are tables, open addressing; key 0 is free */
+    Vector folds, ranges, samples, places, who, held, chains, waiting, waiting_text, first, runs, told; /* places and who are tables, open addressing; key 0 is free */
     u32 *slots, slot_mask; /* fold + 1 by key */
     Vector heard; /* what may sound like a failure, and whether it does; can be asked again, and is no part of the state */
     size_t place_count, who_count, chain_count, heard_count;
@@ -393,8 +395,19 @@ static int ask_sound(PyObject *sounds, const u8 *text, size_t n, size_t body, Py
 
 enum { FAILED = -1, STAYS = 0, FOLDS = 1 };
 
-/* One line of a fold: is it one too many? */
-static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 line) {
+static u64 hash_text(const u8 *s, size_t n, u64 seed) {
+    u64 h = seed ^ (n * 0x9e3779b97f4a7c15ull), v;
+    for (; n >= 8; s += 8, n -= 8) {
+        memcpy(&v, s, 8);
+        h = mix(v ^ h, 0xa0761d6478bd642full);
+    }
+    v = 0;
+    if (n) memcpy(&v, s, n);
+    return mix(v ^ h, 0xe7037ed1a0b428dbull);
+}
+
+/* One line of a fold: is it one too many? A copy of the first one is, and of the second one. */
+static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 line, int copy) {
     u64 silence = line > fold->last ? line - fold->last : 0;
     int told = fold->slots == m->slots ? numbers_tell(f, fold, m) : 1;
     int news = silence > SILENCE && silence > 4 * fold->silence;
@@ -408,7 +421,7 @@ static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 
         news |= f->who_count != before && silence >= late;
     }
     fold->last = line;
-    return fold->count++ < f->state.keep || told || news ? STAYS : FOLDS;
+    return (fold->count++ < f->state.keep && !copy) || told || news ? STAYS : FOLDS;
 }
 
 /* The same, remembered for all lines that differ in numbers only, and in those not in how they are written. */
@@ -628,11 +641,23 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     }
     int anew = fold->begins ? begins_anew(f, fold, body, n - at, who, record->line) : 0;
     if (anew < 0 || (!fold->count && !sign && first_line(f, fold, m, body, n - at, who, record->line))) return FAILED;
-    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line) == STAYS || anew;
+    int copy = 0;
+    if (!sign && fold->count < s->keep) {
+        u64 exact = hash_text(body, n - at, s->seed);
+        copy = fold->count && fold->exact == exact;
+        if (!fold->count) fold->exact = exact;
+        else if (!copy) {
+            u64 words = words_of(f, body, n - at);
+            if (!words) return FAILED;
+            copy = fold->words == ((u32)words | 1);
+            if (!fold->words) fold->words = (u32)words | 1;
+        }
+    }
+    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line, copy) == STAYS || anew;
     if (sign) end_body(f);
     else begin_body(f, fold, m, who);
     if (sign && (stays || s->in_traceback)) {
-        s->guard = GUARDED;
+        if (fold->count <= OFTEN || s->in_traceback) s->guard = GUARDED;
         s->in_traceback = 0;
         return STAYS;
     }
@@ -657,13 +682,32 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
 static const char traceback_head[] = "Traceback (most recent call last):";
 #define HEAD (sizeof traceback_head - 1)
 
+/* A line of a failure rule: the indented lines behind it stay, unless there were very many of its rule. Frames always stay. */
+static int fails(Folds *f, const Kept *record, const u8 *its) {
+    FoldState *s = &f->state;
+    size_t n = record->length, at = body_start(its, n);
+    s->failed = s->ailing = 1;
+    end_body(f);
+    while (f->told.count <= (u32)record->rule && f->told.count < MOST_RULES) {
+        u32 *more = grow(&f->told, 1);
+        if (!more) return -1;
+        *more = 0;
+        f->told.count++;
+    }
+    while (at < n && blank(its[at])) at++;
+    int frame = starts(its, n, at, "File \"") || starts(its, n, at, "Traceback (");
+    u32 *told = (u32)record->rule < MOST_RULES ? (u32 *)f->told.items + record->rule : NULL;
+    if (!told || frame || (*told)++ < OFTEN) s->guard = GUARDED;
+    return 0;
+}
+
 /* A record takes its place behind those before it: it stays or folds. */
 static int place(Folds *f, const Kept *record, const u8 *its, Asked *asked, long long *lines) {
     FoldState *s = &f->state;
     if (record->line != s->line) { finish_line(f, lines); s->line = record->line; }
     int verdict = STAYS;
     u32 guarded = s->guard;
-    if (record->rule != UNKNOWN) { if (record->rule >= 0) { s->guard = GUARDED; s->failed = s->ailing = 1; end_body(f); } }
+    if (record->rule != UNKNOWN) { if (record->rule >= 0 && fails(f, record, its)) return -1; }
     else if (!record->cut) verdict = judge_fold(f, record, its, asked);
     if (verdict == FAILED) return -1;
     if (verdict == STAYS) {
@@ -789,13 +833,13 @@ static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64
 
 enum {
     FOLDS_AT, RANGES_AT, SAMPLES_AT, PLACES_AT, WHO_AT, HELD_AT, CHAINS_AT, WAITING_AT, WAITING_TEXT_AT, PLANS_AT, READERS_AT, KNOWN_AT,
-    FORMS_AT, EARLY_AT, FIRST_AT, RUNS_AT, VECTORS,
+    FORMS_AT, EARLY_AT, FIRST_AT, RUNS_AT, TOLD_AT, VECTORS,
 };
 
 static Vector *const *folds_vectors(Folds *f, Vector *room[VECTORS]) {
     Readings *r = &f->readings;
     Vector *all[VECTORS] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held,
-                            &f->chains, &f->waiting, &f->waiting_text, &r->plans, &r->readers, &r->known, &r->forms, &r->early, &f->first, &f->runs};
+                            &f->chains, &f->waiting, &f->waiting_text, &r->plans, &r->readers, &r->known, &r->forms, &r->early, &f->first, &f->runs, &f->told};
     memcpy(room, all, sizeof all);
     return room;
 }
@@ -817,7 +861,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     Vector *vectors[VECTORS];
     folds_vectors(f, vectors);
     static const size_t sizes[VECTORS] = {sizeof(Fold), sizeof(Range), sizeof(Sample), sizeof(Place), sizeof(u64), 1, sizeof(Chain), sizeof(Kept), 1, sizeof(Plan),
-                                          sizeof(Reader), sizeof(Known), sizeof(Form), sizeof(Early), sizeof(Begun), sizeof(u64)};
+                                          sizeof(Reader), sizeof(Known), sizeof(Form), sizeof(Early), sizeof(Begun), sizeof(u64), sizeof(u32)};
     for (int k = 0; k < VECTORS; k++) vectors[k]->size = sizes[k];
     f->masks.out.size = f->loud.out.size = f->text.size = f->scratch.size = 1;
     f->masks.numbers.size = f->loud.numbers.size = sizeof(Masked);
@@ -862,7 +906,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
             const Kept *waiting = (const Kept *)f->waiting.items + k;
             if ((u64)waiting->offset + waiting->length > f->waiting_text.count) goto damaged;
         }
-        if (f->state.head > f->folds.count || f->first.count > HEAD_LINES || f->runs.count > MOST_RUNS) goto damaged;
+        if (f->state.head > f->folds.count || f->first.count > HEAD_LINES || f->runs.count > MOST_RUNS || f->told.count > MOST_RULES) goto damaged;
         if (f->state.firsts > f->first.count || (f->state.opened && f->state.opened_at >= f->first.count)) goto damaged;
         if (left || f->place_count != places || f->who_count != speakers) goto damaged;
         if ((places && places * 2 > f->places.count) || (speakers && speakers * 2 > f->who.count)) goto damaged;
@@ -1014,7 +1058,7 @@ static PyObject *folds_runs(PyObject *self, PyObject *unused) {
 static void folds_dealloc(PyObject *self) {
     Folds *f = (Folds *)self;
     PyTypeObject *type = Py_TYPE(self);
-    Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->chains, &f->waiting, &f->waiting_text, &f->first, &f->runs, &f->masks.out, &f->masks.numbers,
+    Vector *vectors[] = {&f->folds, &f->ranges, &f->samples, &f->places, &f->who, &f->held, &f->chains, &f->waiting, &f->waiting_text, &f->first, &f->runs, &f->told, &f->masks.out, &f->masks.numbers,
                          &f->loud.out, &f->loud.numbers, &f->text, &f->kept, &f->scratch, &f->heard,
                          &f->readings.plans, &f->readings.readers, &f->readings.known, &f->readings.forms, &f->readings.early,
                          &f->readings.numbers};

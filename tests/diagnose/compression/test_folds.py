@@ -524,6 +524,38 @@ def test_a_source_that_begins_anew_keeps_its_first_lines_again() -> None:
     assert [line.line for line in compression.kept] == [1, 2, 3, 10, 1, 2, 3, 10]
 
 
+# --- copies -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_the_first_line_folds_at_once() -> None:
+    block = ["    kind = plain", "    'width': 512, 'path': '/data/words'", "====== done ======"]
+    assert [line.line for line in compressed([joined([*block, *block, *block, "the end of it"])]).kept] == [1, 2, 3, 10]
+
+
+@pytest.mark.parametrize(
+    ("lines", "stay"),
+    [
+        (["width is 512", "width is 512", "width is 640", "width is 640"], [1, 3, 4]),
+        (["saved /a/1.pt", "saved /b/2.pt", "saved /b/2.pt", "saved /c/3.pt", "saved /d/4.pt"], [1, 2, 5]),
+        (["worker 48213 has begun", "worker 48355 has begun", "worker 48901 has begun", "worker 49012 has begun"], [1, 2, 4]),
+        (["cannot open the gate"] * 5, [1, 2, 3, 5]),
+    ],
+    ids=["a number that moves", "what a mask hides", "ids", "what sounds like a failure"],
+)
+def test_what_is_a_copy(lines: list[str], stay: list[int]) -> None:
+    """The last line always stays."""
+    assert [line.line for line in compressed([joined(lines)]).kept] == stay
+
+
+def test_details_stay_behind_the_first_failures_of_a_rule_and_behind_a_rare_one() -> None:
+    common = [line for n in range(200) for line in (f"oops number {n}", f"    in part {n % 7} of the garden")]
+    rare = ["cannot open the gate", "    in part 3 of the garden"]
+    lines = [line.line for line in compressed([joined([*common, *rare, "all is calm", "the end"])]).kept]
+    assert [n for n in range(2, 129, 2) if n not in lines] == []
+    assert not any(n % 2 == 0 for n in lines if 180 < n < 400)
+    assert {401, 402} <= set(lines)
+
+
 # --- runs in one source -------------------------------------------------------------------------------------------------------
 
 _BANNER = [
