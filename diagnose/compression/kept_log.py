@@ -40,6 +40,8 @@ FOLDED = "folded"
 _IN_MEMORY = 2 << 20
 _RULE_AT = 4
 """where the rule stands in a record, in words of four bytes"""
+_START_AT = 6
+"""and where it begins in the block"""
 _HEADER = struct.Struct("<IIQ")
 _ROOM = ((8, 512), (64, 64), (1 << 62, 8))
 """(up to so many sources, points per series): if 512 ranks all print their loss, not every series needs all its points"""
@@ -558,16 +560,21 @@ class Compression:
 
     def _keep_notable(self, scan: Scan, block: Block, before: Cursor, places: list[tuple[int, int, int]]) -> None:
         """Move metric segments from the dropped to the kept: in the text, the records and the counts."""
-        records = [list(record) for record in KEPT.iter_unpack(scan.kept)]
-        already = {record[0] for record in records}
+        words = memoryview(scan.kept)
+        already = set(words.cast("Q")[:: KEPT.size // 8].tolist())
+        starts = words.cast("I")[_START_AT :: KEPT.size // 4].tolist()
         if before.kept:
             already.add(before.line)
         dropped = Counter(dict(scan.dropped))
         data = bytes(block.data)
         text = bytearray(scan.text)
+        records: list[bytes] = []
+        done = 0
         for start, end, line in places:
             segment = clean(data[start:end][:LONGEST])
-            records.append([line, len(text), len(segment), NOTABLE, 0, start, end])
+            at = bisect_right(starts, start) * KEPT.size  # both are in the order of the block
+            records += scan.kept[done:at], KEPT.pack(line, len(text), len(segment), NOTABLE, 0, start, end)
+            done = at
             text += segment + b"\n"
             scan.bytes_kept += len(segment) + 1
             if line in already:
@@ -578,8 +585,7 @@ class Compression:
             else:
                 dropped[self._counted_under(data, end)] -= 1
                 scan.lines_kept += 1
-        records.sort(key=lambda record: record[5])
-        scan.kept = b"".join(KEPT.pack(*record) for record in records)
+        scan.kept = b"".join((*records, scan.kept[done:]))
         scan.text = bytes(text)
         scan.dropped = sorted((+dropped).items())
 
