@@ -9,7 +9,8 @@ from pathlib import Path
 
 from benchmarks import carried
 from benchmarks.carried.checkouts import checkout, unknown
-from benchmarks.carried.parts import PARTS, Figure, Figures
+from benchmarks.carried.figures import Figure, Figures
+from benchmarks.carried.parts import PARTS
 from benchmarks.measure import ROOT, Spread, table
 from benchmarks.service import Bench
 from tests.support.servers import Server

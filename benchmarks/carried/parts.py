@@ -8,9 +8,10 @@ import json
 import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 
+from benchmarks.carried.figures import Figure, Figures
 from benchmarks.carried.sender import Sender, diagnosed, push, read, step_lines, told
+from benchmarks.carried.shares import shares
 from benchmarks.measure import ROOT
 from benchmarks.service import burst, cpu_s, percentile, resident_mb, send_all
 from tests.support.servers import Server
@@ -19,18 +20,6 @@ _LOGS = ROOT / "fixtures" / "logs"
 _FAILING = ("nvlink/gpu-11.log", "nvlink/gpu-12.log")
 _CALM_S = 3.0
 """when nothing was diagnosed for so long, nothing more comes"""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One number that a part finds."""
-
-    value: float
-    unit: str
-    more_is_better: bool = False
-
-
-Figures = dict[str, Figure]
 
 
 async def failing(server: Server, options: argparse.Namespace) -> Figures:
@@ -240,4 +229,5 @@ PARTS: dict[str, Callable[[Server, argparse.Namespace], Awaitable[Figures]]] = {
     "memory": memory,
     "stop": stop,
     "sources": sources,
+    "shares": shares,
 }

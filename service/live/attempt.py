@@ -12,6 +12,7 @@ snapshot give the same result.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, assert_never
 
@@ -546,7 +547,9 @@ class LiveAttempt:
         # While more can be read at once, the answer is worth little; but an attempt that never stops sending gets one too.
         if times.diagnose and times.diagnose <= now and (not items or now - self._last_judged > _BEHIND_S):
             times.judging()
-            cost_s = self._diagnose(job)
+            began = time.thread_time()
+            self._diagnose(job)
+            cost_s = time.thread_time() - began  # not by the clock: it does not matter here how busy the machine is
             self._last_judged = now
             self.scanner.judging.took(self.owner, now, cost_s)
             times.slower(cost_s, self.scanner.judging.cost_s)
@@ -614,8 +617,8 @@ class LiveAttempt:
             one.definition.rank is not None for one in self._readings
         )
 
-    def _diagnose(self, job: Job) -> float:
-        """Make a judged report, to be stored. Returns the seconds that it took."""
+    def _diagnose(self, job: Job) -> None:
+        """Make a judged report, to be stored."""
         began = self._clock.steady()
         self._judged_lsn = self._lsn
         job.told = self._end.told if self._end is not None else None
@@ -639,7 +642,6 @@ class LiveAttempt:
         self._cause = self._end is None and found.root_cause is not None and found.reason not in WITHOUT_A_CAUSE
         self._judged = JudgedReport(report, self._end is not None, self._clock.now(), self._ran())
         self._host.reported(report, done - began)
-        return done - began
 
     def _ran(self) -> Ran | None:
         """How long it ran and stood, as far as its GPUs are known."""
