@@ -88,6 +88,25 @@ def links(page: Any, part: str) -> set[str]:
     return {text.strip() for text in page.locator(f"#{part} [data-row] td:first-child a").all_inner_texts()}
 
 
+CLIPPED = """() => [...document.querySelectorAll("main button, .top nav a")].filter((one) => {
+  const its = one.getBoundingClientRect();
+  const room = (one.closest(".panel, .top") || document.body).getBoundingClientRect();
+  const lines = its.height / parseFloat(getComputedStyle(one).lineHeight);
+  const hidden = one.matches("nav a") && one.parentNode.scrollWidth > one.parentNode.clientWidth + 1;
+  return its.width > 0 && (its.left < room.left - 1 || its.right > room.right + 1 || hidden || lines > 2.9);
+}).map((one) => one.textContent)"""
+"""controls that are cut off, or broken into several lines"""
+
+
+@pytest.mark.parametrize("width", [390, 599, 768, 900, 1001, 1100, 1170, 1280, 1920])
+def test_no_control_is_cut_off_at_any_width(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in ("", "actions", "nodes/gpu-1", "jobs", "failures"):
+        page.goto(path)
+        assert (path, page.evaluate(CLIPPED)) == (path, [])
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def accessible(page: Any) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     found = axe.run(page).response["violations"]
