@@ -149,7 +149,7 @@ _NOTHING = Vocabulary(
         r"\b\d+ passed\b|N/A|\bnot (?:killed|failed|lost)\b|(?:will|may|to) retry"
         r"|(?<!\bnot )(?<!\bno )\bretry(?:ing)?\b(?! (?:count\w*|limit|budget|failed|exceeded)\b)"
         r"|\brecovered\b|\bskip(?:ping|ped)?\b|\bignor(?:ed|ing)\b"
-        r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)"
+        r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)|, use (?:the )?default\b"
         r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b"
         r"|\((?:not required|optional|expected|as expected|ok)\)"
     )

@@ -169,7 +169,7 @@ SUBJECTS: Final = (
             r"\bexceeded quota\b|\bdoes not fit on any\b|\bresources are insufficient\b",
             r"\binsufficient [\w.]+/\w+",
             r"\bonly supports?\b.{0,60}\b<device>\b|\b<device>\b.{0,60}\b(?:not supported|unsupported|incompatible|too old)\b",
-            r"\brequires?\b.{0,40}\b(?:compute capability|sm_?\d\d)|\bnot (?:compiled|built) (?:with|for)\b",
+            r"\brequires?\b.{0,40}\b(?:compute capability|sm_?\d\d)|\bnot (?:compiled|built) for\b",
         ),
     ),
     Subject(

@@ -14,7 +14,7 @@ from diagnose.diagnosis.weighing.work import Work
 _NEXT = 2
 _ATTEMPT = re.compile(r"(?i)\b(?:attempt|try|retry|retries|trial)\W{0,3}(\d{1,4}) ?(?:/|of|out of) ?(\d{1,4})\b")
 _OTHERWISE = re.compile(
-    r"(?i)\b(?:fall(?:ing|s)? ?back|using (?:the )?(?:default|cached|cpu|slow|random)"
+    r"(?i)\b(?:fall(?:ing|s)? ?back|us(?:e|ing) (?:the )?(?:default|cached|cpu|slow|random)"
     r"|(?<!refuse to )(?<!cannot )(?<!not )continu(?:e|es|ing) (?:without|with|anyway)"
     r"|skipp(?:ed|ing)|ignor(?:ed|ing)|retry(?:ing)?|will (?:be )?(?:retry|use|try)|trying again|instead\b)"
 )

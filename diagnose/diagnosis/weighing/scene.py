@@ -10,6 +10,7 @@ from diagnose.compression.kept_log import Compression
 from diagnose.diagnosis.candidates import Candidates
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis, kind_of
+from diagnose.diagnosis.weighing.speakers import at_boot
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 
 _NEAR_S, _NEAR_LINES = 300.0, 300
@@ -60,7 +61,10 @@ class Scene:
         return one.event.source != other.event.source or abs(one.event.line - other.event.line) <= _NEAR_LINES
 
     def in_text(self, one: Hypothesis) -> bool:
-        return one.kind == "line" and one.event.source in self._prose and only_words(one)
+        """Whether it is one of very many such lines, or of a kernel that starts: of failures it speaks on each machine."""
+        if one.kind != "line" or not only_words(one):
+            return False
+        return one.event.source in self._prose or at_boot(one.event)
 
     @cached_property
     def _prose(self) -> set[int]:

@@ -8,12 +8,18 @@ from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.reading.prefixes import body_start
 
+_BOOT = re.compile(r"\[ *[1-5]?\d\.\d{6}\] ")
 _KERNEL = re.compile(r"\bkernel: |^\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 
 
 def by_kernel(one: Hypothesis) -> bool:
     """Whether the kernel printed it. The kernel knows the machine better than any process."""
     return _KERNEL.search(one.event.text[:120]) is not None
+
+
+def at_boot(event: Event) -> bool:
+    """Whether the kernel printed the line in its first minute."""
+    return _BOOT.match(event.text) is not None
 
 
 def speaker_of(event: Event) -> str:

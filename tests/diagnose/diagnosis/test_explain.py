@@ -84,7 +84,7 @@ def test_an_answer_says_what_kind_of_evidence_it_rests_on(text: str, kind: str) 
 
 
 def test_the_second_guess_is_what_the_words_say_without_the_rule() -> None:
-    job = job_of("zorch.sh: line 4: zorch: command not found\n")
+    job = job_of("zorch.sh: line 4: --zorch: command not found\n")
     finding = job.finding(job.evidence())
     assert finding.reason == "called_process_error"
     assert finding.alternatives[0].reason == "file_not_found_error"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.logs import report_of
+from tests.support.logs import job_of, report_of
 
 TEXT = (
     "the old man who had failed at sea told his friends that nothing was ever lost, and that a broken heart is no reason to"
@@ -34,3 +34,12 @@ def test_a_log_with_words_of_failure_everywhere_holds_texts() -> None:
     sentences = "".join(f"{n % 3} ||| {word} is a bad and broken film\n" for n, word in enumerate(WORDS_OF_A_FILM))
     assert report_of(sentences).outcome == "healthy"
     assert report_of("starting\n" * 12 + sentences[:160]).outcome == "failed"
+
+
+def test_what_a_kernel_says_while_it_starts_is_no_failure_of_a_job() -> None:
+    boot = "".join(f"[    {n // 10}.{n % 10}38924] pci 0000:e1:00.{n % 8}: BAR {n} is assigned\n" for n in range(40))
+    said = "pci 0000:e1:00.0: DOE: ABORT timed out\n"
+    for moment, as_text in (("    5.298924", True), ("98123.298924", False)):
+        job = job_of(boot + f"[{moment}] {said}")
+        (one,) = (one for one in job.finding(job.evidence()).weighed if one.kind == "line")
+        assert ("prose" in one.signals) is as_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.logs import RAISED, report_of, said
+from tests.support.logs import RAISED, report_of, said, steps
 
 ENDED = RAISED.format(what="AssertionError: Given dir x/best.pdparams not exist.")
 
@@ -37,11 +37,19 @@ def test_a_shell_goes_on_after_a_line_that_it_cannot_do() -> None:
     shell, much = "my_zorch.sh: line 14: zork: command not found\n", "".join(f"zorch loads part {n}\n" for n in range(40))
     failed = RAISED.format(what="RuntimeError: no label of a node was found")
     assert said(shell + much + failed) == ("runtime_error", 44)
-    assert said(shell) == ("called_process_error", 1)
-    assert said(shell + failed) == ("called_process_error", 1)  # the program may need what is missing
+    assert said(shell) == ("file_not_found_error", 1)
+    assert said(shell + failed) == ("file_not_found_error", 1)  # the program may need what is missing
 
 
 def test_a_helper_of_a_script_does_not_end_it() -> None:
     missing = "rm: *.so: No such file or directory\nrm: *.d: No such file or directory\n"
     assert report_of(missing + "".join(f"the fit of part {n} is good\n" for n in range(30))).outcome == "healthy"
     assert report_of("building\n" * 5 + missing).outcome == "failed"
+
+
+def test_a_module_that_cannot_be_loaded_ends_no_script() -> None:
+    lmod = "Lmod has detected the following error: The following module(s) are unknown:\n" + '"cuda/12.1.1-ebglvvq"\n'
+    assert report_of(lmod + steps(1, 30) + "DONE\n").outcome == "healthy"
+    stopped = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T00:45:57 DUE TO TIME LIMIT ***\n"
+    assert report_of(lmod + "starting\n" + stopped).diagnosis.reason == "preempted"
+    assert report_of(lmod).outcome == "failed"
