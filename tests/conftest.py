@@ -64,11 +64,25 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is kept between runs is what was compiled. An answer of a model would be one that this run did not ask for."""
+    """What is kept between runs is what was compiled. An answer of a model would be one that this run did not ask for.
+
+    A core that was built before its sources changed fails anywhere, such as in the set-up of all tests of a page.
+    """
+    if not hasattr(config, "workerinput") and (old := _old_core(ROOT / "diagnose" / "matching")) is not None:
+        config.issue_config_time_warning(UserWarning(old), stacklevel=2)
     kept = os.environ.get("DIAGNOSE_TEST_CACHE")
     if kept and not hasattr(config, "workerinput"):
         for path in Path(kept).glob("answer-*"):
             path.unlink(missing_ok=True)
+
+
+def _old_core(folder: Path) -> str | None:
+    """What to do if the native core was built before its sources changed."""
+    built = [path.stat().st_mtime for path in folder.glob("_core*.so")]
+    changed = max(path.stat().st_mtime for path in folder.glob("*.[ch]"))
+    if not built or max(built) >= changed:
+        return None
+    return "the native core is older than its sources: pip install -e . --no-deps --no-build-isolation"
 
 
 @pytest.fixture(scope="session", autouse=True)
