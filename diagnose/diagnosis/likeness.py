@@ -89,6 +89,8 @@ _FAILS: Final = (
     r"|not responded|waiting for (?:the )?remainder|missing ranks|not up|suspended"
     r"|unreachable|corrupt(?:ed|ion)?|terminated|terminating|panic(?:ked)?|segfault|segmentation fault"
     r"|core dumped|lost|not responding"
+    r"|out of (?:disk|storage|space|room)|no (?:more|free|disk) (?:space|room)|no (?:space|room) (?:is )?left"
+    r"|(?:disk|drive|volume|file ?system|partition) (?:is )?full"
     r"|out[- ]of[- ]memory|oom|exceeded|insufficient|exhausted|disconnected|unavailable|unhealthy|evicted"
     r"|preempt(?:ed|ion|ing)?"
     r"|cancell?ed|interrupted|undefined|unexpected(?:ly)?|illegal|unsupported|not supported|does not exist"

@@ -25,6 +25,7 @@
 #define LATE 100u      /* lines */
 #define ALTERNATION 20u /* a place of more words than that is no choice of a few, however often they come */
 #define GUARDED 20u     /* indented lines behind a failure that stay, */
+#define SHORT 60u       /* lines of a source of which three copies stay: a log of a page is read as a whole */
 #define OFTEN 64u       /* up to so many failures of one rule or in the same words */
 #define MOST_RULES 65536u
 #define IN_TRACEBACK 60u
@@ -58,7 +59,7 @@ typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
 typedef struct { u64 key, count; } Chain; /* the lines of a traceback up to one of them */
 typedef struct { u64 key, words, who; } Begun; /* one of the first lines of the source: its fold (0: it is none of them), its words, and who said it */
 typedef struct {
-    u64 seed, line, held_line, head_who, chain, chain_line, begun, opened, begun_last, run_line, length; /* lines: of the first lines, and where they come again */
+    u64 seed, line, held_line, head_who, chain, chain_line, begun, opened, begun_last, run_line, length, failure; /* the last line that sounds like a failure; the others are lines: of the first lines, and where they come again */
     u32 keep, guard, dump, head, body, unused2; /* head: fold + 1 of the last regular line; body: new lines since */
     u32 run, firsts, opened_at, next, seen, same; /* how many first lines there are; of those that come again: the next place, how many came, and how many word by word */
     u8 remaining, folded, held, held_counted, in_traceback, failed, ailing, unused[5]; /* failed: since the last of the first lines; ailing: in this run */
@@ -642,7 +643,8 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     int anew = fold->begins ? begins_anew(f, fold, body, n - at, who, record->line) : 0;
     if (anew < 0 || (!fold->count && !sign && first_line(f, fold, m, body, n - at, who, record->line))) return FAILED;
     int copy = 0;
-    if (!sign && fold->count < s->keep) {
+    if (sign) s->failure = record->line;
+    else if (fold->count < s->keep) {
         u64 exact = hash_text(body, n - at, s->seed);
         copy = fold->count && fold->exact == exact;
         if (!fold->count) fold->exact = exact;
@@ -652,6 +654,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
             copy = fold->words == ((u32)words | 1);
             if (!fold->words) fold->words = (u32)words | 1;
         }
+        copy = copy && fold->last > s->failure && record->line > SHORT; /* behind a failure it shows that the program goes on */
     }
     int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line, copy) == STAYS || anew;
     if (sign) end_body(f);
@@ -687,6 +690,7 @@ static int fails(Folds *f, const Kept *record, const u8 *its) {
     FoldState *s = &f->state;
     size_t n = record->length, at = body_start(its, n);
     s->failed = s->ailing = 1;
+    s->failure = record->line;
     end_body(f);
     while (f->told.count <= (u32)record->rule && f->told.count < MOST_RULES) {
         u32 *more = grow(&f->told, 1);

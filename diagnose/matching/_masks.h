@@ -432,7 +432,7 @@ static const char *const stems[] = {
     " broken", " stopping", " shutting", " not ready", " notready", " sever", " goroutine", " unhandled", " caused by", " exit",
     " return", " ended", " finished", " died ", " caught", " received", " nonzero", " non-zero", " giving up", " gave up",
     " not enough", " isn", " no longer", " not operational", " not healthy", " not up", " out-of", " compromised", " unbound",
-    " rate limit", " down ", " suspended", " waiting for", " reset", " reboot", " power-cycle", " power cycle",
+    " rate limit", " no more", " no free", " no disk", " no space", " no room", " full", " down ", " suspended", " waiting for", " reset", " reboot", " power-cycle", " power cycle",
     " fehler", " fehlgeschlagen", " erreur", "éch", "Éch", "ош", "Ош", "ОШ", "оШ",
     "错误", "失败", "异常", "无法", "超时", "崩溃", "拒绝", "中断", "不存在", "找不到", "没有那个文件", "内存不足", "空间不足",
     "已杀死", "权限不够", "エラー", "失敗", "例外が",

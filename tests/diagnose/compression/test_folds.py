@@ -529,7 +529,22 @@ def test_a_source_that_begins_anew_keeps_its_first_lines_again() -> None:
 
 def test_a_copy_of_the_first_line_folds_at_once() -> None:
     block = ["    kind = plain", "    'width': 512, 'path': '/data/words'", "====== done ======"]
-    assert [line.line for line in compressed([joined([*block, *block, *block, "the end of it"])]).kept] == [1, 2, 3, 10]
+    assert kept_behind_a_page([*block, *block, *block, "the end of it"]) == [1, 2, 3, 10]
+    assert [line.line for line in compressed([joined([*block, *block, *block, *block, "the end of it"])]).kept] == [
+        *range(1, 10),
+        13,
+    ]
+
+
+def test_behind_a_failure_copies_stay() -> None:
+    block = ["reading the words of the garden", "setting up the wheel"]
+    assert kept_behind_a_page([*block, "oops", *block, *block, "the end of it"]) == [*range(1, 6), 8]
+
+
+def kept_behind_a_page(lines: list[str]) -> list[int]:
+    """Which of the lines are kept, where so many stand before them that the log is no short one."""
+    page = numbered("stride {n} of the walk", 61)
+    return [line.line - 61 for line in compressed([joined([*page, *lines])]).kept if line.line > 61]
 
 
 @pytest.mark.parametrize(
@@ -544,7 +559,7 @@ def test_a_copy_of_the_first_line_folds_at_once() -> None:
 )
 def test_what_is_a_copy(lines: list[str], stay: list[int]) -> None:
     """The last line always stays."""
-    assert [line.line for line in compressed([joined(lines)]).kept] == stay
+    assert kept_behind_a_page(lines) == stay
 
 
 def test_details_stay_behind_the_first_failures_of_a_rule_and_behind_a_rare_one() -> None:
