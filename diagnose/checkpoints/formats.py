@@ -199,7 +199,7 @@ def _after_the_last(folder: Path, tracker: str, number: re.Pattern[str], made: C
         text = path.read_text("utf-8", "replace")[:200] if path.is_file() else ""
     except OSError:
         text = ""
-    match, own = number.fullmatch(text), re.search(r"[0-9]+$", folder.name)
+    match, own = number.fullmatch(text), re.search(r"(?<![0-9])[0-9]+$", folder.name)
     if match is None or own is None:
         made.notes.append(f"no {tracker} beside it says which checkpoint was completed last")
     elif int(own[0]) > int(match[1]):

@@ -308,7 +308,7 @@ class Numbers:
     def _in_columns(self, text: str, places: Sequence[_Number], header: Sequence[str]) -> Iterator[Found]:
         """Each number of a row, by the name above it."""
         row = _ROW_ENDS.split(text.strip(" |"), maxsplit=1)[0]
-        cells = [cell for cell in re.split(r"\s*[|,]\s*|\s", row) if cell]
+        cells = [cell for cell in re.split(r"(?<!\s)\s*+[|,]\s*|\s", row) if cell]
         if len(cells) < len(header) or (len(cells) > len(header) and row == text.strip(" |")):
             return
         at = text.index(row)

@@ -48,7 +48,7 @@ _REDIRECTED = re.compile(r"HTTP Error 30\d\b")
 """the answer of a server that what is sought stands elsewhere: Python's library raises it as an exception"""
 _LOGGER = re.compile(r"(?i)\b(?:debug|info|warn(?:ing)?|error|critical|exception)\b")
 _SOFTLY = re.compile(
-    r"^\W*(?:[\w.:-]+ ){0,3}\W*(?:DEBUG|INFO|WARN(?:ING)?)\b|^\W*(?:Warning|warning): "
+    r"^\W*+(?:[\w.:-]++ ){0,3}\W*+(?:DEBUG|INFO|WARN(?:ING)?)\b|^\W*(?:Warning|warning): "
     r"|^(?:\S+ )?[WIDV] [\w./-]+\.(?:cc|cpp|h):\d+\]|^\[\S+ \S+ [WID] \d+ \d+\]"
 )
 _CARRIED = re.compile(r"Caught (?P<type>[A-Za-z_][\w.]*) in (?:DataLoader worker|replica|pin memory thread)")

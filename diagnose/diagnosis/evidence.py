@@ -141,7 +141,7 @@ def _event(order: int, source: int, line: int, text: bytes, rule: int, cut: int)
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+")
 _PATH = re.compile(r"(?:[A-Za-z]:)?(?:/[\w.+@=-]+)+/?")
-_HOST = re.compile(r"\b[a-z][\w-]*\d[\w-]*(?:\.[\w-]+)*\b|\b\d+(?:\.\d+){3}\b")
+_HOST = re.compile(r"\b[a-z][\w-]{0,100}\d[\w-]*(?:\.[\w-]+)*\b|\b\d+(?:\.\d+){3}\b")
 
 
 @remembered

@@ -68,9 +68,9 @@ _GRAVE = Sought(
     r"|exiting|giving up|reclaimed|revoked|unhandled|uncaught)\b"
 )
 _EXCEPTION = Sought(
-    r"(?<![\w/])(?:[A-Za-z_]\w*(?:\.|::))*[A-Z]\w*(?:Error|Exception|Failure|Fault|Panic|Timeout|Interrupt)\b(?=\W*(?::|$|\())"
+    r"(?<![\w/])(?:[A-Za-z_]\w*(?:\.|::)){0,20}[A-Z]\w*(?:Error|Exception|Failure|Fault|Panic|Timeout|Interrupt)\b(?=\W*(?::|$|\())"
     r"|\bpanic: |panicked at |terminate called |goroutine \d+ \[running\]|Exception in thread |ERROR: LoadError: |\bCaused by: "
-    r"|\bUnhandled (?:exception|rejection)|Uncaught |\((?:[A-Za-z_]\w*(?:\.|::))*[A-Z]\w*(?:Error|Exception)\)"
+    r"|\bUnhandled (?:exception|rejection)|Uncaught |\((?:[A-Za-z_]\w*(?:\.|::)){0,20}[A-Z]\w*(?:Error|Exception)\)"
 )
 _EXIT = Sought(
     r"(?i)\b(?:exit(?:ed|ing|s)?|(?:exit|return(?:ed)?)[ _-]?(?:code|status|value)"
@@ -113,14 +113,14 @@ HEARD: Final = (_GRAVE.whole.pattern, _EXIT.whole.pattern, rf"(?i)\b(?:{_FAILS})
 """the native core must know a beginning of whatever these find (``stems`` in ``matching/_masks.h``), or it would fold"""
 _NONE = re.compile(r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b")
 _IS_NONE = re.compile(
-    r"(?i)\b[\w-]*(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted"
+    r"(?i)\b[\w-]{0,80}(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted"
     r"|exceptions?|skipped"
     r"|timeouts?|retries)\b\s*\W{0,3}[=:]\W{0,2}(?:0(?:\.0+)?|none|null|false|no|\[\]|\{\}|set\(\))(?![\w.])"
 )
 _A_NONE = re.compile(r"[=:]\W{0,2}(?:0|[NnFfSs]|\[\]|\{\})")
 """stands in whatever ``_IS_NONE`` finds: to look for it is many times faster"""
 _AN_ERROR_RATE = re.compile(
-    r"(?i)\b\w*(?:error|err|loss)\w*(?:(?: (?:is|was|of|norm|rate))?\W{1,3}|(?: [a-z]+){1,5} {0,2}= {0,4})"
+    r"(?i)\b\w{0,80}(?:error|err|loss)\w{0,80}(?:(?: (?:is|was|of|norm|rate))?\W{1,3}|(?: [a-z]+){1,5} {0,2}= {0,4})"
     r"-?\d+\.\d+(?:e[-+]?\d+)?"
 )
 _ENDED_WELL = re.compile(
@@ -198,7 +198,7 @@ _UNWELL = re.compile(
 _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 
 
-_BAR = re.compile(r".*\d%\|[^|]*\|[^\]]*/(?:s|it|\w+)\b[^\]]*\](?=\S)")
+_BAR = re.compile(r".*\d%\|[^|]{0,400}\|[^\]]{0,200}/(?:s|it|\w+)\b[^\]]{0,200}\](?=\S)")
 """a bar of progress that another message was written behind, in the same line"""
 _PLAIN_WORD = re.compile(r"[\"'(]?[A-Za-z][a-z]*(?:['’-][a-z]+)?[.,;:!?)\"']{0,3}\Z|[.,;:!?'\"-]+\Z").match
 _TEXT_WORDS, _TEXT_SHARE = 30, 0.9

@@ -92,7 +92,8 @@ def plain_pci(address: str) -> str:
 
 
 _NCCL_WHO = re.compile(
-    rb"(?P<host>[\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .* rank (?P<rank>\d+) n[rR]anks (?P<size>\d+) .*busId (?P<bus>[0-9a-fA-F]+) "
+    rb"(?<![\w.-])(?P<host>[\w.-]++):\d+:\d+ \[\d+\] NCCL INFO "
+    rb".{0,300} rank (?P<rank>\d+) n[rR]anks (?P<size>\d+) .{0,300}busId (?P<bus>[0-9a-fA-F]+) "
 )
 
 

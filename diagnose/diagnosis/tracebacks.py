@@ -66,7 +66,7 @@ _CLASS = re.compile(
 _RAISES = re.compile(r"\s+raise (?:\w+\.)*(?P<type>[A-Z]\w*)\(")
 _TORN = re.compile(r"\S\[(?:rank|default)\d+\]:|\[E\d{3,4} \d\d:|NCCL WARN")
 """another process began to write in the middle of the line"""
-_TIME = re.compile(r"\d+[-/]\d+[-/]\d+[T ]\d+:\d+:\d+(?:[.,]\d+)?\S*|\d+:\d+:\d+(?:[.,]\d+)?")
+_TIME = re.compile(r"(?<!\d)\d++(?:[-/]\d+[-/]\d+[T ]\d+:\d+:\d+(?:[.,]\d+)?\S*|:\d+:\d+(?:[.,]\d+)?)")
 _DIGITS = re.compile(r"\d+")
 
 

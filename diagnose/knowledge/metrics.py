@@ -14,7 +14,7 @@ from diagnose.knowledge import shipped
 from diagnose.knowledge.parsed import parsed
 
 _PARTS: Final = ("filling", "around", "evaluation", "training", "about", "kinds", "series", "units")
-_PER: Final = re.compile(r"\s*/\s*(s|sec|secs|second)\b")
+_PER: Final = re.compile(r"(?<!\s)\s*+/\s*(s|sec|secs|second)\b")
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _LETTERS: Final = re.compile(r"[a-z]+")

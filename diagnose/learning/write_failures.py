@@ -40,8 +40,8 @@ _MOST_SAME, _MOST_HEALTHY, _LONGEST = 8, 12, 1200
 
 _TYPES = re.compile(
     r"(?P<code>(?i:\b(?:code|error|errno|xid|status|signal|rc)\b\W{0,3})\d+)"
-    r"|(?P<path>(?:[A-Za-z]+:/)?(?:/[\w.+@=%~-]+)+/?)"
-    r"|(?P<host>\b\d+(?:\.\d+){3}(?::\d+)?\b|\b[a-z][\w-]*\d[\w-]*(?:\.[\w-]+)*\b)"
+    r"|(?P<path>(?:(?<![A-Za-z])[A-Za-z]++:/)?(?:/[\w.+@=%~-]+)+/?)"
+    r"|(?P<host>\b\d+(?:\.\d+){3}(?::\d+)?\b|\b[a-z][\w-]{0,100}\d[\w-]*(?:\.[\w-]+)*\b)"
     r"|(?P<hex>0x[0-9a-fA-F]+|\b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{8,}\b)"
     r"|(?P<number>\d+)|(?P<blank>\s+)"
 )

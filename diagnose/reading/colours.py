@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 _SPELLED = re.compile(
-    rb"(?:\^\[|#033|\\+(?:x1[bB]|u001[bB]|0?33|e)|\xe2\x90\x9b|\xe2\x86\x90|\xef\xbf\xbd)\[[0-9;?]{0,20}[A-HJKSTfhlmnsu]"
+    rb"(?:\^\[|#033|(?<!\\)\\++(?:x1[bB]|u001[bB]|0?33|e)|\xe2\x90\x9b|\xe2\x86\x90|\xef\xbf\xbd)\[[0-9;?]{0,20}[A-HJKSTfhlmnsu]"
 )
 _SIGNS = (b"^[", b"#033", b"\\", b"\xe2\x90\x9b", b"\xe2\x86\x90", b"\xef\xbf\xbd")
 """one of these stands in what ``_SPELLED`` finds: to look for them is much faster"""

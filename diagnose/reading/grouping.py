@@ -129,7 +129,7 @@ _PROCESSES = re.compile(
 )
 """logs and dumps of processes; their names have the number or the time of a process"""
 _NUMBER = re.compile(r"\d+")
-_LONG = re.compile(r"(?:(?P<word>[a-z]+)[-_.=]?)?(?P<number>\d+)(?![0-9a-z]|\.\d)")
+_LONG = re.compile(r"(?:(?<![a-z])(?P<word>[a-z]++)[-_.=]?)?(?<!\d)(?P<number>\d++)(?![a-z]|\.\d)")
 _COUNTS = frozenset(
     "step steps iter iters iteration epoch ckpt checkpoint seed port bs gbs mbs batch seq seqlen len ctx context lr dim hidden"
     " layers tokens size part shard chunk page rank task proc worker node host gpu line lines".split()

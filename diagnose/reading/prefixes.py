@@ -132,7 +132,7 @@ _NAMED = re.compile(
     r"(?:^|[/_.-])(?:(?P<rank>(?:global[_-]?)?rank|task|proc)[_-]?(?P<number>\d{1,6})"
     r"|(?P<node>(?:node|host|worker|gpu|nid|dgx)[_-]?\d{1,6}))(?=[/_.-]|$)"
 )
-_SLURM_TASK = re.compile(r"(?:^|/)[\w-]*[A-Za-z\d][\w-]*\.(?P<number>\d{1,5})\.(?:out|err|log)$")
+_SLURM_TASK = re.compile(r"(?:^|/)(?=[\w-]*[A-Za-z\d])[\w-]*+\.(?P<number>\d{1,5})\.(?:out|err|log)$")
 
 
 def origin_of_path(path: str) -> Origin:
@@ -162,7 +162,7 @@ def moment(time: str) -> datetime | None:
 
 _MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 _ANY_CLOCK = re.compile(
-    r"(?:(?:\d+[-/])?(?P<month>\d{1,2})[-/](?P<day>\d{1,2})|(?P<name>[A-Z][a-z]{2}) +(?P<date>\d{1,2}))[T ]"
+    r"(?:(?:(?<!\d)\d++[-/])?(?P<month>\d{1,2})[-/](?P<day>\d{1,2})|(?P<name>[A-Z][a-z]{2}) +(?P<date>\d{1,2}))[T ]"
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2}):(?P<second>\d{2}(?:[.,]\d+)?)"
 )
 

@@ -20,7 +20,7 @@ COMMAND: Final = (
     "sacct -a -X -D -P -S START -E END --format=JobIDRaw,JobID,JobName,User,Partition,State,ExitCode,Submit,Eligible,Start,End,"
     "ElapsedRaw,AllocTRES,NodeList"
 )
-_TYPED = re.compile(r"gres/gpu:[^=,]+=(\d{1,9})")
+_TYPED = re.compile(r"gres/gpu:[^=,]{1,100}=(\d{1,9})")
 _GPUS = re.compile(r"gres/gpu=(\d{1,9})")
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _UNFINISHED: Final[dict[str, State]] = {

@@ -19,13 +19,13 @@ VALUE: Final = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 """a number as metrics capture it"""
 _NOT_NUMBERS: Final = ("nan", "inf")
 _NAMED: Final = re.compile(
-    r"(?P<name>[A-Za-z_][\w./%-]*(?: [A-Za-z_][\w./%-]*){0,3})"
+    r"(?P<name>[A-Za-z_][\w./%-]{0,60}(?: [A-Za-z_][\w./%-]{0,60}){0,3})"
     rf"(?P<between>[\"']?(?: *[:=] *| *\| *| +)[\"(]?)(?P<value>{VALUE})(?![\w.])",
     re.IGNORECASE,
 )
 _DECIMAL: Final = re.compile(r"(?<![\w.'\"/:-])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.'\"/-])")
 _LABELLED: Final = re.compile(
-    r"(?<![\w/.])[\w.-]+[\"'\])]*(?: ?= ?| ?: )(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.'\"/:-]|,? +\d)"
+    r"(?<![\w/.])[\w.-]{1,100}[\"'\])]{0,9}(?: ?= ?| ?: )(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.'\"/:-]|,? +\d)"
 )
 """a number with a name before it, whether anybody knows the name or not. Not the first one of a list"""
 _MOST: Final = 24

@@ -20,13 +20,13 @@ _BACK = Sought(
 )
 _NAMED = re.compile(r"\b(?=[\w.:/@-]*\d)(?=[\w.:/@-]*[A-Za-z])[\w.:/@-]{5,}\b")
 """names of machines, devices and services: they have letters and digits"""
-_LIST_OF_NAMES = re.compile(r"\b[A-Za-z][\w-]*\[[\d,-]+\]")
+_LIST_OF_NAMES = re.compile(r"\b[A-Za-z][\w-]{0,100}\[[\d,-]+\]")
 _THING = r"\b(?P<noun>[A-Za-z]{3,})(?: ?#?(?P<number>\d+))?"
 _AUX = r"(?: (?:has|is|was|have|attempt|call|request))?"
 _DID = Sought(rf"(?i){_THING}{_AUX} (?:succeeded|successful(?:ly)?|finished|completed|passed)\b")
 _UNDID = Sought(r"(?i)\b(?:not|un\w+ly|never|without|no) (?:\w+ )?(?:succe|complet|finish)|\berror|\bfail")
 _FAILED = re.compile(rf"(?i){_THING}{_AUX} (?:failed|timed out|errored|failing|refused)\b")
-_ENDS_SO = Sought(r"(?i)(?P<what>\w+ing \S+)[^.].*\.\.\. ?(?P<how>connected|done|ok|failed|error)\b")
+_ENDS_SO = Sought(r"(?i)(?P<what>\w+ing \S{1,100})[^.].{0,200}\.\.\. ?(?P<how>connected|done|ok|failed|error)\b")
 """what is begun and ended on one line: "Connecting to db ... connected." """
 _TRIES = frozenset({"trial", "attempt", "try", "retry", "episode", "sample", "rollout"})
 """of these, each is one of many, and a program goes on to the next"""

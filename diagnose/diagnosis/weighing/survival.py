@@ -28,7 +28,7 @@ _HELD_BACK = 8192
 """Python keeps so many bytes of its standard output back, if that goes into a file or a pipe"""
 _WRITTEN_ON = 1000
 """more lines than a job prints while it is stopped"""
-_LOGGED = re.compile(r"\W*(?:[\w.]+ - )?ERROR\b")
+_LOGGED = re.compile(r"\W*+(?:[\w.]++ - )?ERROR\b")
 _BAR = re.compile(r"\d%\|")
 
 

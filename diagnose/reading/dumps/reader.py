@@ -17,7 +17,7 @@ _PATTERNS: Final = tuple(
     for pattern in (
         rb"Thread (?:0x[0-9a-fA-F]+|\d+) \(",
         rb"\(LWP \d",
-        rb"TID \d+(?: [^:\n]*)?:\s",
+        rb"TID \d+(?: [^:\n]{0,200})?:\s",
         rb"#0 +0x",
         rb"Communicators\.\.\. ?(?:\(|obtained)",
         rb"PEER_DISCONNECTED: Process",

@@ -32,7 +32,7 @@ _FAULT_FRAME = re.compile(r"\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+|\?\?
 _FATAL = re.compile(r"Fatal Python error: (?P<why>.+)")
 _TIMEOUT = re.compile(r"Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!")
 _GDB_THREAD = re.compile(
-    r"Thread (?P<number>\d+) \((?:Thread (?P<ident>0x[0-9a-fA-F]+) )?\(?(?:LWP|process) (?P<lwp>\d+)\)?"
+    r"Thread (?P<number>\d+) \((?:Thread (?P<ident>0x[0-9a-fA-F]+) )?\(?(?:LWP|process) (?P<lwp>\d++)\)?"
     r"(?: ?\"(?P<name>[^\"]*)\")?.*\):"
 )
 _GDB_ROW = re.compile(
@@ -52,7 +52,7 @@ _DEADLY = ("SEGV", "ABRT", "BUS", "FPE", "ILL")
 _ELF_PROCESS = re.compile(r"PID (?P<pid>\d+)\b.*- (?:process|core)")
 _ELF_THREAD = re.compile(r"TID (?P<ident>\d+)(?: (?P<name>[^:]*))?:\s*$")
 _JAVA_DUMP = re.compile(r"Full thread dump ")
-_JAVA_THREAD = re.compile(r"\"(?P<name>[^\"]*)\"(?: #\d+)?.*\b(?:tid|nid)=(?P<ident>\w+)")
+_JAVA_THREAD = re.compile(r"\"(?P<name>[^\"]*)\"(?: #\d++)?.*\b(?:tid|nid)=(?P<ident>\w+)")
 _JAVA_STATE = re.compile(r"\s+java\.lang\.Thread\.State: (?P<state>\w+)")
 _JAVA_FRAME = re.compile(r"\s+at (?P<function>[\w.$/<>@-]+)\((?P<file>[^):]*)(?::(?P<line>\d+))?\)")
 _JAVA_DEADLOCK = re.compile(r"Found (?:one|\d+) (?:Java-level )?deadlocks?")
