@@ -127,7 +127,7 @@ FILE_PARSERS: dict[str, tuple[Callable[[bytes], object], Callable[[], list[bytes
     "ras": (_dump("ras"), lambda: [_json(_RAS)]),
     "sacct": (partial(_text, lambda text: sacct.read(text.splitlines(keepends=True), "sacct")),
               lambda: [(_ROOT / "tests" / "payloads" / "sacct.txt").read_bytes()[:_PIECE], _json(_SACCT)]),
-    "kubectl": (partial(_text, lambda text: kubernetes.read(text)), lambda: [_json(_PODS)]),
+    "kubectl": (partial(_text, lambda text: kubernetes.read([(text, "kubectl")])), lambda: [_json(_PODS)]),
     "manifest": (partial(_file, manifest.NAME, lambda path: manifest.read(path.parent)), lambda: [_sealed()]),
     "safetensors": (partial(_file, "a.safetensors", tensors.header),
                     lambda: [len(_SAFETENSORS).to_bytes(8, "little") + _SAFETENSORS + bytes(8)]),
