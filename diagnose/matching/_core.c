@@ -885,16 +885,16 @@ static size_t runs_of(const u8 *s, size_t n, u32 *runs, size_t most) {
     return count;
 }
 
-#define MOST_RUNS 256
+#define MOST_RUNS_OF_DIGITS 256
 
 /* The numbers of one metric segment; -1 for no memory. Series 0 is the step, and stands for the whole line. */
 static int read_numbers(Scanner *z, const u8 *body, size_t n, const Entry *e, const Segment *g, u64 line) {
-    u32 runs[MOST_RUNS];
+    u32 runs[MOST_RUNS_OF_DIGITS];
     const Field *fields = (const Field *)z->fields.items + e->fields;
     size_t most = 0;
     for (int k = 0; k < e->field_count; k++)
         if (fields[k].run != 0xffff && fields[k].run + 1u > most) most = fields[k].run + 1u;
-    size_t count = runs_of(body, n, runs, most < MOST_RUNS ? most : MOST_RUNS);
+    size_t count = runs_of(body, n, runs, most < MOST_RUNS_OF_DIGITS ? most : MOST_RUNS_OF_DIGITS);
     Number *room = grow(&z->numbers, e->field_count);
     if (!room) return -1;
     double step = NAN;
@@ -1424,7 +1424,7 @@ static PyObject *twin_readings(PyObject *self, PyObject *args) {
         if (!length || at == end) continue; /* captured text without a number */
         u32 run = 0;
         for (Py_ssize_t i = 0; i < at; i++) run += digit(body[i]) && !digit(body[i + 1]);
-        if (start + (Py_ssize_t)length != end || (at && digit(body[at - 1])) || run >= MOST_RUNS || at - start > 2) {
+        if (start + (Py_ssize_t)length != end || (at && digit(body[at - 1])) || run >= MOST_RUNS_OF_DIGITS || at - start > 2) {
             result = Py_BuildValue("");
             goto done;
         }
