@@ -20,6 +20,7 @@ _OWN_NAME = re.compile(
 
 
 _LOOP_BACK = re.compile(r"\b127\.0\.\d+\.\d+\b|\blocalhost\b")
+_BUILT = re.compile(r"(?i)\bnot (?:compiled|built) with\b")
 _IN_USE = re.compile(r"(?i)already in use|EADDRINUSE|errno: 98")
 _BUS = re.compile(r"\bBus error\b|\bSIGBUS\b|shared memory \(shm\)")
 _MISUSED = re.compile(r"(?i)\binvalid (?:argument|value|configuration|resource handle|device (?:ordinal|function|symbol))\b")
@@ -73,6 +74,8 @@ def _from_the_line(finding: Finding, kind: str, why: str) -> tuple[str, str]:
     frames = root.traceback.frames if root.traceback else []
     if finding.reason == "import_error" and _OWN_NAME.search(body):
         return "fix_code", "The name is missing in the job's own code."
+    if finding.reason == "runtime_error" and kind == "fix_code" and _BUILT.search(body):
+        return "fix_config", "What is installed was built without it: install another build."
     if finding.reason == "value_error" and kind == "fix_code" and finding.step is None and frames and frames[-1].library:
         return (
             "fix_config",

@@ -43,11 +43,10 @@ class Told:
 
     @property
     def by_signal(self) -> int | None:
-        """The signal that ended it, if one did."""
-        if self.signal:
-            return self.signal
+        """The signal that ended it, if it is one that says why. Slurm has numbers of its own, too."""
         code = self.exit_code or 0
-        found = code - 128 if code > 128 else -code if code < -1 else 0  # -1 is a number of programs, not of signals
+        by_code = code - 128 if code > 128 else -code if code < -1 else 0  # -1 is a number of programs, not of signals
+        found = self.signal or by_code
         return found if found == _KILL or found in _CRASHES or found in _STOPS else None
 
     @property

@@ -407,6 +407,18 @@ static u64 hash_text(const u8 *s, size_t n, u64 seed) {
     return mix(v ^ h, 0xe7037ed1a0b428dbull);
 }
 
+/* May the line name a secret that stands in the next one ("name: HF_PASSWORD", "value: ...")? Redaction must see both. */
+static int names_secret(const u8 *body, size_t n) {
+    static const char *const words[] = {"pass", "pwd", "secret", "token", "key", "auth", "cred", "cookie", "private"};
+    for (size_t at = 0; at < n; at++)
+        for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+            size_t i = 0;
+            while (words[w][i] && at + i < n && (body[at + i] | 0x20) == (u8)words[w][i]) i++;
+            if (!words[w][i]) return 1;
+        }
+    return 0;
+}
+
 /* One line of a fold: is it one too many? A copy of the first one is, and of the second one. */
 static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 line, int copy) {
     u64 silence = line > fold->last ? line - fold->last : 0;
@@ -654,7 +666,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
             copy = fold->words == ((u32)words | 1);
             if (!fold->words) fold->words = (u32)words | 1;
         }
-        copy = copy && fold->last > s->failure && record->line > SHORT; /* behind a failure it shows that the program goes on */
+        copy = copy && fold->last > s->failure && record->line > SHORT && !names_secret(body, n - at); /* behind a failure it shows that the program goes on */
     }
     int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line, copy) == STAYS || anew;
     if (sign) end_body(f);

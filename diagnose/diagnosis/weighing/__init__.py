@@ -58,7 +58,7 @@ class Weighing:
         for one in found:
             self.survival.judge(one)
         self.survival.announced()
-        alike(found, self.scene)
+        alike([one for one in found if one not in self.survival.of_earlier_runs], self.scene)
         self.all = sorted(found, key=place)
         kinds = kinds_of(self.all, self.scene)
         among_work(kinds, self.scene, self.work)

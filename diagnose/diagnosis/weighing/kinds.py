@@ -13,7 +13,8 @@ from diagnose.diagnosis.weighing.work import Work
 def alike(hypotheses: Sequence[Hypothesis], scene: Scene) -> None:
     """Mark what is like something that the job survived earlier, in steps or by another way that the next line tells of.
 
-    That next line may have been folded away. ``raised_by`` is slow, so the cheap ``sort_of`` is compared first.
+    What only another run overcame is none of ``hypotheses``: the last run may fail in the same words. The line that tells of
+    another way may have been folded away. ``raised_by`` is slow, so the cheap ``sort_of`` is compared first.
     """
     open_ = {sort_of(one) for one in hypotheses if not one.recovered and not one.fatal and not one.ends_process}
     survived = {raised_by(one) for one in hypotheses if "survived" in one.signals and sort_of(one) in open_}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis.evidence import normal
+from functools import cached_property
+
+from diagnose.diagnosis.evidence import Event, normal
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.runs import launched_again as launches
 from diagnose.diagnosis.weighing.scene import Scene
@@ -68,9 +70,22 @@ class Restarts:
 
     def _failed_again(self, source: int) -> list[int]:
         """Where runs were over, if the next one failed for a reason of its own."""
-        failed = [one.event.line for one in self.scene.found.hypotheses if one.event.source == source and _ends(one)]
-        told = launches(event for event in self.scene.evidence.events if event.source == source)
+        failed = self._failures.get(source, ())
+        told = launches(self._events.get(source, ()))
         return [over for over, over_again in told if any(over < line < over_again for line in failed)]
+
+    @cached_property
+    def _events(self) -> dict[int, list[Event]]:
+        return {events[0].source: events for events in self.scene.evidence.by_source()}
+
+    @cached_property
+    def _failures(self) -> dict[int, list[int]]:
+        """source -> the lines of failures that end something"""
+        found: dict[int, list[int]] = {}
+        for one in self.scene.found.hypotheses:
+            if _ends(one):
+                found.setdefault(one.event.source, []).append(one.event.line)
+        return found
 
 
 def _ends(one: Hypothesis) -> bool:

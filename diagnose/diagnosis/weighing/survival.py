@@ -40,6 +40,8 @@ class Survival:
 
     def __init__(self, scene: Scene, work: Work, known: Collection[str]) -> None:
         self.scene, self.work, self.known = scene, work, known
+        self.of_earlier_runs: set[Hypothesis] = set()
+        """what the job survived only by another run"""
         self.restarts, self.talk, self.recovery = Restarts(scene), Talk(scene, work), Recovery(scene)
         self._last_step_at: dict[int, float | None] = {}
 
@@ -50,6 +52,8 @@ class Survival:
         again = self.restarts.after(one)
         if again or ((self._went_on(one) or self.work.goes_on(one)) and not self.flushed_behind(one)):
             one.signals["survived"] = 1.0
+            if again:
+                self.of_earlier_runs.add(one)
         elif self.talk.goes_on(one) or went_past(one, self.scene) or helped(one, self.scene) or self._others_wrote_on(one):
             one.signals["talked_on"] = 1.0
         elif self.recovery.follows(one):

@@ -114,3 +114,9 @@ LINK = "Mar 04 07:09:47 {} kernel: [812345.670] mlx5_core 0000:12:00.0 ens1f0np0
 def test_where_two_nodes_report_a_connection_neither_is_taken_out(line: str) -> None:
     action = report_of(steps(1, 9) + line.format("gpu-1") + line.format("gpu-2")).action
     assert (action.kind, action.nodes) == ("restart", [])
+
+
+def test_what_a_library_was_built_without_is_mended_by_another_build() -> None:
+    raised = 'Traceback (most recent call last):\n  File "/a/train.py", line 3, in <module>\n    main()\nRuntimeError: {}\n'
+    assert report_of(raised.format("Not compiled with CUDA support")).action.kind == "fix_config"
+    assert report_of(raised.format("the grid has no width")).action.kind == "fix_code"

@@ -107,3 +107,11 @@ def test_who_says_that_it_failed() -> None:
     assert told_of(failed=True, exit_code=0) == Told()
     assert told_of(exit_code=3) == Told(3)
     assert told_of(signal=9) == Told(None, 9)
+
+
+@pytest.mark.parametrize("told", [Told(138, 10), Told(152, 24), Told(141, 13), Told(1, 53), Told(None, 125)], ids=str)
+def test_a_signal_that_says_nothing_is_no_kill(told: Told) -> None:
+    """SIGUSR1, SIGXCPU and SIGPIPE have many senders, and Slurm has numbers of its own."""
+    found = report_of(AT_START, told).diagnosis
+    assert found.reason == "unknown"
+    assert told.end in found.summary.lower()

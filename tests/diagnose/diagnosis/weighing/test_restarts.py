@@ -36,3 +36,32 @@ def test_what_good_runs_print_too_begins_no_attempt() -> None:
 )
 def test_a_run_whose_own_lines_stand_again_behind_its_failure_was_started_anew(log: str, outcome: str) -> None:
     assert report_of(log).outcome == outcome
+
+
+LAST_WORDS = [
+    "ModuleNotFoundError: No module named 'apex'",
+    "bash: ./run.sh: Permission denied",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'",
+    "hydra.errors.ConfigCompositionException: Could not load 'x'",
+    "E0123 failed to initialise the frobnicator",
+    "run.sh: line 12: torchrunn: command not found",
+    "train.py: error: unrecognized arguments: --foo",
+]
+
+
+def one_run(number: int, lines: int, last: str) -> str:
+    """A program that says its first lines, works, and ends with a last word."""
+    begin = "".join(f"the {part} of zorch is made ready for this run\n" for part in ("mill", "kiln", "lathe", "press"))
+    work = "".join(f"{number}{n % 10} pieces of {word} are cut\n" for n in range(lines // 3) for word in ("oak", "ash", "elm"))
+    return f"zorch 4.2 begins with run {number}\n{begin}{work}{last}\n"
+
+
+@pytest.mark.parametrize("last", LAST_WORDS)
+def test_a_last_run_that_fails_in_the_words_of_the_one_before_has_failed(last: str) -> None:
+    once = report_of(one_run(1, 120, last)).diagnosis.reason
+    job = job_of(one_run(1, 120, last) + one_run(2, 150, last))
+    report = job.report()
+    assert len(job.compression.runs(0)) == 1
+    assert (report.outcome, report.diagnosis.reason) == ("failed", once)
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.line > 120
