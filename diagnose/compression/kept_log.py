@@ -466,9 +466,14 @@ class Compression:
         return sorted(found, key=lambda fold: -fold.folded)
 
     def runs(self, source: int) -> list[int]:
-        """The lines where the first lines of a source come again, as far as folds saw: runs behind the first one."""
+        """The lines where the first lines of a source come again, as far as folds saw: the latest runs behind the first one."""
         folds = self.stream(source).folds
-        return folds.runs() if folds is not None else []
+        return folds.runs()[1] if folds is not None else []
+
+    def run_count(self, source: int) -> int:
+        """How many runs there are behind the first one; ``runs`` only has the latest."""
+        folds = self.stream(source).folds
+        return folds.runs()[0] if folds is not None else 0
 
     def dropped_by_rule(self) -> dict[str, int]:
         """rule -> dropped lines."""

@@ -30,9 +30,8 @@ from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 from diagnose.packed import unpacked
 
-FORMAT = 9
-_READ = (8, 9)
-"""formats that this version reads"""
+FORMAT = 10
+"""the only one that is read; raised with each change of what is written here or by the core (``folds.state``)"""
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
 _LENGTH = struct.Struct("<I")
@@ -168,7 +167,7 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
 
 def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blobs, folding: Folding | None) -> Stream:
     stream = Stream(entry["number"], folding)
-    blobs = blobs.behind(entry.get("at", 0))  # format 8: all places were told from the beginning
+    blobs = blobs.behind(entry["at"])
     if folding is not None:
         stream.folds = _restored_folds(folding, blobs.get(entry["folds"]))
     stream.transport.state = entry["transport"]
@@ -280,9 +279,9 @@ def _opened(data: bytes) -> tuple[dict[str, Any], _Blobs]:
         raise DiagnoseError(
             f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
         ) from None
-    if state.get("format") not in _READ:
+    if state.get("format") != FORMAT:
         raise DiagnoseError(
-            f"has format {state.get('format')!r}; this version reads {' and '.join(map(str, _READ))}",
+            f"has format {state.get('format')!r}; this version reads {FORMAT}",
             where="snapshot",
             remedy="let the version that wrote it finish its jobs first, or let them be read again from their raw logs",
         )

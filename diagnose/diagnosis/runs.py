@@ -47,7 +47,9 @@ class Runs:
     """Where the runs of each source begin behind its first one."""
 
     starts: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """source -> lines; only those with more than one run"""
+    """source -> lines, of the latest runs; only those with more than one run"""
+    counts: Mapping[int, int] = field(default_factory=dict)
+    """source -> how many runs there are behind its first one"""
 
     @classmethod
     def among(cls, sources: int, log: Compression, found: Sequence[Hypothesis]) -> Runs:
@@ -57,13 +59,16 @@ class Runs:
             if _fails(one) or shipped_taxonomy().has(one.reason, "stop"):
                 ends[one.event.source] = max(one.event.line, ends.get(one.event.source, 0))
         counted: dict[int, Sequence[int]] = {}
+        counts: dict[int, int] = {}
         for source in range(sources):
             starts = log.runs(source)
+            forgotten = log.run_count(source) - len(starts)
             while starts and log.lines_of(source) - starts[-1] < _RUN_LINES and ends.get(source, 0) < starts[-1]:
                 starts.pop()
             if starts:
                 counted[source] = starts
-        return cls(counted)
+                counts[source] = forgotten + len(starts)
+        return cls(counted, counts)
 
     def last(self, source: int) -> int:
         """The line where the last run begins; 0 where there is one run only."""
@@ -72,13 +77,14 @@ class Runs:
     @property
     def count(self) -> int:
         """The most runs of a source."""
-        return 1 + max(map(len, self.starts.values()), default=0)
+        return 1 + max(self.counts.values(), default=0)
 
     @property
     def sentence(self) -> str:
         """What a person should know of them."""
-        most = max(self.starts.values(), key=len)
-        return f"The log holds {self.count} runs, as its first lines come again; the last one begins in line {most[-1]:,}."
+        most = max(self.counts, key=self.counts.__getitem__)
+        last = self.last(most)
+        return f"The log holds {self.count:,} runs, as its first lines come again; the last one begins in line {last:,}."
 
 
 def _fails(one: Hypothesis) -> bool:

@@ -25,7 +25,7 @@
 #define LATE 100u      /* lines */
 #define ALTERNATION 20u /* a place of more words than that is no choice of a few, however often they come */
 #define GUARDED 20u     /* indented lines behind a failure that stay, */
-#define SHORT 60u       /* lines of a source of which three copies stay: a log of a page is read as a whole */
+#define SHORT 60u       /* up to this line copies stay as other lines do: a log of one page is read as a whole */
 #define OFTEN 64u       /* up to so many failures of one rule or in the same words */
 #define MOST_RULES 65536u
 #define IN_TRACEBACK 60u
@@ -58,11 +58,23 @@ typedef struct { u64 key; u32 folds[VALUES], count, open, distinct, unused; } Pl
 typedef struct { u32 length; u8 text[SAMPLE]; } Sample;
 typedef struct { u64 key, count; } Chain; /* the lines of a traceback up to one of them */
 typedef struct { u64 key, words, who; } Begun; /* one of the first lines of the source: its fold (0: it is none of them), its words, and who said it */
+/* What else the next line depends on. Most numbers are lines of the source; `first lines` are those that a program says first. */
 typedef struct {
-    u64 seed, line, held_line, head_who, chain, chain_line, begun, opened, begun_last, run_line, length, failure; /* the last line that sounds like a failure; the others are lines: of the first lines, and where they come again */
-    u32 keep, guard, dump, head, body, unused2; /* head: fold + 1 of the last regular line; body: new lines since */
-    u32 run, firsts, opened_at, next, seen, same; /* how many first lines there are; of those that come again: the next place, how many came, and how many word by word */
-    u8 remaining, folded, held, held_counted, in_traceback, failed, ailing, unused[5]; /* failed: since the last of the first lines; ailing: in this run */
+    u64 seed, line, held_line, head_who, chain, chain_line;
+    u64 begun, begun_last; /* the first of the first lines; the last of them that came, also when they come again */
+    u64 opened;            /* where they may be coming again; 0: they are not */
+    u64 run_line, length;  /* where the latest run began; how many lines the one before it had, 0 if something failed in it */
+    u64 failure;           /* the last line that sounds like a failure or that a failure rule knows */
+    u32 keep, guard, dump, head, body; /* head: fold + 1 of the last regular line; body: new lines since */
+    u32 run, counted;      /* runs that were found behind the first one; how many of them still count */
+    u32 firsts;            /* how many first lines there are */
+    u32 opened_at, next, seen, same; /* of those that come again: the place of the first, the next place, how many came, and how many of them word by word */
+    u8 remaining, folded, held, held_counted, in_traceback;
+    u8 failed;  /* a failure rule knew a line since the last of the first lines, */
+    u8 ailing;  /* since this run began, */
+    u8 ailed;   /* and ever in this source */
+    u8 regular; /* the first lines come again and again, as those of an epoch do: that alone begins no run */
+    u8 unused[3];
 } FoldState;
 
 typedef struct {
@@ -515,7 +527,8 @@ static int follows(Folds *f, u64 who) {
    A program that is started again says its first lines again, in their order, and some of them word by word. These stay, and so
    does what sounds like a failure and who speaks for the first time in this run. A line that is said again in one run, be it by the same
    rank or host, is none of the first lines. Where they come again after as many lines as the last time, and nothing failed, it is
-   the work that comes again. */
+   the work that comes again: an epoch, say. From then on a run begins only behind one that failed. Runs that were found among
+   such work do not count, but those that are divided by a failure do. */
 
 /* A line's words and its numbers but for ids and times; 0 for an error */
 static u64 words_of(Folds *f, const u8 *body, size_t n) {
@@ -554,13 +567,53 @@ static int no_first_line(Folds *f, u32 at) {
     return 0;
 }
 
+/* Work that comes again is no run. If something failed in this source before, the runs up to there stay. */
+static void take_back(Folds *f) {
+    FoldState *s = &f->state;
+    const u64 *starts = f->runs.items;
+    if (!s->ailed) { s->counted = 0; f->runs.count = 0; }
+    else if (f->runs.count && starts[f->runs.count - 1] == s->run_line) { s->counted--; f->runs.count--; }
+    s->regular = 1;
+}
+
+static int count_run(Folds *f) {
+    FoldState *s = &f->state;
+    u64 *start = grow(&f->runs, 1);
+    if (!start) return -1;
+    *start = s->opened;
+    if (++f->runs.count > MOST_RUNS) memmove(f->runs.items, (u64 *)f->runs.items + 1, --f->runs.count * sizeof *start);
+    s->run++;
+    s->counted++;
+    s->regular = 0;
+    f->told.count = 0;
+    return 0;
+}
+
+/* Enough of the first lines came again: a run begins, or the work comes again. */
+static int run_begins(Folds *f) {
+    FoldState *s = &f->state;
+    u64 length = s->opened - (s->run_line ? s->run_line : s->begun);
+    int equal = 16 * (length > s->length ? length - s->length : s->length - length) <= length;
+    int ended = s->failure < s->opened && s->opened - s->failure <= HEAD_SOON; /* the last words were those of a failure */
+    if (s->regular ? s->ailing && (!equal || ended) : s->ailing || !equal) { if (count_run(f)) return -1; }
+    else if (!s->regular) take_back(f);
+    s->run_line = s->opened;
+    if (!s->regular) s->length = s->ailing ? 0 : length; /* else it is that of the work that comes again */
+    s->opened = s->ailing = 0;
+    return 0;
+}
+
 /* One of the first lines comes again: 1 where it may begin a run and so stays, 0 where it does not, -1 for an error */
 static int begins_anew(Folds *f, const Fold *fold, const u8 *body, size_t n, u64 who, u64 line) {
     FoldState *s = &f->state;
     const Begun *first = f->first.items;
     u32 at = fold->begins - 1, before = 0;
-    if (!first[at].key || first[at].who != who ) return 0;
-    if (s->opened && line - s->opened > HEAD_WINDOW) { s->opened = 0; no_first_line(f, s->opened_at); }
+    if (!first[at].key || first[at].who != who) return 0;
+    if (s->opened && line - s->opened > HEAD_WINDOW) { /* the others did not come behind it */
+        s->opened = 0;
+        no_first_line(f, s->opened_at);
+        if (!first[at].key) return 0;
+    }
     for (u32 k = 0; k < at; k++) before += first[k].key != 0;
     int quiet = before < 2 && line - s->begun_last >= (s->failed ? HEAD_SOON : HEAD_SPAN);
     if (quiet && (!s->opened || at <= s->opened_at)) {
@@ -578,21 +631,9 @@ static int begins_anew(Folds *f, const Fold *fold, const u8 *body, size_t n, u64
     s->seen++;
     s->same += first[at].words == words;
     if (2 * s->seen >= s->firsts && s->same > 1 && (s->seen < HEAD_LEAST ? s->same == s->seen : 3 * s->same >= s->seen)) {
-        u64 *start = grow(&f->runs, 1), length = s->opened - (s->run_line ? s->run_line : s->begun);
-        if (!start) return -1;
-        if (!s->ailing && 16 * (length > s->length ? length - s->length : s->length - length) <= length) {
-            for (u32 k = 0; k < f->first.count; k++) no_first_line(f, k);
-            f->runs.count = 0;
-        } else {
-            *start = s->opened;
-            if (++f->runs.count > MOST_RUNS) memmove(f->runs.items, (u64 *)f->runs.items + 1, --f->runs.count * sizeof *start);
-            s->run++;
-        }
-        s->run_line = s->opened;
-        s->length = length;
-        s->opened = s->ailing = 0;
+        if (run_begins(f)) return -1;
     }
-    return 1;
+    return !s->regular || s->ailing;
 }
 
 /* What Python is asked about lines */
@@ -697,11 +738,13 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
 static const char traceback_head[] = "Traceback (most recent call last):";
 #define HEAD (sizeof traceback_head - 1)
 
-/* A line of a failure rule: the indented lines behind it stay, unless there were very many of its rule. Frames always stay. */
+/* A line of a failure rule: the indented lines behind it stay, unless there were very many of its rule in this run. Frames always
+ * stay. The numbers of rules belong to one matcher: if a snapshot goes on with other rules, a count may be that of another rule
+ * until the next run begins. That decides on such indented lines only. */
 static int fails(Folds *f, const Kept *record, const u8 *its) {
     FoldState *s = &f->state;
     size_t n = record->length, at = body_start(its, n);
-    s->failed = s->ailing = 1;
+    s->failed = s->ailing = s->ailed = 1;
     s->failure = record->line;
     end_body(f);
     while (f->told.count <= (u32)record->rule && f->told.count < MOST_RULES) {
@@ -923,6 +966,7 @@ static int folds_init(PyObject *self, PyObject *args, PyObject *kwargs) {
             if ((u64)waiting->offset + waiting->length > f->waiting_text.count) goto damaged;
         }
         if (f->state.head > f->folds.count || f->first.count > HEAD_LINES || f->runs.count > MOST_RUNS || f->told.count > MOST_RULES) goto damaged;
+        if (f->state.counted < f->runs.count) goto damaged;
         if (f->state.firsts > f->first.count || (f->state.opened && f->state.opened_at >= f->first.count)) goto damaged;
         if (left || f->place_count != places || f->who_count != speakers) goto damaged;
         if ((places && places * 2 > f->places.count) || (speakers && speakers * 2 > f->who.count)) goto damaged;
@@ -1058,7 +1102,7 @@ static PyObject *folds_table(PyObject *self, PyObject *unused) {
     return list;
 }
 
-/* runs() -> [first line, ...] of the runs behind the first one */
+/* runs() -> (how many, [first line, ...] of the latest) of the runs behind the first one */
 static PyObject *folds_runs(PyObject *self, PyObject *unused) {
     const Folds *f = (Folds *)self;
     PyObject *list = PyList_New(0);
@@ -1068,7 +1112,7 @@ static PyObject *folds_runs(PyObject *self, PyObject *unused) {
         if (!line || PyList_Append(list, line)) Py_CLEAR(list);
         Py_XDECREF(line);
     }
-    return list;
+    return list ? Py_BuildValue("(IN)", f->state.counted, list) : NULL;
 }
 
 static void folds_dealloc(PyObject *self) {
@@ -1089,7 +1133,7 @@ static PyMethodDef folds_methods[] = {
     {"sift", folds_sift, METH_VARARGS, "sift(text, kept, line, sounds, plan): the kept segments of one block"},
     {"close", folds_close, METH_VARARGS, "close(sounds, plan): the lines that wait, and the one that was folded last"},
     {"state", folds_state, METH_NOARGS, "state(): all that the next line depends on"},
-    {"runs", folds_runs, METH_NOARGS, "runs(): where runs begin behind the first one"},
+    {"runs", folds_runs, METH_NOARGS, "runs(): how many runs there are behind the first one, and where the latest begin"},
     {"table", folds_table, METH_NOARGS, "table(): what folded"},
     {NULL, NULL, 0, NULL},
 };

@@ -612,6 +612,66 @@ def test_what_is_no_new_run(lines: list[str]) -> None:
     assert compressed([joined(lines)]).runs(0) == []
 
 
+FAILED_SHORT, FAILED_LONG = ((strides, "oops, it is over") for strides in (70, 100))
+WENT_WELL = (90, "all is done")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "begin"),
+    [
+        ([FAILED_SHORT, FAILED_LONG, WENT_WELL, WENT_WELL, WENT_WELL], [1, 2]),
+        ([FAILED_SHORT, FAILED_LONG, *[WENT_WELL] * 6], [1, 2]),
+        ([FAILED_SHORT, FAILED_LONG, *[WENT_WELL] * 3, FAILED_LONG, FAILED_SHORT], [1, 2, 6]),
+        ([*[WENT_WELL] * 3, FAILED_SHORT, FAILED_LONG, WENT_WELL], [4, 5]),
+        ([*[WENT_WELL] * 3, (90, "oops, it is over"), WENT_WELL], [4]),
+        ([*[WENT_WELL] * 3, (76, "oops, it is over", *["all goes on"] * 14), WENT_WELL], []),
+    ],
+    ids=[
+        "failures, then good ones",
+        "failures, then many good ones",
+        "failures behind them, too",
+        "good ones, then failures",
+        "a failure as long as they are",
+        "an epoch that went on behind a failure",
+    ],
+)
+def test_runs_that_went_well_do_not_hide_those_that_failed(kinds: list[tuple[int, str]], begin: list[int]) -> None:
+    """Runs of one length that went well look like epochs. ``begin``: which of the runs begin one, as it is known at the end."""
+    runs = [run_of(number, strides, *end) for number, (strides, *end) in enumerate(kinds)]
+    begins = [1 + sum(map(len, runs[:number])) for number in begin]
+    compression = compressed([joined([line for run in runs for line in run])])
+    assert compression.runs(0) == begins
+    assert compression.run_count(0) == len(begins)
+
+
+def test_epochs_keep_no_first_lines() -> None:
+    kept = compressed([joined([line for number in range(60) for line in run_of(number, 100)])]).kept
+    assert len([line for line in kept if line.line > 6 * 105]) < 8
+
+
+def test_all_runs_are_counted_though_only_the_latest_are_remembered() -> None:
+    runs = [run_of(number, 70 + number * 37 % 90, "oops, it is over") for number in range(100)]
+    compression = compressed([joined([line for run in runs for line in run])])
+    assert compression.run_count(0) == 99
+    assert compression.runs(0) == [1 + sum(map(len, runs[:number])) for number in range(36, 100)]
+
+
+def test_details_of_a_failure_stay_in_each_of_very_many_runs() -> None:
+    end = ["oops, it is over", "    in part 3 of the garden", "    by the old keeper"]
+    runs = [run_of(number, 70 + number * 37 % 90, *end) for number in range(90)]
+    last = sum(map(len, runs))
+    lines = {line.line for line in compressed([joined([line for run in runs for line in run])]).kept}
+    assert {last - 2, last - 1, last} <= lines
+
+
+def test_a_first_line_that_came_alone_begins_nothing_later() -> None:
+    """It is none of the first lines any more, also where the line that shows so is the same one again."""
+    lines = [*run_of(0, 90), run_of(1, 0)[0], *run_of(1, 130)[5:], *run_of(2, 90), "oops, it is over", *run_of(3, 80)]
+    compression = compressed([joined(lines)])
+    starts = {lines[line - 1] for line in compression.runs(0)}
+    assert not any(line.startswith("Preparing wheel") for line in starts)
+
+
 @given(st.integers(0, 1), st.lists(st.integers(1, 4000), max_size=6))
 def test_runs_are_the_same_for_any_cuts_and_from_a_snapshot(broken: int, places: list[int]) -> None:
     log = joined([line for number in range(4) for line in run_of(number, 70 + 20 * number, *["cannot open the gate"] * broken)])

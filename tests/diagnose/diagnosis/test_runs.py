@@ -123,6 +123,23 @@ def test_a_run_that_went_on_for_long_is_the_answer_though_it_did_not_fail(end: s
 
 
 @needs_folds
+def test_good_runs_behind_those_that_failed_are_the_answer() -> None:
+    good = PROLOG.format(job=3) + WORK + "all is done\n"
+    failed = PROLOG.format(job=1) + WORK[:4000] + "\n" + FIRST + PROLOG.format(job=2) + WORK[:5000] + "\n" + SECOND
+    report = report_of(failed + good * 3)
+    assert (report.outcome, report.job.attempt) == ("healthy", 3)
+    third = report_of(failed + good * 3 + PROLOG.format(job=4) + WORK[:4500] + "\n" + RAISED.format(11, "KeyError: 'depth'"))
+    assert (third.outcome, third.diagnosis.reason) == ("failed", "key_error")
+
+
+@needs_folds
+def test_all_of_very_many_runs_are_counted() -> None:
+    report = report_of("".join(PROLOG.format(job=n) + WORK[: 3000 + 37 * n % 900] + "\n" + FIRST for n in range(80)))
+    assert report.job.attempt == 80
+    assert any("The log holds 80 runs" in note for note in report.diagnosis.notes)
+
+
+@needs_folds
 def test_a_run_that_has_just_begun_is_no_answer() -> None:
     report = report_of(PROLOG.format(job=1) + WORK + FIRST + PROLOG.format(job=2) + WORK[:300])
     assert (report.diagnosis.reason, report.job.attempt) == ("value_error", 1)
