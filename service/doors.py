@@ -34,7 +34,9 @@ _CROWD = 4
 _LEFTOVER_S = 10.0
 """how long a body may go on after it was answered"""
 _SCRAP, _MOST_SCRAPS = 1024, 1000
-"""pieces that are smaller than this, of a body that was answered already; who wants to be read sends larger ones"""
+"""how small a piece is a scrap, and how many scraps may still come of a body that was answered already: the rest of an honest
+request comes in larger pieces, and in few
+"""
 _LOG_S = 10.0
 _WORDS = {
     "head_too_large": (431, "Request Header Fields Too Large", "the head of the request is too large"),
@@ -150,7 +152,9 @@ class Door(HttpToolsProtocol):
         """when it came; and since when its head, or then its body, is awaited (0: nothing is)"""
         self._in_head = True
         self._head_size = 0
-        """bytes of the head so far, or of what is written behind a body like a head"""
+        """bytes since the request began; behind its head, bytes since the last piece of its body: what is written between the
+        chunks of a body, and behind them
+        """
         self._pieces: list[bytes] = []
         self._scraps = 0
         self._closed = False
@@ -175,37 +179,39 @@ class Door(HttpToolsProtocol):
             return
         if not self._waiting_since:
             self._waiting_since = time.monotonic()
-        room = self._doors.head_limit - self._head_size
-        if self._in_head and len(data) > room:
+        while data and not self._closed and not self.transport.is_closing():
+            room = self._doors.head_limit - self._head_size if self._in_head else len(data)
+            if not room:
+                self._too_large()
+                return
             self._feed(data[:room])
-            if self._in_head and not self._closed:
-                self._doors.refuse("head_too_large")
-                self.shut("head_too_large")
             data = data[room:]
-        if data and not self._closed:
-            self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_size += len(data)
+        """The parser tells of a field, or of a chunk, when it is whole: so what it gets is counted, not what it tells."""
+        self._head_size += len(data)
         super().data_received(data)
         self._hand_on()
-        if self._scraps > _MOST_SCRAPS and not self._closed:
+        if self._closed or self.transport.is_closing():
+            return
+        if self._head_size > self._doors.head_limit:
+            self._too_large()
+        elif self._scraps > _MOST_SCRAPS:
             self._doors.refuse("body_not_wanted")
             self.shut("body_not_wanted")
 
+    def _too_large(self) -> None:
+        self._doors.refuse("head_too_large")
+        self.shut("head_too_large")
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Fields behind a body (trailers) are counted and left out: nothing here asks for them."""
+        """Fields behind a body (trailers) are left out: nothing here asks for them."""
         if self._in_head:
             super().on_header(name, value)
-            return
-        self._head_size += len(name) + len(value)
-        if self._head_size > self._doors.head_limit and not self._closed:
-            self._doors.refuse("head_too_large")
-            self.shut("head_too_large")
 
     def on_body(self, body: bytes) -> None:
         """A body may come in chunks of a byte: to add each to those before would copy them all again and again."""
+        self._head_size = 0
         if self.answering:
             self._pieces.append(body)
         else:

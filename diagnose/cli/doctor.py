@@ -229,6 +229,9 @@ def _service(arguments: argparse.Namespace) -> Check:
         if error.code == 401:
             what = "it does not know this token" if word else "it wants a token"
             return Check("service", "limited", f"{url} is ready, but: {what}", "diagnose tokens create makes one; --token-file")
+        if error.code != 403 or not word:
+            seen = f"{url} is ready, but answers {error.code} {error.reason} when it is asked for its jobs"
+            return Check("service", "limited", seen, "see its log, and that of a proxy before it")
     except (URLError, OSError, ValueError) as error:
         said = getattr(error, "reason", error)
         return Check("service", "limited", f"{url} is ready, but does not answer: {said}", "see its log")

@@ -122,6 +122,43 @@ def test_fields_behind_a_body_without_an_end_are_cut_off_and_nobody_else_notices
     assert counted(server, "head_too_large") > refused
 
 
+@pytest.mark.parametrize("begun", [b"0\r\na: ", b"0\r\n", b"5;x="])
+def test_what_has_no_end_behind_a_head_is_cut_off(server: Server, begun: bytes) -> None:
+    """One field, its name, what is said of a chunk: the parser tells of each when it is whole, and gathers until then."""
+    before, refused = memory(server), counted(server, "head_too_large")
+    with connect(server) as made:
+        made.sendall(_CHUNKED + begun)
+        with pytest.raises(ConnectionError):
+            made.sendall(b"b" * 64_000_000)
+    assert counted(server, "head_too_large") == refused + 1
+    assert memory(server) - before < 30_000_000
+
+
+def test_fields_between_requests_are_counted_for_each_alone(server: Server) -> None:
+    """Many requests on one connection, each far below the limit, however much comes at once."""
+    one = (
+        _CHUNKED.replace(b"/v1/jobs/stranger/logs?source=s", b"/healthz")
+        + b"1;x=y\r\na\r\n0\r\na: "
+        + b"b" * 3000
+        + b"\r\n\r\n"
+    )
+    with connect(server) as made:
+        writing = threading.Thread(target=made.sendall, args=(one * 300,), daemon=True)
+        writing.start()
+        found = b""
+        while found.count(b"HTTP/1.1 405") < 300:
+            piece = made.recv(65536)
+            assert piece, "it was closed"
+            found += piece
+        writing.join(20)
+
+
+def test_a_large_chunk_is_a_body_and_no_head(server: Server) -> None:
+    log = b"a quiet line of a log that goes on and on\n" * 60_000
+    answer = server.client.post("/v1/jobs/large/logs", params={"source": "s", "offset": 0}, content=iter([log]))
+    assert (answer.status_code, answer.json()["next_offset"]) == (200, len(log))
+
+
 def test_fields_behind_a_body_are_no_fields_of_its_head(server: Server) -> None:
     with connect(server) as made:
         made.sendall(

@@ -56,12 +56,17 @@ class Connection:
     """whether somebody was let in"""
     admitted: bool = False
     """whether by a token that the connection has shown"""
+    silent_since: float | None = None
+    """since when we wait for what comes next; None: something came, and is worked on"""
 
     async def read(self) -> bytes:
         """What comes next. A sender has as long to become known as a request for its head, however it uses that time."""
-        left_s = self.since + self.parts.settings.head_s - time.monotonic()
+        self.silent_since = time.monotonic()
+        left_s = self.since + self.parts.settings.head_s - self.silent_since
         async with asyncio.timeout(None if self.known else max(left_s, 0.0)):
-            return await self.reader.read(PIECE)
+            data = await self.reader.read(PIECE)
+        self.silent_since = None
+        return data
 
     async def who(self, shown: str | None) -> Who:
         """The sender: the holder of the token that was shown, else of the one that the setting names."""
@@ -154,7 +159,7 @@ class Listener:
                 await writer.wait_closed()
 
     def _make_room(self, address: str) -> bool:
-        """For a newcomer, in place of the oldest of those that have had time to say who they are. False: there is none."""
+        """For a newcomer, in place of one that has shown no token. False: there is none that may be closed."""
         settings = self._parts.settings
         crowd = [one for one in self._open if not one.admitted]
         here = [one for one in crowd if one.address == address]
@@ -162,13 +167,26 @@ class Listener:
             crowd = here
         elif len(crowd) < settings.most_strangers:
             return True
-        oldest = next((one for one in crowd if not one.known), None)
-        if oldest is None or time.monotonic() - oldest.since < _FRESH_S:
+        least = _least(crowd, settings.head_s)
+        if least is None:
             return False
         self._parts.telemetry.connections_refused.labels("too_many").inc()
-        del self._open[oldest]
-        oldest.task.cancel()
+        del self._open[least]
+        least.task.cancel()
         return True
+
+
+def _least(crowd: list[Connection], silent_s: float) -> Connection | None:
+    """The oldest of those that have had time to say who they are. If there is none, the one that has been silent longest, and
+    for ``silent_s``: where a setting names in whose name they speak, strangers are let in at once.
+    """
+    now = time.monotonic()
+    oldest = next((one for one in crowd if not one.known), None)
+    if oldest is not None and now - oldest.since >= _FRESH_S:
+        return oldest
+    silent = [(one.silent_since, one) for one in crowd if one.known and one.silent_since is not None]
+    since, one = min(silent, key=lambda pair: pair[0], default=(now, None))
+    return one if now - since >= silent_s else None
 
 
 def tls(settings: Settings) -> ssl.SSLContext | None:

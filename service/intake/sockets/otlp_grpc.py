@@ -27,8 +27,6 @@ log = logging.getLogger("diagnose.sockets")
 _SERVICE = "opentelemetry.proto.collector.logs.v1.LogsService"
 _AT_ONCE = 64
 _GRACE_S = 5.0
-_IDLE_S = 300.0
-"""after which a connection without a call is closed; clients open another one by themselves"""
 
 
 class OtlpGrpc:
@@ -54,7 +52,9 @@ class OtlpGrpc:
                 ("grpc.max_receive_message_length", most),
                 ("grpc.max_metadata_size", settings.head_limit),
                 ("grpc.server_handshake_timeout_ms", int(settings.head_s * 1000)),
-                ("grpc.max_connection_idle_ms", int(_IDLE_S * 1000)),
+                # Strangers may hold a connection without a call no longer than this. Nor may senders, as gRPC does not tell
+                # them apart: they connect again by themselves.
+                ("grpc.max_connection_idle_ms", int(settings.head_s * 1000)),
             ],
             maximum_concurrent_rpcs=_AT_ONCE,
         )
@@ -111,7 +111,7 @@ class OtlpGrpc:
         return otlp.answer(otlp.PROTOBUF, decoded)
 
     async def _only(self, messages: AsyncIterator[bytes]) -> bytes:
-        """The one message of a call. A call without one takes the place of another."""
+        """The one message of a call. It must come in time: there may be few calls at once, and one that waits counts."""
         found: bytes | None = None
         try:
             async with asyncio.timeout(self._parts.settings.request_s):

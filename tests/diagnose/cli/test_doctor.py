@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diagnose import cache
+from diagnose.cli import doctor
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import Matcher
 from tests.conftest import Run
@@ -94,3 +100,38 @@ def test_a_service_that_wants_a_token(diagnose: Run, tmp_path: Path) -> None:
         ("limited", " is ready, but: it does not know this token"),
         ("works", " is ready"),
     ]
+
+
+@contextmanager
+def ready_but(status: int) -> Iterator[str]:
+    """A fake: it says that it is ready, and answers everything else with ``status``, as a proxy may that leads elsewhere."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"ready": true, "problems": []}'
+            self.send_response(200 if self.path == "/readyz" else status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "state"),
+    [(200, (), "works"), (403, ("--token", "x"), "works"), (403, (), "limited")]
+    + [(status, ("--token", "x"), "limited") for status in (401, 404, 421, 500, 503)],
+)
+def test_only_what_knows_the_token_works(status: int, words: tuple[str, ...], state: str) -> None:
+    parser = argparse.ArgumentParser()
+    doctor.configure(parser)
+    with ready_but(status) as url:
+        check = doctor._service(parser.parse_args(["--to", url, *words]))
+    assert check.state == state
+    assert (str(status) in check.seen) == (state == "limited" and status != 401)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
 import logging.handlers
 import shutil
@@ -418,17 +419,20 @@ EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A service whose ports take few strangers, and wait for them a short time; nobody is let in without a token."""
+    """A service whose ports take few strangers, and wait for them a short time; nobody is let in without a token, but on the
+    port of forward.
+    """
     data = tmp_path_factory.mktemp("crowded") / "data"
     shipper = token(data, "shipper", "--role", "ingest")
     (data.parent / "identities.yaml").write_text("job: ['{job}', '{program}']\n")
-    syslog, grpc = free_ports(2)
+    syslog, forward, grpc = free_ports(3)
     few = {"HEAD_S": "3", "REQUEST_S": "3", "MOST_STRANGERS": "40", "MOST_STRANGERS_ADDRESS": "30"}
-    settings = {"SYSLOG_PORT": str(syslog), "GRPC_PORT": str(grpc), **few}
+    named = {"FORWARD_PORT": str(forward), "FORWARD_AS": "shipper"}
+    settings = {"SYSLOG_PORT": str(syslog), "GRPC_PORT": str(grpc), **named, **few}
     words = "--identities", str(data.parent / "identities.yaml")
     with Server(data, *words, **{f"DIAGNOSE_SERVE_{name}": value for name, value in settings.items()}) as server:
         server.client.headers["Authorization"] = f"Bearer {token(data, 'admin', '--role', 'admin')}"
-        yield Site(server, shipper, syslog, 0, grpc)
+        yield Site(server, shipper, syslog, forward, grpc)
 
 
 def stranger(port: int, address: str) -> socket.socket:
@@ -465,6 +469,41 @@ def test_strangers_that_say_a_byte_now_and_then_do_not_keep_a_port_from_who_show
     sender.sendall(shown_line(crowded, "early", "a zebra that stayed"))
     assert until(lambda: len(texts(crowded.server, "early")) == 2), "who has shown a token is none of them"
     for one in (*held, sender):
+        one.close()
+
+
+def test_strangers_that_are_let_in_and_say_nothing_make_room(crowded: Site) -> None:
+    """Where a setting names in whose name they speak, they are let in at once, and once kept a port from everybody for ever."""
+    import msgpack
+
+    def event(job: str, text: str) -> bytes:
+        return bytes(msgpack.packb(["train", [[1, {"job": job, "log": text}]]]))
+
+    speaks = stranger(crowded.forward, "127.0.0.2")
+    speaks.sendall(event("speaks", "a zebra that speaks"))
+    assert until(lambda: texts(crowded.server, "speaks"))
+    held = [stranger(crowded.forward, "127.0.0.2") for _ in range(29)]
+    time.sleep(2)
+    speaks.sendall(event("speaks", "a zebra that speaks again"))
+    time.sleep(2)
+    with stranger(crowded.forward, "127.0.0.2") as late:
+        late.sendall(event("silent", "a zebra that came late"))
+        assert until(lambda: texts(crowded.server, "silent"))
+    speaks.sendall(event("speaks", "a zebra that stayed"))
+    assert until(lambda: len(texts(crowded.server, "speaks")) == 3), "who was silent longest made room"
+    for one in (*held, speaks):
+        one.close()
+
+
+def test_connections_over_grpc_without_a_call_are_closed(crowded: Site) -> None:
+    """Their number has no limit, so they may not stay."""
+    held = [stranger(crowded.grpc, "127.0.0.2") for _ in range(50)]
+    for one in held:
+        one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # a client's greeting
+    for one in held:
+        with contextlib.suppress(ConnectionError):
+            while one.recv(65536):
+                pass
         one.close()
 
 
