@@ -120,7 +120,7 @@ class Settings(BaseModel):
     head_limit: Bytes = Field(default=64 * KIB, ge=4 * KIB, le=MIB)
     """maximum size of the head of a request"""
     head_s: Seconds = Field(default=20.0, ge=0.1, le=3600)
-    """longest wait for the whole head of a request"""
+    """longest wait for the head of a request, for a token over syslog, and for a call on a connection of gRPC"""
     request_s: Seconds = Field(default=60.0, ge=0.1, le=DAY_S)
     """longest wait for the whole body of a request that has shown no token"""
     most_strangers: int = Field(default=1024, ge=1, le=1_000_000)
