@@ -431,6 +431,16 @@ static int names_secret(const u8 *body, size_t n) {
     return 0;
 }
 
+/* Does the line name a secret, for a line behind it to hold? Then it stays, wherever it folds by itself. */
+static int opens_secret(const u8 *body, size_t n) {
+    size_t at = 0;
+    while (at < n && at < 80 && strchr(" \t-\"'{[,", body[at]) && body[at]) at++;
+    if (n - at < 6 || memcmp(body + at, "name", 4)) return 0;
+    at += 4;
+    if (body[at] == '"' || body[at] == '\'') at++;
+    return at < n && (body[at] == ':' || body[at] == '=') && names_secret(body + at, n - at);
+}
+
 /* One line of a fold: is it one too many? A copy of the first one is, and of the second one. */
 static int repeats(Folds *f, Fold *fold, const Masks *m, u64 who, u64 late, u64 line, int copy) {
     u64 silence = line > fold->last ? line - fold->last : 0;
@@ -709,7 +719,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
         }
         copy = copy && fold->last > s->failure && record->line > SHORT && !names_secret(body, n - at); /* behind a failure it shows that the program goes on */
     }
-    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line, copy) == STAYS || anew;
+    int stays = repeats(f, fold, m, who, sign ? 0 : LATE, record->line, copy) == STAYS || anew || opens_secret(body, n - at);
     if (sign) end_body(f);
     else begin_body(f, fold, m, who);
     if (sign && (stays || s->in_traceback)) {

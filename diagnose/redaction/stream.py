@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 from diagnose.redaction.gate import gate
-from diagnose.redaction.text import redact
+from diagnose.redaction.text import holds_value, redact, together
 
 REACH = 16_384
 """most bytes between the beginning of a private key and its end"""
 _LONGEST = 65_536
+_NAME = 300
+"""so much of a line is remembered as the name of what the next one holds"""
 _KEY_BEGINS = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS = re.compile(rb"-----END [A-Z0-9 ]{0,40}-----")
 _END_LENGTH = 54
@@ -58,9 +60,12 @@ class LineConcealer:
     def __init__(self) -> None:
         self._left = 0
         """bytes that may still belong to a key"""
+        self._before = ""
+        """the line before, which may name what this one holds"""
 
     def line(self, text: str) -> str:
-        told = redact(text).text
+        before, self._before = self._before, text[-_NAME:] or self._before
+        told = together(before, text) if holds_value(text) else redact(text).text
         if self._left > 0:
             self._left = 0 if _KEY_ENDS.search(text.encode("utf-8", "replace")) else self._left - len(text)
             return _KEY_BODY.sub("<private_key>", told)

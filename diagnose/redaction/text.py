@@ -41,6 +41,8 @@ _LISTED = re.compile(
     r"""(["']?,?\s{0,80}["']?(?i:value)["']?[ \t]{0,9}[:=][ \t]{0,9})"""
 )
 _VALUE_ALONE = re.compile(r"""\s{0,80}["']?value["']?[ \t]{0,9}[:=]""", re.IGNORECASE)
+_UNNAMED = re.compile(r"""(?im)^([ \t]{0,80}["']?value)(["']?[ \t]{0,9}[:=][ \t]{0,9})""")
+"""a value whose name stands in a line that may not be here: only if it looks random is it a secret"""
 _QUERY = re.compile(r"([?&;][A-Za-z0-9_.%\-]++)(=)(?=[^&\s])")
 _SCHEME = re.compile(r"""(?:\\{0,3}["'])?(?i:bearer|basic|digest|negotiate|token|apikey)[ \t]++(?=[^\s"'])""")
 
@@ -195,6 +197,16 @@ def _with_names(lines: Sequence[str], suspect: Iterable[int]) -> list[tuple[int,
     return found
 
 
+def holds_value(line: str) -> bool:
+    """Whether the line holds a value whose name stands in the line before."""
+    return _VALUE_ALONE.match(line) is not None
+
+
+def together(before: str, line: str) -> str:
+    """``line`` redacted as what follows ``before``."""
+    return Redactor().lines([before, line])[1]
+
+
 class Redactor:
     """Redacts the texts of one job: the same name becomes the same placeholder, so that lines stay comparable.
 
@@ -273,6 +285,7 @@ class Redactor:
             (_LISTED, _level),
             (_NAMED, _level),
             (_FLAG, _level),
+            (_UNNAMED, lambda name, before: _RANDOM),
         ):
             text = _named_values(text, pattern, level_of, counts)
         text = _KNOWN.sub(put("token"), text)

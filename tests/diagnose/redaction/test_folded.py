@@ -1,0 +1,49 @@
+"""A value that stands below its name is a secret, however many such names fold away before it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from diagnose.redaction.stream import LineConcealer
+from diagnose.redaction.text import redact
+from tests.support.logs import job_of
+
+CHANCE = random.Random(3)
+RANDOM = ["".join(CHANCE.choices("abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQ23456789", k=20)) for _ in range(12)]
+SPOKEN = [f"CorrectHorse-{word}-staple" for word in "ash oak elm fir yew box bay fig sloe rowan alder birch".split()]
+
+
+def pods(secrets: list[str]) -> str:
+    """What many pods print of their environment, between regular lines."""
+    lines = [f"pulled shard {n} of 400" for n in range(100)]
+    for number, secret in enumerate(secrets):
+        lines += [
+            f"pod train-{number} starts",
+            "env:",
+            "- name: HF_PASSWORD",
+            f"  value: {secret}",
+            "- name: HOME",
+            "  value: /root",
+        ]
+        lines += [f"pulled shard {100 + number * 9 + n} of 400" for n in range(9)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("secrets", [RANDOM, SPOKEN], ids=["random", "words"])
+def test_no_secret_is_left_where_its_name_was_folded_away(secrets: list[str]) -> None:
+    kept = [line.text.decode() for line in job_of(pods(secrets)).compression.kept]
+    assert any(secret in line for secret in secrets for line in kept)
+    together = redact("\n".join(kept)).text
+    concealer = LineConcealer()
+    one_by_one = [concealer.line(line) for line in kept]
+    assert [secret for secret in secrets if secret in together] == []
+    assert [secret for secret in secrets if any(secret in line for line in one_by_one)] == []
+
+
+def test_a_plain_value_is_shown() -> None:
+    concealer = LineConcealer()
+    assert [concealer.line(line) for line in ("- name: HOME", "  value: /root", "  value: 4096", "value: true")] == [
+        "- name: HOME", "  value: /root", "  value: 4096", "value: true",
+    ]  # fmt: skip
