@@ -86,13 +86,13 @@ def test_a_failure_is_known_before_anybody_says_that_the_job_ended(server: Serve
     assert job["state"] == "running"
 
 
-def test_an_exit_code_that_nothing_explains(server: Server) -> None:
+def test_an_exit_code_that_no_line_explains(server: Server) -> None:
     server.push("odd", b"hello\n", source="log", offset=0)
     server.end("odd", 137, signal=9)
     report = server.get("/v1/jobs/odd/report")
     assert report["outcome"] == "failed"
-    assert report["diagnosis"]["reason"] == "unknown"
-    assert "signal 9" in report["diagnosis"]["summary"]
+    assert report["diagnosis"]["reason"] == "host_out_of_memory"
+    assert "SIGKILL ended the job" in report["diagnosis"]["summary"]
 
 
 def test_attempts_are_apart_and_a_new_one_ends_the_one_before(server: Server) -> None:
