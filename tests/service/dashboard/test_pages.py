@@ -719,6 +719,18 @@ def test_the_map_of_ranks_says_who_stopped_first_and_leads_to_its_lines(page: An
     assert "Watchdog" not in page.locator("#lines").inner_text()
 
 
+def test_a_plot_that_is_not_drawn_anew_yet_widens_no_page(page: Any, server: Server) -> None:
+    server.push("wide", b"".join(b"step %d loss %.3f\n" % (step, 5 / step) for step in range(1, 60)))
+    server.end("wide", 1)
+    server.get("/v1/jobs/wide/report")
+    page.add_init_script("window.ResizeObserver = class { observe() {} }")  # a browser that has no time for it
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto("jobs/wide")
+    page.wait_for_selector(".plot canvas")
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_charts_of_other_pages_are_drawn_over_too(page: Any) -> None:
     for address, part in (("breakdowns?by=cluster&range=24h", "over-time"), ("failures?range=24h&cluster=alps", "over-time"),
                           ("shift", "over-time"), ("nodes/gpu-1", "axis")):  # fmt: skip
