@@ -44,6 +44,8 @@ def _missing(finding: Finding, best: Hypothesis) -> list[str]:
     found = []
     if best.symptom:
         found.append("The line only echoes a failure elsewhere; no line of this log shows the failure itself.")
+    if finding.told is not None and finding.reason != "unknown":
+        found.append("No line of the log shows it: the answer rests on how the job ended.")
     if "unfinished" in best.signals:
         found.append("The log ends within the traceback: the exception itself is missing.")
     elif finding.reason == "unknown":

@@ -132,12 +132,13 @@ class _Case:
             one.killed_unsaid = self._killed_unsaid(one)
         spread(weighed, self.weights)
         weighed.sort(key=lambda one: -one.probability)
-        corrected = told is not None and self._unsaid(weighed[0])
-        if told is not None and corrected:
+        told = told if self._unsaid(weighed[0]) else None  # what the log says is surer
+        corrected = told is not None
+        if told is not None:
             weighed = self._as_told(told, weighed)
         best = self._likeliest(weighed)
         finding = self._healthy(best, failed=corrected) if best.kind == "healthy" else self._failed(best)
-        finding.told = told if corrected and (finding.root is None or best is self.end) else None
+        finding.told = told if finding.root is None or best is self.end else None
         finding.weighed = weighed
         finding.picture = self.picture
         answers = {} if corrected and finding.root is None else by_reason(weighed)
@@ -146,7 +147,7 @@ class _Case:
         finding.recovered = self._folded([one for one in self.weighing.all if one.recovered])
         finding.attempt = self._attempt()
         in_summary = finding.told is not None and finding.reason == "unknown"
-        said = [f"The caller says that {told.end}."] if told is not None and corrected and not in_summary else []
+        said = [f"The caller says that {told.end}."] if told is not None and not in_summary else []
         finding.notes = [*self.found.notes, *said]
         finding.doubt = doubts(finding, best, self.evidence.skipped)
         return finding

@@ -435,8 +435,8 @@ static int names_secret(const u8 *body, size_t n) {
 static int opens_secret(const u8 *body, size_t n) {
     size_t at = 0;
     while (at < n && at < 80 && strchr(" \t-\"'{[,", body[at]) && body[at]) at++;
-    if (n - at < 6 || memcmp(body + at, "name", 4)) return 0;
-    at += 4;
+    if (n - at < 6) return 0;
+    for (const char *c = "name"; *c; c++, at++) if ((body[at] | 0x20) != (u8)*c) return 0;
     if (body[at] == '"' || body[at] == '\'') at++;
     return at < n && (body[at] == ':' || body[at] == '=') && names_secret(body + at, n - at);
 }

@@ -32,6 +32,7 @@ def test_a_crash_that_no_line_tells_of(code: int) -> None:
     assert it.root_cause.line == 30
     assert it.notes == [f"The caller says that the job ended with exit code {code}."]
     assert 0.5 < it.confidence < 0.9
+    assert any("rests on how the job ended" in doubt for doubt in it.doubt)
     assert found.action.kind == "restart"
 
 

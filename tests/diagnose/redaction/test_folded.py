@@ -15,14 +15,14 @@ RANDOM = ["".join(CHANCE.choices("abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQ2345678
 SPOKEN = [f"CorrectHorse-{word}-staple" for word in "ash oak elm fir yew box bay fig sloe rowan alder birch".split()]
 
 
-def pods(secrets: list[str]) -> str:
+def pods(secrets: list[str], name: str = "name") -> str:
     """What many pods print of their environment, between regular lines."""
     lines = [f"pulled shard {n} of 400" for n in range(100)]
     for number, secret in enumerate(secrets):
         lines += [
             f"pod train-{number} starts",
             "env:",
-            "- name: HF_PASSWORD",
+            f"- {name}: HF_PASSWORD",
             f"  value: {secret}",
             "- name: HOME",
             "  value: /root",
@@ -31,9 +31,10 @@ def pods(secrets: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.parametrize("name", ["name", "Name", '"NAME"'])
 @pytest.mark.parametrize("secrets", [RANDOM, SPOKEN], ids=["random", "words"])
-def test_no_secret_is_left_where_its_name_was_folded_away(secrets: list[str]) -> None:
-    kept = [line.text.decode() for line in job_of(pods(secrets)).compression.kept]
+def test_no_secret_is_left_where_its_name_was_folded_away(secrets: list[str], name: str) -> None:
+    kept = [line.text.decode() for line in job_of(pods(secrets, name)).compression.kept]
     assert any(secret in line for secret in secrets for line in kept)
     together = redact("\n".join(kept)).text
     concealer = LineConcealer()
