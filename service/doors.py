@@ -7,6 +7,7 @@ limits. A sender that has shown a token, or needs none, is no stranger any more,
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
@@ -20,6 +21,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.auth import ADMIT, OWNER
+from service.net.crowd import Crowd
+from service.net.handshakes import Certificate, Handshakes
 from service.net.owners import owner
 from service.settings import Settings
 from service.telemetry import Telemetry
@@ -27,10 +30,6 @@ from service.telemetry import Telemetry
 log = logging.getLogger("diagnose.doors")
 
 _TICK_S = 0.5
-_FRESH_S = 2.0
-"""a younger connection is not closed in favour of another one: its request is on the way"""
-_CROWD = 4
-"""beyond so many times the limit it is closed all the same"""
 _LEFTOVER_S = 10.0
 """how long a body may go on after it was answered"""
 _SCRAP, _MOST_SCRAPS = 1024, 1000
@@ -51,38 +50,34 @@ class Doors:
 
     def __init__(self, settings: Settings, telemetry: Telemetry) -> None:
         self.head_limit, self.head_s, self.request_s = settings.head_limit, settings.head_s, settings.request_s
-        self._most, self._most_at_address = settings.most_strangers, settings.most_strangers_address
-        self._proxies = [ipaddress.ip_network(one.strip()) for one in settings.trusted_proxies.split(",") if one.strip()]
         self._telemetry = telemetry
         self._all: set[Door] = set()
-        self._strangers: dict[Door, None] = {}
-        """the oldest first"""
-        self._at: Counter[str] = Counter()
+        few = settings.most_strangers, settings.most_strangers_address, settings.trusted_proxies
+        self._strangers = Crowd(*few, partial(self.refuse, "too_many"))
+        self._handshakes: Handshakes | None = None
+        if settings.tls_certificate is not None:
+            certificate = Certificate(settings.tls_certificate, settings.tls_key)
+            self._handshakes = Handshakes(certificate, self._strangers, settings.head_s)
         self._ticking = False
         self._refused: Counter[str] = Counter()
         self._told = 0.0
 
-    def protocol(self, *values: Any, **named: Any) -> Door:
+    def protocol(self, *values: Any, **named: Any) -> asyncio.BaseProtocol:
         """For uvicorn: the protocol of a new connection."""
-        return Door(self, *values, **named)
+        door = Door(self, *values, **named)
+        return door if self._handshakes is None else self._handshakes.before(door)
 
     def enter(self, door: Door) -> bool:
         """A new connection. False: there are too many."""
         self._all.add(door)
-        self._strangers[door] = None
-        self._at[door.address] += 1
         if not self._ticking:
             self._ticking = True
             door.loop.call_later(_TICK_S, partial(self._tick, door.loop))
-        return self._make_room(door)
+        return self._strangers.enter(door)
 
     def admit(self, door: Door) -> None:
         """It has shown who it is."""
-        if door in self._strangers:
-            del self._strangers[door]
-            self._at[door.address] -= 1
-            if not self._at[door.address]:
-                del self._at[door.address]
+        self._strangers.leave(door)
 
     def leave(self, door: Door) -> None:
         self._all.discard(door)
@@ -97,37 +92,6 @@ class Doors:
             self._told = now
             log.warning("refused connections: %s", ", ".join(f"{why} {count}" for why, count in sorted(self._refused.items())))
             self._refused.clear()
-
-    def _make_room(self, door: Door) -> bool:
-        here = 0 if self._is_proxy(door.address) else self._at[door.address]
-        if here > self._most_at_address:
-            crowded = here > _CROWD * self._most_at_address
-            return self._drop([one for one in self._strangers if one.address == door.address], crowded)
-        if len(self._strangers) > self._most:
-            return self._drop(list(self._strangers), len(self._strangers) > _CROWD * self._most)
-        return True
-
-    def _drop(self, oldest_first: list[Door], crowded: bool) -> bool:
-        """Close the oldest, which would have sent a request by now if they wanted one. False: there is none to close, and no
-        room.
-        """
-        idle = next((one for one in oldest_first if not one.answering), None)
-        if idle is None:
-            return not crowded
-        if crowded or time.monotonic() - idle.since > _FRESH_S:
-            self.refuse("too_many")
-            idle.drop()
-            self.leave(idle)
-        return True
-
-    def _is_proxy(self, address: str) -> bool:
-        if not self._proxies:
-            return False
-        try:
-            found = ipaddress.ip_address(address)
-        except ValueError:
-            return False
-        return any(found in network for network in self._proxies)
 
     def _tick(self, loop: Any) -> None:
         now = time.monotonic()

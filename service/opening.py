@@ -95,7 +95,10 @@ class Opening:
 
     async def _answer(self) -> None:
         mine = self.socket.dup()
-        server = await self._loop.create_server(lambda: _Connection(self), sock=mine, ssl=self._context, backlog=_BACKLOG)
+        wait_s = _WAIT_S if self._context is not None else None
+        server = await self._loop.create_server(
+            lambda: _Connection(self), sock=mine, ssl=self._context, ssl_handshake_timeout=wait_s, backlog=_BACKLOG
+        )
         await self._stopped.wait()
         server.close()
         await asyncio.sleep(_ACCEPTED_S)

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import json
 import logging
-import os
 import resource
 import signal
 import socket
@@ -34,8 +33,6 @@ _NEWCOMERS = 10_000, 20, 20
 
 
 log = logging.getLogger("diagnose.server")
-_CERTIFICATE_TICKS = 20
-"""one tick is a tenth of a second"""
 _COMPLAINTS_S = 10.0
 
 
@@ -95,8 +92,6 @@ def serve(settings: Settings, opening: Opening) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        ssl_certfile=settings.tls_certificate,
-        ssl_keyfile=settings.tls_key,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         lifespan="on",
@@ -121,7 +116,6 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, url: str, opening: Opening, leave: Callable[[], None]) -> None:
         super().__init__(config)
         self._url, self._opening, self._leave = url, opening, leave
-        self._certificate = self._certificate_times()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -134,30 +128,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._leave()  # else the end waits for streams that never end, and open pages believe that the service lives
         await super().shutdown(sockets)
-
-    async def on_tick(self, counter: int) -> bool:
-        if counter % _CERTIFICATE_TICKS == 0 and self.config.ssl is not None:
-            self._reload_certificate()
-        return await super().on_tick(counter)
-
-    def _reload_certificate(self) -> None:
-        """Use a renewed certificate for new connections. Open connections keep theirs."""
-        config, times = self.config, self._certificate_times()
-        if times == self._certificate or config.ssl is None or config.ssl_certfile is None:
-            return
-        try:
-            config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
-        except OSError as error:  # half of it may be written; the next look finds the rest
-            log.warning("the new certificate cannot be used yet: %s", error.strerror or error)
-            return
-        self._certificate = times
-        log.info("the certificate was read again")
-
-    def _certificate_times(self) -> list[float]:
-        files = (self.config.ssl_certfile, self.config.ssl_keyfile)
-        with contextlib.suppress(OSError):
-            return [os.stat(file).st_mtime for file in files if file is not None]
-        return []
 
 
 def _settle_in() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
+import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from diagnose.errors import DiagnoseError
@@ -16,6 +16,8 @@ from service.errors import Forbidden, Refused, Unauthorised
 from service.intake.ingest import Ingest
 from service.intake.protocols.identity import Identities
 from service.intake.sockets.lines import Complaints, Lines
+from service.net.crowd import Crowd
+from service.net.handshakes import Certificate, Handshakes
 from service.settings import Settings
 from service.telemetry import Telemetry
 
@@ -47,6 +49,7 @@ class Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     lines: Lines
+    complaints: Complaints
     parts: Parts
     speaks_as: str | None
     address: str
@@ -81,6 +84,12 @@ class Connection:
         self.known, self.admitted = True, self.admitted or shown is not None
         return who
 
+    def complain(self, refused: Refused) -> None:
+        """Say now and then why nothing is taken, and count who came with a wrong token, or with none."""
+        self.complaints.note(self.address, 0, str(refused))
+        if isinstance(refused, Unauthorised):
+            self.parts.telemetry.sign_ins_failed.labels("wrong").inc()
+
 
 Talk = Callable[[Connection], Awaitable[None]]
 
@@ -88,25 +97,22 @@ Talk = Callable[[Connection], Awaitable[None]]
 class Listener:
     """One port. ``talk`` reads a connection to its end, and says what is to be said."""
 
-    def __init__(self, name: str, port: int, speaks_as: str | None, talk: Talk, parts: Parts) -> None:
+    def __init__(
+        self, name: str, port: int, speaks_as: str | None, talk: Talk, parts: Parts, *, protocols: Sequence[str] = ()
+    ) -> None:
+        """``protocols``: what is spoken behind TLS, for clients that ask."""
         self._name, self._port, self._speaks_as, self._talk, self._parts = name, port, speaks_as, talk, parts
         self._server: asyncio.Server | None = None
         self._open: dict[Connection, None] = {}
         """the oldest first"""
         self._complaints = Complaints(name)
+        self._handshakes = _handshakes(parts, protocols)
 
     async def start(self) -> None:
         settings = self._parts.settings
         try:
-            self._server = await asyncio.start_server(
-                self._entered,
-                settings.host,
-                self._port,
-                ssl=(context := tls(settings)),
-                ssl_handshake_timeout=settings.head_s if context is not None else None,
-                limit=PIECE,
-                backlog=512,
-            )
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(self._protocol, settings.host, self._port, backlog=512)
         except OSError as error:
             raise DiagnoseError(
                 f"the port cannot be opened: {error.strerror or error}",
@@ -125,9 +131,15 @@ class Listener:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _protocol(self) -> asyncio.BaseProtocol:
+        loop = asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(PIECE, loop), self._entered, loop)
+        return protocol if self._handshakes is None else self._handshakes.before(protocol)
+
     async def _entered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # senders may vanish
         peer = writer.get_extra_info("peername")
         address = str(peer[0]) if peer else "?"
         parts = self._parts
@@ -138,15 +150,13 @@ class Listener:
         lines = Lines(
             self._name, address, parts.ingest, parts.tokens, parts.identities, parts.telemetry, self._complaints
         )  # fmt: skip
-        connection = Connection(reader, writer, lines, parts, self._speaks_as, address, task)
+        connection = Connection(reader, writer, lines, self._complaints, parts, self._speaks_as, address, task)
         self._open[connection] = None
         parts.telemetry.socket_connections.labels(self._name).inc()
         try:
             await self._talk(connection)
         except Refused as refused:
-            self._complaints.note(address, 0, str(refused))
-            if isinstance(refused, Unauthorised):
-                parts.telemetry.sign_ins_failed.labels("wrong").inc()
+            connection.complain(refused)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         except Exception:
@@ -189,13 +199,12 @@ def _least(crowd: list[Connection], silent_s: float) -> Connection | None:
     return one if now - since >= silent_s else None
 
 
-def tls(settings: Settings) -> ssl.SSLContext | None:
+def _handshakes(parts: Parts, protocols: Sequence[str]) -> Handshakes | None:
     """With a certificate all ports use it. ``clients_ca``: and ask the other end for one."""
+    settings = parts.settings
     if settings.tls_certificate is None:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-    if settings.clients_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(settings.clients_ca)
-    return context
+    few = settings.most_strangers, settings.most_strangers_address, settings.trusted_proxies
+    crowd = Crowd(*few, parts.telemetry.connections_refused.labels("too_many").inc)
+    certificate = Certificate(settings.tls_certificate, settings.tls_key, settings.clients_ca, protocols)
+    return Handshakes(certificate, crowd, settings.head_s)

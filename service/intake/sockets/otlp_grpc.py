@@ -6,9 +6,14 @@ OK means that it is on disk. UNAVAILABLE means that the sender must send again, 
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
+import itertools
+import shutil
+import socket
+import tempfile
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnose.errors import DiagnoseError
@@ -16,13 +21,11 @@ from service.auth import Who
 from service.errors import BadBody, Busy, Forbidden, Refused, TooLarge, Unauthorised, Unavailable
 from service.intake.protocols import credentials, otlp
 from service.intake.protocols.requests import Head
-from service.intake.sockets.listener import Parts
+from service.intake.sockets.listener import PIECE, Connection, Listener, Parts
 from service.intake.storing import Storing
 
 if TYPE_CHECKING:
     import grpc.aio
-
-log = logging.getLogger("diagnose.sockets")
 
 _SERVICE = "opentelemetry.proto.collector.logs.v1.LogsService"
 _AT_ONCE = 64
@@ -30,12 +33,20 @@ _GRACE_S = 5.0
 
 
 class OtlpGrpc:
-    """One port."""
+    """One port.
+
+    gRPC takes connections as they come, does not tell whose they are, and closes none. So it listens on a socket that only we
+    can reach, and a ``Listener`` with its limits is in front, which hands on what comes.
+    """
 
     def __init__(self, port: int, parts: Parts) -> None:
-        self._asked, self._parts = port, parts
+        self._parts = parts
+        self._listener = Listener("otlp-grpc", port, None, self._talk, parts, protocols=("h2",))
         self._server: Any = None
-        self._port = 0
+        self._folder: Path | None = None
+        self._numbers = itertools.count(1)
+        self._callers: dict[str, _Caller] = {}
+        """who calls, by what gRPC calls the other end"""
 
     async def start(self) -> None:
         try:
@@ -46,15 +57,10 @@ class OtlpGrpc:
                 "OTLP over gRPC needs grpcio", where="grpc_port", remedy="pip install 'diagnose-train[grpc]'"
             ) from None
         settings = self._parts.settings
-        most = settings.body_limit
         self._server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", most),
+                ("grpc.max_receive_message_length", settings.body_limit),
                 ("grpc.max_metadata_size", settings.head_limit),
-                ("grpc.server_handshake_timeout_ms", int(settings.head_s * 1000)),
-                # Strangers may hold a connection without a call no longer than this. Nor may senders, as gRPC does not tell
-                # them apart: they connect again by themselves.
-                ("grpc.max_connection_idle_ms", int(settings.head_s * 1000)),
             ],
             maximum_concurrent_rpcs=_AT_ONCE,
         )
@@ -62,36 +68,46 @@ class OtlpGrpc:
         # before it is read, and a stranger's takes no memory.
         handler = grpc.stream_unary_rpc_method_handler(self._export)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Export": handler}),))
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        try:
-            self._port = self._bound(f"{host}:{self._asked}", grpc)
-        except RuntimeError:
-            raise DiagnoseError(
-                "the port cannot be opened", where=f"otlp-grpc, {host}:{self._asked}", remedy="choose another port"
-            ) from None
+        self._folder = Path(tempfile.mkdtemp(prefix="diagnose-"))  # nobody else may look into it
+        self._server.add_insecure_port(f"unix:{self._folder / 'server'}")
         await self._server.start()
-        log.info("otlp-grpc listens on port %d", self._port)
-
-    def _bound(self, address: str, grpc: Any) -> int:
-        settings = self._parts.settings
-        if settings.tls_certificate is None or settings.tls_key is None:
-            return int(self._server.add_insecure_port(address))
-        pair = settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes()
-        clients = settings.clients_ca.read_bytes() if settings.clients_ca is not None else None
-        secure = grpc.ssl_server_credentials([pair], root_certificates=clients, require_client_auth=clients is not None)
-        return int(self._server.add_secure_port(address, secure))
+        await self._listener.start()
 
     async def stop(self) -> None:
         if self._server is not None:
             await self._server.stop(_GRACE_S)
+        await self._listener.stop()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _talk(self, connection: Connection) -> None:
+        """Hand on what is said on a connection, both ways. A stranger must show a token in time, whatever else is said."""
+        assert self._folder is not None
+        name = self._folder / str(next(self._numbers))
+        async with asyncio.timeout(self._parts.settings.head_s) as limit:
+            reader, writer = await _to(self._folder / "server", name)
+            self._callers[f"unix:{name}"] = _Caller(connection, limit)
+            onward = asyncio.create_task(_copy(connection.reader, writer))
+            try:
+                await _copy(reader, connection.writer)
+            finally:
+                del self._callers[f"unix:{name}"]
+                onward.cancel()
+                writer.transport.abort()
+                with contextlib.suppress(OSError):
+                    name.unlink()
 
     async def _export(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         metadata = {
             str(key).lower(): str(value) for key, value in context.invocation_metadata() or () if isinstance(value, str)
         }
         head = Head({}, {**metadata, "content-type": otlp.PROTOBUF})
+        caller = self._callers.get(context.peer())
+        if caller is None:
+            await context.abort(_status(Unavailable("the connection has ended", remedy="connect again")))
+            raise AssertionError("abort has raised")
         try:
-            who = await self._who(head, context.peer())
+            who = await caller.who(head)
             request = await self._only(messages)
             work = partial(otlp.decode, head, request, self._parts.identities)
             decoded = await asyncio.to_thread(work) if len(request) > 1 << 16 else work()
@@ -101,6 +117,7 @@ class OtlpGrpc:
             finally:
                 await storing.settle()
         except Refused as refused:
+            caller.connection.complain(refused)
             await context.abort(_status(refused), str(refused))
         if storing.rejected:
             decoded.reject(storing.why or "", storing.rejected)
@@ -125,25 +142,42 @@ class OtlpGrpc:
             raise BadBody("the call has no message")
         return found
 
-    async def _who(self, head: Head, peer: str) -> Who:
-        shown = credentials.bearer(head.headers.get("authorization"))
-        await self._parts.tokens.meet(shown)
-        who = self._parts.tokens.who(shown)
-        if who.anybody and not self._ours(peer):
-            raise Unauthorised("the service has no token yet", remedy="diagnose tokens create NAME --role ingest")
-        if "ingest" not in who.may:
-            raise Forbidden(f"the token {who.name!r} may not send logs", remedy="use one of the role ingest")
+
+class _Caller:
+    """The other end of a connection."""
+
+    def __init__(self, connection: Connection, limit: asyncio.Timeout) -> None:
+        self.connection, self._limit = connection, limit
+
+    async def who(self, head: Head) -> Who:
+        """Each call shows its token. With the first that is good the connection is no stranger's any more."""
+        scheme, _, shown = (credentials.bearer(head.headers.get("authorization")) or "").partition(" ")
+        who = await self.connection.who(shown.strip() if scheme.lower() == "bearer" else None)
+        with contextlib.suppress(RuntimeError):  # the connection may have ended meanwhile
+            self._limit.reschedule(None)
         tenant = credentials.tenant(head)
         return who if tenant is None else who.within(tenant)
 
-    def _ours(self, peer: str) -> bool:
-        """``peer`` is as gRPC writes it: ipv4:127.0.0.1:40000, ipv6:%5B::1%5D:40000."""
-        kind, _, rest = peer.partition(":")
-        address, _, port = rest.rpartition(":")
-        if kind not in ("ipv4", "ipv6") or not port.isdecimal():
-            return False
-        address = address.replace("%5B", "").replace("%5D", "").strip("[]")
-        return self._parts.owner((address, int(port)), ("::1" if kind == "ipv6" else "127.0.0.1", self._port))
+
+async def _to(server: Path, name: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to ``server`` that it calls ``name``."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.bind(str(name))
+        await asyncio.get_running_loop().sock_connect(made, str(server))
+        return await asyncio.open_unix_connection(sock=made, limit=PIECE)
+    except BaseException:
+        made.close()
+        raise
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(PIECE):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 def _status(refused: Refused) -> Any:

@@ -496,7 +496,6 @@ def test_strangers_that_are_let_in_and_say_nothing_make_room(crowded: Site) -> N
 
 
 def test_connections_over_grpc_without_a_call_are_closed(crowded: Site) -> None:
-    """Their number has no limit, so they may not stay."""
     held = [stranger(crowded.grpc, "127.0.0.2") for _ in range(50)]
     for one in held:
         one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # a client's greeting
