@@ -34,7 +34,7 @@ def without_rules(evidence: Evidence) -> int:
     return lost
 
 
-class _Unknown(Job):
+class Unknown(Job):
     """A job whose failure rules are switched off."""
 
     lost = 0
@@ -51,7 +51,7 @@ def verdicts(corpus: Path, matcher: Matcher) -> Iterator[Verdict]:
         if "AMBIGUOUS" in label.note:
             continue
         known = job_of(corpus, label, matcher)
-        job = _Unknown(label.file, known.sources, matcher)
+        job = Unknown(label.file, known.sources, matcher)
         job.compression = known.compression
         report = job.report()
         if job.lost or label.reason == "healthy":
