@@ -9,8 +9,8 @@ That server has no model (``benchmarks.answerer``). It knows the label of the ca
 (``--wrong``). So this says how many questions there are, and not how good a model is.
 
 Two clusters live through the same month: one keeps the record of what models and rules agreed on, and one also makes rules of
-answers. Counted is also what would be asked without either (*due*). ``--unknown`` switches off the shipped failure rules that
-match, as in ``benchmarks.unknown``: a cluster of software that nobody has written rules for.
+answers. Counted is also what would be asked without either (*due*). ``--unknown`` takes away all failure rules, but for those
+that know an exception by its class and those of runs that went well: a cluster of software that nobody has written rules for.
 
     python -m benchmarks.questions ../shared/corpus/cases
     python -m benchmarks.questions --unknown ../shared/corpus/cases
@@ -31,16 +31,15 @@ from typing import Final
 
 from benchmarks.answerer import Answerer, by_label
 from benchmarks.measure import table
-from benchmarks.unknown import without_rules
 from diagnose.accuracy import Label, labels
 from diagnose.agent.explain import improve
 from diagnose.agent.gate import why_ask
 from diagnose.agent.incidents import SqliteIncidents
 from diagnose.agent.witnesses import Record
-from diagnose.diagnosis.evidence import Evidence
+from diagnose.diagnosis.candidates import is_generic
 from diagnose.diagnosis.status import told_of
 from diagnose.job import Job
-from diagnose.knowledge.rules import Rule, load
+from diagnose.knowledge.rules import Rule, RuleSet, load
 from diagnose.learning.learned_rule import LearnedRule
 from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.learning.write_failures import compare, taught, teach, watch
@@ -110,23 +109,6 @@ class Case:
         return Case(self.label, logs)
 
 
-class Reading(Job):
-    """A job of the month. ``unknown``: the shipped failure rules that match are switched off."""
-
-    unknown: frozenset[str] = frozenset()
-
-    def evidence(self) -> Evidence:
-        found = super().evidence()
-        if self.unknown:
-            own = {event.order: event.rule for event in found.events if event.rule >= 0}
-            without_rules(found)
-            for event in found.events:  # those of answers stay
-                number = own.get(event.order, -1)
-                if number >= 0 and found.rules[number].id not in self.unknown:
-                    event.rule = number
-        return found
-
-
 @dataclass(slots=True)
 class Cluster:
     """One cluster with its record of models, its learned rules, and its weeks."""
@@ -135,7 +117,7 @@ class Cluster:
     store: RuleStore
     incidents: SqliteIncidents
     matcher: Matcher
-    unknown: frozenset[str]
+    shipped: RuleSet
     records: dict[str, Record] = field(default_factory=dict)
     healthy: list[str] = field(default_factory=list)
     acting: set[str] = field(default_factory=set)
@@ -160,9 +142,8 @@ class Cluster:
         week.rules = len(self.acting)
         job.compression.kept.close()
 
-    def _read(self, name: str, case: Case) -> Reading:
-        job = Reading(name, [Source(source, None) for source, _ in case.logs], self.matcher)
-        job.unknown = self.unknown
+    def _read(self, name: str, case: Case) -> Job:
+        job = Job(name, [Source(source, None) for source, _ in case.logs], self.matcher)
         for number, (_, data) in enumerate(case.logs):
             job.feed(number, data)
             job.close(number)
@@ -177,7 +158,7 @@ class Cluster:
             self.healthy = [*self.healthy, *bodies][-_HEALTHY_LINES:]
         compare(self.store, report, bodies, now)
         if taught(report):
-            await teach(report, self.store, self.incidents, now, healthy=self.healthy)
+            await teach(report, self.store, self.incidents, now, healthy=self.healthy, rules=self.shipped)
         active = {one.rule.id: one.rule for one in self.store.rules("active", family="failures")}
         self._swap(active)
 
@@ -208,18 +189,23 @@ def month(cases: Sequence[Case], jobs: int, kinds: int, seed: int) -> Iterator[t
         yield number * _DAYS // jobs, case.again(chance)
 
 
+def _of_known_software(rule: Rule) -> bool:
+    return rule.family == "failures" and rule.reason != "healthy" and not is_generic(rule)
+
+
 async def lived(
     cases: Sequence[Case], jobs: int, kinds: int, seed: int, wrong: float, folder: Path, *, unknown: bool
 ) -> list[Cluster]:
     """The clusters after the month."""
-    shipped = load()
-    off = frozenset(rule.id for rule in shipped if rule.family == "failures") if unknown else frozenset[str]()
+    shipped = load(examples=True)
+    if unknown:
+        shipped = RuleSet(tuple(rule for rule in shipped if not _of_known_software(rule)))
     clusters = []
     for number, name in enumerate(CLUSTERS):
         own = folder / str(number)
         own.mkdir()
         store, past = RuleStore(RuleFile(own / "rules.db")), SqliteIncidents(own / "incidents.db")
-        clusters.append(Cluster(name, store, past, Matcher(shipped, reserved=EARLY), off))
+        clusters.append(Cluster(name, store, past, Matcher(shipped, reserved=EARLY), shipped))
     errs = random.Random(seed)
     with Answerer(by_label(cases[0].label)) as server:
         async with Model(Settings(server.url, cache=False, calls_per_hour=10**6, tokens_per_hour=10**9)) as model:
@@ -237,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kinds", type=int, default=40, help="different failures in the month (default: 40)")
     parser.add_argument("--wrong", type=float, default=0.05, help="the share of questions that the server answers wrong")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--unknown", action="store_true", help="without the shipped failure rules that match")
+    parser.add_argument("--unknown", action="store_true", help="without the shipped failure rules")
     chosen = parser.parse_args(arguments)
     folders = [Path(name) for name in chosen.corpora]
     cases = [Case.of(folder, label) for folder in folders for label in labels(folder) if "AMBIGUOUS" not in label.note]

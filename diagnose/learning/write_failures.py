@@ -71,11 +71,13 @@ async def confirm(
     reason: str | None = None,
     by: str = "person",
     project: str | None = None,
+    rules: RuleSet | None = None,
 ) -> Confirmation:
     """Remember a confirmed failure, and learn a rule from it.
 
     ``healthy``: lines of runs that went well. ``reason``: the right one, if the report's is not. ``by``: who confirmed it, a
-    person or a successful action. ``project``: for whose jobs the rule acts; None: for all.
+    person or a successful action. ``project``: for whose jobs the rule acts; None: for all. ``rules``: those that are there, with
+    their examples, if they are not the shipped ones.
     """
     diagnosis = report.diagnosis
     reason = reason or diagnosis.reason
@@ -94,7 +96,7 @@ async def confirm(
         await confirmed.remember(incidents, model, by)
     for filter_ in _dropping(store, root):
         store.write(moved(filter_, "retired", f"it matches the root line of {report.job.id}", now), filter_.state)
-    shipped = load(examples=True)
+    shipped = load(examples=True) if rules is None else rules
     known = next(
         (rule for rule in _knowing(shipped, root) if rule.reason == reason and rule.severity != "warning" and not rule.symptom),
         None,
@@ -159,12 +161,13 @@ async def teach(
     *,
     healthy: Sequence[str] = (),
     project: str | None = None,
+    rules: RuleSet | None = None,
 ) -> Confirmation:
     """A rule of an answer that no rule had: it passes the same door, made of the root line, and then waits in shadow.
 
     It acts only after a later failure had its line and the same reason, and runs that went well had not.
     """
-    return await confirm(report, store, incidents, now, healthy=healthy, by=BY_ANSWER, project=project)
+    return await confirm(report, store, incidents, now, healthy=healthy, by=BY_ANSWER, project=project, rules=rules)
 
 
 def taught(report: Report) -> bool:

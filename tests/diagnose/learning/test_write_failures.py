@@ -12,7 +12,7 @@ import pytest
 
 from diagnose.agent.incidents import Incident, SqliteIncidents
 from diagnose.errors import DiagnoseError
-from diagnose.knowledge.rules import Example, Rule
+from diagnose.knowledge.rules import Example, Rule, RuleSet, load
 from diagnose.learning.learned_rule import LearnedRule
 from diagnose.learning.rule_store import RuleFile, RuleStore
 from diagnose.learning.write_failures import Confirmation, compare, confirm, taught, teach, template, watch
@@ -174,6 +174,17 @@ def test_what_a_rule_knows_already_is_only_remembered(store: RuleStore, incident
     assert "driver.yaml" in lesson.known
     assert store.rules() == []
     assert len(incidents.incidents()) == 1
+
+
+def test_where_other_rules_than_the_shipped_ones_are_used_they_are_what_is_known(
+    store: RuleStore, incidents: SqliteIncidents
+) -> None:
+    report = job_of(steps(1, 40) + "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n").report()
+    few = RuleSet(tuple(load(examples=True).rules[-20:]))
+    lesson = asyncio.run(confirm(report, store, incidents, 1.0, healthy=HEALTHY, rules=few))
+    assert lesson.known is None
+    assert lesson.rule is not None
+    assert lesson.rule.reason == report.diagnosis.reason
 
 
 def test_healthy_lines_are_redacted_with_the_lines_before_them_in_sight(
