@@ -76,8 +76,8 @@ async def confirm(
     """Remember a confirmed failure, and learn a rule from it.
 
     ``healthy``: lines of runs that went well. ``reason``: the right one, if the report's is not. ``by``: who confirmed it, a
-    person or a successful action. ``project``: for whose jobs the rule acts; None: for all. ``rules``: those that are there, with
-    their examples, if they are not the shipped ones.
+    person or a successful action. ``project``: for whose jobs the rule acts; None: for all. ``rules``: those that are there,
+    with their examples, if they are not the shipped ones.
     """
     diagnosis = report.diagnosis
     reason = reason or diagnosis.reason
