@@ -163,7 +163,9 @@ def nearest_messages(known: Sequence[Case], rules: Sequence[Rule], model: MiniLM
         row = np.where(allowed, cosine[number], -1.0)
         place = int(row.argmax())
         best.append((float(row[place]), examples[place][0].reason))
-    rows = [("words and classes, as now", str(sum(case.said == case.label.reason for case in known)), "", "")]
+    rows: list[tuple[str, ...]] = [
+        ("words and classes, as now", str(sum(case.said == case.label.reason for case in known)), "", "")
+    ]
     for least in _THRESHOLDS[:-1]:
         taken = [(case, reason) for case, (score, reason) in zip(known, best, strict=True) if score >= least]
         right = sum(reason == case.label.reason for case, reason in taken)
