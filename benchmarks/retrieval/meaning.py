@@ -162,7 +162,7 @@ def nearest_messages(known: Sequence[Case], rules: Sequence[Rule], model: MiniLM
         allowed = np.array([rule.id not in case.off for rule, _ in examples])
         row = np.where(allowed, cosine[number], -1.0)
         place = int(row.argmax())
-        best.append((float(row[place]), examples[place][0].reason))
+        best.append((float(row[place]), examples[place][0].reason or ""))
     rows: list[tuple[str, ...]] = [
         ("words and classes, as now", str(sum(case.said == case.label.reason for case in known)), "", "")
     ]
