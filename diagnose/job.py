@@ -68,15 +68,16 @@ class Job:
             self._fingerprint = fingerprint(self.compression, self.metadata, self._first)
         return scans
 
-    def feed_all(self, source: int, chunks: Iterable[bytes], processes: int) -> Iterator[list[Scan]]:
-        """``feed`` for each of the chunks, with this many processes that judge what comes next."""
+    def feed_all(self, source: int, processes: int) -> Iterator[list[Scan]]:
+        """``feed`` for all of a source, with this many processes that judge what comes next."""
         from diagnose.compression.ahead import feed_ahead  # only where it is used
 
-        rest = iter(chunks)
-        for chunk in rest:
-            yield self.feed(source, chunk)
+        read = self.sources[source]
+        rest = read.pieces()
+        for piece in rest:
+            yield self.feed(source, bytes(piece))
             if processes > 1 and self._fingerprint is not None:  # that is made of the beginning alone
-                yield from feed_ahead(self.compression, source, rest, processes)
+                yield from feed_ahead(self.compression, source, rest, processes, read)
 
     def close(self, source: int) -> list[Scan]:
         """Source number ``source`` has ended."""

@@ -16,6 +16,7 @@ from diagnose.compression.kept_log import Compression, Stream
 from diagnose.matching.databases import core
 from diagnose.matching.scan import Cursor, Scan
 from diagnose.reading.lines import Block
+from diagnose.reading.sources import Source
 
 _SMALL: Final = 1 << 16
 """bytes of a block that is judged here, too: to give it away would cost as much"""
@@ -25,19 +26,30 @@ def _lines_of(data: bytes | memoryview) -> int:
     return core.lines_of(data) if core is not None else bytes(data).count(b"\n")
 
 
-def feed_ahead(compression: Compression, source: int, chunks: Iterable[bytes], processes: int) -> Iterator[list[Scan]]:
-    """``Compression.feed`` for each of the chunks, with so many processes that judge. They begin as copies of this one, which
+def feed_ahead(
+    compression: Compression,
+    number: int,
+    pieces: Iterable[bytes | memoryview],
+    processes: int,
+    source: Source | None = None,
+) -> Iterator[list[Scan]]:
+    """``Compression.feed`` for each of the pieces, with so many processes that judge. They begin as copies of this one, which
     only Linux can do. Rules that are added meanwhile do not count.
+
+    ``source``: where the pieces come from. Then it reads them to where they are judged, which saves a copy of all of them.
     """
-    waiting = _Waiting(compression, compression.stream(source), Judges(compression.matcher, processes))
+    waiting = _Waiting(compression, compression.stream(number), Judges(compression.matcher, processes))
+    if source is not None:
+        source.room = waiting.room
     try:
-        for chunk in chunks:
-            done: list[Scan] = []
-            for block in compression.blocks(waiting.stream, chunk):
-                done += waiting.add(block)
-            yield done
-        yield waiting.finish()
+        for piece in pieces:
+            waiting.add(piece)
+            yield waiting.taken()
+        waiting.finish()
+        yield waiting.taken()
     finally:
+        if source is not None:
+            source.room = None
         waiting.judges.close()
 
 
@@ -52,32 +64,69 @@ class _Waiting:
     """each with its number; None: this process will judge it"""
     line: int | None = None
     """where the next block begins; None: that is known when all before it are taken"""
+    done: list[Scan] = field(default_factory=list)
+    """what was taken and not handed on yet"""
+    offered: int | None = None
+    """the free piece that the next bytes may be read to"""
 
-    def add(self, block: Block) -> list[Scan]:
-        """Have a block judged. Returns what was taken, to have room for it."""
-        done = self.finish() if self.line is None else []
+    def room(self) -> memoryview:
+        """Where the next bytes may be read to."""
+        if self.offered is None:
+            self.offered = self._free()
+        return self.judges.place(self.offered)
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Have the blocks judged that are complete with these bytes. They may be where they can be judged: in ``room``."""
+        number, self.offered = self.offered, None
+        if number is None:
+            self._split(bytes(piece))
+        elif len(piece) < _SMALL or not self.compression.passes(self.stream, piece):
+            copied = bytes(piece)
+            self.judges.give_back(number)
+            self._split(copied)
+        else:
+            self._ask(Block(piece), number)
+
+    def taken(self) -> list[Scan]:
+        """What was taken since this was asked last."""
+        done, self.done = self.done, []
+        return done
+
+    def finish(self) -> None:
+        """Take all that wait."""
+        while self.blocks:
+            self._take()
+
+    def _split(self, chunk: bytes) -> None:
+        for block in self.compression.blocks(self.stream, chunk):
+            size, number = len(block.data), None
+            if _SMALL <= size <= ROOM:
+                number = self._free()
+                self.judges.place(number)[:size] = block.data
+            self._ask(block, number)
+
+    def _ask(self, block: Block, number: int | None) -> None:
+        if self.line is None:
+            self.finish()
         before = self.stream.cursor if self.line is None else Cursor(self.line)
-        number = None
-        if _SMALL <= len(block.data) <= ROOM:
-            while not self.judges.free:
-                done.append(self._take())
-            number = self.judges.ask(block.data, block.cut, before)
+        if number is not None:
+            self.judges.ask(number, len(block.data), block.cut, before)
         self.blocks.append((block, before, number))
         # Behind half a line the next block depends on what that half was.
         self.line = before.line + _lines_of(block.data) if block.data[-1] == 10 else None
-        return done
 
-    def finish(self) -> list[Scan]:
-        """Take all that wait."""
-        return [self._take() for _ in range(len(self.blocks))]
+    def _free(self) -> int:
+        while not self.judges.free:
+            self._take()
+        return self.judges.free.pop()
 
-    def _take(self) -> Scan:
+    def _take(self) -> None:
         block, before, number = self.blocks.popleft()
         scan = self.judges.answer(number) if number is not None else None
         if scan is None:
             scan = self.compression.matcher.scan(block, before)
         scan = self.compression.take(self.stream, block, before, scan)
+        self.done.append(scan)
         if number is not None:
             scan.numbers = {}  # they lie in memory that the next block gets
             self.judges.give_back(number)
-        return scan

@@ -67,13 +67,13 @@ class Judges:
             self._processes.append(process)
         os.close(tasks)
 
-    def ask(self, data: bytes | memoryview, cut: int, before: Cursor) -> int:
-        """Have a block judged; there must be a free piece. Returns its number."""
-        number = self.free.pop()
-        place, _ = _places(self._memory, number)
-        place[: len(data)] = data
-        os.write(self._tasks, _TASK.pack(number, len(data), cut, *before))
-        return number
+    def place(self, number: int) -> memoryview:
+        """Where the block of that piece goes."""
+        return _places(self._memory, number)[0]
+
+    def ask(self, number: int, size: int, cut: int, before: Cursor) -> None:
+        """Have the block judged that lies in that piece."""
+        os.write(self._tasks, _TASK.pack(number, size, cut, *before))
 
     def answer(self, number: int) -> Scan | None:
         """What was found in that block; None if it has no room. Its numbers are gone when its piece is given back."""

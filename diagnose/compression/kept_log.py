@@ -367,6 +367,15 @@ class Compression:
         self._changes(stream)
         return stream.blocks.feed(stream.transport.feed(chunk))
 
+    def passes(self, stream: Stream, piece: bytes | memoryview) -> bool:
+        """Whether these bytes are one block as they are. If so, they count as fed."""
+        if not (stream.blocks.ready(piece) and stream.transport.passes(piece)):
+            return False
+        self.counts.bytes_in += len(piece)
+        stream.blocks.bytes_in += len(piece)
+        self._changes(stream)
+        return True
+
     def close(self, source: int) -> list[Scan]:
         """The source has ended. Its last line counts even without a line end."""
         stream = self.stream(source)
@@ -621,7 +630,10 @@ def _facts_among(rules: Sequence[Rule], scan: Scan) -> bytes:
     """For each rule that kept something whether its lines say who is who; empty if none is such a rule."""
     kept = set(memoryview(scan.kept).cast("i")[_RULE_AT :: KEPT.size // 4].tolist())
     found = [rule for rule in kept if rule >= 0 and rules[rule].facts]
-    return bytes(number in found for number in range(max(found) + 1)) if found else b""
+    flags = bytearray(max(found, default=-1) + 1)
+    for rule in found:
+        flags[rule] = 1
+    return bytes(flags)
 
 
 def points(series: Series) -> list[list[float | None]]:

@@ -94,6 +94,11 @@ class LineEnds:
         self._windows: bool | None = None
         self._held = b""
 
+    @property
+    def plain(self) -> bool:
+        """Whether the bytes pass unchanged from now on."""
+        return self._windows is False and not self._held
+
     def feed(self, data: bytes) -> bytes:
         if self._windows is False:
             return data

@@ -68,6 +68,10 @@ class Blocks:
             yield Block(memoryview(chunk)[start:end])
         self._hold(chunk[end:])
 
+    def ready(self, chunk: bytes | memoryview) -> bool:
+        """Whether ``feed`` would give back ``chunk`` as one block."""
+        return not self._rest and len(chunk) > 0 and chunk[-1] == 10
+
     @property
     def state(self) -> tuple[bytes, int, int]:
         """(the half segment, its bytes beyond that, bytes that came in): all that the next chunk depends on."""

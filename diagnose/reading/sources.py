@@ -25,7 +25,7 @@ from diagnose.reading.dumps import documents
 from diagnose.reading.prefixes import Origin, origin_of_path
 
 CHUNK = 1 << 20
-_PIECE = 1 << 21
+PIECE = 1 << 21
 """bytes of a plain file that are read at once"""
 _NEAR = 1 << 12
 """bytes at the end of a piece, where the end of a line is looked for"""
@@ -56,6 +56,8 @@ class Source:
     """of the file as it is on disk, for a progress bar"""
     told: Origin | None = None
     """who wrote it, according to its sender"""
+    room: Callable[[], memoryview] | None = None
+    """where the next piece of a plain file goes; None: into memory of its own. A piece holds until ``room`` is asked again"""
 
     @property
     def origin(self) -> Origin:
@@ -75,9 +77,13 @@ class Source:
 
     def chunks(self) -> Iterator[bytes]:
         """The content, decompressed, or the lines that stand for a dump. Nothing if its beginning shows that it is no log."""
+        return map(bytes, self.pieces())
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The same; those of a plain file lie in ``room``, if there is one."""
         content = self._content()
-        first = next(content, None)
-        if first is None:
+        first = bytes(next(content, b""))
+        if not first:
             return
         if (kind := documents.recognised(first[:LOOK])) is not None:
             yield from self._document(kind, first, content)
@@ -88,7 +94,9 @@ class Source:
         yield first
         yield from content
 
-    def _document(self, kind: documents.Kind, first: bytes, content: Iterator[bytes]) -> Iterator[bytes]:
+    def _document(
+        self, kind: documents.Kind, first: bytes, content: Iterator[bytes | memoryview]
+    ) -> Iterator[bytes | memoryview]:
         """The lines that the log keeps of a file that is one dump. If it is none after all, its own lines."""
         data = bytearray(first)
         for chunk in content:
@@ -113,9 +121,9 @@ class Source:
             if not head.startswith(tuple(_MAGIC)):
                 file.seek(max(0, os.fstat(file.fileno()).st_size - LOOK))
                 return head, file.read(LOOK)
-        return next(replace(self)._content(), b"")[:LOOK], b""
+        return bytes(next(replace(self)._content(), b""))[:LOOK], b""
 
-    def _content(self) -> Iterator[bytes]:
+    def _content(self) -> Iterator[bytes | memoryview]:
         try:
             if self.path is None:
                 yield from _standard_input()
@@ -133,21 +141,30 @@ class Source:
         self.bytes_read += len(data)
         return data
 
+    def read_into(self, file: BinaryIO, room: memoryview) -> memoryview:
+        size = file.readinto(room)  # type: ignore[attr-defined]
+        self.bytes_read += size
+        return room[:size]
 
-def _plain(source: Source, file: BinaryIO) -> Iterator[bytes]:
+
+def _plain(source: Source, file: BinaryIO) -> Iterator[bytes | memoryview]:
     """Pieces that end with a line, where one ends near: a line that two pieces share costs more than to look for its end."""
-    while data := source.read(file, _whole_lines(file)):
+    while True:
+        size = _whole_lines(file)
+        data = source.read(file, size) if source.room is None else source.read_into(file, source.room()[:size])
+        if not data:
+            return
         yield data
 
 
 def _whole_lines(file: BinaryIO) -> int:
     """How many of the next bytes are whole lines, and about a piece."""
     begin = file.tell()
-    file.seek(begin + _PIECE - _NEAR)
+    file.seek(begin + PIECE - _NEAR)
     last = file.read(_NEAR)
     file.seek(begin)
     end = last.rfind(b"\n") if len(last) == _NEAR else -1
-    return _PIECE - _NEAR + end + 1 if end >= 0 else _PIECE
+    return PIECE - _NEAR + end + 1 if end >= 0 else PIECE
 
 
 def _gzip(source: Source, file: BinaryIO) -> Iterator[bytes]:
@@ -216,7 +233,7 @@ def _zstd(source: Source, file: BinaryIO) -> Iterator[bytes]:
         source.problem = f"the zstd data is corrupt after {file.tell():,} bytes ({error}): what follows is lost"
 
 
-_DECODERS: dict[str | None, Callable[[Source, BinaryIO], Iterator[bytes]]] = {
+_DECODERS: dict[str | None, Callable[[Source, BinaryIO], Iterator[bytes | memoryview]]] = {
     None: _plain,
     "gzip": _gzip,
     "xz": _xz,

@@ -76,6 +76,10 @@ class Transport:
             at = self._lines(data, at, out) if self._works else self._skip(data, at, out)
         return b"".join(out)
 
+    def passes(self, chunk: bytes | memoryview) -> bool:
+        """Whether ``feed`` would give back ``chunk`` itself. If so, it counts as fed."""
+        return self._decoder.plain and self._ends.plain and self._passes(chunk)
+
     def close(self) -> bytes:
         """The rest of the source."""
         out: list[bytes] = []
@@ -150,7 +154,7 @@ class Transport:
             or self._waiting
         )
 
-    def _passes(self, data: bytes) -> bool:
+    def _passes(self, data: bytes | memoryview) -> bool:
         """Whether all of ``data`` goes on unchanged."""
         if self._works or self._suspects or self._offset + len(data) >= self._until:
             return False

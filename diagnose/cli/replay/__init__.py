@@ -539,7 +539,7 @@ def _read(job: Job, kept_file: KeptFile, processes: int = 1) -> bool:
     before = 0
     for number, source in enumerate(job.sources):
         large = (source.size or 0) >= _WORTH_CORES and sys.platform == "linux"  # which can copy a process
-        for found in job.feed_all(number, source.chunks(), processes if large else 1):
+        for found in job.feed_all(number, processes if large else 1):
             kept_file.write(number, found)
             progress.at(before + (source.bytes_read or job.compression.counts.bytes_in))
         kept_file.write(number, job.close(number))

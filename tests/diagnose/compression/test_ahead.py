@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.reading.lines import LONGEST
+from diagnose.reading.sources import Source
 from tests.conftest import ROOT
 
 _LARGE = b"a line\n" * 20_000
@@ -111,3 +113,37 @@ def test_no_process_is_left_when_nobody_reads_on(matcher: Matcher) -> None:
     assert len(multiprocessing.active_children()) == len(before) + 2
     reading.close()
     assert multiprocessing.active_children() == before
+
+
+@pytest.mark.parametrize("line_ends", ["LF", "CRLF"])
+def test_a_file_that_is_read_to_where_it_is_judged(
+    matcher: Matcher, tmp_path: Path, line_ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnose.reading.sources.PIECE", 90_000)  # so that all of the shared memory is used many times
+    data = log() * 3
+    path = tmp_path / "one.log"
+    path.write_bytes(data.replace(b"\n", b"\r\n") if line_ends == "CRLF" else data)
+    source = Source(str(path), path)
+    one, many = Compression(matcher), Compression(matcher)
+    for chunk in source.chunks():
+        one.feed(0, chunk)
+    again = Source(str(path), path)
+    in_place: set[type] = set()
+    pieces = again.pieces()
+    many.feed(0, bytes(next(pieces)))
+
+    def seen() -> Iterator[bytes | memoryview]:
+        for piece in pieces:
+            in_place.add(type(piece))
+            yield piece
+
+    for _ in feed_ahead(many, 0, seen(), 2, again):
+        pass
+    one.close(0)
+    many.close(0)
+    assert in_place == {memoryview}
+    assert again.bytes_read == source.bytes_read == path.stat().st_size
+    assert again.room is None
+    assert snapshot(many) == snapshot(one)
+    assert list(many.kept.rows()) == list(one.kept.rows())
+    assert (many.counts, many.facts) == (one.counts, one.facts)
