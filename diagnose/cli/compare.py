@@ -239,10 +239,16 @@ def _partings(rows: Sequence[Parting], style: Style) -> str:
         equal = f"equal up to step {row.equal_to:,.0f}" if row.equal_to is not None else "never equal"
         if row.apart_from is None:
             apart = "never further apart than its noise"
+            if row.common is not None:
+                apart += f" up to step {row.common:,.0f}, the last that both reach"
         else:
             bad = f"{row.bad:.6g}" if row.bad is not None else "not a number"
             apart = style.red(f"apart from step {row.apart_from:,.0f}") + f" (good {row.good:.6g}, bad {bad})"
         lines.append(f"    {printable(row.name)}: {equal}, {apart}")
+        if row.leap is not None:
+            to = f"to {row.leap.value:.6g}" if row.leap.value is not None else "to what is not a number"
+            leaps = style.red(f"leaps at step {row.leap.step:,.0f}")
+            lines.append(f"      {leaps} of the bad run, from about {row.leap.before:.6g} {to}")
     return "\n".join(lines)
 
 

@@ -16,6 +16,10 @@ _STAYS = 3
 """points in a row that are apart"""
 _NOISES, _LEAST_SHARE = 6.0, 0.02
 """apart is what is this many times the usual difference, and this share of the value"""
+_BEFORE = 8
+"""points that say where a number was before it leapt"""
+_LEAP = {"loss": 0.1, "val_loss": 0.1, "grad_norm": 1.0}
+"""share by which it must rise, besides the noise: the norm of the gradient swings"""
 _SAME_PACE = 0.05
 _COUNTERS = ("consumed_", "total_")
 
@@ -40,6 +44,17 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Leap:
+    """Where a number rises by far more than it usually moves."""
+
+    step: float
+    before: float
+    """about, in the points before"""
+    value: float | None
+    """None: it is no number"""
+
+
+@dataclass(frozen=True, slots=True)
 class Parting:
     """How the course of one number compares."""
 
@@ -51,6 +66,10 @@ class Parting:
     good: float | None = None
     """there"""
     bad: float | None = None
+    common: float | None = None
+    """the last step that both reach, if one of them goes on after it"""
+    leap: Leap | None = None
+    """where the bad run's leaps, if the good run's does not"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +96,8 @@ class Differences:
 
     @property
     def any(self) -> bool:
-        """Whether the runs differ in anything but the course of their numbers, or part there."""
-        parted = any(parting.apart_from is not None for parting in self.partings)
+        """Whether the runs differ in anything but the course of their numbers, or part or leap there."""
+        parted = any(parting.apart_from is not None or parting.leap is not None for parting in self.partings)
         lists = (self.versions, self.settings, self.new, self.gone, self.regular_new, self.regular_gone, self.levels)
         return parted or any(lists)
 
@@ -142,6 +161,9 @@ def parting_of(name: str, good: Sequence[Sequence[float | None]], bad: Sequence[
     pairs = _paired(ours, theirs)
     if len(pairs) < _ENOUGH:
         return None
+    last = min(ours[-1][0], theirs[-1][0])
+    common = last if max(ours[-1][0], theirs[-1][0]) > last else None
+    leap = _leap(name, theirs) if _leap(name, ours) is None else None
     equal_to = None
     for step, one, other in pairs:
         if not math.isclose(one, other, rel_tol=1e-9):
@@ -154,8 +176,23 @@ def parting_of(name: str, good: Sequence[Sequence[float | None]], bad: Sequence[
     for at in range(len(pairs)):
         if all(apart[at : at + _STAYS]) and sum(apart[at:]) >= 0.8 * len(apart[at:]):
             step, one, other = pairs[at]
-            return Parting(name, equal_to, step, one, other if math.isfinite(other) else None)
-    return Parting(name, equal_to, None)
+            return Parting(name, equal_to, step, one, other if math.isfinite(other) else None, common, leap)
+    return Parting(name, equal_to, None, common=common, leap=leap)
+
+
+def _leap(name: str, curve: Sequence[tuple[float, float]]) -> Leap | None:
+    """The first point that is above those before it by far more than the curve usually moves."""
+    values = [value for _, value in curve]
+    noise = _noise(values)
+    for at in range(_BEFORE, len(curve)):
+        known = [value for value in values[at - _BEFORE : at] if math.isfinite(value)]
+        if not known:
+            continue
+        step, value = curve[at]
+        before = median(known)
+        if not math.isfinite(value) or value - before > max(_NOISES * noise, _LEAP[name] * abs(before)):
+            return Leap(step, before, value if math.isfinite(value) else None)
+    return None
 
 
 def _curve(points: Sequence[Sequence[float | None]]) -> list[tuple[float, float]]:
@@ -185,6 +222,6 @@ def _paired(good: list[tuple[float, float]], bad: list[tuple[float, float]]) -> 
 
 
 def _noise(apart: Sequence[float]) -> float:
-    """How far the difference usually jumps from one point to the next."""
+    """How far it usually jumps from one point to the next."""
     jumps = [abs(b - a) for a, b in pairwise(apart) if math.isfinite(b - a)]
     return median(jumps) if jumps else 0.0

@@ -12,7 +12,7 @@ from diagnose.decision.policy import JobClass, Policy
 from diagnose.decision.recurrence import attempts_of
 from diagnose.decision.result import Decision, Limit, Step, Tell
 from diagnose.decision.signals import Signal
-from diagnose.report import Action, Report, RestartFrom
+from diagnose.report import Action, EvidenceLine, Report, RestartFrom
 
 _TEXT: Final = 500
 """characters of a line that the evidence keeps"""
@@ -102,6 +102,17 @@ class Case:
             evidence=self.evidence(),
         )
 
+    def _beside_the_root(self) -> list[EvidenceLine]:
+        """The lines of evidence but the root line. One that follows from it may be its neighbour, too: it comes once."""
+        root = self.diagnosis.root_cause
+        seen = {(root.source, root.line)} if root is not None else set()
+        found = []
+        for line in self.diagnosis.evidence:
+            if line.role != "root_cause" and (line.source, line.line) not in seen:
+                seen.add((line.source, line.line))
+                found.append(line)
+        return found
+
     def evidence(self) -> dict[str, Any]:
         root = self.diagnosis.root_cause
         return {
@@ -119,8 +130,7 @@ class Case:
             else None,
             "lines": [
                 {"source": line.source, "line": line.line, "text": line.text[:_TEXT], "role": line.role}
-                for line in self.diagnosis.evidence
-                if line.role != "root_cause"
+                for line in self._beside_the_root()
             ][:_LINES],
             "signals": [{"node": s.node, "name": s.name, "points": s.points, "said": s.said} for s in self.signals],
             "attempts": [[a.number, a.reason, a.group, a.last_step] for a in self.attempts[-10:]],

@@ -75,3 +75,35 @@ def test_what_is_no_number_is_apart() -> None:
 def test_too_few_steps_in_common_tell_nothing() -> None:
     assert parting_of("loss", curve(3), curve(100)) is None
     assert parting_of("loss", [], curve(100)) is None
+
+
+def test_a_leap_behind_the_end_of_the_good_run() -> None:
+    found = parting_of("loss", curve(120), curve(145, seed=1, from_step=121, by=2.5))
+    assert found is not None
+    assert (found.apart_from, found.common) == (None, 120)
+    assert found.leap is not None
+    assert found.leap.step == 121
+    assert found.leap.before == pytest.approx(loss(117), abs=0.1)
+    assert found.leap.value == pytest.approx(loss(121) + 2.5, abs=0.1)
+
+
+def test_a_leap_that_is_over() -> None:
+    bad = curve(300, seed=1)
+    bad[100][1] = 30.0
+    found = parting_of("loss", curve(300), bad)
+    assert found is not None
+    assert found.leap is not None
+    assert (found.leap.step, found.leap.value) == (101, 30.0)
+
+
+def test_what_both_runs_do_is_no_leap() -> None:
+    found = parting_of("loss", curve(300, from_step=90, by=3.0), curve(300, seed=1, from_step=90, by=3.0))
+    assert found is not None
+    assert found.leap is None
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_a_course_without_a_leap(name: str) -> None:
+    found = parting_of(name, curve(300), curve(900, seed=1))
+    assert found is not None
+    assert (found.leap, found.common) == (None, 300)

@@ -32,6 +32,7 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import EvidenceLine, Report
 from tests.conftest import ROOT
 from tests.support.cases import HOUR, NODES, NOW, cluster, done, elsewhere, failed, policy, ran_on, report, xid
+from tests.support.logs import report_of
 
 A, B, C, D, E = NODES[:5]
 
@@ -73,6 +74,14 @@ def test_a_sigkill_that_nothing_explains_gets_one_restart(tmp_path: Path, before
 
 
 # --- what is usual -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_that_follows_and_is_a_neighbour_of_the_root_is_evidence_once(tmp_path: Path) -> None:
+    given = report_of((ROOT / "fixtures" / "logs" / "store.log").read_text())
+    places = [(line.source, line.line) for line in given.diagnosis.evidence]
+    assert len(places) > len(set(places)), "else this tests nothing"
+    lines = decide(given, History(), cluster(), policy(tmp_path), NOW).evidence["lines"]
+    assert [(line["source"], line["line"]) for line in lines] == list(dict.fromkeys(places[1:]))
 
 
 def test_the_shipped_policy_never_acts_by_itself() -> None:
