@@ -299,5 +299,6 @@ def _text(found: list[Check], style: Style) -> str:
         )
         lines.append(head + f"\n{indent}".join(told))
     counted = {state: sum(check.state == state for check in found) for state in paint}
-    said = ", ".join(f"{count} {state}" for state, count in counted.items() if count)
+    many = {"works": "work"}
+    said = ", ".join(f"{count} {many.get(state, state) if count > 1 else state}" for state, count in counted.items() if count)
     return "\n".join([*lines, "", f"  {said}"])

@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace, agent: endpoint.Agent | None) -> int:
         reason = found.opinion.reason if found.opinion else None
         return Second(found.report, found.asked, reason, found.line, found.replaced)
 
-    with Notice("preparing the rules, which is done once"):
+    with Notice("preparing the rules"):
         matcher = Matcher(load(arguments.rules), reserved=EARLY)
     for number, name in enumerate(arguments.corpora):
         corpus = Path(name)

@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     _warn_of(problems, passed_over)
     if not jobs:
         return 2
-    with Notice("preparing the rules, which is done once"):
+    with Notice("preparing the rules"):
         matcher = _matcher(arguments)
     with KeptFile(arguments.kept) as kept_file, _agent(arguments) as agent:
         replay = _Replay(arguments, jobs, matcher, [_known(path, matcher) for path in arguments.healthy], kept_file, agent)
