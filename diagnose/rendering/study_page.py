@@ -11,6 +11,8 @@ from diagnose import __version__
 from diagnose.decision.lost import MEANING
 from diagnose.rendering.html import template
 
+_SIGN = 6.2
+"""about the width of a letter at an axis"""
 _WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _PARTS = (
     ("useful", "useful", "good"),
@@ -78,6 +80,6 @@ def bars(counts: Sequence[float], names: Sequence[str], about: str) -> Markup:
                 x, height - 20 - tall, max(1.0, step * 0.8), tall, f"{name}: {count:,}"
             )
         )
-        if number % every == 0:
+        if number % every == 0 and x + _SIGN * len(name) <= width:  # half a date would be another date
             parts.append(Markup('<text class="tick" x="{:.1f}" y="{}">{}</text>').format(x, height - 5, name))
     return Markup("").join([*parts, Markup("</svg>")])
