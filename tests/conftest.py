@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,12 +27,20 @@ if TYPE_CHECKING:
     from tests.support.servers import Postgres
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=75)
+# For ./test quick: the whole suite tries more.
+settings.register_profile("quick", settings.get_profile("suite"), max_examples=25)
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5000)
 # For benchmarks/mutation.py: the same examples each time, and no smaller one is searched once a test has failed.
 settings.register_profile("mutation", settings.get_profile("suite"), derandomize=True, phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def examples(count: int) -> int:
+    """``count``, for a property that needs more or fewer than others; in ./test quick as much less as for those."""
+    whole = settings.get_profile("suite").max_examples
+    return max(1, min(count, count * settings().max_examples // whole))
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +252,27 @@ SLOW = (
     "service/test_retention.py",
 )
 """what ./test quick leaves out: whole processes, many examples, real time-outs"""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of which no test would run is not read: with what they import, such as torch, those take most of the time until
+    the first test runs, and each process beside another reads all.
+    """
+    return True if collection_path.suffix == ".py" and marks(collection_path) & unwanted(config.option.markexpr) else None
+
+
+def unwanted(expression: str) -> set[str]:
+    """What ``-m`` leaves out whatever else a test is marked with; nothing if it asks for more than that."""
+    words = [re.fullmatch(r"not (\w+)", part.strip()) for part in expression.split(" and ")]
+    return {word[1] for word in words if word is not None} if all(words) else set()
+
+
+def marks(path: Path) -> set[str]:
+    """Of all tests of a file: by where it stands, and by its ``pytestmark``."""
+    stands = path.relative_to(ROOT / "tests").as_posix() if path.is_relative_to(ROOT / "tests") else ""
+    slow = {"slow"} if stands.startswith(SLOW) else set()
+    said = re.search(r"^pytestmark = (\[\n.*?^\]|[^\n]*)", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return slow | (set(re.findall(r"pytest\.mark\.(\w+)", said[1])) if said is not None else set())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

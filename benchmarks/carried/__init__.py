@@ -8,7 +8,7 @@
 - ``memory``: what a live job takes, and what stays of one that has ended.
 - ``stop``: from SIGTERM to the end of the process, with many live jobs.
 - ``sources``: one job with many sources, which fails in the end.
-- ``shares``: what a job of ``failing`` costs in its scanner, step by step, in this process; it has nothing to compare with.
+- ``shares``: what a job of ``failing`` costs in its scanner, step by step, in a process of its own without a server.
 
 ``--against COMMIT`` also measures a checkout of that commit, in turns, and prints ratios: of processor time where both did the
 same work. The clock's figures depend on what else the machine does.

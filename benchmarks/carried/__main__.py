@@ -11,6 +11,7 @@ from benchmarks import carried
 from benchmarks.carried.checkouts import checkout, unknown
 from benchmarks.carried.figures import Figure, Figures
 from benchmarks.carried.parts import PARTS
+from benchmarks.carried.shares import shares
 from benchmarks.measure import ROOT, Spread, table
 from benchmarks.service import Bench
 from tests.support.servers import Server
@@ -25,14 +26,19 @@ def measured(bench: Bench, part: str, options: argparse.Namespace, against: Path
     for number in range(options.repeat):
         found: dict[str, Figures] = {}
         for name in list(trees) if number % 2 else reversed(trees):
-            server = bench.server(PYTHONPATH=str(trees[name]), **_MANY)
-            for variable in unknown(trees[name], server.environment):
-                del server.environment[variable]
-            with server:
-                found[name] = asyncio.run(_part(part, server, options))
+            found[name] = shares(trees[name], options.piece) if part == "shares" else _served(bench, trees[name], part, options)
             print(f"{part} {number + 1}/{options.repeat} {name}", file=sys.stderr)
         rounds.append(found)
     return rounds
+
+
+def _served(bench: Bench, tree: Path, part: str, options: argparse.Namespace) -> Figures:
+    """What the part found with a server of ``tree``."""
+    server = bench.server(PYTHONPATH=str(tree), **_MANY)
+    for variable in unknown(tree, server.environment):
+        del server.environment[variable]
+    with server:
+        return asyncio.run(_part(part, server, options))
 
 
 async def _part(part: str, server: Server, options: argparse.Namespace) -> Figures:
@@ -59,7 +65,8 @@ def _better(now: Figure, before: Figure) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=carried.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if none is named")
+    parts = [*PARTS, "shares"]
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all if none is named")
     parser.add_argument("--against", metavar="COMMIT", help="also measure this commit, in turns")
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--repeat", type=int, default=3)
@@ -69,11 +76,11 @@ def main() -> int:
     parser.add_argument("--pushes", type=int, default=10_000, help="pushes: how many")
     parser.add_argument("--sources", type=int, default=20_000, help="sources: how many")
     options = parser.parse_args()
-    if unknown := set(options.parts) - set(PARTS):
-        parser.error(f"{', '.join(sorted(unknown))} is no part: name some of {', '.join(PARTS)}")
+    if unknown := set(options.parts) - set(parts):
+        parser.error(f"{', '.join(sorted(unknown))} is no part: name some of {', '.join(parts)}")
     against = checkout(options.against) if options.against else None
     head = ["", "now", *(["before", "ratio"] if against else [])]
-    for part in options.parts or PARTS:
+    for part in options.parts or parts:
         bench = Bench(options.database)
         try:
             print(table(head, rows(measured(bench, part, options, against))), flush=True)

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from benchmarks.carried.figures import Figure, Figures
 from benchmarks.carried.sender import Sender, diagnosed, push, read, step_lines, told
-from benchmarks.carried.shares import shares
 from benchmarks.measure import ROOT
 from benchmarks.service import burst, cpu_s, percentile, resident_mb, send_all
 from tests.support.servers import Server
@@ -229,5 +228,4 @@ PARTS: dict[str, Callable[[Server, argparse.Namespace], Awaitable[Figures]]] = {
     "memory": memory,
     "stop": stop,
     "sources": sources,
-    "shares": shares,
 }

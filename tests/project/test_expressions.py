@@ -1,7 +1,7 @@
 """No regular expression of the package takes far longer for a longer text: a hostile line would stop its reader.
 
 For each expression texts are made that lead into its repeats and do not end as it wants (``tests.support.expressions``). Its
-time for one text is compared with that for a quarter of it, in processor time, so other programs do not count.
+time for one text is compared with that for a part of it, in processor time of the thread, so nothing else counts.
 """
 
 from __future__ import annotations

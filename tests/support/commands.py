@@ -34,25 +34,35 @@ class Commands:
         self._server: subprocess.Popen[str] | None = None
 
     def run(
-        self, words: tuple[str, ...], *, cwd: Path, stdin: bytes | None, environment: dict[str, str], timeout_s: float = 240
+        self,
+        words: tuple[str, ...],
+        *,
+        cwd: Path,
+        stdin: bytes | None = None,
+        environment: dict[str, str],
+        terminal: str | None = None,
+        timeout_s: float = 240,
     ) -> subprocess.CompletedProcess[str]:
-        """``environment``: what differs from that of this process."""
+        """``environment``: what differs from that of this process. ``terminal``: the path of one, instead of files."""
         wrong = [name for name in environment if name.startswith(_AT_START)]
         assert not wrong, f"{wrong} act when Python starts: run the program by subprocess"
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            (folder / "0").write_bytes(stdin or b"")
+            streams = [folder / "0", folder / "1", folder / "2"]
+            streams[0].write_bytes(stdin or b"")
+            for stream in streams[1:]:
+                stream.touch()
             asked = {
                 "words": words,
                 "cwd": str(cwd),
-                "streams": str(folder),
+                "streams": [terminal or str(streams[0]), terminal or str(streams[1]), str(streams[2])],
                 "environment": {**os.environ, "PYTHONPATH": str(self._root), **environment},
                 "seconds": timeout_s,
             }
             status = self._ask(asked)
             if status is None:
                 raise subprocess.TimeoutExpired(["diagnose", *words], timeout_s)
-            said = [(folder / stream).read_bytes().decode("utf-8", "replace") for stream in ("1", "2")]
+            said = [stream.read_bytes().decode("utf-8", "replace") for stream in streams[1:]]
         return subprocess.CompletedProcess(["diagnose", *words], status, *said)
 
     def _ask(self, asked: dict[str, Any]) -> int | None:
@@ -108,9 +118,8 @@ def _become(asked: dict[str, Any]) -> int:
     """Be the program, from its first line on."""
     from diagnose.cli import main as program
 
-    folder = Path(asked["streams"])
-    for stream, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY | os.O_CREAT), (2, os.O_WRONLY | os.O_CREAT)):
-        file = os.open(folder / str(stream), flags, 0o600)
+    for stream, path in enumerate(asked["streams"]):
+        file = os.open(path, (os.O_WRONLY if stream else os.O_RDONLY) | os.O_NOCTTY)
         os.dup2(file, stream)
         os.close(file)
     os.chdir(asked["cwd"])

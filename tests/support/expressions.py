@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
+import math
 import pkgutil
 import re
 import sys
@@ -38,8 +39,9 @@ _OFTEN = "aA0 -."
 _MOST = 6
 _SIZES = 12, 18, 24, 30, 36, 42, 48, 192, 768, 3072, 12288
 _SHOWN_S = 0.001
-_LINEAR = 8.0
-"""how much longer a text of four times the length may take: 4 is linear, 16 is not"""
+_LINEAR = 2.0
+"""how much longer than its length says a longer text may take: four times the text takes 4 times as long where it is linear,
+and 16 times where it is not"""
 
 
 @dataclass(frozen=True)
@@ -238,21 +240,34 @@ def slow(expression: Expression) -> Slow | None:
 
 
 def _growing(expression: Expression, made: Callable[[int], str]) -> int | None:
-    """A text that costs nothing is not asked at greater lengths: where each sign is tried from each other one, it costs."""
+    """A text that costs nothing is not asked at greater lengths: where each sign is tried from each other one, it costs.
+
+    A time that an interrupt or a cold cache made longer is only a cause to look again: it neither finds anything nor ends the
+    search.
+    """
     for before, size in itertools.pairwise(_SIZES):
-        if _seconds(expression, made(before)) > _SHOWN_S or size == _SIZES[-2]:
-            small, large = (min(_seconds(expression, made(one)) for _ in range(3)) for one in (before, size))
-            if large > max(_SHOWN_S, _LINEAR * small):
-                return size
-            if large < _SHOWN_S:
-                return None
+        costs = size == _SIZES[-2] or _seconds(expression, made(before)) > _SHOWN_S
+        if costs and _grows(expression, made(before), made(size), _LINEAR * size / before):
+            return size
     return None
 
 
+def _grows(expression: Expression, small: str, large: str, most: float) -> bool:
+    """Whether the longer text takes more than so many times as long, each at its quickest; what says so is asked twice."""
+    short = long = math.inf
+    for _ in range(2):
+        short = min(short, *(_seconds(expression, small) for _ in range(3)))
+        long = min(long, *(_seconds(expression, large) for _ in range(3)))
+        if long <= max(_SHOWN_S, most * short):
+            return False
+    return True
+
+
 def _seconds(expression: Expression, text: str) -> float:
-    began = time.process_time()
+    """In processor time of this thread: neither other programs nor other threads count."""
+    began = time.thread_time()
     expression.ask(text)
-    return time.process_time() - began
+    return time.thread_time() - began
 
 
 def main() -> int:

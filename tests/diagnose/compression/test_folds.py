@@ -24,6 +24,7 @@ from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.reading.prefixes import body_start
 from service.settings import Settings
+from tests.conftest import examples
 from tests.support.logs import job_of, shipped_matcher
 from tests.support.patterns import texts
 from tests.support.strategies import cuts
@@ -467,7 +468,7 @@ _lines = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(_lines, max_size=90).map(b"".join).flatmap(lambda data: st.tuples(st.just(data), cuts(data))))
 def test_folds_do_not_depend_on_the_chunks(pair: tuple[bytes, list[bytes]]) -> None:
     data, chunks = pair
@@ -481,7 +482,7 @@ def test_folds_do_not_depend_on_the_chunks(pair: tuple[bytes, list[bytes]]) -> N
     assert all(line in left for line in outcome(whole)[0])  # what is kept is in order, and nothing else
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_lines, max_size=60).map(b"".join).flatmap(lambda data: st.tuples(st.just(data), cuts(data))))
 def test_folds_go_on_from_a_snapshot(pair: tuple[bytes, list[bytes]]) -> None:
     data, chunks = pair

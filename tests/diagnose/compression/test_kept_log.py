@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from diagnose.compression.kept_log import NOTABLE, Compression, points
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.matcher import Matcher, best_engine
+from tests.conftest import examples
 from tests.support.logs import shipped_matcher
 from tests.support.strategies import cuts
 
@@ -67,7 +68,7 @@ _lines = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(_lines, max_size=60).map(b"".join).flatmap(lambda data: st.tuples(st.just(data), cuts(data))))
 def test_counts_and_kept_lines_do_not_depend_on_the_chunks_or_the_engine(pair: tuple[bytes, list[bytes]]) -> None:
     data, chunks = pair

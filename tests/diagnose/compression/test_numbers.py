@@ -21,6 +21,7 @@ from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.series import Series
+from tests.conftest import examples
 from tests.support.strategies import cuts
 
 pytestmark = pytest.mark.skipif(not available(), reason="numbers are read by the native core")
@@ -232,7 +233,7 @@ _LINES = (
 ).split(b"|")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.sampled_from(_LINES), max_size=60).map(b"\n".join).flatmap(lambda data: st.tuples(st.just(data), cuts(data)))
 )
@@ -252,7 +253,7 @@ def test_numbers_do_not_depend_on_chunks_or_snapshots(pair: tuple[bytes, list[by
 _BITS = [*"1={}[]|\t'/,\x01\x0e", "é", "  ", ": ", "loss", "step ", "nan", "val ", "acc@", "s/it", "lr", "epoch ", "-inf"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(_BITS), max_size=40).map("".join), st.booleans())
 def test_any_text_has_a_plan(text: str, below: bool) -> None:
     body = text.encode()

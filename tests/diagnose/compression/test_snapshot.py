@@ -20,7 +20,7 @@ from diagnose.job import Job
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.matcher import Matcher, best_engine
 from diagnose.reading.sources import find
-from tests.conftest import ROOT
+from tests.conftest import ROOT, examples
 from tests.support.logs import shipped_matcher
 from tests.support.strategies import cuts, logs
 
@@ -54,7 +54,7 @@ def outcome(compression: Compression) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("engine", MATCHERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), first=logs, second=logs)
 def test_it_goes_on_wherever_it_was_cut(engine: str, data: st.DataObject, first: bytes, second: bytes) -> None:
     metrics = b"".join(b"step %d loss %d\n" % (n, 9000 if n % 11 == 10 else 2) for n in range(25))

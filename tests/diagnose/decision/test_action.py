@@ -14,6 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from diagnose.decision import action as life
 from diagnose.decision.action import ENDED, Record, Refused, admit, key_of
 from diagnose.decision.policy_file import shipped_policy
+from tests.conftest import examples
 
 SPANS = shipped_policy().life
 T = 1_800_000_000.0
@@ -294,5 +295,5 @@ class Life(RuleBasedStateMachine):
             self.seen[key] = one
 
 
-Life.TestCase.settings = settings(max_examples=75, stateful_step_count=30, deadline=None)
+Life.TestCase.settings = settings(max_examples=examples(75), stateful_step_count=30, deadline=None)
 TestLife = Life.TestCase

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from diagnose.diagnosis.evidence import MOST, gather, normal, normal_by_patterns
 from diagnose.matching.databases import core
+from tests.conftest import examples
 from tests.support.logs import job_of, report_of, shipped_matcher, steps
 
 WORDS = (
@@ -72,7 +73,7 @@ _BITS = [*"/ C: a 1 - . x 0x dead beef DEAD BEEF _ node = @ 12 # : // é １ () 
 
 @pytest.mark.skipif(core is None, reason="the native core is not built here")
 @given(st.lists(st.sampled_from(_BITS), max_size=14).map("".join) | st.text(max_size=40))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 def test_the_native_core_makes_the_same_text_normal(text: str) -> None:
     assert normal(text) == normal_by_patterns(text)
 

@@ -234,16 +234,18 @@ def test_evidence_stays(line: str) -> None:
     assert not result.counts
 
 
-@pytest.mark.parametrize("rule", [rule for rule in load(examples=True) if rule.family == "failures"], ids=lambda rule: rule.id)
-def test_a_failure_rule_still_knows_its_redacted_examples(rule: Rule) -> None:
-    for line in rule.matches:
-        before = captures_of(rule, body_of(line.line))
-        after = captures_of(rule, body_of(redact(line.line).text))
-        before.pop("path", None)
-        after.pop("path", None)
-        assert after == before, line.line
-        if not before:
-            assert regex.search(rule.pattern.encode(), body_of(redact(line.line).text))
+def test_each_failure_rule_still_knows_its_redacted_examples() -> None:
+    """One test for all: their examples take as long to read as the modules of this package."""
+    examples = [(rule, example.line) for rule in load(examples=True) if rule.family == "failures" for example in rule.matches]
+    assert len(examples) > 1000
+    changed = [f"{rule.id}: {line}" for rule, line in examples if not _still_known(rule, line)]
+    assert not changed, "\n".join(changed)
+
+
+def _still_known(rule: Rule, line: str) -> bool:
+    redacted = body_of(redact(line).text)
+    before, after = ({**captures_of(rule, body), "path": ""} for body in (body_of(line), redacted))
+    return after == before and (len(before) > 1 or regex.search(rule.pattern.encode(), redacted) is not None)
 
 
 def test_one_name_is_one_placeholder_within_a_job() -> None:
@@ -364,16 +366,20 @@ HOSTILE = [
 def seconds(piece: str, length: int) -> float:
     text = (piece * (length // len(piece) + 1))[:length]
     redactor = Redactor(hosts=True, names=["gpu-17", "aaa"])
-    began = time.process_time()
+    began = time.thread_time()
     redactor.redact(text)
     redactor.redact("token=" + text + "@x")
-    return time.process_time() - began
+    return time.thread_time() - began
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_the_time_is_linear(piece: str) -> None:
     """Five times the characters of one kind: about five times as long; a pattern that reads them again and again, 25 times."""
-    assert seconds(piece, 25_000) <= 15 * max(seconds(piece, 5_000), 0.003)
+    for again in (1, 1, 3):  # an interrupt makes one measurement longer, and not all
+        large, small = (min(seconds(piece, length) for _ in range(again)) for length in (10_000, 2_000))
+        if large <= 15 * max(small, 0.002):
+            return
+    raise AssertionError(f"{large:.3f} s, and {small:.3f} s for a fifth of it")
 
 
 def test_only_lines_with_nothing_to_hide_are_clear_each_with_the_others_in_sight() -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from diagnose.rendering.terminal import Style, columns_of, shortened_before, shows_links, table
 from tests.conftest import ROOT
+from tests.support.commands import Commands
 
 LINK = re.compile(r"\x1b\]8;;(.*?)\x1b\\")
 PAINT = re.compile(r"\x1b\[[0-9;]*m")
@@ -24,40 +26,55 @@ LOG = ROOT / "fixtures" / "logs" / "job123"
 ROOT_LINE = "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 3."
 
 
-def shown(columns: int, *words: str, **variables: str) -> str:
+Shown = Callable[..., str]
+
+
+@pytest.fixture
+def shown(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shown:
     """What ``diagnose`` prints on a terminal of so many columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "VTE_VERSION")}
-    environment = {**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **variables}
-    command = [sys.executable, "-m", "diagnose", *words]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment):
-        os.close(theirs)
-        said = b""
-        try:
-            while data := os.read(ours, 65536):
-                said += data
-        except OSError:
-            pass  # the other side has ended
-        os.close(ours)
-    return said.decode().replace("\r\n", "\n")
+    for name in ("COLUMNS", "NO_COLOR", "VTE_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+
+    def on_terminal(columns: int, *words: str, **variables: str) -> str:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        environment = {"TERM": "xterm-256color", **variables}
+        with ThreadPoolExecutor(1) as reader:
+            said = reader.submit(_read, ours)
+            try:
+                commands.run(words, cwd=tmp_path, environment=environment, terminal=os.ttyname(theirs))
+            finally:
+                os.close(theirs)
+            return said.result().decode().replace("\r\n", "\n")
+
+    return on_terminal
+
+
+def _read(terminal: int) -> bytes:
+    """Until nobody has its other side open."""
+    said = b""
+    with contextlib.suppress(OSError):
+        while data := os.read(terminal, 65536):
+            said += data
+    os.close(terminal)
+    return said
 
 
 @pytest.mark.parametrize("columns", [60, 80, 160])
-def test_a_report_is_as_wide_as_its_terminal(columns: int) -> None:
+def test_a_report_is_as_wide_as_its_terminal(shown: Shown, columns: int) -> None:
     lines = PAINT.sub("", shown(columns, "replay", str(LOG))).splitlines()
     widths = [columns_of(line) for line in lines]
     assert max(widths) <= columns
     assert max(widths) > columns * 0.9
 
 
-def test_the_root_line_is_wrapped_and_nothing_of_it_is_lost() -> None:
+def test_the_root_line_is_wrapped_and_nothing_of_it_is_lost(shown: Shown) -> None:
     said = PAINT.sub("", shown(50, "replay", str(LOG)))
     wrapped = " ".join(re.findall(r"^ *(?:> 49)? *\| (.*)$", said, re.MULTILINE))
     assert ROOT_LINE in wrapped
 
 
-def test_places_are_links_where_the_terminal_shows_them() -> None:
+def test_places_are_links_where_the_terminal_shows_them(shown: Shown) -> None:
     said = shown(100, "replay", str(LOG), TERM="xterm-kitty")
     addresses = [address for address in LINK.findall(said) if address]
     assert addresses[0].endswith("/fixtures/logs/job123/gpu-13.log#49")
@@ -84,7 +101,7 @@ def test_which_terminals_show_links(variables: dict[str, str], links: bool) -> N
     assert shows_links(variables) is links
 
 
-def test_a_file_name_cannot_end_a_link(tmp_path: Path) -> None:
+def test_a_file_name_cannot_end_a_link(shown: Shown, tmp_path: Path) -> None:
     path = tmp_path / "a\x1b\\b\x07c d.log"
     path.write_bytes(b"Traceback (most recent call last):\nKeyError: 'x'\n")
     addresses = [address for address in LINK.findall(shown(100, "replay", str(path), TERM="xterm-kitty")) if address]
