@@ -63,6 +63,6 @@ def test_what_differs_from_rank_to_rank_is_no_setting_of_the_run() -> None:
     "piece", [b" ", b"a", b"--a ", b"a=", b"a=b,", b"python ", b"...", b"Namespace(", b'"a": ', b"torch 1."]
 )
 def test_a_hostile_line_takes_no_time(piece: bytes) -> None:
-    began = time.process_time()
+    began = time.thread_time()
     Settings().read([piece * (200_000 // len(piece))])
-    assert time.process_time() - began < 2
+    assert time.thread_time() - began < 2

@@ -937,9 +937,9 @@ def test_a_decision_is_quick_whatever_there_is_to_look_back_on(tmp_path: Path) -
     asked = report("cuda_error", attempt=2000, nodes=("gpu-1",))
     took = []
     for _ in range(5):
-        began = time.process_time()
+        began = time.thread_time()
         decide(asked, history, Cluster(nodes=nodes), rules, NOW)
-        took.append(time.process_time() - began)
+        took.append(time.thread_time() - began)
     assert min(took) < 0.1  # docs/policy.md has what it takes on a quiet machine; this is for what is not linear
 
 

@@ -119,9 +119,9 @@ def test_a_line_that_never_ends_waits_in_bounds() -> None:
 
 def test_many_beginnings_of_keys_are_looked_at_in_little_time() -> None:
     text = b"-----BEGIN PRIVATE KEY-----\n" * 40_000
-    began = time.process_time()
+    began = time.thread_time()
     assert conceal(text) == b"<private_key>\n" * 40_000
-    assert time.process_time() - began < 6
+    assert time.thread_time() - began < 6
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank0]: ", "2026-11-21T10:00:00Z gpu-13 "])
