@@ -238,6 +238,7 @@ SLOW = (
     "diagnose/test_ready.py",
     "diagnose/verification/test_proposals.py",
     "project/test_docs.py",
+    "project/test_mutation.py",
     "project/test_removable.py",
     "project/test_simulation.py",
     "project/test_wheel.py",

@@ -293,6 +293,7 @@ def test_times_that_jump_do_not_matter_within_one_file() -> None:
     assert said(log)[0] == "key_error"
 
 
+@pytest.mark.slow
 def test_very_many_tracebacks_are_cut_and_the_report_says_so() -> None:
     log = "".join(
         f'Traceback (most recent call last):\n  File "a.py", line {n}, in f\nValueError: bad {n}\n' for n in range(20_000)

@@ -248,6 +248,7 @@ async def test_who_learns_gets_the_kept_lines_and_its_tasks_are_stored(here: Liv
     assert [tuple(row) for row in rows] == [("watch",)]
 
 
+@pytest.mark.slow
 @live()
 async def test_who_stops_stores_what_was_read_and_diagnoses_nothing_again(here: Live, hands: Hands) -> None:
     """A stop takes as long as storing does, however many jobs there are that failed."""

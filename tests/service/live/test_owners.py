@@ -37,6 +37,7 @@ class Between:
         return self._line
 
 
+@pytest.mark.slow
 def test_a_label_that_is_set_between_any_two_lines_of_the_scanner_is_stored(tmp_path: Path) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
