@@ -64,6 +64,7 @@ ROUTERS = (
     raw.router,
     failures.router,
     projects.router,
+    nodes.told_of,
     nodes.router,
     actions.router,
     rules.router,

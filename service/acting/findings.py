@@ -142,11 +142,16 @@ def check_may_tell(found: Found, grant: Grant | None, *, administrator: bool) ->
         return
     for one in (*(one for one, _ in found.findings), *found.over):
         if grant is None or not grant.kernel or not grant.may_accuse(one.node):
-            raise Forbidden(
-                "only a node's own token, or an administrator's, tells what was found of it",
-                where=one.node,
-                remedy="diagnose tokens create NAME --role node --node PATTERN",
-            )
+            raise not_told_by(one.node)
+
+
+def not_told_by(where: str) -> Forbidden:
+    """The refusal."""
+    return Forbidden(
+        "only a node's own token, or an administrator's, tells what was found of it",
+        where=where,
+        remedy="diagnose tokens create NAME --role node --node PATTERN",
+    )
 
 
 def _checked(finding: NodeFinding) -> NodeFinding:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 
 from service.api import bodies
 from service.api.bodies.common import MOST
-from service.api.common import REFUSALS, Here, JobName, Limit, Number, OfJob, Operator, Reader
+from service.api.common import REFUSALS, Asking, Here, JobName, Limit, Number, OfJob, Operator, Reader
 from service.auth import Who
 from service.errors import Unknown
 from service.names import check_job, storable
@@ -22,7 +22,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     **REFUSALS,
     409: {"model": bodies.Problem, "description": "That may not happen to this action now"},
 }
-router = APIRouter(tags=["actions"], responses=_REFUSALS)
+router = APIRouter(route_class=Asking, tags=["actions"], responses=_REFUSALS)
 _STATES = "proposed|approved|dispatched|running|succeeded|failed|expired|rejected"
 ActionId = Annotated[int, Path(ge=1, le=MOST)]
 

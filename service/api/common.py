@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from service.api.bodies import Problem
 from service.auth import Who, holder, needs, sender
-from service.errors import BadName
+from service.errors import BadName, TooLarge
 from service.names import JOB_PATTERN, LONGEST_NAME, STORABLE, check_job
 from service.runtime import Service
 
@@ -77,6 +79,62 @@ class Straight(APIRoute):
             return Json(await endpoint(who.named(check_job(request.path_params["job"])), request, service_of(request), who))
 
         return answer
+
+
+class Asking(APIRoute):
+    """A route with a JSON body, which is read when its sender is known, and within bounds.
+
+    FastAPI reads and parses a whole body before it looks at who sends it: a stranger's 200 MB once stood everybody still for
+    minutes.
+    """
+
+    largest = 4 << 20
+    """bytes"""
+    most_parts = 400_000
+    """objects and arrays: each takes far more memory than its two bytes"""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+        if self.body_field is None:
+            return answer
+        first = [one.call for one in _all(self.dependant) if one.call is not None and _asks_the_request_alone(one)]
+
+        async def asked_first(request: Request) -> Response:
+            for asks in first:
+                await asks(request)
+            await self._read(request)
+            return await answer(request)
+
+        return asked_first
+
+    async def _read(self, request: Request) -> None:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self.largest:
+                raise TooLarge(f"the body has more than {self.largest >> 20} MiB", remedy="send less at once")
+        if body.count(b"{") + body.count(b"[") > self.most_parts:
+            raise TooLarge(f"the body has more than {self.most_parts:,} objects and arrays", remedy="send less at once")
+        request._body = bytes(body)  # where Starlette keeps a body that was read
+
+
+class AskingMuch(Asking):
+    """The same for what is known to be large."""
+
+    largest = 64 << 20
+    most_parts = 1_500_000
+
+
+def _all(dependant: Dependant) -> Iterator[Dependant]:
+    for one in dependant.dependencies:
+        yield from _all(one)
+        yield one
+
+
+def _asks_the_request_alone(dependant: Dependant) -> bool:
+    """Whether it needs nothing else of FastAPI."""
+    known = inspect.signature(dependant.call).parameters if dependant.call is not None else {}
+    return len(known) == 1 and dependant.request_param_name in known and inspect.iscoroutinefunction(dependant.call)
 
 
 Number = Annotated[int | None, Query(ge=0, le=1_000_000, description="The attempt; the latest if it is not given")]

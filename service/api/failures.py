@@ -9,12 +9,12 @@ from fastapi import APIRouter, Body, Path, Query
 
 from service.api import bodies
 from service.api.bodies.common import MOST
-from service.api.common import REFUSALS, Before, Here, Limit, Operator, Reader, Word, place, place_of
+from service.api.common import REFUSALS, Asking, Before, Here, Limit, Operator, Reader, Word, place, place_of
 from service.errors import Unknown
 from service.names import storable
 from service.store import reading
 
-router = APIRouter(tags=["failures"], responses=REFUSALS)
+router = APIRouter(route_class=Asking, tags=["failures"], responses=REFUSALS)
 GroupId = Annotated[int, Path(ge=1, le=MOST)]
 
 

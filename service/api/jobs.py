@@ -15,6 +15,7 @@ from service.api.bodies.common import MOST
 from service.api.common import (
     REFUSALS,
     Admin,
+    Asking,
     Before,
     Here,
     JobName,
@@ -33,7 +34,7 @@ from service.runtime import Service
 from service.store import reading, tasks
 from service.store.diagnoses import unpacked
 
-router = APIRouter(tags=["jobs"], responses=REFUSALS)
+router = APIRouter(route_class=Asking, tags=["jobs"], responses=REFUSALS)
 
 
 @router.get("/v1/jobs", response_model=bodies.JobPage, summary="Jobs, the latest first")

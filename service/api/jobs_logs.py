@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Request
 
 from service.api.bodies import Finish, Finished, Problem, Sources, Taken
-from service.api.common import REFUSALS, Here, JobName, Number, Sender, Straight
+from service.api.common import REFUSALS, Asking, Here, JobName, Number, Sender, Straight
 from service.auth import Who
 from service.errors import BadBody, Refused, Unknown, Unsupported
 from service.intake.batch import Accepted, Batch
@@ -24,7 +24,7 @@ from service.names import SOURCE_PATTERN
 from service.runtime import Service
 from service.store import reading
 
-router = APIRouter(tags=["logs"])
+router = APIRouter(route_class=Asking, tags=["logs"])
 pushes = APIRouter(tags=["logs"], route_class=Straight)
 
 _IN_FLIGHT = 16

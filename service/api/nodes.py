@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from sqlalchemy import Connection
 
 from diagnose.decision.policy import ISOLATE, RELEASE
@@ -19,17 +19,29 @@ from service.acting.finders import (
     of_policies,
     of_states,
 )
-from service.acting.findings import NODE, AlertmanagerWebhook, Found, KubernetesNodes, check_may_tell, of_alerts, of_nodes, told
+from service.acting.findings import (
+    NODE,
+    AlertmanagerWebhook,
+    Found,
+    KubernetesNodes,
+    check_may_tell,
+    not_told_by,
+    of_alerts,
+    of_nodes,
+    told,
+)
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.api import bodies
-from service.api.common import REFUSALS, Here, Limit, Operator, Reader, Sender
-from service.auth import Who, check_runs_the_cluster
+from service.api.common import REFUSALS, Asking, AskingMuch, Here, Limit, Operator, Reader
+from service.auth import RIGHT, Who, check_runs_the_cluster, holder
 from service.errors import Unknown
 from service.names import STORABLE, storable
 from service.runtime import Service
 from service.store import findings, nodechecks, pages, reading
 
-router = APIRouter(tags=["nodes"], responses=REFUSALS)
+router = APIRouter(route_class=Asking, tags=["nodes"], responses=REFUSALS)
+told_of = APIRouter(route_class=AskingMuch, tags=["nodes"], responses=REFUSALS)
+"""what others found of nodes: a cluster's nodes at once are much"""
 _UNDER_WAY: dict[int | str, dict[str, Any]] = {
     409: {"model": bodies.Problem, "description": "The same is under way for this node already"}
 }
@@ -67,13 +79,25 @@ async def checks(service: Here, who: Operator, verdict: Annotated[CheckVerdict, 
     return {"at": check.at, "good": len(check.named("good")), **named}
 
 
-@router.post(
+async def _teller(request: Request) -> Who:
+    """Asked before the body is read, which may be large."""
+    who = await holder(request, "ingest")
+    if "admin" not in who.may and (who.grant is None or not who.grant.kernel):
+        raise not_told_by(who.name)
+    return who
+
+
+setattr(_teller, RIGHT, "ingest")
+Teller = Annotated[Who, Depends(_teller)]
+
+
+@told_of.post(
     "/v1/nodes/findings/alertmanager",
     response_model=bodies.FindingsTaken,
     status_code=201,
     summary="Alerts about nodes",
 )
-async def alerts(service: Here, who: Sender, body: Annotated[AlertmanagerWebhook, Body()]) -> dict[str, Any]:
+async def alerts(service: Here, who: Teller, body: Annotated[AlertmanagerWebhook, Body()]) -> dict[str, Any]:
     """The webhook receiver of Alertmanager: what it says of a node is weak evidence against it, while it fires.
 
     A node's own token tells of its node, an administrator's of all.
@@ -81,40 +105,40 @@ async def alerts(service: Here, who: Sender, body: Annotated[AlertmanagerWebhook
     return await _taken(of_alerts(body, time.time()), service, who)
 
 
-@router.post(
+@told_of.post(
     "/v1/nodes/findings/kubernetes",
     response_model=bodies.FindingsTaken,
     status_code=201,
     summary="Conditions of nodes",
 )
-async def conditions(service: Here, who: Sender, body: Annotated[KubernetesNodes, Body()]) -> dict[str, Any]:
+async def conditions(service: Here, who: Teller, body: Annotated[KubernetesNodes, Body()]) -> dict[str, Any]:
     """`kubectl get nodes -o json`: what a node problem detector, NVSentinel or the kubelet says is wrong, as evidence."""
     return await _taken(of_nodes(body.items, time.time()), service, who)
 
 
-@router.post(
+@told_of.post(
     "/v1/nodes/findings/kubernetes-events",
     response_model=bodies.FindingsTaken,
     status_code=201,
     summary="Events about nodes",
 )
-async def warnings(service: Here, who: Sender, body: Annotated[KubernetesEvents, Body()]) -> dict[str, Any]:
+async def warnings(service: Here, who: Teller, body: Annotated[KubernetesEvents, Body()]) -> dict[str, Any]:
     """`kubectl get events -A -o json`: warnings about nodes, as evidence. What is about other things is left aside."""
     return await _taken(of_events(body.items, time.time()), service, who)
 
 
-@router.post(
+@told_of.post(
     "/v1/nodes/findings/nvsentinel",
     response_model=bodies.FindingsTaken,
     status_code=201,
     summary="Health events of NVSentinel",
 )
-async def health_event(service: Here, who: Sender, body: Annotated[NVSentinelEvent, Body()]) -> dict[str, Any]:
+async def health_event(service: Here, who: Teller, body: Annotated[NVSentinelEvent, Body()]) -> dict[str, Any]:
     """The sink of NVSentinel's event exporter: one CloudEvent."""
     return await _taken(of_health(body, time.time()), service, who)
 
 
-@router.post(
+@told_of.post(
     "/v1/nodes/{node}/findings/gpud",
     response_model=bodies.FindingsTaken,
     status_code=201,
@@ -123,14 +147,14 @@ async def health_event(service: Here, who: Sender, body: Annotated[NVSentinelEve
 async def states(
     node: Annotated[str, Path(max_length=200, pattern=NODE)],
     service: Here,
-    who: Sender,
+    who: Teller,
     body: Annotated[list[ComponentStates], Body(max_length=1000)],
 ) -> dict[str, Any]:
     """The answer of gpud's `GET /v1/states` on that node, as it is."""
     return await _taken(of_states(node, body, time.time()), service, who)
 
 
-@router.post(
+@told_of.post(
     "/v1/nodes/{node}/findings/dcgm",
     response_model=bodies.FindingsTaken,
     status_code=201,
@@ -139,7 +163,7 @@ async def states(
 async def violations(
     node: Annotated[str, Path(max_length=200, pattern=NODE)],
     service: Here,
-    who: Sender,
+    who: Teller,
     body: Annotated[PolicyEvents, Body()],
 ) -> dict[str, Any]:
     """Lines that `dcgmi policy --reg` printed on that node. What a job can cause (power, Xids of programs) is left out."""

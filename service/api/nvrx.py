@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.common import service_of
+from service.api.common import Asking, service_of
 from service.auth import sender
 from service.errors import Forbidden
 from service.nvrx import PRINTED, Attributions, Submission, Wrong, recommendation, result_of
 
-router = APIRouter(tags=["nvrx"])
+router = APIRouter(route_class=Asking, tags=["nvrx"])
 
 _WAIT_S = 50.0
 """the extension's monitor asks for at most a minute"""

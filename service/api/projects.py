@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import APIRouter
 
 from service.api.bodies import ProjectList
-from service.api.common import REFUSALS, Here, Reader
+from service.api.common import REFUSALS, Asking, Here, Reader
 from service.store.quotas import of_jobs
 
-router = APIRouter(tags=["projects"], responses=REFUSALS)
+router = APIRouter(route_class=Asking, tags=["projects"], responses=REFUSALS)
 
 
 @router.get("/v1/projects", response_model=ProjectList, summary="What each project may use, and what it uses")

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Body, Path, Query
 from diagnose.errors import DiagnoseError, RuleError, needs
 from diagnose.knowledge.rules import Rule
 from service.api import bodies
-from service.api.common import REFUSALS, Admin, Here, Limit, Reader, Word
+from service.api.common import REFUSALS, Admin, Asking, Here, Limit, Reader, Word
 from service.auth import Who
 from service.errors import Conflict, Unknown
 from service.names import storable
@@ -22,7 +22,7 @@ from service.store.reading import record
 if TYPE_CHECKING:
     from diagnose.learning.learned_rule import LearnedRule
 
-router = APIRouter(tags=["rules"], responses=REFUSALS)
+router = APIRouter(route_class=Asking, tags=["rules"], responses=REFUSALS)
 RuleId = Annotated[str, Path(max_length=200, examples=["asked-0f3b1c22d9"])]
 _STATES = "shipped|proposed|shadow|active|retired"
 

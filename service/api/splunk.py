@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Request, Response
 
 from service.api import bodies
-from service.api.common import Here, Json
+from service.api.common import Asking, Here, Json
 from service.api.taking import Shipper, aside, body_of, head_of, retry_headers, stored
 from service.auth import Who
 from service.errors import Refused
@@ -19,7 +19,7 @@ from service.intake.protocols.requests import Decoded, Head
 from service.names import JOB_PATTERN, LONGEST_NAME
 from service.runtime import Service
 
-router = APIRouter(tags=["shippers"])
+router = APIRouter(route_class=Asking, tags=["shippers"])
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     status: {"description": words, "content": {"application/json": {"schema": {"type": "object"}}}}

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Body, Query
 from diagnose.decision.checkpoints import judged, start
 from diagnose.decision.scores import Score, fallen
 from service.api import bodies
-from service.api.common import REFUSALS, Here, JobName, Reader, Sender
+from service.api.common import REFUSALS, Asking, Here, JobName, Reader, Sender
 from service.errors import Unknown
 from service.intake.batch import check_may_write
 from service.live.inbox import Moved
@@ -20,7 +20,7 @@ from service.store import attempts
 from service.store.training import alarms, evaluations, rates, reports, scores, word
 from service.store.training import checkpoints as saved_ones
 
-router = APIRouter(tags=["training"], responses=REFUSALS)
+router = APIRouter(route_class=Asking, tags=["training"], responses=REFUSALS)
 _MOST_SCORES = 200
 """per checkpoint, in an answer"""
 _DECIDED = ("approved", "dispatched", "running", "succeeded")

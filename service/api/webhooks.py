@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Path, Response
 
 from service.api import bodies
 from service.api.bodies.common import MOST
-from service.api.common import REFUSALS, Admin, Here
+from service.api.common import REFUSALS, Admin, Asking, Here
 from service.errors import Unknown
 from service.net.client import Unreachable
 from service.net.guarded import shown
@@ -17,6 +17,7 @@ from service.notify import courier
 from service.store import webhooks as stored
 
 router = APIRouter(
+    route_class=Asking,
     tags=["webhooks"],
     responses={**REFUSALS, 409: {"model": bodies.Problem, "description": "There are too many already"}},
 )

@@ -13,15 +13,17 @@ import logging
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnose.errors import DiagnoseError
 from service.api.events import stream
 from service.dashboard import actions, evaluation, failures, frame, jobs, model, nodes, overview, rules, search, session, shift
 from service.dashboard.page import common_values
-from service.errors import Refused, Unauthorised, Unknown
+from service.errors import Refused, TooLarge, Unauthorised, Unknown
 from service.names import check_job
 from service.runtime import Service
 from service.sign_in.people import People
@@ -29,6 +31,7 @@ from service.sign_in.people import People
 log = logging.getLogger("diagnose.dashboard")
 _BEAT = b"event: beat\ndata: {}\n\n"
 """a page must hear that nothing happens, to know that the service is there"""
+_LARGEST_FORM = 1 << 20
 _YEAR = "public, max-age=31536000, immutable"
 
 
@@ -75,6 +78,7 @@ def create_pages(service: Service) -> Starlette:
     """The pages, to be mounted."""
     pages = Starlette(
         routes=routes(),
+        middleware=[Middleware(_Bounded)],
         exception_handlers={
             session.SignInFirst: _first_sign_in,
             DiagnoseError: _refused,
@@ -85,6 +89,26 @@ def create_pages(service: Service) -> Starlette:
     pages.state.service = service
     pages.state.key = session.key_in(service.settings.data)
     return pages
+
+
+class _Bounded:
+    """What a form of a page may send: strangers send one too, to sign in."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        left = _LARGEST_FORM
+
+        async def bounded() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise TooLarge("the form is too large", remedy="send less")
+            return message
+
+        await self._app(scope, bounded, send)
 
 
 async def _sign_in(request: Request) -> Response:
