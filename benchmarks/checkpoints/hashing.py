@@ -15,7 +15,7 @@ import torch
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from benchmarks.checkpoints import slow
-from diagnose.checkpoints import hashes, writer
+from diagnose.checkpoints import hashes, stream, writer
 from diagnose.checkpoints.hashes import FileHash
 
 _MB = 1 << 20
@@ -32,7 +32,7 @@ def hashing(megabytes: int, rate_mb: float | None, folder: str | None) -> None:
         for number in range(_PAIRS + 1):
             for way, (hasher, look) in _WAYS.items():
                 path = Path(name, way.replace(" ", "-"))
-                with mock.patch.object(writer, "Hasher", hasher), mock.patch.object(writer, "not_finite", look):
+                with mock.patch.object(stream, "Hasher", hasher), mock.patch.object(writer, "not_finite", look):
                     once = _once(path, state)
                 shutil.rmtree(path)
                 if number:  # the first finds cold caches

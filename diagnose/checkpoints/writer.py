@@ -12,7 +12,6 @@ import io
 import os
 import time
 from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -24,9 +23,9 @@ from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
 
 from diagnose.checkpoints import manifest
-from diagnose.checkpoints.hashes import FileHash, Hasher, give_way
+from diagnose.checkpoints.hashes import FileHash, give_way
+from diagnose.checkpoints.stream import HashingStream
 
-_LARGE = 1 << 20
 _MOST_NAMES = 1000
 _INFINITE = {
     torch.float16: (torch.int16, numpy.uint16, 0x7C00),
@@ -46,42 +45,6 @@ class _Hashes:
     """names of tensors that hold what is not a number"""
     inf: tuple[str, ...] = ()
     """likewise, what is infinite"""
-
-
-class HashingStream(io.RawIOBase):
-    """A file that hashes what is written to it, in order: what is large in a thread, while it is written."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.hasher = Hasher()
-        self._beside = ThreadPoolExecutor(1)  # its thread begins with the first large piece
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        hashed = self._beside.submit(self.hasher.update, view) if len(view) >= _LARGE else None
-        if hashed is None:
-            self.hasher.update(view)
-        left = view
-        while left:
-            left = left[self._file.write(left) :]
-        if hashed is not None:
-            hashed.result()
-        return len(view)
-
-    def tell(self) -> int:
-        return self.hasher.size
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            self._beside.shutdown()
-            self._file.close()
 
 
 class HashingFiles(FileSystem):  # type: ignore[misc,unused-ignore]  # torch may be missing where types are checked
