@@ -21,7 +21,7 @@ from tests.diagnose.checkpoints.ranks import on_ranks
 WAYS = ("torch.save", "dcp.save", "dcp.async_save", "ours", "nothing")
 """nothing: no save, for as long as ours wrote. What it loses is the noise of the machine, of which a long write gathers more"""
 _MB = 1 << 20
-_USUAL = 30
+_USUAL = 20
 """steps before each save that say how long one takes"""
 
 
@@ -53,7 +53,6 @@ def _slowest(told: list[dict[str, list[dict[str, float]]]], way: str, number: in
 def _rank(rank: int, name: str, megabytes: int, rate_mb: float | None, saves: int) -> dict[str, list[dict[str, float]]]:
     import torch
     import torch.distributed as dist
-    from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
     from benchmarks.checkpoints import slow
     from diagnose.checkpoints.saving import Checkpoints
@@ -61,7 +60,6 @@ def _rank(rank: int, name: str, megabytes: int, rate_mb: float | None, saves: in
     slow.RATE = rate_mb * _MB if rate_mb else None
     state = {f"rank{rank}.{n}": torch.randn(8 * _MB // 4, 1) for n in range(megabytes // 8)}
     a = torch.randn(700, 700)
-    group = dist.new_group(backend="gloo")
     ours = Checkpoints(Path(name, "ours"), keep=1, thin=(), files=slow.SlowHashingFiles)
 
     def step() -> float:
@@ -70,6 +68,46 @@ def _rank(rank: int, name: str, megabytes: int, rate_mb: float | None, saves: in
             torch.mm(a, a)
         dist.all_reduce(torch.zeros(1000))
         return time.monotonic() - begin
+
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    how = _ways(rank, state, ours, lambda: found["ours"][-1]["whole"])
+    for number in range(saves + 1):
+        for way in WAYS:
+            dist.barrier()
+            usual = statistics.mean(step() for _ in range(_USUAL))  # what is summed below is compared with a mean
+            path = Path(name, way.replace(".", "-"), str(number + 1))
+            path.parent.mkdir(exist_ok=True)
+            dist.barrier()
+            begin = time.monotonic()
+            done = how[way](path)
+            stood = time.monotonic() - begin
+            slowed, over = 0.0, torch.zeros(1)
+            while not over[0]:
+                slowed += step() - usual
+                over[0] = float(done())
+                dist.all_reduce(over, dist.ReduceOp.MIN)
+            whole = time.monotonic() - begin
+            found[way].append({"stood": stood, "lost": stood + max(0.0, slowed), "whole": whole})
+            dist.barrier()
+            if rank == 0 and way != "ours":
+                shutil.rmtree(path.parent)
+                path.parent.mkdir()
+            os.sync() if rank == 0 else None
+    ours.close()
+    return found
+
+
+def _ways(
+    rank: int, state: dict[str, Any], ours: Any, ours_took: Callable[[], float]
+) -> dict[str, Callable[[Path], Callable[[], bool]]]:
+    """How to save; each gives a function that says whether the checkpoint is complete."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.state_dict_saver import async_save, save
+
+    from benchmarks.checkpoints import slow
+
+    group = dist.new_group(backend="gloo")
 
     def by_torch(path: Path) -> Callable[[], bool]:
         with slow.SlowFile(path.with_suffix(f".{rank}.pt")) as file:
@@ -98,32 +136,7 @@ def _rank(rank: int, name: str, megabytes: int, rate_mb: float | None, saves: in
         return saving.future.done
 
     def by_nobody(path: Path) -> Callable[[], bool]:
-        until = time.monotonic() + found["ours"][-1]["whole"]
+        until = time.monotonic() + ours_took()
         return lambda: time.monotonic() > until
 
-    how = dict(zip(WAYS, (by_torch, by_dcp, by_async, by_us, by_nobody), strict=True))
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-    for number in range(saves + 1):
-        for way in WAYS:
-            dist.barrier()
-            usual = statistics.mean(step() for _ in range(_USUAL))  # what is summed below is compared with a mean
-            path = Path(name, way.replace(".", "-"), str(number + 1))
-            path.parent.mkdir(exist_ok=True)
-            dist.barrier()
-            begin = time.monotonic()
-            done = how[way](path)
-            stood = time.monotonic() - begin
-            slowed, over = 0.0, torch.zeros(1)
-            while not over[0]:
-                slowed += step() - usual
-                over[0] = float(done())
-                dist.all_reduce(over, dist.ReduceOp.MIN)
-            whole = time.monotonic() - begin
-            found[way].append({"stood": stood, "lost": stood + max(0.0, slowed), "whole": whole})
-            dist.barrier()
-            if rank == 0 and way != "ours":
-                shutil.rmtree(path.parent)
-                path.parent.mkdir()
-            os.sync() if rank == 0 else None
-    ours.close()
-    return found
+    return dict(zip(WAYS, (by_torch, by_dcp, by_async, by_us, by_nobody), strict=True))

@@ -1,9 +1,9 @@
 """A file that is hashed while it is written, past the kernel's cache where that is possible. Needs numpy.
 
-What goes through the cache is copied by the kernel into pages that it must find first, and written by another of its threads: that
-takes more of the processor than all else that a write does, and the training needs the processor. What goes past it
-(``O_DIRECT``) is fetched by the disk itself. Then it must lie at the start of a page, so it is copied into a buffer, which the
-hash has brought near to the processor. While one buffer is on its way to the disk, the other is filled.
+What goes through the cache is copied by the kernel into new pages, and written by another of its threads: that takes more of
+the processor than all else in a write, and the training needs the processor. What goes past it (``O_DIRECT``) is fetched by the
+disk itself. It must lie at the start of a page, so it is copied into a buffer, which is quick just after it was hashed. While
+one buffer is on its way to the disk, the other is filled.
 """
 
 from __future__ import annotations
