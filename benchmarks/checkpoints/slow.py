@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import time
@@ -20,8 +21,11 @@ RATE: float | None = None
 
 
 class SlowFile(io.RawIOBase):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, past: bool = False) -> None:
+        """``past`` the kernel's cache: then all that is written must lie at the start of a page and be whole blocks."""
         self._file = path.open("wb", buffering=0)
+        if past:
+            fcntl.fcntl(self._file.fileno(), fcntl.F_SETFL, os.O_WRONLY | os.O_DIRECT)
         self._began, self._written = time.monotonic(), 0
 
     def writable(self) -> bool:

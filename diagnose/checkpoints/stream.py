@@ -2,7 +2,7 @@
 
 What goes through the cache is copied by the kernel into new pages, and written by another of its threads: that takes more of
 the processor than all else in a write, and the training needs the processor. What goes past it (``O_DIRECT``) is fetched by the
-disk itself. It must lie at the start of a page, so it is copied into a buffer, which is quick just after it was hashed. While
+disk itself. It must lie at the start of a page, so it is copied into a buffer first. While
 one buffer is on its way to the disk, the other is filled.
 """
 
@@ -22,8 +22,8 @@ import numpy
 from diagnose.checkpoints.hashes import Hasher
 from diagnose.quantities import MIB
 
-_BUFFER: Final = 4 * MIB
-"""large enough that the disk is busy with each, small enough that what was hashed is still in the cache when it is copied"""
+_BUFFER: Final = 16 * MIB
+"""few and large: each is a hand-over between threads, and where the training fills the processor each of them has to wait"""
 _PAST: Final = getattr(os, "O_DIRECT", 0)
 
 
@@ -32,7 +32,7 @@ class HashingStream(io.RawIOBase):
         """``file``: without a buffer of its own, at its beginning."""
         self._file = file
         self.hasher = Hasher()
-        self._buffers = [numpy.frombuffer(mmap.mmap(-1, _BUFFER), numpy.uint8) for _ in range(2)]  # they begin at a page
+        self._buffers = [_pages(), _pages()]
         self._filled = 0
         self._disk = ThreadPoolExecutor(1)  # its thread begins with the first full buffer
         self._under_way: Future[None] | None = None
@@ -108,3 +108,11 @@ class HashingStream(io.RawIOBase):
                 self._past = past
                 return
         self._past = False
+
+
+def _pages() -> numpy.ndarray[Any, numpy.dtype[numpy.uint8]]:
+    """A buffer that begins at a page: of large ones, where the kernel has them, as each page costs when it is first used."""
+    pages = mmap.mmap(-1, _BUFFER)
+    with contextlib.suppress(OSError, AttributeError):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return numpy.frombuffer(pages, numpy.uint8)

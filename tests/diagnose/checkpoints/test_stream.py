@@ -18,10 +18,10 @@ MB = 1 << 20
 PIECES = {
     "nothing": [],
     "one byte": [1],
-    "a buffer": [4 * MB],
-    "several buffers at once": [12 * MB],
-    "buffers and a rest": [9 * MB + 17],
-    "small ones and large ones": [3, 5 * MB + 1, 64, 4 * MB, 1, 3 * MB],
+    "a buffer": [16 * MB],
+    "several buffers at once": [48 * MB],
+    "buffers and a rest": [36 * MB + 17],
+    "small ones and large ones": [3, 20 * MB + 1, 64, 16 * MB, 1, 12 * MB],
 }
 
 
@@ -43,14 +43,14 @@ def test_a_file_is_what_was_written(tmp_path: Path, sizes: list[int]) -> None:
 
 
 def test_a_file_that_is_synced_in_between_goes_on(tmp_path: Path) -> None:
-    assert wrote(tmp_path / "file", [4 * MB + 5, 8 * MB], HashingStream.fileno) == (tmp_path / "file").read_bytes()
+    assert wrote(tmp_path / "file", [16 * MB + 5, 32 * MB], HashingStream.fileno) == (tmp_path / "file").read_bytes()
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no file system that must have its cache")
 def test_a_file_system_that_cannot_go_past_its_cache() -> None:
     path = Path("/dev/shm", f"diagnose-{os.getpid()}")
     try:
-        assert wrote(path, [9 * MB + 1]) == path.read_bytes()
+        assert wrote(path, [17 * MB + 1]) == path.read_bytes()
     finally:
         path.unlink()
 
@@ -65,10 +65,10 @@ def test_large_pieces_go_past_the_cache(tmp_path: Path) -> None:
         pytest.skip("this file system cannot")
     before = to_disk()
     with (tmp_path / "file").open("wb", buffering=0) as file, HashingStream(file) as stream:
+        stream.write(bytes(32 * MB))
         stream.write(bytes(16 * MB))
-        stream.write(bytes(4 * MB))
         assert dirty(tmp_path / "file") == 0
-    assert to_disk() - before >= 16 * MB
+    assert to_disk() - before >= 32 * MB
 
 
 def to_disk() -> int:
@@ -101,7 +101,7 @@ def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
 
     with (tmp_path / "file").open("wb", buffering=0) as file:
         stream = HashingStream(Full(file))  # type: ignore[arg-type]
-        stream.write(bytes(4 * MB))  # it is only on its way
+        stream.write(bytes(16 * MB))  # it is only on its way
         with pytest.raises(OSError, match="No space left"):
             stream.fileno()
         stream.close()
