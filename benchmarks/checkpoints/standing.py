@@ -157,7 +157,8 @@ def _ways(
                     file.write(copy)
                 os.fsync(file.fileno())
 
-        return writer.submit(write).done
+        done: Callable[[], bool] = writer.submit(write).done
+        return done
 
     def by_nobody(path: Path) -> Callable[[], bool]:
         until = time.monotonic() + ours_took()

@@ -53,7 +53,7 @@ class HashingStream(io.RawIOBase):
             at += len(part)
             if self._filled == _BUFFER:
                 self._wait()
-                self._under_way = self._disk.submit(self._put, memoryview(self._buffers[0]))
+                self._under_way = self._disk.submit(self._put, self._buffers[0].data)
                 self._buffers.reverse()
                 self._filled = 0
         return len(view)
@@ -81,7 +81,7 @@ class HashingStream(io.RawIOBase):
         if self._filled:  # no whole number of blocks: only the cache takes it, and nothing can go past it from here on
             self._set_past(False)
             rest, self._filled = self._filled, 0
-            self._put(memoryview(self._buffers[0])[:rest])
+            self._put(self._buffers[0].data[:rest])
 
     def _wait(self) -> None:
         under_way, self._under_way = self._under_way, None
