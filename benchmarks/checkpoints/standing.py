@@ -141,7 +141,8 @@ def _ways(
         ours.save(int(path.name), state)
         saving = ours._saving
         assert saving is not None
-        return saving.future.done
+        done: Callable[[], bool] = saving.future.done
+        return done
 
     copies = {key: numpy.frombuffer(mmap.mmap(-1, one.nbytes), numpy.uint8) for key, one in state.items()}
     writer = ThreadPoolExecutor(1, initializer=give_way)
