@@ -36,7 +36,7 @@ PAGES = {
     "action": "actions/{action}",
     "rules": "rules?line=NVRM%3A+Xid+%28PCI%3A0000%3A3b%3A00%29%3A+79%2C+GPU+has+fallen+off+the+bus.",
     "rule": "rules/xid-ecc",
-    "shift": "shift",
+    "shift": "shift?range=7d",
     "breakdowns": "breakdowns?by=cluster",
     "image": "failures?image=train:25.11&new=yes",
     "search": "search?q=gpu",
@@ -52,6 +52,8 @@ DOCUMENTS = {
 """picture in docs/images -> its page; that of ranks is a part of one"""
 WIDTHS = (1920, 1280, 768, 390)
 _PATIENCE_MS = 180_000.0
+_LONG = 2000
+"""high enough for what was done in a week of the demonstration"""
 _PAPER = 794
 """A4, at 96 dots per inch"""
 
@@ -87,6 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
             for scheme in ("light", "dark"):
                 for width in chosen.widths:
                     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+                    context.set_default_timeout(_PATIENCE_MS)
                     page = context.new_page()
                     for name in chosen.pages:
                         page.goto(base + PAGES[name].format(**ids))
@@ -94,6 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
                         page.screenshot(path=str(chosen.folder / f"{name}-{width}-{scheme}.png"), full_page=width < 1000)
                     context.close()
             paper = browser.new_context(viewport={"width": _PAPER, "height": 1123})
+            paper.set_default_timeout(_PATIENCE_MS)
             page = paper.new_page()
             for name in chosen.pages:
                 page.goto(base + PAGES[name].format(**ids))
@@ -111,6 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _documents(browser: Any, base: str, ids: dict[str, str]) -> None:
     """As high as their content, up to a screen."""
     page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page.set_default_timeout(_PATIENCE_MS)
     page.goto(base + PAGES["risk"])
     page.wait_for_selector("#jobs [data-row]", timeout=_PATIENCE_MS)  # the page renews itself
     for picture, name in DOCUMENTS.items():
@@ -121,13 +126,15 @@ def _documents(browser: Any, base: str, ids: dict[str, str]) -> None:
             page.locator("#ranks").screenshot(path=path)
             continue
         high = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom + scrollY")
-        page.screenshot(path=path, clip={"x": 0, "y": 0, "width": 1280, "height": min(900, high)})
+        most = _LONG if picture == "shift" else 900
+        page.screenshot(path=path, clip={"x": 0, "y": 0, "width": 1280, "height": min(most, high)}, full_page=True)
     page.close()
 
 
 def _ids(browser: Any, base: str) -> dict[str, str]:
     """One of each kind: what a person would click on first."""
     page = browser.new_page()
+    page.set_default_timeout(_PATIENCE_MS)
     found = {}
 
     def last(link: Any) -> str:
