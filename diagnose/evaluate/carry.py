@@ -29,6 +29,8 @@ WROTE_NOTHING, CANNOT_START, STOPPED = 120, 121, 143
 """its status where the command wrote nothing, could not be started, or was stopped"""
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 5.0
+_LOWER = 5
+"""how much nicer a piece of work is than who started it: an evaluation gives way"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,7 @@ def main() -> int:
     _die_with_parent(signal.SIGTERM)
     if parent is not None and os.getppid() != int(parent):
         return STOPPED
+    os.nice(_LOWER)
     return carry_out(read(sys.stdin.read() if sys.argv[1] == "-" else Path(sys.argv[1]).read_text()))
 
 

@@ -18,9 +18,6 @@ from diagnose.evaluate.fleets.fleet import Ended
 from diagnose.evaluate.plan_file import gpus
 from diagnose.evaluate.suite import Node
 
-_LOWER = 5
-"""how nice pieces of work are: an evaluation gives way"""
-
 
 @dataclass(slots=True)
 class _Running:
@@ -57,7 +54,6 @@ class Local:
             env={**os.environ, "DIAGNOSE_COORDINATOR": str(os.getpid())},
             start_new_session=True,  # Ctrl-C is for the coordinator, which stops it in order
         )
-        os.setpriority(os.PRIO_PROCESS, process.pid, _LOWER)
         handle = os.pidfd_open(process.pid)
         self._running[handle] = (node, _Running(process, order.key, place, time.time()))
         self._selector.register(handle, selectors.EVENT_READ)

@@ -17,7 +17,6 @@ from diagnose.evaluate.carry import Order
 from diagnose.evaluate.fleets.fleet import Ended
 from diagnose.evaluate.suite import Node
 
-_LOWER = 5
 _FRESH_S = 2.0
 """how old what is known of the nodes may be"""
 
@@ -30,8 +29,6 @@ def _run(text: str) -> tuple[int, float, float]:
         stdin=subprocess.PIPE,
         env={**os.environ, "DIAGNOSE_COORDINATOR": str(os.getpid())},
     )
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, process.pid, _LOWER)
     process.communicate(text.encode())
     return process.returncode, begin, time.time()
 

@@ -67,6 +67,15 @@ def test_an_order_is_the_same_after_it_was_written(tmp_path: Path) -> None:
     assert read(one.text()) == one
 
 
+def test_it_is_nicer_than_who_started_it(tmp_path: Path) -> None:
+    """An evaluation gives way also to who runs at a low priority already."""
+    path = tmp_path / "order.json"
+    path.write_text(shell(tmp_path, "nice > OUT/x").text())
+    command = ["nice", "-n", "3", sys.executable, "-m", "diagnose.evaluate.carry", str(path)]
+    assert subprocess.run(command, cwd=ROOT, timeout=60, check=False).returncode == 0
+    assert int((tmp_path / "trials/a/0-10/x").read_text()) == min(os.nice(0) + 3 + 5, 19)
+
+
 def test_who_takes_over_waits_until_nobody_works(tmp_path: Path) -> None:
     with alive(tmp_path):
         assert not nobody_alive(tmp_path, 0.1)
