@@ -5,6 +5,7 @@ python -m benchmarks.evaluation kill [--kills 50]                  kill -9 at ra
 python -m benchmarks.evaluation kill --on ray [--kills 50]         the same on a real Ray cluster; see ``killed_ray``
 python -m benchmarks.evaluation harness                            the real harness on Ray; see ``harness``
 python -m benchmarks.evaluation compass --python PATH              the real OpenCompass; see ``compass``
+python -m benchmarks.evaluation real [--nodes 4]                   the same with real work on Ray, as root; see ``real``
 python -m benchmarks.evaluation ray [--nodes 4]                    makespans on a real Ray cluster; see ``slept``
 """
 
@@ -28,9 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.evaluation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("simulate", "kill", "harness", "compass", "ray"))
+    parser.add_argument("what", choices=("simulate", "kill", "harness", "compass", "ray", "real"))
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--ways", default="random order,longest first,plan", help="of real: the plans that run")
+    parser.add_argument("--folder", type=Path, help="of real: where the costs and what has run is kept; an empty one at first")
     parser.add_argument("--on", choices=("here", "ray"), default="here")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--python", default=sys.executable, help="of an environment that has OpenCompass")
@@ -59,6 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             same = compass.compare(arguments.python, Path(folder))
         print(", ".join(f"{name}: {'the same' if equal else 'different'}" for name, equal in same.items()))
         return 0 if all(same.values()) else 1
+    if arguments.what == "real":
+        from benchmarks.evaluation import real
+
+        with tempfile.TemporaryDirectory() as made:
+            folder = arguments.folder or Path(made)
+            print(real.table(list(real.measured(folder, (arguments.nodes,), arguments.ways.split(",")))))
+        return 0
     if arguments.what == "ray":
         from benchmarks.evaluation import slept
 

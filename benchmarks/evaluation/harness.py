@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation import tiny
+from benchmarks.evaluation import clusters, tiny
 
 SIZES = (40, 24, 18, 120, 30, 12, 60, 18, 30, 24, 12, 48)
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -78,9 +78,7 @@ def compare(folder: Path, sizes: Sequence[int] = SIZES, *, nodes: int = 4) -> di
     plan = write_plan(folder, sizes)
     began = time.monotonic()
     if nodes:
-        from ray.cluster_utils import Cluster
-
-        cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "num_gpus": 0})
+        cluster = clusters.empty()
         try:
             for _ in range(nodes):
                 cluster.add_node(num_cpus=2, num_gpus=1)

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evaluation import clusters
 from benchmarks.evaluation.killed import below_of, killed
 
-_TRIES = 4
 _WORKS = ("ray::_run", "diagnose.evaluate.carry", "trial.py", "metric.py")
 """what processes are called that run pieces of work"""
 
@@ -44,9 +44,7 @@ class OnRay:
 
 @contextmanager
 def cluster_of(nodes: int) -> Iterator[Any]:
-    from ray.cluster_utils import Cluster
-
-    made: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "num_gpus": 0})
+    made = clusters.empty()
     try:
         for _ in range(nodes):
             add(made)
@@ -56,14 +54,7 @@ def cluster_of(nodes: int) -> Iterator[Any]:
 
 
 def add(cluster: Any) -> None:
-    """A node. On a busy machine it may not come up in the time that Ray gives it."""
-    for left in reversed(range(_TRIES)):
-        try:
-            cluster.add_node(num_cpus=2, num_gpus=1)
-            return
-        except Exception:  # Ray raises nothing more precise
-            if not left:
-                raise
+    clusters.patiently(lambda: cluster.add_node(num_cpus=2, num_gpus=1))
 
 
 def _raylets(node: Any) -> list[int]:

@@ -12,12 +12,11 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from benchmarks.evaluation.clusters import cluster
 from benchmarks.evaluation.simulated import Drawn, World, draw
 from diagnose.evaluate.coordinator import Coordinator
 from diagnose.evaluate.cutting import Cut
@@ -59,8 +58,7 @@ class Measured:
 def measured(nodes: int, seed: int = 2) -> Measured:
     drawn = draw(WORLD, seed)
     took, simulated = {}, {}
-    with _cluster(nodes):
-        _warm(nodes)
+    with cluster(nodes, WORLD.places, WORLD.processors):
         for way in ("random", "longest first", "plan"):
             with tempfile.TemporaryDirectory() as folder:
                 took[way], simulated[way] = _run(way, drawn, nodes, seed, Path(folder))
@@ -143,30 +141,3 @@ def _alike(estimates: Estimates, suite: Suite) -> Estimates:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-@contextmanager
-def _cluster(nodes: int) -> Iterator[None]:
-    import ray
-    from ray.cluster_utils import Cluster
-
-    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "num_gpus": 0})
-    for _ in range(nodes):
-        cluster.add_node(num_cpus=WORLD.places + WORLD.processors, num_gpus=WORLD.places)
-    ray.init(cluster.address, log_to_driver=False)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-
-
-def _warm(nodes: int) -> None:
-    """Ray starts its processes before the clock does: a cluster that is in use has them."""
-    import ray
-
-    @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator,unused-ignore]  # ray may be missing where types are checked
-    def idle() -> None:
-        time.sleep(2)
-
-    ray.get([idle.remote() for _ in range(nodes * (WORLD.places + WORLD.processors))])

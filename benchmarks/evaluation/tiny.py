@@ -11,8 +11,8 @@ from typing import Any
 _WORDS = "node rank loss step gpu fan disk link heat clock queue shard red blue one two".split()
 
 
-def write_model(folder: Path, *, layers: int = 2, width: int = 64) -> None:
-    """A GPT-2 with random weights, always the same."""
+def write_model(folder: Path, *, layers: int = 2, width: int = 64, seed: int = 1) -> None:
+    """A GPT-2 with random weights, the same for the same seed."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -24,7 +24,7 @@ def write_model(folder: Path, *, layers: int = 2, width: int = 64) -> None:
     made: Any = PreTrainedTokenizerFast
     fast = made(tokenizer_object=tokenizer, eos_token="<end>", unk_token="<end>", bos_token="<end>")
     fast.save_pretrained(folder)
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     config = GPT2Config(
         vocab_size=len(vocabulary), n_positions=512, n_embd=width, n_layer=layers, n_head=4, bos_token_id=0, eos_token_id=0
     )
@@ -36,16 +36,26 @@ def write_tasks(folder: Path, sizes: Sequence[int]) -> dict[str, int]:
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
     for number, size in enumerate(sizes):
-        dice = random.Random(number)
         name, kind = f"made{number}", ("choice", "complete", "likely")[number % 3]
-        rows = [_row(dice) for _ in range(size)]
-        data = folder / f"{name}.jsonl"
-        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        task: dict[str, Any] = {"task": name, "dataset_path": "json", "test_split": "test"}
-        task["dataset_kwargs"] = {"data_files": {"test": str(data)}}
-        (folder / f"{name}.yaml").write_text(json.dumps({**task, **_how(kind)}))
+        write_task(folder, name, kind, size, number)
         made[name] = size
     return made
+
+
+def write_task(folder: Path, name: str, kind: str, size: int, seed: int, *, texts: int | None = None) -> None:
+    """``texts``: a function KIND of ``checks.py`` scores each sample, by as many texts."""
+    dice = random.Random(seed)
+    rows = [_row(dice) for _ in range(size)]
+    data = folder / f"{name}.jsonl"
+    data.write_text("".join(json.dumps(row | ({} if texts is None else {"texts": texts})) + "\n" for row in rows))
+    task: dict[str, Any] = {"task": name, "dataset_path": "json", "test_split": "test"}
+    task["dataset_kwargs"] = {"data_files": {"test": str(data)}}
+    how, scored = _how(kind), ""
+    if texts is not None:
+        names = ("acc" if kind == "choice" else "exact_match", "nearest")
+        how["metric_list"] = [{"metric": one, "aggregation": "mean", "higher_is_better": True} for one in names]
+        scored = f', "process_results": !function checks.{kind}'
+    (folder / f"{name}.yaml").write_text(json.dumps({**task, **how})[:-1] + scored + "}")
 
 
 def _row(dice: random.Random) -> dict[str, object]:

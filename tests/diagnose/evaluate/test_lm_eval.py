@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.evaluation import harness, tiny
-from diagnose.evaluate.adapters.lm_eval import _range, _values, main
+from diagnose.evaluate.adapters.lm_eval import _manager, _range, _values, main
 from tests.conftest import ROOT
 
 
@@ -81,3 +82,27 @@ def test_the_data_sets_of_a_plan_are_counted(tmp_path: Path, capsys: pytest.Capt
 
     assert main(["samples", "--tasks", "made0,made1", "--include-path", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "  - {name: made0, samples: 14}\n  - {name: made1, samples: 9}\n"
+
+
+@pytest.mark.server
+def test_tasks_of_your_own_are_found_without_reading_those_of_the_harness(tmp_path: Path) -> None:
+    """Its thousands take seconds, in each trial and each metric."""
+    pytest.importorskip("lm_eval")
+    tiny.write_tasks(tmp_path, (3, 2))
+    alone = argparse.Namespace(what="samples", include_path=str(tmp_path), tasks="made0,made1")
+    assert set(_manager(alone).all_tasks) == {"made0", "made1"}
+
+
+@pytest.mark.server
+@pytest.mark.timeout(300)
+def test_a_trial_scores_nothing(tmp_path: Path) -> None:
+    """Not even by a function of the task's own, which would see made-up answers to the samples of other trials."""
+    pytest.importorskip("lm_eval")
+    tiny.write_model(tmp_path / "ckpt")
+    tiny.write_task(tmp_path, "own", "choice", 4, 1, texts=3)
+    (tmp_path / "checks.py").write_text("def choice(doc, results):\n    raise SystemExit('scored')\n")
+    ran = adapter("infer", "--checkpoint", str(tmp_path / "ckpt"), "--tasks", "own", "--shards", "1:2", "--out",
+                  str(tmp_path / "out"), "--device", "cpu", "--include-path", str(tmp_path))  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    rows = [json.loads(line) for line in (tmp_path / "out/own/answers.jsonl").read_text().splitlines()]
+    assert {row["doc"] for row in rows} == {1, 2}
