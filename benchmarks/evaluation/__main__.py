@@ -66,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks.evaluation import real
 
         with tempfile.TemporaryDirectory() as made:
-            folder = arguments.folder or Path(made)
-            print(real.table(list(real.measured(folder, (arguments.nodes,), arguments.ways.split(",")))))
+            kept = arguments.folder or Path(made)
+            print(real.table(list(real.measured(kept, (arguments.nodes,), arguments.ways.split(",")))))
         return 0
     if arguments.what == "ray":
         from benchmarks.evaluation import slept
