@@ -109,7 +109,7 @@ class _Reporting:
                 notes=finding.notes,
                 lines_not_read=self.evidence.skipped,
             )
-        root = self._line(finding.root, "root_cause")
+        root = self._line(finding.root, "root_cause") if finding.root.event.line else None  # else the log has no line
         followed = [self._many(many, "consequence") for many in finding.consequences[:_MOST_EVIDENCE]]
         rule = finding.root.rule
         affected = steps_of(finding.root.detector)
@@ -120,7 +120,7 @@ class _Reporting:
             by=finding.by,
             rule=rule.name if rule else None,
             root_cause=root,
-            evidence=[root, *followed, *self._neighbours(finding.root.event)],
+            evidence=[*([root] if root is not None else []), *followed, *self._neighbours(finding.root.event)],
             suspects=r.Suspects(nodes=finding.nodes, ranks=finding.ranks, gpus=finding.gpus),
             culprits=list(action.nodes),
             witnesses=r.Witnesses(nodes=finding.witness_nodes, ranks=finding.witness_ranks),

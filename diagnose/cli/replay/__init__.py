@@ -265,7 +265,7 @@ class _Replay:
             finished = _read(job, self.kept_file, processes=self.cores if len(self.jobs) == 1 else 1)
         report = job.report(running=not finished)
         statuses = [] if _whole(report, job, voice, followed=arguments.follow) else [2]
-        if report.compression.bytes_in == 0 and not arguments.follow:
+        if report.compression.bytes_in == 0 and not arguments.follow and job.told is None:
             return _Told(None, statuses, [])
         report = _shown(report, job, self.agent, arguments, voice, finished=finished)
         place = f"job-{number + 1}"
@@ -315,7 +315,7 @@ def _whole(report: Report, job: Job, voice: _Voice, *, followed: bool) -> bool:
     for unread in report.problems:
         remedy = _REST if report.compression.bytes_in else "the report has nothing of this file; check it"
         voice.warn(_warning(SourceError(unread.what, where=unread.source, remedy=remedy)))
-    nothing = report.compression.bytes_in == 0 and not followed
+    nothing = report.compression.bytes_in == 0 and not followed and job.told is None
     if nothing and not report.problems:
         nothing_read = SourceError("nothing could be read", where=job.id, remedy="check the path and its permissions")
         voice.warn(_warning(nothing_read))
@@ -456,6 +456,12 @@ def _jobs(arguments: argparse.Namespace) -> tuple[Jobs, list[SourceError], list[
     problems = [problem for _, found in each for problem in found.problems]
     passed_over = [problem for _, found in each for problem in found.passed_over]
     sources = [source for _, found in each for source in found.sources]
+    empty = [_empty(problem) for problem in problems if isinstance(problem, EmptyLog)]
+    ended = bool(arguments.failed or arguments.exit_code) and not arguments.follow
+    if ended and empty and not sources:  # how it ended is an answer, too
+        problems = [problem for problem in problems if not isinstance(problem, EmptyLog)]
+        one = arguments.together or not arguments.each
+        return _distinct([(empty[0].name, empty)] if one else [(log.name, [log]) for log in empty]), problems, passed_over
     if arguments.together:
         losses = [problem for problem in problems if not (sources and isinstance(problem, EmptyLog))]
         return ([(_name(arguments.paths[0]), sources)] if sources else []), losses, passed_over
@@ -465,9 +471,8 @@ def _jobs(arguments: argparse.Namespace) -> tuple[Jobs, list[SourceError], list[
     files: list[tuple[int, Source]] = []
     for number, (path, found) in enumerate(each):
         if not Path(path).is_dir():
-            empty = [problem for problem in found.problems if isinstance(problem, EmptyLog)]
             files += [(number, source) for source in found.sources]
-            files += [(number, Source(problem.where or path, Path(problem.where or path))) for problem in empty]
+            files += [(number, _empty(problem)) for problem in found.problems if isinstance(problem, EmptyLog)]
         elif arguments.follow or arguments.job is not None:
             jobs[number] = [(path, found.sources)] if found.sources else []
         else:
@@ -478,6 +483,11 @@ def _jobs(arguments: argparse.Namespace) -> tuple[Jobs, list[SourceError], list[
         [problem for problem in problems if problem.where not in no_loss],
         passed_over,
     )
+
+
+def _empty(problem: EmptyLog) -> Source:
+    path = problem.where or ""
+    return Source(path, Path(path))
 
 
 def _of_folder(path: str, sources: list[Source], passed_over: list[SourceError]) -> Jobs:

@@ -413,3 +413,14 @@ def test_the_start_page_shows_what_is_printed(diagnose: Run, tmp_path: Path) -> 
         (ROOT / "docs" / "start.md").write_text(f"{before}```text\n{printed}\n```{after}")
     else:
         assert printed == shown
+
+
+def test_an_empty_log_whose_end_is_known(diagnose: Run, tmp_path: Path) -> None:
+    (tmp_path / "void.log").write_bytes(b"")
+    (tmp_path / "void.err").write_bytes(b"")
+    done = diagnose("replay", "--exit-code", "137", "void.log", "void.err", "--json")
+    assert [json.loads(line)["diagnosis"]["reason"] for line in done.stdout.splitlines()] == ["host_out_of_memory"]
+    assert (done.returncode, done.stderr) == (1, "")
+    each = diagnose("replay", "--failed", "--each", "void.log", "void.err")
+    assert each.stdout.count("The job failed, and nothing in its log says why.") == 2
+    assert diagnose("replay", "void.log").returncode == 2
