@@ -335,6 +335,8 @@ class _Reading:
         else:
             symptom = rule is not None and rule.symptom
             one = Hypothesis(event, None, "runtime_error", self.taxonomy.depth("user"), False, symptom)
+        if chosen.from_dead_worker and (killed := self._of_reason("dataloader_killed")) is not None:
+            one = self._of_rule(event, killed)
         one.kind, one.traceback = "traceback", chosen
         self._by_its_message(one, f"{chosen.type}: {chosen.message}")
         # An exception that nobody caught ends its process.
@@ -361,6 +363,11 @@ class _Reading:
         """The first rule that knows an exception by the name of its class."""
         rules = [r for r in self.evidence.rules if r.family == "failures" and r.severity != "warning" and r.layer == "user"]
         return next((r for r in rules if _searches(r.pattern)(f"{name}: it")), None)
+
+    def _of_reason(self, reason: str) -> Rule | None:
+        """The first rule that tells of this failure itself."""
+        rules = (r for r in self.evidence.rules if r.family == "failures" and r.reason == reason)
+        return next((r for r in rules if r.severity != "warning" and not r.symptom), None)
 
     def _first_cause(self, links: list[Traceback]) -> Traceback:
         """Which exception of a chain (latest first) is the cause."""

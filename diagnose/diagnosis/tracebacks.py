@@ -44,6 +44,17 @@ _MOST_FRAMES = 64
 _PATIENCE = 60
 """after so many foreign lines, a traceback that has not ended is given up"""
 
+_LOST_PEER = {
+    "ConnectionRefusedError",
+    "ConnectionResetError",
+    "ConnectionAbortedError",
+    "BrokenPipeError",
+    "EOFError",
+    "FileNotFoundError",
+}
+"""so a process notices that another one of its own machine is gone: its socket answers no longer, or its file is not there"""
+_SHARED = {"rebuild_storage_fd", "rebuild_storage_filename"}
+"""so PyTorch opens a tensor that another process put into shared memory"""
 _HEADER = re.compile(r"(?P<original>Original )?(?:Exception Group )?Traceback \(most recent call last\)")
 _FRAME = re.compile(r'[\s|+]*File "(?P<path>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 _INSIDE = re.compile(r'(?P<lead>(?:[^"]*\S )??)\s{1,4}File "[^"]+", line \d+')
@@ -161,6 +172,18 @@ class Traceback:
         """Whether it was raised while a server answered a request: only that request failed."""
         first = next((one for one in reversed(list(self.chain())) if one.frames), None)
         return first is not None and first.frames[0].library and any(name in first.frames[0].path for name in _SERVERS)
+
+    @property
+    def from_dead_worker(self) -> bool:
+        """Whether a tensor in shared memory could not be opened, for the worker that made it is gone: no network was asked.
+
+        A thread that still fetches tensors while a program ends says the same.
+        """
+        return (
+            self.where == "main"
+            and self.type.rpartition(".")[2] in _LOST_PEER
+            and any(frame.function in _SHARED for frame in self.frames)
+        )
 
     @property
     def own_frame(self) -> Frame | None:

@@ -48,11 +48,15 @@ class Soundness:
                 signals["progress"] = 1.0
             if any(reached_end(self.scene.log.progress(source).last) for source in moving):
                 signals["reached_end"] = 1.0
-        if not self._is_excerpt() and not any("last_words" in one.signals for one in standing):
+        if not self._is_excerpt() and not any("last_words" in one.signals or self._ended_it(one) for one in standing):
             signals["calm_end"] = 1.0
         if self.says_done(standing) and not any("detected" in one.signals for one in standing):
             signals["good_end"] = 1.0
         return nothing
+
+    def _ended_it(self, one: Hypothesis) -> bool:
+        """Whether a program died of it, and next to nothing follows."""
+        return one.fatal and self.scene.ends[one.event.source] - one.event.line <= LAST_LINES
 
     def _is_excerpt(self) -> bool:
         """Whether the log is a few lines, most of them kept. They have no end of their own."""
