@@ -27,24 +27,26 @@ def _letter(letters: str) -> str:
 _CLOCK = r"^\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[-+]\d\d:?\d\d)?\W{1,4}"
 """a line that begins with its time: there a level may be written small"""
 _FATAL_LEVEL = re.compile(
-    r"\b(?:FATAL|CRITICAL|EMERG(?:ENCY)?|PANIC|SEVERE)\b|^\W{0,3}[FC]\d{4} \d\d:|(?i:\blevel\W{1,3}(?:fatal|critical|panic)\b)"
-    r"|(?m:^)(?:fatal|Fatal)(?: error)?: " + _letter("FC") + rf"|{_CLOCK}(?:fatal|critical)\b(?! error)"
+    r"\b(?:FATAL|CRITICAL|EMERG(?:ENCY)?|PANIC|SEVERE)\b|^\W{0,3}[FC](?:\d{4}| \d{4}-\d\d-\d\d) \d\d:"
+    r"|(?i:\blevel\W{1,3}(?:fatal|critical|panic)\b)|(?m:^)(?:fatal|Fatal)(?: error)?: "
+    + _letter("FC")
+    + rf"|{_CLOCK}(?:fatal|critical)\b(?! error)"
 )
 _ERROR_LEVEL = re.compile(
-    r"\bERR(?:OR)?\b|^(?:\[rank\d+\]:)?\W{0,3}E(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]"
-    r"|^(?:[\w./-]+: ){0,2}(?:error|Error): "
+    r"\bERR(?:OR)?\b|^(?:\[rank\d+\]:)?\W{0,3}E(?:\d{3,4}| (?:\d{4}-)?\d\d-\d\d) \d\d:"
+    r"|(?i:\blevel\W{1,3}err(?:or)?\b)|\[(?:error|err|E)\]|^(?:[\w./-]+: ){0,2}(?:error|Error): "
     r"|\.(?:err|crit|alert|emerg)\[\d+\]: |(?<![\w.])E/\w+|^error(?:\[E\d+\])?: "
     + _letter("E")
     + rf"|{_CLOCK}err(?:or)?\b(?! ?[=:]? ?\d+\.)"
 )
 _WARN_LEVEL = re.compile(
-    r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W(?:\d{3,4}| \d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)"
+    r"\b(?:WARN(?:ING)?|Warning)\b|^\W{0,3}W(?:\d{3,4}| (?:\d{4}-)?\d\d-\d\d) \d\d:|(?i:\blevel\W{1,3}warn(?:ing)?\b)"
     r"|[\[<]warn(?:ing)?[\]>]"
-    r"|^(?:[\w./-]+: )?warning: " + _letter("W") + rf"|{_CLOCK}warn(?:ing)?\b"
+    r"|^(?:[\w./-]+:? )?warning: " + _letter("W") + rf"|{_CLOCK}warn(?:ing)?\b"
 )
 _INFO_LEVEL = re.compile(
     r"\b(?:INFO(?!: (?:task \S+ blocked|rcu_))|NOTICE|DEBUG|TRACE|Normal)\b"
-    r"|^\W{0,3}[ID](?:\d{3,4}| \d\d-\d\d) \d\d:"
+    r"|^\W{0,3}[ID](?:\d{3,4}| (?:\d{4}-)?\d\d-\d\d) \d\d:"
     r"|(?i:\blevel\W{1,3}(?:info|debug|notice)\b)"
     r"|[\[<](?:info|debug|notice)[\]>]|^(?:[\w./-]+: )?(?:note|Note|info): "
     + _letter("IDV")
@@ -59,7 +61,7 @@ _LEVELS: Final = (
 """the levels, the highest first: name, pattern, and words of which it has one, if it is not written as a single letter"""
 _OF_LEVELS: Final = tuple((word, name) for name, _, words in _LEVELS for word in words)
 _LEVEL_WORDS: Final = Words([word for word, _ in _OF_LEVELS])
-_ONE_LETTER = re.compile(r"[A-Z](?:\d{3,4} \d\d:| \d\d-\d\d \d\d:| (?=[\w./-]+:\d+\]|\d+ \d+\])|\]|/\w)")
+_ONE_LETTER = re.compile(r"[A-Z](?:\d{3,4} \d\d:| (?:\d{4}-)?\d\d-\d\d \d\d:| (?=[\w./-]+:\d+\]|\d+ \d+\])|\]|/\w)")
 """stands wherever a level is a single letter"""
 _GRAVE = Sought(
     r"(?i)\b(?:fatal(?:ly)?|abort(?:s|ed|ing)?|killed|crash(?:ed|es)?|unrecoverable|terminated|terminating"
@@ -111,7 +113,14 @@ _FAILS_ELSEWHERE: Final = (
 _WORDS = Vocabulary([*(rf"\b(?:{one})\b" for one in alternatives(_FAILS)), *alternatives(_FAILS_ELSEWHERE)])
 HEARD: Final = (_GRAVE.whole.pattern, _EXIT.whole.pattern, rf"(?i)\b(?:{_FAILS})\b|{_FAILS_ELSEWHERE}")
 """the native core must know a beginning of whatever these find (``stems`` in ``matching/_masks.h``), or it would fold"""
-_NONE = re.compile(r"(?i)\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b")
+_NUMBERED: Final = "".join(  # "rank 0 failed" counts nothing
+    f"(?<!{noun} )"
+    for noun in "rank worker node gpu process proc trial task job step attempt replica pod thread device shard case epoch"
+    " iteration batch sample run episode actor stage host server client request group block partition chunk".split()
+)
+_NONE = re.compile(
+    rf"(?i)\b(?:no|{_NUMBERED}0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b"
+)
 _IS_NONE = re.compile(
     r"(?i)\b[\w-]{0,80}(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted"
     r"|exceptions?|skipped"
@@ -154,6 +163,7 @@ _NOTHING = Vocabulary(
         r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)|, use (?:the )?default\b"
         r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b"
         r"|\((?:not required|optional|expected|as expected|ok)\)"
+        r'|"(?:GET|HEAD|POST|PUT|DELETE|PATCH|OPTIONS) [^"]*HTTP/[\d.]+"'
     )
 )
 _SUPPOSED: Final = (
@@ -183,9 +193,11 @@ _OVERFLOW = re.compile(r"(?i)\boverflow\b")
 _WELL = re.compile(
     r"(?i)\b(?:completed|finished|done|ended|exits|exited|terminated|saved|stopped) (?:successfully|normally|cleanly|ok)\b"
     r"|\bsuccess(?:ful(?:ly)?)?\b|\bsucceeded\b|\b(?:passed|all done|bye|goodbye)\b"
-    r"|\b(?:job|run|training|tasks?|tests?|experiment|work|processing|evaluation|everything)\b(?: \w+){0,2}"
+    r"|\b(?:job|run|training|tasks?|tests?|experiment|work|processing|evaluation|everything|simulation|calculation|computation"
+    r"|optimi[sz]ation|minimi[sz]ation|conversion|compilation|inference|generation|indexing|export|analysis|workflow|pipeline"
+    r"|benchmark|fine-?tuning|pre-?training|sweep|installation|backup|transfer|upload|download)\b(?: \w+){0,2}"
     r" (?:is |are |was |has )?(?:complete[d]?|finished|done)\b"
-    r"|^\W*(?:\w+(?: \d+)?: )?(?:done|finished|completed?|ok|success)\b"
+    r"|^\W*(?:(?:\w+ )?\w+(?: \d+)?: )?(?:done|finished|completed?|ok|success)\b|\b100 ?%\)? (?:done|complete[d]?)\b"
     r"|\bnormal (?:termination|completion|exit|end)\b|\bbuilt target\b"
     r"|\bfinal (?:accuracy|loss|result|score|checkpoint|model)|\b(?:saved|wrote|written|uploaded"
     r"|synced)\b.{0,60}\b(?:to|files?)\b"

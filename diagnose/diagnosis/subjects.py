@@ -504,6 +504,8 @@ SUBJECTS: Final = (
         plain=(
             r"\b(?:load\w*|read\w*|open\w*|prepar\w*|pars\w*|decod\w*)\b.{0,60}\b<data>\b",
             r"\bcorrupt(?:ed)? (?:records?|samples?|images?)\b|\bcannot identify image\b|\bunexpected end of data\b",
+            r"\bno (?:\w+ )?(?:images|samples|examples|records|documents|shards|data files|training data)\b"
+            r" (?:\w+ ){0,2}(?:found|left|in|under|at)\b",
             r"\btruncated (?:file|image|record)\b|\binvalid data found when processing input\b",
             r"\b(?:dataset|shard|parquet|jsonl|tfrecord)\b.{0,60}\b(?:corrupt\w*|invalid|missing|empty|truncated|malformed)",
         ),

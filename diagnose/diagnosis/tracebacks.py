@@ -196,6 +196,8 @@ class _Open:
     traceback: Traceback
     speaker: str
     lead: str
+    indent: str = ""
+    """what stands before each of its lines, where a program shows the output of another"""
     foreign: int = 0
 
 
@@ -265,7 +267,7 @@ class _Assembly:
         for entry in reversed(self._open):
             if entry.speaker != speaker or (rest := _behind(event.body, entry.lead)) is None:
                 continue
-            if self._extend(entry, event, rest):
+            if self._extend(entry, event, rest.removeprefix(entry.indent)):
                 self.claimed.add(event.order)
                 return
             if not entry.lead:
@@ -285,6 +287,7 @@ class _Assembly:
     def _begin(self, event: Event, lead: str, speaker: str, *, original: bool) -> None:
         if len(self._open) >= _MOST_OPEN:
             self._close(self._open.pop(0))
+        indent = lead if lead.isspace() else ""
         lead = "" if lead.strip(" |+╭─│\"'") == "" else lead
         new = Traceback(event.source, event.line, event.line, lead=lead.strip(), where=self._where.pop(speaker, "main"))
         above = self._above
@@ -299,7 +302,7 @@ class _Assembly:
             link = "remote"  # the message quotes the traceback of another process
         if last is not None and link is not None:
             new.previous, new.link = last, link
-        self._open.append(_Open(new, speaker, lead))
+        self._open.append(_Open(new, speaker, lead, indent))
 
     def _extend(self, entry: _Open, event: Event, body: str) -> bool:
         """Add the line to this traceback if it belongs there, and say whether it does."""

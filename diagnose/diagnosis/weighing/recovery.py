@@ -26,7 +26,9 @@ _AUX = r"(?: (?:has|is|was|have|attempt|call|request))?"
 _DID = Sought(rf"(?i){_THING}{_AUX} (?:succeeded|successful(?:ly)?|finished|completed|passed)\b")
 _UNDID = Sought(r"(?i)\b(?:not|un\w+ly|never|without|no) (?:\w+ )?(?:succe|complet|finish)|\berror|\bfail")
 _FAILED = re.compile(rf"(?i){_THING}{_AUX} (?:failed|timed out|errored|failing|refused)\b")
-_ENDS_SO = Sought(r"(?i)(?P<what>\w+ing \S{1,100})[^.].{0,200}\.\.\. ?(?P<how>connected|done|ok|failed|error)\b")
+_ENDS_SO = Sought(
+    r"(?i)(?P<what>\w+ing \S{1,100})[^.].{0,200}\.\.\. ?(?P<how>connected|done|ok|failed|error|(?:\d{1,3}\.){3}\d+)\b"
+)
 """what is begun and ended on one line: "Connecting to db ... connected." """
 _TRIES = frozenset({"trial", "attempt", "try", "retry", "episode", "sample", "rollout"})
 """of these, each is one of many, and a program goes on to the next"""

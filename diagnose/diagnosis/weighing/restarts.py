@@ -7,10 +7,18 @@ from functools import cached_property
 from diagnose.diagnosis.evidence import Event, normal
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.runs import launched_again as launches
+from diagnose.diagnosis.vocabulary import Sought
 from diagnose.diagnosis.weighing.scene import Scene
 
 _BEFORE_LINES, _OWN, _OWN_LEAST, _SPAN_LINES = 120, 12, 6, 300
 """a run's own lines stand so near before its failure, are so long, and at least so many; they stand again within so many"""
+_OPENING = 2
+"""so many lines are what a program says first"""
+_EXECUTES = Sought(
+    r"^001 \((?P<condor>[\d.]+)\) .*Job executing on host|^013 \((?P<released>[\d.]+)\) .*Job was released"
+    r"|\bJob (?:Run|Rerun) at request of |: Started (?:\d+ Task\(s\) )?on (?:Host\(s\) )?<"
+)
+"""a batch system says that the job runs: HTCondor, PBS, LSF"""
 
 
 class Restarts:
@@ -25,7 +33,13 @@ class Restarts:
 
     def after(self, one: Hypothesis) -> bool:
         """Whether another run follows it."""
-        return self._started_anew(one) or self._ran_again(one) or self._launched_again(one)
+        return (
+            self._started_anew(one)
+            or self._ran_again(one)
+            or self._launched_again(one)
+            or self._begun_again(one)
+            or self._executes_again(one)
+        )
 
     def _started_anew(self, one: Hypothesis) -> bool:
         """Whether the first lines of its source come again behind it: the program was started again."""
@@ -48,6 +62,41 @@ class Restarts:
             return False
         again = sorted(at for line in own.values() if (at := next((at for at in line if at > one.event.line), None)))
         return 5 * len(again) >= 4 * len(own) and again[-1] - again[0] <= _SPAN_LINES
+
+    def _begun_again(self, one: Hypothesis) -> bool:
+        """Whether the program says behind it what it said first, and then fails again: a short run, and another one.
+
+        Ranks that write into one file say their first lines before one of them fails.
+        """
+        if not (one.fatal or one.ends_process) or one.symptom or self.scene.ranks_speak:
+            return False
+        source, end = one.event.source, one.event.line
+        begin = one.traceback.begin if one.traceback is not None else end
+        opening = [lines for lines in list(self._own_lines(source).values())[:_OPENING] if lines[0] < begin]
+        again = [
+            next((line for line in lines if line > end), 0) for lines in opening if sum(line < begin for line in lines) == 1
+        ]
+        if len(again) < _OPENING or not 0 < again[0] < again[1]:
+            return False
+        return any(line > again[1] for line in self._failures.get(source, ()))
+
+    def _executes_again(self, one: Hypothesis) -> bool:
+        """Whether a batch system says behind it that the job runs again."""
+        return any(line > one.event.line for line in self._executions.get(one.event.source, ()))
+
+    @cached_property
+    def _executions(self) -> dict[int, list[int]]:
+        """source -> the lines where a batch system says that a job runs, or may run again, behind the first"""
+        found: dict[int, list[int]] = {}
+        known: set[tuple[int, str | None]] = set()
+        for event in self.scene.evidence.events:
+            if (said := _EXECUTES.search(event.body)) is None:
+                continue
+            job = event.source, said["condor"] or said["released"]
+            if job in known:
+                found.setdefault(event.source, []).append(event.line)
+            known.add(job)
+        return found
 
     def _own_lines(self, source: int) -> dict[str, list[int]]:
         """What a source says, as far as no rule knows it and no traceback claims it -> the lines where it says so."""

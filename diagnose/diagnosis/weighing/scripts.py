@@ -16,6 +16,11 @@ _HELPER = re.compile(
 """what a script calls beside its program; without ``set -e`` it goes on where they fail"""
 _COMPLAINT = re.compile(r"(?:\S+/)?[\w.-]+: line \d+: (?! *\d+ )|(?:-?bash|\S*sh): (?!line)\S+: ")
 """how a shell says that it could not do a line of a script"""
+_BACKGROUND = re.compile(
+    r"(?:\S+: line \d+: +\d+|\[\d+\][+-]? +(?:\d+ +)?) ?(?:Terminated|Killed|Hangup)\b[\s\d(:]+(?:\S*/)?(?:nvidia-smi|rocm-smi"
+    r"|npu-smi|dcgmi|tail|sleep|top|htop|nvtop|tee|watch|vmstat|iostat|mpstat|sar|dstat|nmon|free|ping|tcpdump|perf|tensorboard|ssh)\b"
+)
+"""how a shell tells of the end of what it ran in the background: here a program that only watches"""
 _STARTUP = re.compile(
     r"\S*(?:/\.?(?:bash|z|tcsh|c|k)(?:rc|_profile|_login|env)|/\.profile|/etc/profile\S*|/etc/bash\S*): line "
 )
@@ -47,8 +52,12 @@ def _ends_by_itself(one: Hypothesis, scene: Scene) -> bool:
 
 
 def went_past(one: Hypothesis, scene: Scene) -> bool:
-    """Whether a helper of the script failed, and the script went on for long, without another failure."""
+    """Whether a helper of the script failed, and the script went on for long, without another failure; or what only watched
+    the job was ended, and the script went on.
+    """
     source, line = one.event.source, one.event.line
+    if one.kind in ("rule", "line") and _BACKGROUND.match(one.event.body) is not None:
+        return scene.ends[source] > line
     plain = one.kind in ("rule", "line") and not one.fatal
     if not plain or _HELPER.match(one.event.body) is None or scene.ends[source] - line < PAST_LINES:
         return False

@@ -40,10 +40,14 @@ class Soundness:
         if self._ended_well(standing):
             signals["ended_well"] = 1.0
         moving = [source for source in range(len(self.scene.ends)) if self.scene.courses[source].signs_after(0)]
-        if not moving and not self.work.regular:
+        if not moving and standing and all("worked_on" in one.signals for one in standing):
+            signals["progress"] = 1.0
+        elif not moving and not self.work.regular:
             signals["no_progress"] = 1.0
         elif moving and not any(one.detector is not None and one.detector.to_the_end for one in standing):
-            after = all(self.scene.log.progress(one.event.source).last_line > one.event.line for one in standing)
+            after = all(
+                self.scene.log.progress(one.event.source).last_line > one.event.line and not one.parting for one in standing
+            )
             if after:
                 signals["progress"] = 1.0
             if any(reached_end(self.scene.log.progress(source).last) for source in moving):

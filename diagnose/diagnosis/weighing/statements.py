@@ -6,7 +6,7 @@ import re
 
 from diagnose.diagnosis.candidates import interpreter_warns, is_generic
 from diagnose.diagnosis.hypotheses import Hypothesis
-from diagnose.diagnosis.weighing.retries import softened
+from diagnose.diagnosis.weighing.retries import softened, tries_left
 from diagnose.diagnosis.weighing.scene import Scene
 from diagnose.diagnosis.weighing.scripts import went_on
 from diagnose.diagnosis.weighing.speakers import by_kernel
@@ -102,7 +102,8 @@ class Statements:
         if (one.kind == "line" or not one.fatal) and _TIDIES.search(one.event.body[:300]) is not None:
             signals["tidying"] = 1.0
         ends = one.ends_process or self.scene.taxonomy.has(one.reason, "stop")
-        if (one.kind == "line" or "warned" in signals) and not ends and softened(one, self.scene, self.work):
+        mildly = one.kind == "line" or "warned" in signals
+        if not ends and (softened(one, self.scene, self.work) if mildly else not one.fatal and tries_left(one, self.scene)):
             signals["softened"] = 1.0
         if like.quoted:
             signals["quoted"] = 1.0

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from diagnose.diagnosis.evidence import normal
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.likeness import level
 from diagnose.diagnosis.weighing.recovery import Recovery
 from diagnose.diagnosis.weighing.restarts import Restarts
 from diagnose.diagnosis.weighing.retries import helped
@@ -29,6 +30,11 @@ _HELD_BACK = 8192
 _WRITTEN_ON = 1000
 """more lines than a job prints while it is stopped"""
 _LOGGED = re.compile(r"\W*+(?:[\w.]++ - )?ERROR\b")
+_GOODBYE = re.compile(
+    r"(?i)\b(?:giv(?:ing|e) up|gave up|exiting|exit now|aborting|quitting|bailing out|terminating"
+    r"|(?:cannot|can't|can not) (?:continue|go on))\b"
+)
+"""a program says that it ends"""
 _BAR = re.compile(r"\d%\|")
 
 
@@ -49,11 +55,14 @@ class Survival:
         """Give it the signals of what the job survived."""
         if one.detector is not None and one.kind != "dump":
             return
+        one.parting = self._parts(one)
         again = self.restarts.after(one)
-        if again or ((self._went_on(one) or self.work.goes_on(one)) and not self.flushed_behind(one)):
+        if again or ((self._went_on(one) or self.work.goes_on(one)) and not one.parting and not self.flushed_behind(one)):
             one.signals["survived"] = 1.0
             if again:
                 self.of_earlier_runs.add(one)
+        elif one.parting:
+            pass
         elif self.talk.goes_on(one) or went_past(one, self.scene) or helped(one, self.scene) or self._others_wrote_on(one):
             one.signals["talked_on"] = 1.0
         elif self.recovery.follows(one):
@@ -114,13 +123,33 @@ class Survival:
         one buffer at most, and holds what was printed: loggers and progress bars hold nothing back. Where the work ended well,
         the job was started again.
         """
-        source, line, counts = one.event.source, one.event.line, self.scene.log.counts
-        behind = (self.scene.ends[source] - line) * counts.bytes_in / max(counts.lines_in, 1)
-        if one.traceback is None or not one.ends_process or behind > _HELD_BACK:
+        source, line = one.event.source, one.event.line
+        if one.traceback is None or not one.ends_process or not self._in_one_buffer(one):
             return False
         course = self.scene.courses[source]
         fell_back = course.step_at(line) is not None and course.begins_anew(line)
         return not (fell_back or self._logged(source) or self._done or reached_end(self.scene.log.progress(source).last))
+
+    def _in_one_buffer(self, one: Hypothesis) -> bool:
+        counts = self.scene.log.counts
+        behind = self.scene.ends[one.event.source] - one.event.line
+        return behind * counts.bytes_in / max(counts.lines_in, 1) <= _HELD_BACK
+
+    def _parts(self, one: Hypothesis) -> bool:
+        """Whether a program says of itself that it ends, on its standard error, before the last buffer of its standard output.
+
+        Behind it no logger speaks, and no bar moves: those hold nothing back.
+        """
+        source, line = one.event.source, one.event.line
+        spoken = one.kind == "line" or (one.kind == "rule" and one.traceback is None)
+        if not spoken or one.handled or one.ignored or self.scene.ranks_speak or not one.like.loud:
+            return False
+        if _GOODBYE.search(one.event.body) is None or not self._in_one_buffer(one):
+            return False
+        if self._logged(source) or self._done or reached_end(self.scene.log.progress(source).last):
+            return False
+        behind = [event for event in self.scene.evidence.events if event.source == source and event.line > line]
+        return not any(CALM.match(event.text) or event.time or level(event.text) is not None for event in behind)
 
     @cached_property
     def _done(self) -> bool:

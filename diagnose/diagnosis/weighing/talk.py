@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from diagnose.diagnosis.evidence import normal
+from diagnose.diagnosis.evidence import Event, normal
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.likeness import leaves, level
+from diagnose.diagnosis.weighing.retries import attempts_left, tries_left
 from diagnose.diagnosis.weighing.scene import Scene
 from diagnose.diagnosis.weighing.work import Work
 
@@ -30,7 +32,7 @@ class Talk:
         """
         traceback = one.traceback
         if traceback is None:
-            handled = one.below is not None and one.event.rule >= 0
+            handled = (one.below is not None or tries_left(one, self.scene)) and one.event.rule >= 0
         else:
             handled = bool(traceback.frames) and (not traceback.from_top or traceback.caught) and one.event.rule >= 0
         if not handled:
@@ -50,10 +52,12 @@ class Talk:
             for event in self.scene.evidence.events:
                 if event.source != source:
                     continue
-                if CALM.match(event.text) or CALM.match(event.body):
+                if _calm(event):
                     calm.append(event.line)
                     if (fold := self.work.folds.get((source, event.line))) is not None and fold.last > event.line:
                         calm.append(fold.last)
+                elif attempts_left(event.body):
+                    continue
                 elif (rule := self.scene.evidence.rule(event)) is not None and rule.reason != "healthy":
                     loud.append((event.line, next((text for begin, end, text in spans if begin <= event.line <= end), None)))
             self._talks[source] = sorted(calm), loud
@@ -67,6 +71,11 @@ class Talk:
                 above = one.below if one.traceback is None else one.traceback.under
                 found.append((above.line if above is not None else one.event.line, one.event.line, text))
         return found
+
+
+def _calm(event: Event) -> bool:
+    told = CALM.match(event.text) or CALM.match(event.body) or level(event.text) == "info"
+    return bool(told) and not leaves(event.body)
 
 
 def _under(one: Hypothesis) -> str | None:

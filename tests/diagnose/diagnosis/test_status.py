@@ -118,7 +118,9 @@ def test_a_signal_that_says_nothing_is_no_kill(told: Told) -> None:
     assert told.end in found.summary.lower()
 
 
-@pytest.mark.parametrize(("code", "reason"), [(137, "host_out_of_memory"), (139, "native_crash"), (143, "preempted"), (1, "unknown")])
+@pytest.mark.parametrize(
+    ("code", "reason"), [(137, "host_out_of_memory"), (139, "native_crash"), (143, "preempted"), (1, "unknown")]
+)
 def test_an_empty_log_has_the_answer_of_its_exit_code(code: int, reason: str) -> None:
     """There is no line to show, so none is shown."""
     found = report_of("", Told(code))

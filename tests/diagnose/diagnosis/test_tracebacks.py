@@ -9,7 +9,7 @@ import pytest
 from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.tracebacks import Traceback, assemble
 from diagnose.reading.prefixes import body_start
-from tests.support.logs import RAISED, report_of
+from tests.support.logs import RAISED, report_of, said
 
 
 def events_of(text: str, known: frozenset[int] = frozenset()) -> list[Event]:
@@ -419,3 +419,36 @@ def test_what_a_library_catches_while_it_is_imported_is_no_failure(said: str, pa
     found = report_of(IMPORTED.format(said=said, path=path) + calm).diagnosis
     assert [one.line for one in found.recovered] == ([7] if caught else [])
     assert (found.reason == "attribute_error") is not caught
+
+
+DETACH = (
+    "Traceback (most recent call last):\n"
+    '  File "train.py", line 88, in <module>\n    for batch in loader:\n'
+    '  File "/opt/torch/multiprocessing/reductions.py", line 355, in {0}\n    fd = df.detach()\n'
+    '  File "/usr/lib/python3.10/multiprocessing/connection.py", line 630, in SocketClient\n    s.connect(address)\n{1}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "what", "reason"),
+    [
+        ("rebuild_storage_fd", "ConnectionRefusedError: [Errno 111] Connection refused", "dataloader_killed"),
+        ("rebuild_storage_fd", "ConnectionResetError: [Errno 104] Connection reset by peer", "dataloader_killed"),
+        ("rebuild_storage_fd", "EOFError", "dataloader_killed"),
+        ("rebuild_storage_filename", "FileNotFoundError: [Errno 2] No such file or directory", "dataloader_killed"),
+        ("rebuild_storage_fd", "RuntimeError: received 0 items of ancdata", "os_error"),
+        ("connect", "ConnectionRefusedError: [Errno 111] Connection refused", "connection_error"),
+    ],
+)
+def test_a_tensor_of_a_worker_that_is_gone_is_no_fault_of_a_network(function: str, what: str, reason: str) -> None:
+    found = said(DETACH.format(function, what))
+    assert found[0] == reason or (reason == "os_error" and found[0] != "dataloader_killed")
+
+
+def test_the_output_of_another_program_is_indented() -> None:
+    log = (
+        "  error: subprocess-exited-with-error\n      Traceback (most recent call last):\n"
+        '        File "/tmp/x/setup.py", line 20, in <module>\n          import torch\n'
+        "      ModuleNotFoundError: No module named 'torch'\n      [end of output]\nerror: metadata-generation-failed\n"
+    )
+    assert said(log) == ("import_error", 5)

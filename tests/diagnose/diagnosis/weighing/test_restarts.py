@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.logs import RAISED, job_of, report_of, steps
+from tests.support.logs import RAISED, job_of, report_of, said, steps
 
 RUN = "\n".join(f"Architecture of the network, part {name}" for name in "ABCDEFGHIJ") + "\n"
 
@@ -65,3 +65,41 @@ def test_a_last_run_that_fails_in_the_words_of_the_one_before_has_failed(last: s
     assert (report.outcome, report.diagnosis.reason) == ("failed", once)
     assert report.diagnosis.root_cause is not None
     assert report.diagnosis.root_cause.line > 120
+
+
+CONDOR = (
+    "000 (012.000.000) 2024-05-01 10:00:00 Job submitted from host: <10.0.0.1:9618>\n"
+    "001 (012.000.000) 2024-05-01 10:01:00 Job executing on host: <10.0.0.2:9618>\n"
+)
+EVICTED = "004 (012.000.000) 2024-05-01 11:00:00 Job was evicted.\n\t(0) CPU times\n"
+HELD = "007 (012.000.000) 05/01 10:01:00 Shadow exception!\n012 (012.000.000) 05/01 10:01:01 Job was held.\n"
+RELEASED = "013 (012.000.000) 05/01 10:20:00 Job was released.\n"
+EXECUTES = "001 (012.000.000) 2024-05-01 11:10:00 Job executing on host: <10.0.0.3:9618>\n"
+OF_ANOTHER = EXECUTES.replace("012.", "013.")
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"),
+    [
+        (CONDOR + EVICTED + EXECUTES, "healthy"),
+        (CONDOR + HELD + RELEASED + EXECUTES, "healthy"),
+        (CONDOR + EVICTED, "failed"),
+        (CONDOR + EVICTED + OF_ANOTHER, "failed"),
+        (CONDOR + EVICTED + EXECUTES + EVICTED, "failed"),
+    ],
+    ids=["runs again", "released", "evicted", "another job runs", "evicted twice"],
+)
+def test_a_job_that_a_batch_system_runs_again_has_not_failed(log: str, outcome: str) -> None:
+    assert report_of(log).outcome == outcome
+
+
+BANNER = "Starting run of the crystal field at Mon May  6 1{0}:00:00 UTC 2024\nFetching the tables of the lattice\n"
+NO_APEX = RAISED.format(what="ModuleNotFoundError: No module named 'apex'")
+NO_MEMORY = RAISED.format(what="torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB")
+
+
+def test_of_two_short_runs_that_both_failed_the_last_one_counts() -> None:
+    """Near misses: two ranks that begin before one fails, and a program that only goes on."""
+    assert said(BANNER.format(0) + NO_APEX + BANNER.format(1) + NO_MEMORY)[0] == "out_of_memory"
+    assert said(BANNER.format(0) * 2 + NO_APEX + NO_MEMORY)[0] == "import_error"
+    assert said(BANNER.format(0) + NO_APEX + BANNER.format(1))[0] == "import_error"

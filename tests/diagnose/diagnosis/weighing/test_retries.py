@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.logs import report_of
+import pytest
+
+from tests.support.logs import report_of, steps
 
 CANCELLED = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T03:04:05 ***\n"
 
@@ -33,3 +35,24 @@ def test_what_helped_once_helps_again_where_its_line_was_folded_away() -> None:
     last = talk + tried + f"ERROR tune: {TRIED.format(n=31)}"
     assert report_of(last).outcome == "failed"
     assert report_of(last + "giving up\n").outcome == "failed"
+
+
+ALIGN = "Error in rule align:\n    jobid: 3\n    output: out/a.bam\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"),
+    [
+        ("Job 3: Aligning\n" + ALIGN + "Trying to restart job 3.\nFinished job 3.\n2 of 2 steps (100%) done\n", "healthy"),
+        ("Job 3: Aligning\n" + ALIGN + "Shutting down, this might take some time.\n", "failed"),
+        (
+            "Time step failed, cutting dt from 0.1 to 0.05\nresidual 2.0\nStep 12 accepted\nSimulation finished at t = 1\n",
+            "healthy",
+        ),
+        ("residual 2.0\nTime step failed, dt is below its least\n", "failed"),
+        ("ERROR model not known, falling back to the generic one\n" + steps(1, 5), "healthy"),
+        ("ERROR model not known\n", "failed"),
+    ],
+)
+def test_what_is_done_in_another_way_is_no_end(log: str, outcome: str) -> None:
+    assert report_of(log).outcome == outcome

@@ -53,3 +53,15 @@ def test_a_module_that_cannot_be_loaded_ends_no_script() -> None:
     stopped = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T00:45:57 DUE TO TIME LIMIT ***\n"
     assert report_of(lmod + "starting\n" + stopped).diagnosis.reason == "preempted"
     assert report_of(lmod).outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        ("./run.sh: line 40:  4711 Terminated              nvidia-smi dmon > gpu.log", "healthy"),
+        ("./run.sh: line 41:  4712 Killed                  tail -f out.log", "healthy"),
+        ("./run.sh: line 41:  4712 Killed                  python train.py", "failed"),
+    ],
+)
+def test_a_shell_tells_of_the_end_of_what_only_watched(line: str, outcome: str) -> None:
+    assert report_of(steps(1, 30) + line + "\nrun finished\n").outcome == outcome

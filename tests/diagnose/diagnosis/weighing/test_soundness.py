@@ -53,3 +53,17 @@ def test_who_leaves_with_0_has_not_failed(code: str, outcome: str) -> None:
 def test_a_program_that_refuses_to_continue_does_not_end_well() -> None:
     last = "zorch: fatal error in bracketing\nplease copy the positions\n---> I REFUSE TO CONTINUE WITH THIS JOB ... BYE!!!\n"
     assert report_of("step by step\n" * 12 + last).outcome == "failed"
+
+
+LIGHT = "libEGL warning: MESA-LOADER: failed to open swrast: /usr/lib/dri/swrast_dri.so: cannot open shared object file\n"
+
+
+def test_lines_that_count_up_to_the_end_are_progress_whatever_they_count() -> None:
+    work = "".join(f"episode {n}0 reward {n}.5\n" for n in range(1, 7))
+    assert report_of(LIGHT + work).outcome == "healthy"
+    assert report_of(work + LIGHT.replace("warning", "error")).outcome == "failed"
+
+
+def test_a_program_that_died_in_its_last_lines_has_no_calm_end() -> None:
+    log = "".join(f"2024-05-01 10:0{n}:00,000 - INFO - trainer - step {n} loss 2.{n}\n" for n in range(8))
+    assert report_of(log + RAISED.format(what="EOFError")).outcome == "failed"

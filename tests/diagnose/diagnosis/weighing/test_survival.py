@@ -131,3 +131,24 @@ def test_what_is_written_long_after_a_stop_is_another_run() -> None:
     assert said(more + CANCELLED + more[:2000])[0] == "preempted"
     failed = RAISED.format(what="ValueError: bad part")
     assert report_of(more + CANCELLED + more + failed).outcome == "failed"
+
+
+GOODBYE = "ERROR: the table out/res.csv cannot be opened for writing (Permission denied), exiting\n"
+PRINTED = "".join(f"iteration {n} residual {2.0**-n:.3e}\n" for n in range(1, 16))
+
+
+@pytest.mark.parametrize(
+    ("behind", "said_"),
+    [
+        (PRINTED, ("permission_error", 1)),
+        (PRINTED + "simulation finished\n", ("healthy", None)),
+        ("".join(f"2024-05-01 10:00:{n} INFO step {n} loss 2.1\n" for n in range(10, 30)), ("healthy", None)),
+        (PRINTED * 40, ("healthy", None)),
+    ],
+    ids=["one buffer", "it ended well", "a logger holds nothing back", "more than a buffer"],
+)
+def test_what_a_program_says_as_it_ends_may_stand_before_the_last_buffer_of_its_output(
+    behind: str, said_: tuple[str, int | None]
+) -> None:
+    """Standard error is written at once, and standard output at the exit."""
+    assert said(GOODBYE + behind) == said_

@@ -95,3 +95,32 @@ def test_a_rule_of_dashes_with_a_letter_in_it_costs_nothing() -> None:
 )
 def test_a_calm_line_has_its_level_near_its_beginning(line: str, calm: bool) -> None:
     assert bool(CALM.match(line)) is calm
+
+
+AIRFLOW = "[2024-05-01T10:0{0}:00.000+0000] {{taskinstance.py:1159}} INFO - {1}\n"
+TIMED_OUT = (
+    "[2024-05-01T10:00:05.000+0000] {taskinstance.py:1824} ERROR - Task failed with exception\n"
+    "Traceback (most recent call last):\n"
+    '  File "/opt/airflow/dags/etl.py", line 20, in pull\n    r = requests.get(url)\n'
+    "requests.exceptions.ConnectTimeout: no answer\n"
+)
+
+
+def test_whose_logger_puts_the_file_before_its_level_talks_too() -> None:
+    again = "".join(
+        AIRFLOW.format(n, what) for n, what in enumerate(("Marking task as UP_FOR_RETRY", "Starting attempt 2 of 3"))
+    )
+    ended = AIRFLOW.format(2, "Marking task as SUCCESS")
+    over = AIRFLOW.format(3, "Marking task as FAILED") + AIRFLOW.format(3, "Task exited with return code 1")
+    assert report_of(TIMED_OUT + again + ended).outcome == "healthy"
+    assert said(TIMED_OUT + over) == ("connection_error", 5)
+
+
+S3 = '2024-05-01 10:00:0{0} ERROR s3: Read timeout on endpoint URL: "https://s3.example.com/b/k" (attempt {0}/3)\n'
+
+
+def test_of_several_attempts_one_that_is_not_the_last_is_overcome_where_the_program_talks_on() -> None:
+    calm = "".join(f"2024-05-01 10:00:1{n} INFO s3: downloaded shard-{n}.tar\n" for n in range(3))
+    assert report_of(S3.format(1) + S3.format(2) + calm).outcome == "healthy"
+    assert report_of(S3.format(1) + S3.format(2) + S3.format(3) + calm[:60]).outcome == "failed"
+    assert report_of(S3.format(1) + S3.format(2)).outcome == "failed"
