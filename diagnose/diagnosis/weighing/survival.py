@@ -35,6 +35,10 @@ _GOODBYE = re.compile(
     r"|(?:cannot|can't|can not) (?:continue|go on))\b"
 )
 """a program says that it ends"""
+_PROCESS = re.compile(r"\(\w+ pid=(\d+)[,)]")
+"""how Ray names the process that printed a line: one that is started anew has another number"""
+_SPEAKS_ON = 20
+"""a logger that speaks so many lines later is no part of the end of its process"""
 _BAR = re.compile(r"\d%\|")
 
 
@@ -56,10 +60,10 @@ class Survival:
         if one.detector is not None and one.kind != "dump":
             return
         one.parting = self._parts(one)
-        again = self.restarts.after(one)
+        again = self.restarts.after(one) or self._speaks_on(one)
         if again or ((self._went_on(one) or self.work.goes_on(one)) and not one.parting and not self.flushed_behind(one)):
             one.signals["survived"] = 1.0
-            if again:
+            if again and not self._speaks_on(one):
                 self.of_earlier_runs.add(one)
         elif one.parting:
             pass
@@ -161,6 +165,21 @@ class Survival:
         last = self.scene.log.progress(source).last
         text = last.decode("utf-8", "replace")
         return bool(_BAR.search(text) or CALM.match(text) or origin(last).time)
+
+    def _speaks_on(self, one: Hypothesis) -> bool:
+        """Whether the process that raised it logs on much later, by its number: so it caught it."""
+        if (one.fatal and one.traceback is None) or one.symptom or (found := _PROCESS.match(one.event.text)) is None:
+            return False
+        return self._speakers.get((one.event.source, found[1]), 0) - one.event.line >= _SPEAKS_ON
+
+    @cached_property
+    def _speakers(self) -> dict[tuple[int, str], int]:
+        """(source, number of a process) -> the last line in which its logger speaks"""
+        return {
+            (event.source, found[1]): event.line
+            for event in self.scene.evidence.events
+            if (found := _PROCESS.match(event.text)) is not None and level(event.text) is not None
+        }
 
     def _moment_of_progress(self, source: int) -> float | None:
         if source not in self._last_step_at:

@@ -152,3 +152,32 @@ def test_what_a_program_says_as_it_ends_may_stand_before_the_last_buffer_of_its_
 ) -> None:
     """Standard error is written at once, and standard output at the exit."""
     assert said(GOODBYE + behind) == said_
+
+
+WORKER = "(RolloutWorker pid=57{0}) {1}\n"
+RAISES = "".join(
+    WORKER.format("{0}", line)
+    for line in (
+        "ERROR:2026-03-26 22:20:09,180:no action for item 7",
+        "Traceback (most recent call last):",
+        '  File "/app/loop.py", line 88, in step',
+        "ValueError: step 2 - no action in: what the model answered",
+    )
+)
+
+
+def spoken(pid: int) -> str:
+    kinds = ("an item", "a screen", "an answer", "a reward", "a cursor")
+    return "".join(WORKER.format(pid, f"INFO:2026-03-26 22:21:{n},180:{kinds[n % 5]} of list {n}") for n in range(10, 40))
+
+
+def test_a_process_that_logs_on_much_later_caught_what_it_shows() -> None:
+    """One that is started anew has another number."""
+    assert report_of(spoken(12) + RAISES.format(12) + spoken(12)).outcome == "healthy"
+    assert report_of(spoken(12) + RAISES.format(12)).outcome == "failed"
+    log = (
+        RAISES.replace("/app/loop.py", "/app/main.py")
+        .replace("in step", "in <module>")
+        .replace("ERROR:2026-03-26 22:20:09,180:", "")
+    )
+    assert report_of(spoken(12) + log.format(12) + spoken(13)).diagnosis.reason == "value_error"
