@@ -74,10 +74,11 @@ class Metrics:
         if not 0 < len(words) <= _MOST_WORDS:
             return None
         said = next((word in self.evaluation for word in words if word in self.evaluation or word in self.training), None)
-        for words_less, some in enumerate(self._bared(words)):
-            if (known := self.names.get("_".join(some))) is not None:
+        bare = words
+        for words_less, bare in enumerate(self._bared(words)):
+            if (known := self.names.get("_".join(bare))) is not None:
                 return Meaning(known[0], known[1] + (WITH_WORDS if words_less else 0), said)
-        return self._one_of_a_kind(words, said)
+        return self._one_of_a_kind(words, said) or self._one_of_a_kind(bare, said)
 
     def _bared(self, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         """The words, then with ever fewer words around them."""

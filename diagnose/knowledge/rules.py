@@ -23,7 +23,7 @@ Family = Literal["failures", "filters"]
 _FILE_KEYS = {"layer", "framework", "printed_by", "reference", "gaps", "rules"}
 _SHARED_KEYS = {"id", "title", "pattern", "examples", "printed_by", "reference", "gaps"}
 _FAILURE_KEYS = _SHARED_KEYS | {"reason", "layer", "severity", "symptom", "carries", "action", "category", "mitigation"}
-_FILTER_KEYS = _SHARED_KEYS | {"kind", "framework", "metrics", "facts"}
+_FILTER_KEYS = _SHARED_KEYS | {"kind", "framework", "metrics", "facts", "left", "yields"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,10 @@ class Rule:
     metrics: tuple[tuple[str, str], ...] = ()
     facts: bool = False
     """its lines say who is who: they are dropped and counted like others, but their text is set aside"""
+    left: bool = False
+    """its lines count as lines that no rule knows, unless another filter knows them that does not yield: folds read their numbers"""
+    yields: bool = False
+    """it knows a logger and not what is said: lines that another rule leaves to folds are not its own"""
     # failures
     reason: str | None = None
     layer: str | None = None
@@ -98,11 +102,13 @@ class RuleSet:
     def of(rules: Iterable[Rule]) -> RuleSet:
         """A set in order of precedence: failures by layer, from the hardware up, then filters; otherwise as given.
 
-        A lower layer explains a higher one, so the driver's rule for a line comes before that for a general exception. An id
-        that is used twice is an error.
+        A lower layer explains a higher one, so the driver's rule for a line comes before that for a general exception. What is
+        left to folds comes after other filters, and those that yield to it come last. An id that is used twice is an error.
         """
         depth = {layer: number for number, layer in enumerate(shipped_taxonomy().layers)}
-        ordered = sorted(rules, key=lambda rule: (rule.family != "failures", depth.get(rule.layer or "", 0)))
+        ordered = sorted(
+            rules, key=lambda rule: (rule.family != "failures", depth.get(rule.layer or "", 0), rule.left + 2 * rule.yields)
+        )
         seen: dict[str, Rule] = {}
         for rule in ordered:
             if (other := seen.setdefault(rule.id, rule)) is not rule:
@@ -228,8 +234,8 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
                     reason=reader.choice("reason", tuple(taxonomy.category_of)),
                     layer=reader.choice("layer", taxonomy.layers, inherit=True),
                     severity=reader.choice("severity", taxonomy.severities, default="error"),
-                    symptom=reader.choice("symptom", ("true", "false"), default="false") == "true",
-                    carries=reader.choice("carries", ("true", "false"), default="false") == "true",
+                    symptom=reader.flag("symptom"),
+                    carries=reader.flag("carries"),
                     action=reader.choice("action", taxonomy.actions) if "action" in entry else None,
                     category=reader.choice("category", sorted(set(taxonomy.category_of.values())))
                     if "category" in entry
@@ -244,7 +250,9 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
                     kind=reader.choice("kind", taxonomy.kinds),
                     framework=reader.text("framework", inherit=True),
                     metrics=tuple((name, str(pattern)) for name, pattern in reader.mapping("metrics").items()),
-                    facts=reader.choice("facts", ("true", "false"), default="false") == "true",
+                    facts=reader.flag("facts"),
+                    left=reader.flag("left"),
+                    yields=reader.flag("yields"),
                 )
             )
     return rules
@@ -274,6 +282,9 @@ class _Entry:
             meant = f"did you mean {near}? " if near is not None else ""
             raise RuleError(what, where=self.place, remedy=f"{meant}use one of: {', '.join(allowed)}")
         return value
+
+    def flag(self, key: str) -> bool:
+        return self.choice(key, ("true", "false"), default="false") == "true"
 
     def mapping(self, key: str) -> dict[str, Any]:
         value = self.entry.get(key) or {}

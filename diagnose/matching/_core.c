@@ -474,7 +474,7 @@ static size_t number(const u8 *s, size_t n, double *value) {
 
 enum { AMBIGUOUS = 1, CONFIRM = 2, PENDING = 4, SEEN = 8 };     /* entry flags; SEEN: it came again */
 enum { FIELDS_UNSET = 0, FIELDS_WANTED, FIELDS_KNOWN, BY_HAND }; /* how an entry's numbers are read */
-enum { FAILURE = 'F', DROP = 'D', METRIC = 'M' };                /* a rule's action */
+enum { FAILURE = 'F', DROP = 'D', METRIC = 'M', LEFT = 'L', YIELDS = 'Y' }; /* a rule's action; see _actions in matcher.py */
 
 typedef struct { u64 hash; u32 shape, length; int32_t verdict; u32 fields; uint16_t field_count; u8 flags, reading; } Entry;
 typedef struct { uint16_t series, run; int8_t lead; u8 unused; uint16_t unused2; double scale, constant; } Field;
@@ -515,7 +515,7 @@ typedef struct {
     PyObject_HEAD
     u64 seed;
     int busy, native;
-    u8 *actions; /* per rule: FAILURE | DROP | METRIC, +128 where only Python can confirm a hit */
+    u8 *actions; /* per rule: FAILURE and so on, +128 where only Python can confirm a hit */
     u32 rules;
     void *databases[DATABASES], *scratch;
     Slot *slots;
@@ -556,9 +556,10 @@ static u64 hash_of_shape(const u8 *s, size_t n, u64 seed) {
     return mix(h ^ (g << 32 | g >> 32), seed | 1);
 }
 
-static u32 key_of(const Scanner *z, int32_t rule) { /* order of precedence: failures first, then by number */
+static u32 key_of(const Scanner *z, int32_t rule) { /* order of precedence: failures, filters, what is left to folds, filters that yield to that; then by number */
     if (rule < 0) return UINT32_MAX;
-    return (u32)rule | ((z->actions[rule] & 127) == FAILURE ? 0 : 1u << 30);
+    int action = z->actions[rule] & 127;
+    return (u32)rule | (action == FAILURE ? 0 : action == LEFT ? 2u << 29 : action == YIELDS ? 3u << 29 : 1u << 29);
 }
 
 typedef struct { const Scanner *z; int32_t best; int confirm, relaxed; } Hits;
@@ -938,6 +939,7 @@ static int emit(Scanner *z, const u8 *block, Cursor *c, Tally *t) {
         close_lines(z, c, t, g->line_feeds);
         c->content = 1;
         int action = g->verdict < 0 ? 0 : z->actions[g->verdict] & 127;
+        if (action == LEFT) { action = 0; g->verdict = UNKNOWN; }
         const u8 *base = g->escaped ? z->cleaned.items : block;
         if (action == 0 || action == FAILURE || g->cut) {
             u32 length = g->body_end - g->text;
@@ -1649,7 +1651,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     set_up_stems();
     set_up_normals();
     PyObject *m = PyModule_Create(&module);
-    if (m && PyModule_AddIntConstant(m, "API", 10)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
+    if (m && PyModule_AddIntConstant(m, "API", 11)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
     if (!m) return NULL;
     struct { const char *name; PyType_Spec *spec; } types[] = {{"Scanner", &scanner_spec}, {"Folds", &folds_spec}, {"Words", &words_spec}};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {

@@ -197,9 +197,7 @@ static int numbers_tell(Folds *f, const Fold *fold, const Masks *m) {
         int known = r->seen > EVIDENCE, moved = v != r->last;
         double wide = r->most - r->least;
         if (wide == 0) tells |= moved; /* what was the same in all lines: none with another value may be folded */
-        else if (known) {
-            tells |= v > r->most + FAR * wide || v < r->least - FAR * wide || (v == 0 && (r->least > 0 || r->most < 0));
-        }
+        else tells |= v > r->most + FAR * wide || v < r->least - FAR * wide || (known && v == 0 && (r->least > 0 || r->most < 0));
         if (known) tells |= (v < r->last && r->rising && r->changes >= EVIDENCE) || (moved && r->run >= STOOD);
         tells |= leaps_of_late(r, v);
         if (v < r->last) r->rising = 0;

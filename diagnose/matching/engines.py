@@ -60,7 +60,8 @@ class PlainEngine:
         return sorted({number for number in self._scan(body) if number < RELAXED}, key=self._bench.key)
 
     def judge(self, body: bytes) -> int:
-        return next((number for number in self.candidates(body) if self._bench.confirms(number, body)), UNKNOWN)
+        best = next((number for number in self.candidates(body) if self._bench.confirms(number, body)), UNKNOWN)
+        return UNKNOWN if best != UNKNOWN and self._bench.actions[best] == "L" else best
 
     def judge_shape(self, body: bytes) -> tuple[int, int]:
         """(the verdict for the whole shape of ``body``, whether its lines must be judged one by one)."""
@@ -203,6 +204,8 @@ class WheelEngine(PlainEngine):
         if rule == UNKNOWN:
             return UNKNOWN
         action = self._bench.actions[rule]
+        if action == "L":
+            return UNKNOWN
         return rule + (_FAILURE if action == "F" else _METRIC if action == "M" else 0)
 
     def _segments(self, tally: Tally, raw: bytes, key: bytes, start: int) -> None:

@@ -241,9 +241,9 @@ class Matcher:
         except TimeoutError:
             return self.rules[number].family == "failures"
 
-    def key(self, number: int) -> tuple[bool, int]:
+    def key(self, number: int) -> tuple[int, int]:
         """Order of precedence."""
-        return (self.actions[number] != "F", number)
+        return ("FDLY".index(self.actions[number].replace("M", "D")), number)
 
     def captures(self, number: int, body: bytes) -> list[tuple[int, float, int, int]]:
         """What the metric rule ``number`` captures in ``body``: (series, scale, start, end)."""
@@ -341,8 +341,16 @@ class Matcher:
 
 
 def _actions(rules: Iterable[Rule]) -> str:
-    """One letter per rule for its segments: F kept (facts only for now), D dropped, M dropped and its numbers read."""
-    return "".join("F" if rule.family == "failures" or rule.facts else "M" if rule.metrics else "D" for rule in rules)
+    """One letter per rule for its segments: F kept (facts only for now), D dropped, M dropped and its numbers read, L left to
+    folds as if no rule knew it, Y dropped unless it is left to folds.
+    """
+    return "".join(map(_action, rules))
+
+
+def _action(rule: Rule) -> str:
+    if rule.family == "failures" or rule.facts:
+        return "F"
+    return "L" if rule.left else "Y" if rule.yields else "M" if rule.metrics else "D"
 
 
 def unusable(rules: Sequence[Rule], engine: EngineName | None = None) -> dict[str, str]:

@@ -186,7 +186,7 @@ def _alone(rule: Rule, wheel: Wheel) -> Iterator[Objection]:
     yield from _own_examples(made, captured)
     yield from _own_metrics(made, captured)
     yield from _unknown_groups(made)
-    if rule.family == "filters":
+    if rule.family == "filters" and not rule.left:  # what is left to folds is not dropped for that rule
         yield from _too_wide(made)
 
 
@@ -412,7 +412,7 @@ def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Obj
     if rule.family == "filters":
         # Lines that say that all is well may be regular output; they are kept as evidence of that.
         alarming = next((other for other in hits if other.family == "failures" and other.reason != "healthy"), None)
-        if alarming is not None:
+        if alarming is not None and not rule.left:
             yield Objection(
                 "alarms-on-healthy",
                 alarming,
@@ -423,7 +423,7 @@ def _clashes(rule: Rule, example: Example, hits: Sequence[Rule]) -> Iterator[Obj
             )
     elif rule.reason != "healthy":
         for other in hits:
-            if other.family == "filters":
+            if other.family == "filters" and not other.left:
                 yield Objection(
                     "drops-failure-line",
                     other,

@@ -158,7 +158,7 @@ def _tried(rules: RuleSet, line: str) -> list[dict[str, Any]]:
     """The rules that match ``line``, the deciding one first. One line does not need Hyperscan."""
     body = body_of(line)
     found = [rule for rule, expression in _expressions(rules) if _matches(expression, body)]
-    found.sort(key=lambda rule: rule.family != "failures" and not rule.facts)
+    found.sort(key=lambda rule: (rule.family != "failures" and not rule.facts, rule.left + 2 * rule.yields))
     return [{**_row(rule, None, {}, {}), "verdict": _verdict(rule)} for rule in found]
 
 
@@ -174,4 +174,6 @@ def _verdict(rule: Rule) -> str:
         return "dropped, but its facts about the job are kept"
     if rule.family == "failures":
         return "kept, as evidence"
+    if rule.left:
+        return "kept until it repeats, its numbers read"
     return "dropped, its numbers read" if rule.metrics else "dropped"

@@ -106,6 +106,9 @@ def explain(arguments: argparse.Namespace) -> int:
         if hits:
             first = matcher.rules[hits[0]]
             verdict = f"kept: failure evidence, {first.reason}" if first.family == "failures" else f"dropped: {first.kind}"
+            if first.left:
+                verdict = "kept: left to folds, which read its numbers"
+        folds = available() and (not hits or matcher.rules[hits[0]].left)
         if arguments.json:
             print(
                 json.dumps(
@@ -116,7 +119,7 @@ def explain(arguments: argparse.Namespace) -> int:
                         "rules": [
                             as_dict(matcher.rules[hit]) | {"captures": captures_of(matcher.rules[hit], body)} for hit in hits
                         ],
-                        **({"mask": masked(body)} if not hits and available() else {}),
+                        **({"mask": masked(body)} if folds else {}),
                         **about,
                     },
                     ensure_ascii=False,
@@ -132,7 +135,7 @@ def explain(arguments: argparse.Namespace) -> int:
             print(f"  {style.cyan(rule.name)}  {rule.title}")
             for name, value in captures_of(matcher.rules[hit], body).items():
                 print(f"      {name} = {printable(value)}")
-        if not hits and available():
+        if folds:
             print(f"  folds  {printable(masked(body))}")
             print(f"  {_why(line)}")
         if not hits:
