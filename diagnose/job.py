@@ -31,10 +31,12 @@ class Job:
     """One job: its sources, its kept lines, and its report."""
 
     def __init__(self, job_id: str, sources: Sequence[Source], matcher: Matcher, fold_after: int = KEEP) -> None:
-        """``fold_after``: so many lines that repeat each other are kept before the next ones fold; 0 folds none."""
+        """``fold_after``: so many lines that repeat each other are kept before the next ones fold; 0 folds none, and what folds
+        find is found: numbers of lines that no rule knows, and runs.
+        """
         self.id = job_id
         self.sources = list(sources)
-        self.compression = Compression(matcher, Folding(sounds, fold_after) if fold_after else None)
+        self.compression = Compression(matcher, Folding(sounds, fold_after or KEEP, drops=fold_after > 0))
         self.known: set[str] = set()
         """lines of runs that went well: not the cause of anything"""
         self.metadata: dict[str, str] = {}

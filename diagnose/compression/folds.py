@@ -32,6 +32,8 @@ class Folding:
 
     sounds: Sounds
     keep: int = KEEP
+    drops: bool = True
+    """whether what folds leaves the kept lines; if not, folds only find numbers and runs"""
 
 
 class Fold(NamedTuple):

@@ -340,7 +340,7 @@ class Compression:
     """Compresses one job: its kept lines, counts and numbers."""
 
     def __init__(self, matcher: Matcher, folding: Folding | None = None) -> None:
-        """``folding``: fold repeated lines, if the native core is there."""
+        """``folding``: fold repeated lines, or only find numbers and runs with it, if the native core is there."""
         self.matcher = matcher
         self.folding = folding if available() else None
         self.counts = Counts()
@@ -469,7 +469,7 @@ class Compression:
         found = [
             Fold(number, *row)
             for number, stream in self.streams.items()
-            if stream.folds is not None
+            if stream.folds is not None and self.folding is not None and self.folding.drops
             for row in stream.folds.table()
         ]
         return sorted(found, key=lambda fold: -fold.folded)
@@ -523,13 +523,14 @@ class Compression:
             *sifted, numbers = stream.folds.sift(
                 scan.text, scan.kept, scan.cursor.line, self.folding.sounds, stream.numbers.plan
             )
-            _fold(scan, *sifted)
+            if self.folding.drops:
+                _fold(scan, *sifted)
             self._find(stream, block, numbers)
         return self._count(stream, scan)
 
     def _last_folded(self, stream: Stream) -> Scan | None:
         """When a source ends, keep the last line that was folded: it shows how far the source got."""
-        if stream.folds is None or self.folding is None:
+        if stream.folds is None or self.folding is None or not self.folding.drops:
             return None
         scan = Scan(stream.cursor)
         _fold(scan, *stream.folds.close(self.folding.sounds, stream.numbers.plan)[:3])

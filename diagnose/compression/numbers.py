@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from diagnose.compression.contradiction import contradict
 from diagnose.compression.names import COUNTERS, LEFT, NAME, OF_NAMES, PER_STEP, Names, meant_by_unit, shipped_names
 from diagnose.knowledge.metrics import OF_A_KIND, Meaning, Metrics, shipped_metrics, words_of
 from diagnose.matching.series import Series
@@ -29,6 +30,8 @@ REGULAR: Final = 3
 """lines of a form after which its numbers count; one does where a loss stands with its step or epoch"""
 MOST_FORMS: Final = 4096
 MOST_SERIES: Final = 256
+OTHER: Final = "other_"
+"""before the name of a series that contradicts the one of its name"""
 
 _KINDS: Final = dict(zip(COUNTERS, (STEP, EPOCH, TOTAL), strict=True))
 _SPEEDS: Final = {
@@ -424,6 +427,10 @@ def by_name(captured: Mapping[str, Series], found: Sequence[tuple[Key, Series]])
         first = next(one for one in ranked if one[2].count * _PART >= most)
         named[quantity] = first[2]
         for one in ranked:
-            if one is not first and one[1] and one[1] not in shipped_metrics().quantities:
+            if one is first or not one[1]:
+                continue
+            if one[1] not in shipped_metrics().quantities:
                 named.setdefault(one[1], one[2])
+            elif one[1] == quantity and contradict(first[2], one[2]):
+                named.setdefault(OTHER + quantity, one[2])
     return named

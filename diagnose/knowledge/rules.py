@@ -52,7 +52,7 @@ class Rule:
     facts: bool = False
     """its lines say who is who: they are dropped and counted like others, but their text is set aside"""
     left: bool = False
-    """its lines count as lines that no rule knows, unless another filter knows them that does not yield: folds read their numbers"""
+    """its lines count as unknown, unless another filter knows them that does not yield: folds read their numbers"""
     yields: bool = False
     """it knows a logger and not what is said: lines that another rule leaves to folds are not its own"""
     # failures

@@ -72,14 +72,16 @@ patterns = (
 @st.composite
 def rule_sets(draw: st.DrawFn) -> RuleSet:
     """A few random rules of both families."""
-    chosen = draw(st.lists(st.tuples(patterns, st.booleans(), st.booleans()), min_size=1, max_size=5))
+    chosen = draw(st.lists(st.tuples(patterns, st.booleans(), st.integers(0, 3)), min_size=1, max_size=5))
     rules = []
-    for number, (pattern, failure, metric) in enumerate(chosen):
+    for number, (pattern, failure, kind) in enumerate(chosen):
         if failure:
             rules.append(Rule(f"f{number}", "failures", pattern, reason="runtime_error", layer="user"))
         else:
-            metrics = (("loss", r"([-+.\dEe]+|nan)"), ("step", r"\b(\d+)")) if metric else ()
-            rules.append(Rule(f"d{number}", "filters", pattern, kind="debug", metrics=metrics))
+            metrics = (("loss", r"([-+.\dEe]+|nan)"), ("step", r"\b(\d+)")) if kind == 1 else ()
+            rules.append(
+                Rule(f"d{number}", "filters", pattern, kind="debug", metrics=metrics, left=kind == 2, yields=kind == 3)
+            )
     return RuleSet.of(rules)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from diagnose.cli import printable
 from diagnose.errors import RuleError, nearest
-from diagnose.knowledge.rules import RuleSet, load
+from diagnose.knowledge.rules import Rule, RuleSet, load
 from diagnose.rendering.printed_rule import as_dict
 from diagnose.rendering.terminal import Style, table
 
@@ -102,13 +102,9 @@ def explain(arguments: argparse.Namespace) -> int:
         hits = matcher.matches(body)
         who = origin(line.encode("utf-8", "surrogateescape"))
         about = {name: value for name in ("rank", "node", "gpu", "time") if (value := getattr(who, name)) is not None}
-        verdict = "kept: no rule knows it"
-        if hits:
-            first = matcher.rules[hits[0]]
-            verdict = f"kept: failure evidence, {first.reason}" if first.family == "failures" else f"dropped: {first.kind}"
-            if first.left:
-                verdict = "kept: left to folds, which read its numbers"
-        folds = available() and (not hits or matcher.rules[hits[0]].left)
+        first = matcher.rules[hits[0]] if hits else None
+        verdict = _verdict(first)
+        folds = available() and (first is None or first.left)
         if arguments.json:
             print(
                 json.dumps(
@@ -145,6 +141,15 @@ def explain(arguments: argparse.Namespace) -> int:
                 near.append(f"  {rule.id} matched up to column {reached + 1}, then wanted {wanted!r}")
             print("\n".join(near), end="\n" if near else "")
     return 0
+
+
+def _verdict(first: Rule | None) -> str:
+    """What becomes of a line; ``first``: the rule that decides about it."""
+    if first is None:
+        return "kept: no rule knows it"
+    if first.left:
+        return "kept: left to folds, which read its numbers"
+    return f"kept: failure evidence, {first.reason}" if first.family == "failures" else f"dropped: {first.kind}"
 
 
 def _why(line: str) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from diagnose.diagnosis.detectors import hang, loss, slowdown
+from diagnose.diagnosis.detectors import contradiction, hang, loss, slowdown
 from diagnose.diagnosis.detectors.course import Anomaly, Course
 
 DETECTORS: dict[str, Callable[[Course], Iterator[Anomaly]]] = {
     "loss": loss.find,
     "hang": hang.find,
     "slowdown": slowdown.find,
+    "contradiction": contradiction.find,
 }
 
 

@@ -200,6 +200,19 @@ def test_a_leap_is_measured_against_what_came_of_late() -> None:
     assert 381 in [line.line for line in compression.kept]
 
 
+@given(
+    st.lists(st.integers(1000, 1_000_000), min_size=2, max_size=7, unique=True),
+    st.integers(11, 10_000),
+    st.booleans(),
+)
+def test_a_leap_among_the_first_lines_stays(values: list[int], widths: int, falls: bool) -> None:
+    """Also where a line equals an earlier one but for large numbers, which may be those of processes."""
+    wide = max(values) - min(values)
+    leap = min(values) - widths * wide if falls else max(values) + widths * wide
+    lines = [f"worker holds {value} pages" for value in [*values, leap, values[-1], values[0]]]
+    assert 1 + len(values) in kept_behind_a_page([*lines, "the end of it"])
+
+
 def test_a_number_that_stood_for_long_is_news_when_it_moves() -> None:
     alive = [64] * 300 + [63] * 300 + [64] * 300 + [62] * 20
     compression = compressed([joined([f"stride {n} with {count} of 64" for n, count in enumerate(alive)])])
@@ -597,6 +610,19 @@ def test_each_run_of_a_source_keeps_its_first_lines_and_its_failure() -> None:
     assert all(left[begin].startswith(b"Preparing wheel") for begin in begins)
     assert sum(text.startswith(b"cannot open") for text in left.values()) == 8
     assert len(left) < 100
+
+
+def test_without_folding_runs_and_numbers_are_found_and_all_is_kept() -> None:
+    runs = [
+        run_of(number, 80 + 30 * number, f"loss is 2.{number}", "cannot open the gate: refused by keeper")
+        for number in range(4)
+    ]
+    log = joined([line for run in runs for line in run])
+    folded, whole, plain = (compressed([log], folding) for folding in (FOLDING, Folding(sounds, drops=False), None))
+    assert whole.runs(0) == folded.runs(0) != []
+    assert whole.series_names == folded.series_names == ["loss"]
+    assert list(whole.kept) == list(plain.kept)
+    assert (whole.counts, whole.folds()) == (plain.counts, [])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.series import Series
 from tests.conftest import examples
+from tests.support.logs import shipped_matcher
 from tests.support.strategies import cuts
 
 pytestmark = pytest.mark.skipif(not available(), reason="numbers are read by the native core")
@@ -270,3 +271,27 @@ def test_prose_is_not_asked_about() -> None:
     compression.stream(0).numbers.plan = lambda masked, *_: asked.append(masked) or NOTHING  # type: ignore[method-assign, misc, func-returns-value]
     compression.feed(0, b"the captain sat with 3 of them, at imminent speed\nsample 17: it was late\nrate 3 images/s\n")
     assert asked == [b"rate \x01 images/s"]
+
+
+def test_what_is_said_through_a_logger_is_read_by_its_names() -> None:
+    """A rule knows the logger only: what is evaluated is no training loss, and accuracies are no loss."""
+    compression = Compression(shipped_matcher(), FOLDING)
+    for n in range(9):
+        for said in ("Epoch {n} - Average Loss: 2.{n}, Average Accuracy: 0.3{n}", "Evaluation Epoch {n} - Average Loss: 3.{n}"):
+            compression.feed(0, f"INFO:root:{said.format(n=n)}\n".encode())
+    named = compression.streams[0].named
+    assert {name: ends(one) for name, one in named.items()} == {
+        "epoch": (0, 8, 0, 8),
+        "loss": (2.0, 2.8, 2.0, 2.8),
+        "accuracy": (0.3, 0.38, 0.3, 0.38),
+        "val_loss": (3.0, 3.8, 3.0, 3.8),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hard_loss_metric", "Train-SmoothL1", "full_loss_value", "box loss avg"],
+)
+def test_a_loss_of_a_kind_is_one_with_words_around_it(name: str) -> None:
+    values = course()
+    assert ends(series(log(f"iter {{n}}: {name}={{x}}", values))["loss"]) == (values[0], values[-1], min(values), max(values))

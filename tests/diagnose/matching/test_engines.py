@@ -91,6 +91,12 @@ def rule(rule_id: str, pattern: str, family: str = "filters", **more: Any) -> Ru
         ("a back-reference is confirmed", [rule("d", r"^(\w+) \1$")], b"aa aa\naa bb\n", [(2, -1)]),
         ("prefixes are not seen", [rule("d", "^loss")], b"[rank3]: loss\n12: loss\ngpu-017: loss\nx: loss\n", [(4, -1)]),
         ("colours are not seen", [rule("d", "^loss$")], b"\x1b[31mloss\x1b[0m\n\x1b[32m12\x1b[0m\n", [(2, -1)]),
+        ("what is left to folds",
+         [rule("y", "^log: ", yields=True), rule("l", r"loss \d", left=True), rule("d", r"^log: loss 7 d"),
+          rule("f", "error", "failures")],
+         b"log: hello\nlog: loss 1\nlog: loss 7 d\nlog: loss 2 error\nloss 3\n", [(2, -1), (4, 0), (5, -1)]),
+        ("what yields, and numbers that matter", [rule("y", r"^log \d{3}: ", yields=True), rule("l", r"loss \d", left=True)],
+         b"log 123: loss 1\nlog 123: hi\nlog 12: hi\nlog 456: loss 2\n", [(1, -1), (3, -1), (4, -1)]),
         ("segments of a line", [rule("d", "%")], b"1%\r2%\r3%\nx\r4%\n5%\ry\n", [(2, -1), (3, -1)]),
         ("blank lines are no lines", [rule("d", "x")], b"\n   \n\r\n\t\n[rank0]: \n", []),
         ("NULs from a truncated file", [rule("d", "^x")], b"\0\0\0\0x\ny\0\0\n", [(2, -1)]),
@@ -327,3 +333,13 @@ def test_a_core_that_was_built_from_other_sources_is_not_used_and_that_is_said()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "None None\n"
     assert "install the checkout again" in done.stderr, "verdicts without it may differ, so it is said"
+
+
+@pytest.mark.parametrize("engine", ["plain", *FAST])
+def test_a_learned_filter_comes_before_what_is_left_to_folds(engine: EngineName) -> None:
+    """Else what was learned of a trainer would never drop a line with a loss."""
+    matcher = Matcher(RuleSet.of([rule("y", "^log: ", yields=True), rule("l", r"loss \d", left=True)]), engine)
+    matcher.add([rule("learned", r"^log: loss \d+ of wheel")])
+    found = scan_all(matcher, [b"log: loss 1\nlog: loss 2 of wheel\nlog: hello\n"])
+    assert [(line, number) for line, number, _, _ in found["kept"]] == [(1, -1)]
+    assert found["dropped"] == {"learned": 1, "y": 1}
