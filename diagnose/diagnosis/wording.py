@@ -25,7 +25,7 @@ def title(fault: Hypothesis) -> str:
         name = fault.traceback.type.rpartition(".")[2]
         message = fault.traceback.message.split("\n")[0].strip()
         return f"{name}: {message}" if message else name
-    text = re.sub(r" \((?:SXid|Xid) [^)]*\)$", "", fault.rule.title) if fault.rule else ""
+    text = re.sub(r" \((?:SXid|Xid) [^()]*\)$", "", fault.rule.title) if fault.rule else ""
     return text or _PLAIN.get(fault.reason, fault.reason.replace("_", " "))
 
 

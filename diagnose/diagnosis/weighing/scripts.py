@@ -17,7 +17,7 @@ _HELPER = re.compile(
 _COMPLAINT = re.compile(r"(?:\S+/)?[\w.-]+: line \d+: (?! *\d+ )|(?:-?bash|\S*sh): (?!line)\S+: ")
 """how a shell says that it could not do a line of a script"""
 _BACKGROUND = re.compile(
-    r"(?:\S+: line \d+: +\d+|\[\d+\][+-]? +(?:\d+ +)?) ?(?:Terminated|Killed|Hangup)\b[\s\d(:]+(?:\S*/)?(?:nvidia-smi|rocm-smi"
+    r"(?:\S+: line \d+: +\d+|\[\d+\][+-]? +(?:\d+ +)?) ?(?:Terminated|Killed|Hangup)\b[\s\d(:]++(?:\S*/)?(?:nvidia-smi|rocm-smi"
     r"|npu-smi|dcgmi|tail|sleep|top|htop|nvtop|tee|watch|vmstat|iostat|mpstat|sar|dstat|nmon|free|ping|tcpdump|perf|tensorboard|ssh)\b"
 )
 """how a shell tells of the end of what it ran in the background: here a program that only watches"""
