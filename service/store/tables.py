@@ -354,6 +354,7 @@ actions = Table(
     Column("replaced_by", Big),  # the action that a later decision put in its place
     Column("unconfirmed", Text),  # why a person must approve it: the scheduler did not confirm it
     Index(None, "state", "created"),
+    Index(None, "state", "id"),
     Index(None, "attempt_id"),
     Index(None, "created"),
     Index(None, "changed"),

@@ -440,6 +440,7 @@ _PAGES = {
     "lines of an attempt": "select * from kept_lines where attempt_id = 1 and ord > 7 order by ord limit 200",
     "occurrences of a group": "select * from occurrences where group_id = 1 order by at desc limit 50",
     "history of a node": "select * from occurrence_nodes where node = 'x' order by at desc limit 50",
+    "actions by state": "select * from actions where state = 'succeeded' order by id desc limit 50",
     "actions that wait": "select * from actions where state = 'proposed' order by created desc limit 50",
 }
 
@@ -450,4 +451,4 @@ def test_what_pages_ask_has_an_index(tmp_path: Path, query: str) -> None:
     store.migrate()
     plan = store.read(lambda connection: [row.detail for row in connection.execute(text(f"explain query plan {query}"))])
     store.close()
-    assert not [step for step in plan if step.startswith("SCAN")], plan
+    assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan

@@ -366,6 +366,7 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_actions_changed"), ["changed"], unique=False)
         batch_op.create_index(batch_op.f("ix_actions_created"), ["created"], unique=False)
         batch_op.create_index(batch_op.f("ix_actions_state_created"), ["state", "created"], unique=False)
+        batch_op.create_index(batch_op.f("ix_actions_state_id"), ["state", "id"], unique=False)
 
     op.create_table(
         "checkpoints",
@@ -750,6 +751,7 @@ def downgrade() -> None:
     op.drop_table("confirmations")
     op.drop_table("checkpoints")
     with op.batch_alter_table("actions", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_actions_state_id"))
         batch_op.drop_index(batch_op.f("ix_actions_state_created"))
         batch_op.drop_index(batch_op.f("ix_actions_created"))
         batch_op.drop_index(batch_op.f("ix_actions_changed"))
