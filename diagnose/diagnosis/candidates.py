@@ -114,7 +114,7 @@ class _Reading:
     def read(self) -> Candidates:
         for events in self.evidence.by_source():
             self._source(events)
-        self.found.runs = runs = Runs.among(len(self.evidence.sources), self.log, self.found.hypotheses)
+        self.found.runs = runs = Runs.among(len(self.evidence.sources), self.log, self.found.hypotheses, self.evidence.events)
         self.found.well = [event for event in self.found.well if event.line >= runs.last(event.source)]
         if runs.count > 1:
             self.found.notes.append(runs.sentence)

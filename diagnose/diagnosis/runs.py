@@ -18,6 +18,7 @@ from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.matching.series import Series
+from diagnose.reading.prefixes import clock
 
 _FRESH: Final = 0.1
 """steps begin anew where one is so small a part of the last"""
@@ -29,7 +30,8 @@ _BELOW: Final = 6
 """lines below the title of a launcher's summary in which its time and host stand"""
 _JOB_OVER: Final = re.compile(r"slurmstepd: error: \*\*\* JOB (?P<who>\d+) ON \S+ CANCELLED AT (?P<when>[\dT:-]+)")
 _RUN_LINES: Final = 100
-"""so many lines are a run, whether it fails or not"""
+_RUN_S: Final = 120.0
+"""so many lines are a run, whether it fails or not, and so is one of fewer lines that went on for so long by its clock"""
 
 
 class Over(NamedTuple):
@@ -52,7 +54,7 @@ class Runs:
     """source -> how many runs there are behind its first one"""
 
     @classmethod
-    def among(cls, sources: int, log: Compression, found: Sequence[Hypothesis]) -> Runs:
+    def among(cls, sources: int, log: Compression, found: Sequence[Hypothesis], events: Sequence[Event]) -> Runs:
         """A last run that has just begun, and in which nothing failed, does not count: it is not the answer."""
         ends: dict[int, int] = {}
         for one in found:
@@ -63,7 +65,7 @@ class Runs:
         for source in range(sources):
             starts = log.runs(source)
             forgotten = log.run_count(source) - len(starts)
-            while starts and log.lines_of(source) - starts[-1] < _RUN_LINES and ends.get(source, 0) < starts[-1]:
+            while starts and ends.get(source, 0) < starts[-1] and _just_began(source, starts[-1], log.lines_of(source), events):
                 starts.pop()
             if starts:
                 counted[source] = starts
@@ -85,6 +87,14 @@ class Runs:
         most = max(self.counts, key=self.counts.__getitem__)
         last = self.last(most)
         return f"The log holds {self.count:,} runs, as its first lines come again; the last one begins in line {last:,}."
+
+
+def _just_began(source: int, start: int, lines: int, events: Iterable[Event]) -> bool:
+    if lines - start >= _RUN_LINES:
+        return False
+    times = (clock(one.time) for one in events if one.source == source and one.line >= start and one.time is not None)
+    known = [time for time in times if time is not None]
+    return not known or known[-1] - known[0] < _RUN_S
 
 
 def _fails(one: Hypothesis) -> bool:

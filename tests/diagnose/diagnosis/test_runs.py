@@ -146,6 +146,16 @@ def test_a_run_that_has_just_begun_is_no_answer() -> None:
 
 
 @needs_folds
+def test_a_short_run_that_went_on_for_minutes_is_the_answer() -> None:
+    last = PROLOG.format(job=2) + "2026-03-04 05:{}:07 INFO looked at the garden\n2026-03-04 05:{}:09 INFO counted the beds\n"
+    before = PROLOG.format(job=1) + WORK + FIRST
+    assert report_of(before + last.format("01", "09")).outcome == "healthy"
+    assert report_of(before + last.format("01", "01")).diagnosis.reason == "value_error"
+    again = report_of(before + last.format("01", "09") + SECOND)
+    assert (again.diagnosis.reason, again.job.attempt) == ("name_error", 2)
+
+
+@needs_folds
 def test_steps_of_an_earlier_run_are_none_of_the_last_one() -> None:
     steps_ = "".join(f"step {n} of 400 loss {2 + 6 / n:.4f}\n" for n in range(1, 401))
     report = report_of(PROLOG.format(job=1) + steps_ + SECOND + PROLOG.format(job=2) + "reading words\n" * 9 + FIRST)
