@@ -15,7 +15,8 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Action, RestartFrom
 
 _OWN_NAME = re.compile(
-    r"cannot import name .* from .*\((?!.*(?:site-packages|dist-packages|/lib/python))[^)]*\)|partially initialized module"
+    r"cannot import name [^(]{1,300} from [^(]{1,300}"
+    r"\((?![^()]{0,1000}(?:site-packages|dist-packages|/lib/python))[^()]{0,1000}\)|partially initialized module"
 )
 
 

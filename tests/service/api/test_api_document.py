@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from prometheus_client import Counter
 from prometheus_client.metrics import MetricWrapperBase
 
 from service.app import ROUTERS, create_app, work_out_routes
+from service.auth import RIGHT
 from service.events import KINDS
 from service.runtime import Service
 from service.settings import Settings
@@ -53,8 +53,8 @@ def routes(app: FastAPI) -> dict[str, str]:
 
 def rights(dependant: Dependant) -> Iterator[str]:
     for one in dependant.dependencies:
-        if one.call is not None and getattr(one.call, "__qualname__", "").startswith("needs."):
-            yield inspect.getclosurevars(one.call).nonlocals["right"]
+        if (right := getattr(one.call, RIGHT, None)) is not None:
+            yield right
         yield from rights(one)
 
 
