@@ -284,7 +284,7 @@ class Retention:
         async with self._jobs.withdrawn(job) as out:
             if not out:
                 what = "something of the job is being read, sent or deleted"
-                raise Unavailable(what, where=job, remedy="try again", retry_after_s=5)
+                raise Conflict(what, where=job, remedy="try again", retry_after_s=5)
             lsn = self._journal.lsn
 
             def begin(connection: Connection) -> stored.Doomed:

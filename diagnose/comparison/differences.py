@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -18,6 +18,8 @@ _NOISES, _LEAST_SHARE = 6.0, 0.02
 """apart is what is this many times the usual difference, and this share of the value"""
 _BEFORE = 8
 """points that say where a number was before it leapt"""
+_NEAR = 0.02
+"""a leap of the other run is the same one if it is no further away than this share of the steps"""
 _LEAP = {"loss": 0.1, "val_loss": 0.1, "grad_norm": 1.0}
 """share by which it must rise, besides the noise: the norm of the gradient swings"""
 _SAME_PACE = 0.05
@@ -163,7 +165,9 @@ def parting_of(name: str, good: Sequence[Sequence[float | None]], bad: Sequence[
         return None
     last = min(ours[-1][0], theirs[-1][0])
     common = last if max(ours[-1][0], theirs[-1][0]) > last else None
-    leap = _leap(name, theirs) if _leap(name, ours) is None else None
+    known = [one.step for one in _leaps(name, ours)]
+    near = _NEAR * (theirs[-1][0] - theirs[0][0])
+    leap = next((one for one in _leaps(name, theirs) if all(abs(one.step - step) > near for step in known)), None)
     equal_to = None
     for step, one, other in pairs:
         if not math.isclose(one, other, rel_tol=1e-9):
@@ -180,8 +184,8 @@ def parting_of(name: str, good: Sequence[Sequence[float | None]], bad: Sequence[
     return Parting(name, equal_to, None, common=common, leap=leap)
 
 
-def _leap(name: str, curve: Sequence[tuple[float, float]]) -> Leap | None:
-    """The first point that is above those before it by far more than the curve usually moves."""
+def _leaps(name: str, curve: Sequence[tuple[float, float]]) -> Iterator[Leap]:
+    """The points that are above those before them by far more than the curve usually moves."""
     values = [value for _, value in curve]
     noise = _noise(values)
     for at in range(_BEFORE, len(curve)):
@@ -191,8 +195,7 @@ def _leap(name: str, curve: Sequence[tuple[float, float]]) -> Leap | None:
         step, value = curve[at]
         before = median(known)
         if not math.isfinite(value) or value - before > max(_NOISES * noise, _LEAP[name] * abs(before)):
-            return Leap(step, before, value if math.isfinite(value) else None)
-    return None
+            yield Leap(step, before, value if math.isfinite(value) else None)
 
 
 def _curve(points: Sequence[Sequence[float | None]]) -> list[tuple[float, float]]:

@@ -47,8 +47,6 @@ class Hypothesis:
     """the logger's line of trouble directly above it; its message goes on here"""
     ignored: bool = False
     """the interpreter, or whoever printed it, went on at once"""
-    parting: bool = False
-    """its program ended with it; what stands behind it was printed before, and held back until then"""
     recovered: bool = False
     """the job went on after it"""
     contested: bool = False

@@ -119,7 +119,8 @@ _NUMBERED: Final = "".join(  # "rank 0 failed" counts nothing
     " iteration batch sample run episode actor stage host server client request group block partition chunk".split()
 )
 _NONE = re.compile(
-    rf"(?i)\b(?:no|{_NUMBERED}0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?|failed|errored|xfailed)\b"
+    r"(?i)\b(?:(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|problems?)"
+    rf"|(?:no|{_NUMBERED}0|zero) (?:\w+ )?(?:failed|errored|xfailed))\b"
 )
 _IS_NONE = re.compile(
     r"(?i)\b[\w-]{0,80}(?:errors?|err|failures?|failed|fails?|errs|lost|dropped|rejected|unavailable|invalid|aborted"
@@ -163,7 +164,7 @@ _NOTHING = Vocabulary(
         r"|\bfall(?:ing)? ?back\b|\bdeprecat|\bdisabled?\b|\busing (?:the )?(?:default|cached)|, use (?:the )?default\b"
         r"|\bearly[ _-]?stopp(?:ing|ed)\b|\bleft out\b|\b(?:harmless|benign)\b"
         r"|\((?:not required|optional|expected|as expected|ok)\)"
-        r'|"(?:GET|HEAD|POST|PUT|DELETE|PATCH|OPTIONS) [^"]*HTTP/[\d.]+"'
+        r'|- (?:\[[^\]]{1,40}\] )?"(?:GET|HEAD|POST|PUT|DELETE|PATCH|OPTIONS) [^"]*HTTP/[\d.]+"'
     )
 )
 _SUPPOSED: Final = (

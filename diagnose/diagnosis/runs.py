@@ -62,10 +62,14 @@ class Runs:
                 ends[one.event.source] = max(one.event.line, ends.get(one.event.source, 0))
         counted: dict[int, Sequence[int]] = {}
         counts: dict[int, int] = {}
+        said: dict[int, list[Event]] = {}
+        for event in events:
+            said.setdefault(event.source, []).append(event)
         for source in range(sources):
             starts = log.runs(source)
             forgotten = log.run_count(source) - len(starts)
-            while starts and ends.get(source, 0) < starts[-1] and _just_began(source, starts[-1], log.lines_of(source), events):
+            lines, heard = log.lines_of(source), said.get(source, ())
+            while starts and ends.get(source, 0) < starts[-1] and _just_began(starts[-1], lines, heard):
                 starts.pop()
             if starts:
                 counted[source] = starts
@@ -89,10 +93,10 @@ class Runs:
         return f"The log holds {self.count:,} runs, as its first lines come again; the last one begins in line {last:,}."
 
 
-def _just_began(source: int, start: int, lines: int, events: Iterable[Event]) -> bool:
+def _just_began(start: int, lines: int, events: Iterable[Event]) -> bool:
     if lines - start >= _RUN_LINES:
         return False
-    times = (clock(one.time) for one in events if one.source == source and one.line >= start and one.time is not None)
+    times = (clock(one.time) for one in events if one.line >= start and one.time is not None)
     known = [time for time in times if time is not None]
     return not known or known[-1] - known[0] < _RUN_S
 

@@ -255,7 +255,15 @@ def parse(text: str, where: str, family: Family | None = None, taxonomy: Taxonom
                     yields=reader.flag("yields"),
                 )
             )
+            _left_alone(rules[-1])
     return rules
+
+
+def _left_alone(rule: Rule) -> None:
+    """Numbers and facts are read of what a rule drops itself."""
+    if (rule.left or rule.yields) and (rule.metrics or rule.facts or (rule.left and rule.yields)):
+        what = "a rule that leaves lines to folds has no metrics and no facts, and either left or yields"
+        raise RuleError(what, where=rule.place, remedy="take one of them away, or write two rules")
 
 
 class _Entry:

@@ -33,7 +33,7 @@ class Positions:
         if one.detector is not None:
             return
         last = max((other.event.line for other in (one, *one.same) if other.event.source == one.event.source), default=0)
-        behind = 0 if one.parting else self.scene.ends[one.event.source] - last
+        behind = self.scene.ends[one.event.source] - last
         if behind <= min(LAST_LINES, self.scene.ends[one.event.source] // 4):
             if not one.fatal:
                 one.signals["last_words"] = 1.0
@@ -42,7 +42,7 @@ class Positions:
         elif one.kind == "line" or "warned" in one.signals or ("shown" in one.signals and one.handled):
             calm = behind - self._heard_after(one.event.source, last) - self._stacked_after(one.event.source, last)
             one.signals["followed"] = min(1.0, max(0, calm) / _MUCH)
-        if (one.kind == "line" or "warned" in one.signals) and not one.parting and self.work.counts_on(one, last):
+        if (one.kind == "line" or "warned" in one.signals) and self.work.counts_on(one, last):
             one.signals["worked_on"] = 1.0
         if one.kind == "line" and self._times_said(one) > OFTEN:
             one.signals["repeated"] = 1.0

@@ -16,9 +16,9 @@ _OPENING = 2
 """so many lines are what a program says first"""
 _EXECUTES = Sought(
     r"^001 \((?P<condor>[\d.]+)\) .*Job executing on host|^013 \((?P<released>[\d.]+)\) .*Job was released"
-    r"|\bJob (?:Run|Rerun) at request of |: Started (?:\d+ Task\(s\) )?on (?:Host\(s\) )?<"
+    r"|;(?P<pbs>\d[^;]*);Job (?:Run|Rerun) at request of "
 )
-"""a batch system says that the job runs: HTCondor, PBS, LSF"""
+"""a batch system says which job runs: HTCondor, PBS. LSF says it in a line without the number"""
 
 
 class Restarts:
@@ -92,7 +92,7 @@ class Restarts:
         for event in self.scene.evidence.events:
             if (said := _EXECUTES.search(event.body)) is None:
                 continue
-            job = event.source, said["condor"] or said["released"]
+            job = event.source, said["condor"] or said["released"] or said["pbs"]
             if job in known:
                 found.setdefault(event.source, []).append(event.line)
             known.add(job)

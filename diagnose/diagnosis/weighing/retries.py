@@ -29,7 +29,8 @@ def softened(one: Hypothesis, scene: Scene, work: Work) -> bool:
     behind = scene.ends[last.source] - last.line  # as the last words it did not help
     if tries_left(one, scene):
         return True
-    if behind > _NEXT and takes_back(last.body) and (one.kind == "line" or ("warned" in one.signals and work.progressed)):
+    mild = one.kind == "line" and not one.like.fatal and not one.like.grave
+    if behind > _NEXT and takes_back(last.body) and (mild or ("warned" in one.signals and work.progressed)):
         return True
     return _otherwise(one.event, scene)
 

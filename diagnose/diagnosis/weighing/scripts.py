@@ -18,7 +18,9 @@ _COMPLAINT = re.compile(r"(?:\S+/)?[\w.-]+: line \d+: (?! *\d+ )|(?:-?bash|\S*sh
 """how a shell says that it could not do a line of a script"""
 _BACKGROUND = re.compile(
     r"(?:\S+: line \d+: +\d+|\[\d+\][+-]? +(?:\d+ +)?) ?(?:Terminated|Killed|Hangup)\b[\s\d(:]++(?:\S*/)?(?:nvidia-smi|rocm-smi"
-    r"|npu-smi|dcgmi|tail|sleep|top|htop|nvtop|tee|watch|vmstat|iostat|mpstat|sar|dstat|nmon|free|ping|tcpdump|perf|tensorboard|ssh)\b"
+    r"|npu-smi|dcgmi|tail|sleep|top|htop|nvtop|tee|watch|vmstat|iostat|mpstat|sar|dstat|nmon|free"
+    r"|ping|tcpdump|tensorboard|ssh (?:-\w+ )*-\w*N)"
+    r"(?=[\s;|&>)]|$)"
 )
 """how a shell tells of the end of what it ran in the background: here a program that only watches"""
 _STARTUP = re.compile(

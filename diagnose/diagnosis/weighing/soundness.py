@@ -45,9 +45,7 @@ class Soundness:
         elif not moving and not self.work.regular:
             signals["no_progress"] = 1.0
         elif moving and not any(one.detector is not None and one.detector.to_the_end for one in standing):
-            after = all(
-                self.scene.log.progress(one.event.source).last_line > one.event.line and not one.parting for one in standing
-            )
+            after = all(self.scene.log.progress(one.event.source).last_line > one.event.line for one in standing)
             if after:
                 signals["progress"] = 1.0
             if any(reached_end(self.scene.log.progress(source).last) for source in moving):

@@ -30,13 +30,8 @@ _HELD_BACK = 8192
 _WRITTEN_ON = 1000
 """more lines than a job prints while it is stopped"""
 _LOGGED = re.compile(r"\W*+(?:[\w.]++ - )?ERROR\b")
-_GOODBYE = re.compile(
-    r"(?i)\b(?:giv(?:ing|e) up|gave up|exiting|exit now|aborting|quitting|bailing out|terminating"
-    r"|(?:cannot|can't|can not) (?:continue|go on))\b"
-)
-"""a program says that it ends"""
-_PROCESS = re.compile(r"\(\w+ pid=(\d+)[,)]")
-"""how Ray names the process that printed a line: one that is started anew has another number"""
+_PROCESS = re.compile(r"\(\w+ pid=(\d+(?:, ip=[^)\s]+)?)[,)]")
+"""how Ray names the process that printed a line, and its node: one that is started anew has another number"""
 _SPEAKS_ON = 20
 """a logger that speaks so many lines later is no part of the end of its process"""
 _BAR = re.compile(r"\d%\|")
@@ -59,14 +54,11 @@ class Survival:
         """Give it the signals of what the job survived."""
         if one.detector is not None and one.kind != "dump":
             return
-        one.parting = self._parts(one)
         again = self.restarts.after(one) or self._speaks_on(one)
-        if again or ((self._went_on(one) or self.work.goes_on(one)) and not one.parting and not self.flushed_behind(one)):
+        if again or ((self._went_on(one) or self.work.goes_on(one)) and not self.flushed_behind(one)):
             one.signals["survived"] = 1.0
             if again and not self._speaks_on(one):
                 self.of_earlier_runs.add(one)
-        elif one.parting:
-            pass
         elif self.talk.goes_on(one) or went_past(one, self.scene) or helped(one, self.scene) or self._others_wrote_on(one):
             one.signals["talked_on"] = 1.0
         elif self.recovery.follows(one):
@@ -139,22 +131,6 @@ class Survival:
         behind = self.scene.ends[one.event.source] - one.event.line
         return behind * counts.bytes_in / max(counts.lines_in, 1) <= _HELD_BACK
 
-    def _parts(self, one: Hypothesis) -> bool:
-        """Whether a program says of itself that it ends, on its standard error, before the last buffer of its standard output.
-
-        Behind it no logger speaks, and no bar moves: those hold nothing back.
-        """
-        source, line = one.event.source, one.event.line
-        spoken = one.kind == "line" or (one.kind == "rule" and one.traceback is None)
-        if not spoken or one.handled or one.ignored or self.scene.ranks_speak or not one.like.loud:
-            return False
-        if _GOODBYE.search(one.event.body) is None or not self._in_one_buffer(one):
-            return False
-        if self._logged(source) or self._done or reached_end(self.scene.log.progress(source).last):
-            return False
-        behind = [event for event in self.scene.evidence.events if event.source == source and event.line > line]
-        return not any(CALM.match(event.text) or event.time or level(event.text) is not None for event in behind)
-
     @cached_property
     def _done(self) -> bool:
         """Whether the last lines say that something was completed, whatever failed before."""
@@ -168,6 +144,8 @@ class Survival:
 
     def _speaks_on(self, one: Hypothesis) -> bool:
         """Whether the process that raised it logs on much later, by its number: so it caught it."""
+        if one.traceback is not None and one.traceback.from_top and not one.traceback.caught:
+            return False  # nobody caught it in its own process: a child of the one that logs on
         if (one.fatal and one.traceback is None) or one.symptom or (found := _PROCESS.match(one.event.text)) is None:
             return False
         return self._speakers.get((one.event.source, found[1]), 0) - one.event.line >= _SPEAKS_ON

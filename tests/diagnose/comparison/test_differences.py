@@ -102,6 +102,17 @@ def test_what_both_runs_do_is_no_leap() -> None:
     assert found.leap is None
 
 
+def test_a_leap_of_the_good_run_hides_no_other() -> None:
+    good, bad = curve(300), curve(300, seed=1)
+    good[40][1] += 8.0
+    bad[40][1] += 8.0
+    bad[200][1] += 30.0
+    found = parting_of("loss", good, bad)
+    assert found is not None
+    assert found.leap is not None
+    assert found.leap.step == 201
+
+
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])
 def test_a_course_without_a_leap(name: str) -> None:
     found = parting_of(name, curve(300), curve(900, seed=1))

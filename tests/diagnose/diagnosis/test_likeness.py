@@ -209,3 +209,19 @@ def test_words_of_failure_that_take_themselves_back_are_none(line: str) -> None:
 )
 def test_an_exit_status_is_one_that_a_program_gave(line: str, ends: bool) -> None:
     assert likeness(line, line).exit == int(ends)
+
+
+@pytest.mark.parametrize(
+    ("line", "loud"),
+    [
+        ('zorch fatal: upload failed, aborting: "PUT /ckpt HTTP/1.1" 403', True),
+        ('ERROR: worker crashed with signal 11 while serving "POST /generate HTTP/1.1"', True),
+        ('10.0.0.7 - - [01/May/2024 10:00:00] "POST /v1/chat HTTP/1.1" 500 -', False),
+        ("rank 0 failed", True),
+        ("finished the job 0 errors 0 warnings", False),
+        ("scan of each device 0 errors found", False),
+    ],
+)
+def test_requests_and_counts(line: str, loud: bool) -> None:
+    found = likeness(line, line)
+    assert bool(found.words or found.grave or found.fatal) is loud

@@ -103,3 +103,10 @@ def test_of_two_short_runs_that_both_failed_the_last_one_counts() -> None:
     assert said(BANNER.format(0) + NO_APEX + BANNER.format(1) + NO_MEMORY)[0] == "out_of_memory"
     assert said(BANNER.format(0) * 2 + NO_APEX + NO_MEMORY)[0] == "import_error"
     assert said(BANNER.format(0) + NO_APEX + BANNER.format(1))[0] == "import_error"
+
+
+def test_another_job_that_executes_is_no_new_start() -> None:
+    first = "05/01/2024 10:00:00;0008;PBS_Server;Job;11.pbs;Job Run at request of Scheduler@pbs\n"
+    raised = "Traceback (most recent call last):\n  File \"train.py\", line 7, in <module>\n    main()\nKeyError: 'depth'\n"
+    assert report_of(first + raised + first.replace("11.pbs", "12.pbs") + "all is well\n").outcome == "failed"
+    assert report_of(first + raised + first + "all is well\n").outcome == "healthy"

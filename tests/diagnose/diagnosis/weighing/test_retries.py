@@ -56,3 +56,10 @@ ALIGN = "Error in rule align:\n    jobid: 3\n    output: out/a.bam\n"
 )
 def test_what_is_done_in_another_way_is_no_end(log: str, outcome: str) -> None:
     assert report_of(log).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    "line", ["FATAL: zorch: device 3 disabled by the driver", "FATAL: using default queue is not allowed, aborting"]
+)
+def test_the_end_of_a_program_is_not_taken_back_by_a_word(line: str) -> None:
+    assert report_of(f"starting zorch\nloading the data\n{line}\nclosing\ncleaning up\ndone with it\n").outcome == "failed"

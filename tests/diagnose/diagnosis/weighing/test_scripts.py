@@ -65,3 +65,22 @@ def test_a_module_that_cannot_be_loaded_ends_no_script() -> None:
 )
 def test_a_shell_tells_of_the_end_of_what_only_watched(line: str, outcome: str) -> None:
     assert report_of(steps(1, 30) + line + "\nrun finished\n").outcome == outcome
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ssh gpu01 python train.py",
+        "perf stat python train.py",
+        "top-k.py --x",
+        "tee-train.sh",
+        "free-energy.py",
+        "/opt/top/bin/top_train",
+    ],
+)
+def test_a_killed_program_with_the_name_of_a_helper_in_it_is_none(command: str) -> None:
+    killed = f"run.sh: line 12: 4711 Killed                  {command}\n"
+    assert (
+        report_of(f"starting zorch\nloading the data\n{killed}copying results\ncleaning the scratch folder\n").outcome
+        == "failed"
+    )

@@ -133,27 +133,6 @@ def test_what_is_written_long_after_a_stop_is_another_run() -> None:
     assert report_of(more + CANCELLED + more + failed).outcome == "failed"
 
 
-GOODBYE = "ERROR: the table out/res.csv cannot be opened for writing (Permission denied), exiting\n"
-PRINTED = "".join(f"iteration {n} residual {2.0**-n:.3e}\n" for n in range(1, 16))
-
-
-@pytest.mark.parametrize(
-    ("behind", "said_"),
-    [
-        (PRINTED, ("permission_error", 1)),
-        (PRINTED + "simulation finished\n", ("healthy", None)),
-        ("".join(f"2024-05-01 10:00:{n} INFO step {n} loss 2.1\n" for n in range(10, 30)), ("healthy", None)),
-        (PRINTED * 40, ("healthy", None)),
-    ],
-    ids=["one buffer", "it ended well", "a logger holds nothing back", "more than a buffer"],
-)
-def test_what_a_program_says_as_it_ends_may_stand_before_the_last_buffer_of_its_output(
-    behind: str, said_: tuple[str, int | None]
-) -> None:
-    """Standard error is written at once, and standard output at the exit."""
-    assert said(GOODBYE + behind) == said_
-
-
 WORKER = "(RolloutWorker pid=57{0}) {1}\n"
 RAISES = "".join(
     WORKER.format("{0}", line)
@@ -181,3 +160,24 @@ def test_a_process_that_logs_on_much_later_caught_what_it_shows() -> None:
         .replace("ERROR:2026-03-26 22:20:09,180:", "")
     )
     assert report_of(spoken(12) + log.format(12) + spoken(13)).diagnosis.reason == "value_error"
+    assert report_of(spoken(12) + log.format(12) + spoken(12)).outcome == "failed", "a child of the one that logs on"
+
+
+def test_the_same_number_on_another_node_is_another_process() -> None:
+    there = spoken(12).replace("pid=5712", "pid=5712, ip=10.0.0.2")
+    died = RAISED.format(what="RuntimeError: no more work")
+    raised = "".join(f"(RolloutWorker pid=5712, ip=10.0.0.1) {line}\n" for line in died.splitlines())
+    assert report_of(there + raised + there).outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR: tracker could not be reached, giving up on uploading media",
+        "[ERROR] prefetcher failed, terminating prefetcher, continuing without it",
+        "ERROR: worker 2 is unresponsive, aborting its task and rescheduling",
+    ],
+)
+def test_what_is_given_up_need_not_be_the_job(line: str) -> None:
+    epochs = "".join(f"epoch {n}: loss {2.0 - n / 100:.3f}\n" for n in range(60))
+    assert report_of(f"starting zorch\n{line}\n{epochs}test accuracy 0.91\n").outcome == "healthy"
