@@ -37,9 +37,9 @@ class Crowd:
     """Strangers, the oldest first."""
 
     def __init__(self, most: int, most_at_address: int, proxies: str, refused: Callable[[], None]) -> None:
-        """``proxies``: networks whose addresses stand for many; their own number is not bounded."""
+        """``proxies``: the number of connections from there is not bounded."""
         self._most, self._most_at_address = most, most_at_address
-        self._proxies = [ipaddress.ip_network(one.strip()) for one in proxies.split(",") if one.strip()]
+        self._proxies = Proxies(proxies)
         self._refused = refused
         self._here: dict[Stranger, str] = {}
         """and where each comes from"""
@@ -53,10 +53,10 @@ class Crowd:
 
     def enter(self, one: Stranger) -> bool:
         """A newcomer. False: there are too many."""
-        place = _place(one.address)
+        place = place_of(one.address)
         self._here[one] = place
         self._at[place] += 1
-        here = 0 if self._is_proxy(one.address) else self._at[place]
+        here = 0 if one.address in self._proxies else self._at[place]
         crowded = here > _CROWDED * self._most_at_address or len(self._here) > _CROWDED * self._most
         if here > self._most_at_address:
             return self._drop(place, crowded)
@@ -86,17 +86,24 @@ class Crowd:
             self.leave(idle)
         return True
 
-    def _is_proxy(self, address: str) -> bool:
-        if not self._proxies:
+
+class Proxies:
+    """Networks whose addresses stand for many."""
+
+    def __init__(self, told: str) -> None:
+        self._networks = [ipaddress.ip_network(one.strip()) for one in told.split(",") if one.strip()]
+
+    def __contains__(self, address: str) -> bool:
+        if not self._networks:
             return False
         try:
             found = ipaddress.ip_address(address)
         except ValueError:
             return False
-        return any(found in network for network in self._proxies)
+        return any(found in network for network in self._networks)
 
 
-def _place(address: str) -> str:
+def place_of(address: str) -> str:
     """Whoever has one address of IPv6 has the 2^64 beside it."""
     if ":" not in address:
         return address

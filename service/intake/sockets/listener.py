@@ -16,7 +16,7 @@ from service.errors import Forbidden, Refused, Unauthorised
 from service.intake.ingest import Ingest
 from service.intake.protocols.identity import Identities
 from service.intake.sockets.lines import Complaints, Lines
-from service.net.crowd import Crowd
+from service.net.crowd import Crowd, Proxies, place_of
 from service.net.handshakes import Certificate, Handshakes
 from service.settings import Settings
 from service.telemetry import Telemetry
@@ -53,6 +53,8 @@ class Connection:
     parts: Parts
     speaks_as: str | None
     address: str
+    place: str
+    """which addresses count together"""
     task: asyncio.Task[None]
     since: float = field(default_factory=time.monotonic)
     known: bool = False
@@ -107,6 +109,7 @@ class Listener:
         """the oldest first"""
         self._complaints = Complaints(name)
         self._handshakes = _handshakes(parts, protocols)
+        self._proxies = Proxies(parts.settings.trusted_proxies)
 
     async def start(self) -> None:
         settings = self._parts.settings
@@ -150,7 +153,9 @@ class Listener:
         lines = Lines(
             self._name, address, parts.ingest, parts.tokens, parts.identities, parts.telemetry, self._complaints
         )  # fmt: skip
-        connection = Connection(reader, writer, lines, self._complaints, parts, self._speaks_as, address, task)
+        connection = Connection(
+            reader, writer, lines, self._complaints, parts, self._speaks_as, address, place_of(address), task
+        )
         self._open[connection] = None
         parts.telemetry.socket_connections.labels(self._name).inc()
         try:
@@ -172,8 +177,9 @@ class Listener:
         """For a newcomer, in place of one that has shown no token. False: there is none that may be closed."""
         settings = self._parts.settings
         crowd = [one for one in self._open if not one.admitted]
-        here = [one for one in crowd if one.address == address]
-        if len(here) >= settings.most_strangers_address:
+        place = place_of(address)
+        here = [one for one in crowd if one.place == place]
+        if address not in self._proxies and len(here) >= settings.most_strangers_address:
             crowd = here
         elif len(crowd) < settings.most_strangers:
             return True

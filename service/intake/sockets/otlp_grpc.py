@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import shutil
 import socket
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from diagnose.errors import DiagnoseError
 from service.auth import Who
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 _SERVICE = "opentelemetry.proto.collector.logs.v1.LogsService"
 _AT_ONCE = 64
 _GRACE_S = 5.0
+_LONGEST_FOLDER = 90
+"""bytes: a socket's whole path has 107 at most"""
 
 
 class OtlpGrpc:
@@ -68,8 +72,8 @@ class OtlpGrpc:
         # before it is read, and a stranger's takes no memory.
         handler = grpc.stream_unary_rpc_method_handler(self._export)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Export": handler}),))
-        self._folder = Path(tempfile.mkdtemp(prefix="diagnose-"))  # nobody else may look into it
-        self._server.add_insecure_port(f"unix:{self._folder / 'server'}")
+        self._folder = _made_folder()
+        self._server.add_insecure_port(f"unix:{quote(str(self._folder / 'server'))}")  # gRPC reads it as a URI
         await self._server.start()
         await self._listener.start()
 
@@ -102,7 +106,7 @@ class OtlpGrpc:
             str(key).lower(): str(value) for key, value in context.invocation_metadata() or () if isinstance(value, str)
         }
         head = Head({}, {**metadata, "content-type": otlp.PROTOBUF})
-        caller = self._callers.get(context.peer())
+        caller = self._callers.get(unquote(context.peer()))
         if caller is None:
             await context.abort(_status(Unavailable("the connection has ended", remedy="connect again")))
             raise AssertionError("abort has raised")
@@ -157,6 +161,19 @@ class _Caller:
             self._limit.reschedule(None)
         tenant = credentials.tenant(head)
         return who if tenant is None else who.within(tenant)
+
+
+def _made_folder() -> Path:
+    """Nobody else may look into it."""
+    made = Path(tempfile.mkdtemp(prefix="diagnose-"))
+    if len(os.fsencode(made)) > _LONGEST_FOLDER:
+        made.rmdir()
+        raise DiagnoseError(
+            "the path is too long for a socket, which OTLP over gRPC needs",
+            where=str(made.parent),
+            remedy="set TMPDIR to a folder with a shorter path, such as /tmp",
+        )
+    return made
 
 
 async def _to(server: Path, name: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

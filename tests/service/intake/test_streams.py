@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -428,7 +429,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     syslog, forward, grpc = free_ports(3)
     few = {"HEAD_S": "3", "REQUEST_S": "3", "MOST_STRANGERS": "40", "MOST_STRANGERS_ADDRESS": "30"}
     named = {"FORWARD_PORT": str(forward), "FORWARD_AS": "shipper"}
-    settings = {"SYSLOG_PORT": str(syslog), "GRPC_PORT": str(grpc), **named, **few}
+    settings = {"SYSLOG_PORT": str(syslog), "GRPC_PORT": str(grpc), "TRUSTED_PROXIES": "127.0.0.77", **named, **few}
     words = "--identities", str(data.parent / "identities.yaml")
     with Server(data, *words, **{f"DIAGNOSE_SERVE_{name}": value for name, value in settings.items()}) as server:
         server.client.headers["Authorization"] = f"Bearer {token(data, 'admin', '--role', 'admin')}"
@@ -495,6 +496,16 @@ def test_strangers_that_are_let_in_and_say_nothing_make_room(crowded: Site) -> N
         one.close()
 
 
+def test_a_trusted_proxy_may_have_more_connections_than_one_address(crowded: Site) -> None:
+    held = [stranger(crowded.syslog, "127.0.0.77") for _ in range(35)]
+    time.sleep(0.5)  # all are there before one says anything
+    for number, one in enumerate(held):
+        one.sendall(shown_line(crowded, "proxied", f"a zebra, number {number}"))
+    assert until(lambda: len(texts(crowded.server, "proxied")) == 35)
+    for one in held:
+        one.close()
+
+
 def test_connections_over_grpc_without_a_call_are_closed(crowded: Site) -> None:
     held = [stranger(crowded.grpc, "127.0.0.2") for _ in range(50)]
     for one in held:
@@ -553,3 +564,30 @@ def test_a_call_has_one_message(crowded: Site) -> None:
             with pytest.raises(grpc.RpcError) as caught:
                 export(messages, metadata=known, timeout=20)
             assert (caught.value.code(), words in caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_a_folder_for_temporary_files_with_any_name_will_do_for_grpc(tmp_path: Path) -> None:
+    """gRPC tells the other end's name as an address on the web, so it was not known, and each export was told to come again."""
+    import grpc
+
+    shipper = token(tmp_path / "data", "shipper", "--role", "ingest")
+    (port,) = free_ports(1)
+    ours = tempfile.TemporaryDirectory(prefix="a b%20c", dir="/tmp")
+    with (
+        ours as folder,
+        Server(tmp_path / "data", TMPDIR=folder, DIAGNOSE_SERVE_GRPC_PORT=str(port)),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        channel.unary_unary(EXPORT)(b"", metadata=(("authorization", f"Bearer {shipper}"),), timeout=30)
+
+
+def test_a_folder_for_temporary_files_that_is_too_deep_for_grpc_is_named(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir()
+    server = Server(tmp_path / "data", TMPDIR=str(deep), DIAGNOSE_SERVE_GRPC_PORT=str(port))
+    with pytest.raises(AssertionError, match="did not start"), server:
+        pass
+    assert "set TMPDIR to a folder with a shorter path" in server.log
+    assert str(deep) in server.log
+    assert not list(deep.iterdir())

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from service.net.crowd import Crowd
+from service.intake.sockets.listener import Connection, Listener
+from service.net.crowd import Crowd, place_of
+from service.settings import Settings
+from service.telemetry import Telemetry
 
 
 @dataclass(eq=False)
@@ -86,3 +91,18 @@ def test_the_address_of_a_proxy_stands_for_many() -> None:
     for _ in range(10):
         here.enter(old("10.0.0.1"))
     assert (len(here), refused) == (10, [])
+
+
+def test_the_ports_of_other_protocols_count_the_addresses_beside_one_of_ipv6_together() -> None:
+    parts = SimpleNamespace(settings=Settings(most_strangers_address=3), telemetry=Telemetry())
+    port: Any = Listener("syslog", 0, None, Any, parts)  # type: ignore[arg-type]
+
+    def enter(address: str) -> bool:
+        if port._make_room(address):
+            rest: Any = (None,) * 4
+            port._open[Connection(*rest, parts, None, address, place_of(address), None)] = None  # type: ignore[arg-type]
+            return True
+        return False
+
+    assert [enter(f"2001:db8::{number}") for number in range(1, 5)] == [True, True, True, False]
+    assert enter("2001:db8:0:1::1")
