@@ -90,8 +90,8 @@ class Asking(APIRoute):
 
     largest = 4 << 20
     """bytes"""
-    most_parts = 400_000
-    """objects and arrays: each takes far more memory than its two bytes"""
+    most_values = 400_000
+    """by the commas and opening brackets, also those in strings: a value takes far more memory than its bytes"""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -113,8 +113,8 @@ class Asking(APIRoute):
             body += chunk
             if len(body) > self.largest:
                 raise TooLarge(f"the body has more than {self.largest >> 20} MiB", remedy="send less at once")
-        if body.count(b"{") + body.count(b"[") > self.most_parts:
-            raise TooLarge(f"the body has more than {self.most_parts:,} objects and arrays", remedy="send less at once")
+        if sum(map(body.count, (b"{", b"[", b","))) > self.most_values:
+            raise TooLarge(f"the body has more than {self.most_values:,} values", remedy="send less at once")
         request._body = bytes(body)  # where Starlette keeps a body that was read
 
 
@@ -122,7 +122,7 @@ class AskingMuch(Asking):
     """The same for what is known to be large."""
 
     largest = 64 << 20
-    most_parts = 1_500_000
+    most_values = 2_000_000
 
 
 def _all(dependant: Dependant) -> Iterator[Dependant]:

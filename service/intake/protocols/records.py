@@ -21,6 +21,8 @@ LARGEST_ARRAY = 8 << 20
 LONGEST_LINE = 2 << 20
 MOST_PARTS = 400_000
 """objects and arrays in one JSON text; two bytes of a body can take a hundred of memory"""
+MOST_COMMAS = 4_000_000
+"""also those in its strings: logs have many, and a short string takes sixty bytes"""
 
 
 class Records:
@@ -112,10 +114,16 @@ class Records:
         yield from self.flush()
 
 
-def parsed(body: bytes) -> Any:
-    """JSON from a stranger, with limits for its depth, its parts and its digits."""
+def check_parts(body: bytes) -> None:
     if body.count(b"{") + body.count(b"[") > MOST_PARTS:
         raise TooLarge(f"more than {MOST_PARTS:,} objects and arrays", remedy="send fewer records at once")
+    if body.count(b",") > MOST_COMMAS:
+        raise TooLarge(f"more than {MOST_COMMAS:,} commas", remedy="send fewer records at once")
+
+
+def parsed(body: bytes) -> Any:
+    """JSON from a stranger, with limits for its depth, its parts and its digits."""
+    check_parts(body)
     try:
         # A program may print any bytes, and shippers put them into JSON unchanged. They go through here unchanged.
         return json.loads(body.decode("utf-8", "surrogateescape"))

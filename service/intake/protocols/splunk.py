@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from service.errors import BadBody, Busy, Refused, TooLarge, Unavailable
+from service.errors import BadBody, Busy, Refused, Unavailable
 from service.intake.protocols.gathering import Gathering, digest
 from service.intake.protocols.identity import Identities
-from service.intake.protocols.records import MOST_PARTS, encoded, line_of
+from service.intake.protocols.records import check_parts, encoded, line_of
 from service.intake.protocols.requests import Decoded, Head
 
 CHANNEL = "x-splunk-request-channel"
@@ -56,8 +56,7 @@ def _without_source(head: Head) -> Head:
 
 def _objects(body: bytes) -> Iterator[Any]:
     """JSON values one after the other, with or without white space between them. Lists stand for what is in them."""
-    if body.count(b"{") + body.count(b"[") > MOST_PARTS:
-        raise TooLarge(f"more than {MOST_PARTS:,} objects and arrays", remedy="send fewer events at once")
+    check_parts(body)
     text = body.decode("utf-8", "surrogateescape")
     decoder, at = json.JSONDecoder(), 0
     while (at := _end_of_gap(text, at)) < len(text):

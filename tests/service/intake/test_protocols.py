@@ -20,7 +20,7 @@ from service.intake.batch import Batch
 from service.intake.protocols import loki, otlp, protobuf
 from service.intake.protocols.identity import load
 from service.intake.protocols.plain import PIECE, Plain
-from service.intake.protocols.records import Records
+from service.intake.protocols.records import MOST_COMMAS, Records, parsed
 from service.intake.protocols.requests import Decoded, Head
 
 IDENTITIES = load()
@@ -414,3 +414,9 @@ def test_loki_garbage_is_refused_or_read_never_worse(body: bytes) -> None:
         loki.decode(PROTOBUF, bytes(cramjam.snappy.compress_raw(body)), IDENTITIES)
     except Refused:
         pass
+
+
+def test_many_short_strings_in_one_text_of_json_are_too_large() -> None:
+    """Each takes sixty bytes of memory."""
+    with pytest.raises(TooLarge, match="commas"):
+        parsed(b'["ab"' + b',"ab"' * (MOST_COMMAS + 1) + b"]")
