@@ -94,8 +94,8 @@ class HashingStream(io.RawIOBase):
         while view:
             try:
                 view = view[self._file.write(view) :]
-            except OSError as error:  # a disk of larger blocks, or a short write before
-                if error.errno != errno.EINVAL or not self._past:
+            except OSError as error:  # a disk of larger blocks, a short write before, or a file system that cannot after all
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP) or not self._past:
                     raise
                 self._set_past(False)
 
@@ -112,7 +112,7 @@ class HashingStream(io.RawIOBase):
 
 def _pages() -> numpy.ndarray[Any, numpy.dtype[numpy.uint8]]:
     """A buffer that begins at a page: of large ones, where the kernel has them, as each page costs when it is first used."""
-    pages = mmap.mmap(-1, _BUFFER)
+    pages = mmap.mmap(-1, _BUFFER, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared ones are never large
     with contextlib.suppress(OSError, AttributeError):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return numpy.frombuffer(pages, numpy.uint8)

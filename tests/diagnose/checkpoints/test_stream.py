@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import random
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import IO
 import pytest
 
 pytest.importorskip("torch")
+from diagnose.checkpoints import stream as stream_of
 from diagnose.checkpoints.hashes import hash_file
 from diagnose.checkpoints.stream import HashingStream
 
@@ -83,6 +86,44 @@ def dirty(path: Path) -> int:
             return os.preadv(file.fileno(), [bytearray(4096)], 0, os.RWF_NOWAIT)
         except BlockingIOError:
             return 0
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            pytest.skip("this file system does not say")
+
+
+@pytest.mark.parametrize("said", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_a_file_system_that_refuses_the_write_gets_it_through_the_cache(tmp_path: Path, said: int) -> None:
+    """Whatever it says: a write was once lost to the second."""
+
+    class Refusing:
+        def __init__(self, file: IO[bytes]) -> None:
+            self._file = file
+
+        def fileno(self) -> int:
+            return self._file.fileno()
+
+        def write(self, data: memoryview) -> int:
+            if fcntl.fcntl(self._file.fileno(), fcntl.F_GETFL) & os.O_DIRECT:
+                raise OSError(said, os.strerror(said))
+            return self._file.write(data)
+
+        def close(self) -> None:
+            self._file.close()
+
+    with (tmp_path / "file").open("wb", buffering=0) as file, HashingStream(Refusing(file)) as stream:  # type: ignore[arg-type]
+        stream.write(bytes(17 * MB))
+    assert (tmp_path / "file").stat().st_size == 17 * MB
+
+
+def test_the_buffers_are_of_large_pages() -> None:
+    allowed = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not allowed.exists() or "[never]" in allowed.read_text():
+        pytest.skip("the kernel has none")
+    buffer = stream_of._pages()
+    begin, shown = f"{buffer.ctypes.data:x}-", Path("/proc/self/smaps").read_text().splitlines()
+    (flags,) = [line.split()[1] for line in shown if line.startswith(begin)]
+    assert flags == "rw-p", "pages that are shared are never large"
 
 
 def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
