@@ -163,7 +163,10 @@ def _tasks(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _manager(arguments: argparse.Namespace) -> Any:
-    """The harness's index of tasks. Its own thousands take seconds to read, so they are left out where all tasks are yours."""
+    """The harness's index of tasks. Its own thousands take seconds to read, so they are left out where all tasks are yours.
+
+    A group or tag of yours may name the harness's, so it does not count as such.
+    """
     from lm_eval.tasks import TaskManager
 
     class Unscored(TaskManager):  # type: ignore[misc,unused-ignore]  # lm_eval may be missing where types are checked
@@ -179,7 +182,7 @@ def _manager(arguments: argparse.Namespace) -> Any:
     made = Unscored if arguments.what == "infer" else TaskManager
     if arguments.include_path:
         yours = made(include_path=arguments.include_path, include_defaults=False)
-        if set(arguments.tasks.split(",")) <= set(yours.all_tasks):
+        if set(arguments.tasks.split(",")) <= set(yours.all_subtasks):
             return yours
     return made(include_path=arguments.include_path)
 

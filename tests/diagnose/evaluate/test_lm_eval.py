@@ -95,6 +95,16 @@ def test_tasks_of_your_own_are_found_without_reading_those_of_the_harness(tmp_pa
 
 @pytest.mark.server
 @pytest.mark.timeout(300)
+def test_a_group_of_your_own_may_name_tasks_of_the_harness(tmp_path: Path) -> None:
+    pytest.importorskip("lm_eval")
+    tiny.write_tasks(tmp_path, (3,))
+    (tmp_path / "mine.yaml").write_text("group: mine\ntask: [made0, arc_easy]\n")
+    mine = argparse.Namespace(what="samples", include_path=str(tmp_path), tasks="mine")
+    assert {"made0", "arc_easy"} <= set(_manager(mine).all_tasks)
+
+
+@pytest.mark.server
+@pytest.mark.timeout(300)
 def test_a_trial_scores_nothing(tmp_path: Path) -> None:
     """Not even by a function of the task's own, which would see made-up answers to the samples of other trials."""
     pytest.importorskip("lm_eval")
