@@ -64,11 +64,11 @@ def told_of(*, failed: bool = False, exit_code: int | None = None, signal: int |
 
 def ended(told: Told, evidence: Evidence, log: Compression, unclaimed: Sequence[Event]) -> Hypothesis | None:
     """The hypothesis that the end itself is. It stands at the last line; at line 0 if the log has none. None if nothing is
-    known but that it failed, and there is no line to show.
+    known but that it failed, and there is no line to show; nor if nobody sent a log.
     """
     signal = told.by_signal
     event = (_last_word(evidence, unclaimed) if signal is None else None) or _last_line(evidence, log)
-    if event is None and signal is None:
+    if event is None and (signal is None or not evidence.sources):
         return None
     event = event or Event(0, 0, 0, "", -1, 0)
     taxonomy = shipped_taxonomy()

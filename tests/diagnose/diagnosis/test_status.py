@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from diagnose.diagnosis.status import Told, told_of
+from diagnose.job import Job
 from diagnose.report import Report
-from tests.support.logs import job_of, steps
+from tests.support.logs import job_of, shipped_matcher, steps
 
 AT_WORK = steps(1, 30)
 AT_START = "loading the model\nreading shards\n"
@@ -127,3 +128,11 @@ def test_an_empty_log_has_the_answer_of_its_exit_code(code: int, reason: str) ->
     it = found.diagnosis
     assert (found.outcome, it.reason, it.root_cause, it.evidence) == ("failed", reason, None, [])
     assert it.notes == [f"The caller says that the job ended with exit code {code}."] or reason == "unknown"
+
+
+@pytest.mark.parametrize("code", [1, 137, 139, 143])
+def test_a_job_of_which_nobody_sent_a_log_failed(code: int) -> None:
+    job = Job("x", [], shipped_matcher())
+    job.told = Told(code)
+    report = job.report()
+    assert (report.outcome, report.diagnosis.reason, report.diagnosis.root_cause) == ("failed", "unknown", None)
