@@ -155,6 +155,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "No token, or not a valid one"},
     403: {"model": Problem, "description": "The token's role does not suffice"},
     404: {"model": Problem, "description": "There is no such thing"},
+    413: {"model": Problem, "description": "The body is too large, or has too many values"},
     422: {"model": Problem, "description": "A parameter is out of its bounds"},
     503: {"model": Problem, "description": "The database is away, or the service starts or stops"},
 }
