@@ -336,7 +336,7 @@ def test_two_who_delete_one_job_at_once_take_nothing_of_the_next_of_its_name(tmp
             here.go_on.set()
             assert (await first)["lines"] == 3
             await here.send("j", b"of the next\n", ended=False)
-            with pytest.raises(Unavailable, match="deleted"):
+            with pytest.raises(Conflict, match="deleted"):
                 await second
             assert await here.lines("j") == ["of the next"]
             assert here.archive.source("j", 1, "s").is_dir()
