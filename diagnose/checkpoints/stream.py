@@ -1,9 +1,9 @@
 """A file that is hashed while it is written, past the kernel's cache where that is possible. Needs numpy.
 
 What goes through the cache is copied by the kernel into new pages, and written by another of its threads: that takes more of
-the processor than all else in a write, and the training needs the processor. What goes past it (``O_DIRECT``) is fetched by the
-disk itself. It must lie at the start of a page, so it is copied into a buffer first. While
-one buffer is on its way to the disk, the other is filled.
+the processor than all else in a write, and the training needs the processor. What goes past the cache (``O_DIRECT``) is fetched
+by the disk itself. It must begin at a page, so it is copied into a buffer first. While one buffer is on its way to the disk,
+the other is filled.
 """
 
 from __future__ import annotations

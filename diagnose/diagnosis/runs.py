@@ -62,13 +62,13 @@ class Runs:
                 ends[one.event.source] = max(one.event.line, ends.get(one.event.source, 0))
         counted: dict[int, Sequence[int]] = {}
         counts: dict[int, int] = {}
-        said: dict[int, list[Event]] = {}
-        for event in events:
-            said.setdefault(event.source, []).append(event)
+        said: dict[int, list[Event]] | None = None
         for source in range(sources):
             starts = log.runs(source)
             forgotten = log.run_count(source) - len(starts)
-            lines, heard = log.lines_of(source), said.get(source, ())
+            if starts and said is None:
+                said = _by_source(events)
+            lines, heard = log.lines_of(source), said.get(source, ()) if said is not None else ()
             while starts and ends.get(source, 0) < starts[-1] and _just_began(starts[-1], lines, heard):
                 starts.pop()
             if starts:
@@ -91,6 +91,13 @@ class Runs:
         most = max(self.counts, key=self.counts.__getitem__)
         last = self.last(most)
         return f"The log holds {self.count:,} runs, as its first lines come again; the last one begins in line {last:,}."
+
+
+def _by_source(events: Iterable[Event]) -> dict[int, list[Event]]:
+    said: dict[int, list[Event]] = {}
+    for event in events:
+        said.setdefault(event.source, []).append(event)
+    return said
 
 
 def _just_began(start: int, lines: int, events: Iterable[Event]) -> bool:

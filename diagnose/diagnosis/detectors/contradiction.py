@@ -9,24 +9,7 @@ from diagnose.compression.numbers import OTHER
 from diagnose.diagnosis.detectors.course import Anomaly, Course
 from diagnose.knowledge.metrics import shipped_metrics, words_of
 
-_SAYS_NOTHING = frozenset(
-    {
-        "train",
-        "training",
-        "trn",
-        "tr",
-        "value",
-        "values",
-        "current",
-        "cur",
-        "metrics",
-        "metric",
-        "stats",
-        "log",
-        "logs",
-        "trainer",
-    }
-)
+_SAYS_NOTHING = frozenset("train training trn tr trainer value values current cur metric metrics stats log logs".split())
 """words that make no other number of a name: an average, a total or one part of it may well differ"""
 
 

@@ -66,7 +66,9 @@ class Restarts:
     def _begun_again(self, one: Hypothesis) -> bool:
         """Whether the program says behind it what it said first, and then fails again: a short run, and another one.
 
-        Ranks that write into one file say their first lines before one of them fails.
+        Ranks that write into one file say their first lines before one of them fails. The stages of a script may say the same,
+        letter by letter, and a later one fails of what the first did not leave: so another run says another time or number, or
+        fails for the same reason.
         """
         if not (one.fatal or one.ends_process) or one.symptom or self.scene.ranks_speak:
             return False
@@ -78,7 +80,13 @@ class Restarts:
         ]
         if len(again) < _OPENING or not 0 < again[0] < again[1]:
             return False
-        return any(line > again[1] for line in self._failures.get(source, ()))
+        said = {event.line: event.body for event in self._events[source]}
+        other = any(said[lines[0]] != said[line] for lines, line in zip(opening, again, strict=True))
+        return any(
+            later.event.source == source and later.event.line > again[1] and (other or later.reason == one.reason)
+            for later in self.scene.found.hypotheses
+            if _ends(later)
+        )
 
     def _executes_again(self, one: Hypothesis) -> bool:
         """Whether a batch system says behind it that the job runs again."""

@@ -54,10 +54,10 @@ class Survival:
         """Give it the signals of what the job survived."""
         if one.detector is not None and one.kind != "dump":
             return
-        again = self.restarts.after(one) or self._speaks_on(one)
-        if again or ((self._went_on(one) or self.work.goes_on(one)) and not self.flushed_behind(one)):
+        again = self.restarts.after(one)
+        if again or self._speaks_on(one) or ((self._went_on(one) or self.work.goes_on(one)) and not self.flushed_behind(one)):
             one.signals["survived"] = 1.0
-            if again and not self._speaks_on(one):
+            if again:
                 self.of_earlier_runs.add(one)
         elif self.talk.goes_on(one) or went_past(one, self.scene) or helped(one, self.scene) or self._others_wrote_on(one):
             one.signals["talked_on"] = 1.0

@@ -24,7 +24,7 @@ class Talk:
 
     def __init__(self, scene: Scene, work: Work) -> None:
         self.scene, self.work = scene, work
-        self._talks: dict[int, tuple[list[int], list[tuple[int, str | None]]]] = {}
+        self._talks: dict[int, tuple[list[int], list[int], list[tuple[int, str | None]]]] = {}
 
     def goes_on(self, one: Hypothesis) -> bool:
         """Whether a handler printed it (a traceback that does not begin at the top of the program, or what stands under a
@@ -37,30 +37,38 @@ class Talk:
             handled = bool(traceback.frames) and (not traceback.from_top or traceback.caught) and one.event.rule >= 0
         if not handled:
             return False
-        calm, loud = self._talk(one.event.source)
+        calm, informing, loud = self._talk(one.event.source)
         below = _under(one)
         loudest = max((line for line, text in loud if below is None or text != below), default=0)
         last = max((line for line, _ in loud), default=0)
-        return loudest <= one.event.line and len(calm) - bisect_right(calm, max(last, one.event.line)) >= _TALKS
+        since = max(last, one.event.line)
+        behind = len(calm) - bisect_right(calm, since)
+        if one.below is None:  # the last words of a program may stand under a line of its logger, and others log on
+            behind += len(informing) - bisect_right(informing, since)
+        return loudest <= one.event.line and behind >= _TALKS
 
-    def _talk(self, source: int) -> tuple[list[int], list[tuple[int, str | None]]]:
-        """(the calm lines of a source; the lines that a failure rule knows, with the logger's line above them)."""
+    def _talk(self, source: int) -> tuple[list[int], list[int], list[tuple[int, str | None]]]:
+        """(the calm lines of a source; others whose level is that of information; the lines that a failure rule knows, with
+        the logger's line above them).
+        """
         if source not in self._talks:
             spans = self._spans(source)
             calm: list[int] = []
+            informing: list[int] = []
             loud: list[tuple[int, str | None]] = []
             for event in self.scene.evidence.events:
                 if event.source != source:
                     continue
-                if _calm(event):
-                    calm.append(event.line)
+                if (kind := _calm(event)) is not None:
+                    lines = calm if kind else informing
+                    lines.append(event.line)
                     if (fold := self.work.folds.get((source, event.line))) is not None and fold.last > event.line:
-                        calm.append(fold.last)
+                        lines.append(fold.last)
                 elif attempts_left(event.body):
                     continue
                 elif (rule := self.scene.evidence.rule(event)) is not None and rule.reason != "healthy":
                     loud.append((event.line, next((text for begin, end, text in spans if begin <= event.line <= end), None)))
-            self._talks[source] = sorted(calm), loud
+            self._talks[source] = sorted(calm), sorted(informing), loud
         return self._talks[source]
 
     def _spans(self, source: int) -> list[tuple[int, int, str]]:
@@ -73,9 +81,10 @@ class Talk:
         return found
 
 
-def _calm(event: Event) -> bool:
-    told = CALM.match(event.text) or CALM.match(event.body) or level(event.text) == "info"
-    return bool(told) and not leaves(event.body)
+def _calm(event: Event) -> bool | None:
+    """Whether its form is that of a calm line, or only its level; None if neither is."""
+    told = bool(CALM.match(event.text) or CALM.match(event.body))
+    return told if (told or level(event.text) == "info") and not leaves(event.body) else None
 
 
 def _under(one: Hypothesis) -> str | None:

@@ -134,4 +134,5 @@ def test_only_what_knows_the_token_works(status: int, words: tuple[str, ...], st
     with ready_but(status) as url:
         check = doctor._service(parser.parse_args(["--to", url, *words]))
     assert check.state == state
-    assert (str(status) in check.seen) == (state == "limited" and status != 401)
+    seen = check.seen.replace(url, "")  # a port may have these digits, too
+    assert (str(status) in seen) == (state == "limited" and status != 401)

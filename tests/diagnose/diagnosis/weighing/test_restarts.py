@@ -99,10 +99,12 @@ NO_MEMORY = RAISED.format(what="torch.cuda.OutOfMemoryError: CUDA out of memory.
 
 
 def test_of_two_short_runs_that_both_failed_the_last_one_counts() -> None:
-    """Near misses: two ranks that begin before one fails, and a program that only goes on."""
+    """Near misses: two ranks that begin before one fails, a program that only goes on, and the stages of a script."""
     assert said(BANNER.format(0) + NO_APEX + BANNER.format(1) + NO_MEMORY)[0] == "out_of_memory"
     assert said(BANNER.format(0) * 2 + NO_APEX + NO_MEMORY)[0] == "import_error"
     assert said(BANNER.format(0) + NO_APEX + BANNER.format(1))[0] == "import_error"
+    assert said(BANNER.format(0) + NO_APEX + BANNER.format(0) + NO_MEMORY)[0] == "import_error"
+    assert said(BANNER.format(0) + NO_APEX + BANNER.format(0) + NO_APEX.replace("apex", "xformers")) == ("import_error", 10)
 
 
 def test_another_job_that_executes_is_no_new_start() -> None:

@@ -39,6 +39,15 @@ def test_what_a_logger_shows_of_a_caught_exception_is_overcome_where_the_program
     assert report_of(ROLLOUT.format(1) + CAUGHT.format("<module>") + calm).diagnosis.reason == "runtime_error"  # not caught
 
 
+def test_a_message_under_its_announcement_is_not_overcome_by_lines_of_information() -> None:
+    """They may be of what a program tidies before it ends."""
+    calm = "".join(
+        f"[2026-01-02 03:04:0{n}] {{x.py:3}} INFO - tidied the {what}\n" for n, what in enumerate(("room", "desk", "bed"))
+    )
+    log = "starting zorch\nERROR:zorch:save failed\nOSError: [Errno 28] No space left on device\n" + calm
+    assert said(log) == ("os_error", 3)
+
+
 def test_a_failure_of_another_kind_after_it_leaves_a_caught_exception_a_suspect() -> None:
     calm = "".join(ROLLOUT.format(n) for n in range(5, 9))
     report = report_of(CAUGHT.format("_loop") + calm + "[2026-01-02 03:09:30] ERROR pool: worker 4 is gone, giving up\n")
