@@ -37,16 +37,25 @@ class Asking:
         self._step_at: float | None = None
 
     def listen(self, *numbers: signal.Signals) -> None:
-        """Save now when one of these signals comes. The handlers of before are called, too. Only in the main thread."""
+        """Save now when one of these signals comes. The handlers of before are called, too. Only in the main thread.
+
+        Such a handler may end the process at once (those of Ray and of submitit do): the first time the end waits for the
+        checkpoint. Who sends the signal again before that ends the process.
+        """
         for number in numbers:
             signal.signal(number, self._heard(signal.getsignal(number)))
 
     def _heard(self, before: Any) -> Callable[[int, Any], None]:
         def handle(number: int, frame: Any) -> None:
-            self.now = f"the signal {signal.Signals(number).name}"
+            heard = f"the signal {signal.Signals(number).name}"
+            again, self.now = self.now == heard, heard
             self.ending = self.ending or number == signal.SIGTERM
             if callable(before) and before is not signal.default_int_handler:
-                before(number, frame)
+                try:
+                    before(number, frame)
+                except SystemExit:
+                    if again:
+                        raise
 
         return handle
 

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,6 +177,24 @@ def test_a_signal_asks_for_one_and_the_handler_before_still_hears_it() -> None:
         assert not asking.due(None)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_handler_that_ends_the_process_waits_for_the_checkpoint_unless_the_signal_comes_again() -> None:
+    """Ray's and submitit's handlers do that."""
+
+    def end(number: int, frame: Any) -> None:
+        raise SystemExit(1)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        asking = Asking(every_s=3600)
+        asking.listen(signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (asking.due(None), asking.ending) == (True, True)
+        with pytest.raises(SystemExit):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_wish_of_the_service_is_heard_once() -> None:

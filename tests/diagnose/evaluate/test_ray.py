@@ -25,12 +25,15 @@ def cluster() -> Iterator[Any]:
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    before = signal.getsignal(signal.SIGTERM)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
     made.workers = [made.add_node(num_cpus=2, num_gpus=1) for _ in range(4)]
     try:
         yield made
     finally:
         made.shutdown()
+        # Ray's nodes end the process on SIGTERM, and leave that handler to the tests that come after
+        signal.signal(signal.SIGTERM, before)
 
 
 def evaluate(plan: Path, cluster: Any) -> subprocess.Popen[str]:
