@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from diagnose.errors import DiagnoseError, nearest
 from diagnose.quantities import allowed, unit_of
@@ -29,22 +29,16 @@ _SECRETS = ("key", "token", "password", "secret")
 _FILES = ("tls_certificate", "tls_key", "policy", "executors", "sign_in", "identities")
 
 
-class _Layer(PydanticBaseSettingsSource):
-    """The settings that one place gives, and where in it each of them is."""
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """The settings that one place gives, and where in it each of them is. The first layer that has a setting counts."""
 
-    def __init__(self, values: Mapping[str, Any], places: Mapping[str, str]) -> None:
-        super().__init__(_Layered)
-        self.values, self.places = dict(values), dict(places)
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self.values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return self.values
+    values: Mapping[str, Any]
+    places: Mapping[str, str]
 
 
-class _Layered(BaseSettings, Settings):
-    """``Settings``, made of layers: the first layer that has a setting counts."""
+class _Environment(BaseSettings, Settings):
+    """``Settings`` as they are read from the environment."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True)
 
@@ -83,15 +77,10 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
         file = Path(os.environ[_FILE])
     layers = (_of_flags(flags), _of_environment(), *([_of_file(file)] if file is not None else []))
 
-    class Layered(_Layered):
-        @classmethod
-        def settings_customise_sources(cls, *_: Any, **__: Any) -> tuple[PydanticBaseSettingsSource, ...]:
-            return layers
-
     places = {name: place for layer in reversed(layers) for name, place in layer.places.items()}
     given = {name: value for layer in reversed(layers) for name, value in layer.values.items()}
     try:
-        return Configuration(Layered(), places)
+        return Configuration(Settings.model_validate(given), places)
     except ValidationError as error:
         raise _refused(error, given, places) from None
 
@@ -105,7 +94,7 @@ def _of_flags(flags: Mapping[str, Any]) -> _Layer:
 
 
 def _of_environment() -> _Layer:
-    found = EnvSettingsSource(_Layered)()
+    found = EnvSettingsSource(_Environment)()
     places = {name: PREFIX + name.upper() for name in found}
     if "executors" not in found and os.environ.get("DIAGNOSE_EXECUTORS"):  # runners also read it
         found["executors"], places["executors"] = os.environ["DIAGNOSE_EXECUTORS"], "DIAGNOSE_EXECUTORS"

@@ -148,6 +148,7 @@ def test_each_bound_is_changed_by_itself_and_taken_away(store: Store) -> None:
         change("apes~run7", rate=1)
 
 
+@pytest.mark.slow
 def test_quotas_are_set_and_listed_on_the_command_line(diagnose: Any, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     assert diagnose("projects", "limit", "apes", "--rate", "5MiB", "--jobs", "3", "--data", data).returncode == 0

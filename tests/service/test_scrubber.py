@@ -91,6 +91,7 @@ def spoilt(folder: Path) -> int:
     return 4000
 
 
+@pytest.mark.slow
 def test_a_damaged_database_is_told_and_what_can_be_read_of_it_is_saved(tmp_path: Path) -> None:
     lines = spoilt(tmp_path)
     store = Store.in_folder(tmp_path)

@@ -31,6 +31,7 @@ def test_a_sealed_checkpoint_is_whole_only_when_it_was_read(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_each_flipped_bit_is_found(tmp_path: Path) -> None:
     folder = sealed(tmp_path, 5, size=200)
     path = folder / "__1_0.distcp"
@@ -227,6 +228,7 @@ def test_records_over_each_other_are_refused(tmp_path: Path) -> None:
     assert "its records claim more bytes than the file has" in only(path).why
 
 
+@pytest.mark.slow
 def test_random_bytes_never_break_it(tmp_path: Path) -> None:
     """Whatever is in a file, the answer is a state with a reason, and no exception."""
     chance = random.Random(7)

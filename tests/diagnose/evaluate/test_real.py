@@ -38,6 +38,7 @@ def test_a_plain_trial_pays_for_its_metric(tmp_path: Path) -> None:
     assert takes == pytest.approx((len(_WORK) * 7.1 + sum(COSTS.trial_s.values()) + metrics) / 0.5, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_slot_is_held_by_one_piece_at_a_time(tmp_path: Path) -> None:
     slots.make(tmp_path, None, {"place": 2}, 1)
     command = [sys.executable, "-S", slots.__file__, str(tmp_path), "place", "sleep", "0.5"]

@@ -75,6 +75,7 @@ def test_errors_are_sentences_for_the_agent(tmp_path: Path) -> None:
     assert "does not answer" in call(made, "node_history", node="gpu-7")
 
 
+@pytest.mark.slow
 def test_over_standard_input_and_output(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(LOG)
     program = mcp.StdioServerParameters(

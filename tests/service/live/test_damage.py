@@ -97,6 +97,7 @@ def test_a_flipped_bit_costs_one_record_and_its_report_says_which_bytes(
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.slow
 def test_any_bit_costs_one_record_at_most(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 

@@ -140,6 +140,7 @@ def test_a_transaction_takes_in_so_many_jobs_and_so_many_rows(case: Case, count:
     assert case.store.tries == 1 + transactions
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_gets_all_of_it_when_it_is_back_and_in_order(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:

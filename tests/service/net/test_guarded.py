@@ -13,6 +13,12 @@ from service.net.guarded import Outgoing, networks, shown
 from tests.support.receivers import Receiver
 
 
+@pytest.fixture(scope="module")
+def outgoing() -> Outgoing:
+    """One is made once: it reads the certificates of this machine."""
+    return Outgoing()
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -27,16 +33,16 @@ from tests.support.receivers import Receiver
         "https://example.com\\@127.0.0.1/", "https://example.com/" + "x" * 2000,
     ],
 )  # fmt: skip
-def test_where_nothing_is_sent_to(url: str) -> None:
+def test_where_nothing_is_sent_to(url: str, outgoing: Outgoing) -> None:
     with pytest.raises(DiagnoseError) as refused:
-        Outgoing().check(url)
+        outgoing.check(url)
     assert "--webhooks-to" in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("url", ["https://example.com/x?y=z", "https://93.184.215.14:8443/", "https://[2606:2800:21f::1]/"])
-def test_public_addresses_are_fine(url: str) -> None:
-    Outgoing().check(url)
+def test_public_addresses_are_fine(url: str, outgoing: Outgoing) -> None:
+    outgoing.check(url)
 
 
 def test_private_networks_that_are_allowed_and_no_others() -> None:

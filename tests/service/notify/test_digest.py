@@ -94,6 +94,7 @@ def test_what_came_of_it(after: dict[str, Any] | None, said: str) -> None:
     assert digest.came_of(after) == said
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_sends(diagnose: Run, tmp_path: Path) -> None:
     place = ["--data", str(tmp_path / "data")]
     printed = diagnose("digest", *place, "--since", "12h")

@@ -107,6 +107,7 @@ def test_any_bytes_end_in_a_value_or_in_one_error(data: bytes) -> None:
             continue
 
 
+@pytest.mark.slow
 def test_depth_and_references_cost_no_more_than_bytes() -> None:
     begun = time.monotonic()
     deep = plain_pickle.loads(b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".")
