@@ -35,6 +35,8 @@ def test_what_succeeds_later_did_not_fail_the_job() -> None:
     assert report_of("up\n" * 5 + RETRIED + "zorch: push succeeded\nwaiting for work\nwaiting for more\n").outcome == "healthy"
     assert report_of("up\n" * 5 + RETRIED + "zorch: pull succeeded\nwaiting for work\nwaiting for more\n").outcome == "failed"
     assert report_of("up\n" * 5 + RETRIED + "zorch: push succeeded 0 times, error\n").outcome == "failed"
+    calm = "waiting for work\nwaiting for more\n"
+    assert report_of("up\n" * 5 + RETRIED + "zorch: push succeeded on 0 of 8 and never finished\n" + calm).outcome == "failed"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.logs import report_of, steps
+from tests.support.logs import job_of, report_of, steps
 
 CANCELLED = "slurmstepd: error: *** JOB 4711 ON gpu014 CANCELLED AT 2026-01-02T03:04:05 ***\n"
 
@@ -63,3 +63,10 @@ def test_what_is_done_in_another_way_is_no_end(log: str, outcome: str) -> None:
 )
 def test_the_end_of_a_program_is_not_taken_back_by_a_word(line: str) -> None:
     assert report_of(f"starting zorch\nloading the data\n{line}\nclosing\ncleaning up\ndone with it\n").outcome == "failed"
+
+
+def test_a_warning_that_announces_the_next_try_is_softened_where_steps_are_made() -> None:
+    tried = "WARNING: Retrying (Retry(total=4, connect=None, read=None, redirect=None, status=None)) after connection broken\n"
+    job = job_of(steps(1, 40) + tried + steps(41, 60))
+    (one,) = (one for one in job.finding(job.evidence()).weighed if one.reason == "connection_error")
+    assert "softened" in one.signals

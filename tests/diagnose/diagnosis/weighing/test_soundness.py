@@ -39,6 +39,12 @@ def test_steps_of_a_list_of_things_to_do_are_no_progress() -> None:
     assert said_so not in report_of(log + "".join(f"INFO:root:Step {n}: loss {2 / n}\n" for n in range(1, 9))).diagnosis.doubt
 
 
+def test_a_word_of_failure_behind_a_good_end_takes_nothing_from_it() -> None:
+    ended = steps(1, 40) + "Training completed successfully\n"
+    swept = report_of(ended + "error: could not delete /tmp/x\n").diagnosis
+    assert (swept.reason, swept.confidence) == ("healthy", report_of(ended).diagnosis.confidence)
+
+
 def test_a_quiet_log_is_healthy_and_says_what_it_has_not_seen() -> None:
     report = report_of(steps(1, 60))
     assert (report.outcome, report.diagnosis.reason) == ("healthy", "healthy")

@@ -110,3 +110,22 @@ def test_a_cause_that_is_only_listed_is_not_the_reason() -> None:
         " (2) ray stop --force was called.\n"
     )
     assert report.diagnosis.reason == "native_crash"
+
+
+def _signals(log: str) -> dict[str, set[str]]:
+    """reason -> what speaks for and against it"""
+    job = job_of(log)
+    return {one.reason: set(one.signals) for one in job.finding(job.evidence()).weighed}
+
+
+def test_a_symptom_states_an_exit_status_only_where_its_line_has_one() -> None:
+    cleaned = "NVRM: Xid (PCI:0000:07:00): 45, pid=4711, name=python, Ch 00000008\n"
+    assert "exit_status" not in _signals(cleaned)["cuda_error"]
+    assert "exit_status" in _signals(cleaned.replace("Ch 00000008", "exited with exit code 1"))["cuda_error"]
+
+
+def test_what_a_rule_knows_is_no_prose_also_while_the_kernel_starts() -> None:
+    boot = "".join(f"[    {n}.123456] pci 0000:00:{n:02d}.0: enabling device\n" for n in range(3, 9))
+    lost = "[    9.123456] nvidia 0000:3b:00.0: AER: can't recover (no error_detected callback)\n"
+    assert "prose" not in _signals(boot + lost)["gpu_fell_off_bus"]
+    assert "prose" in _signals(boot + "[    9.123456] zorch: the link has failed\n" + boot)["unknown"]
