@@ -375,6 +375,19 @@ def test_quotas_are_of_each_by_itself(database: Store, hands: Hands) -> None:
         known.spend(none, 1 << 40)  # its own word goes before the common one: no bound
 
 
+def test_who_has_a_quota_is_known(database: Store, hands: Hands) -> None:
+    slow, plain, none = Who("slow", frozenset(), 1), Who("plain", frozenset()), Who("none", frozenset(), 0)
+    assert [loaded(database, hands, quota=10).limited(who) for who in (slow, plain, none)] == [True, True, False]
+    assert [loaded(database, hands).limited(who) for who in (slow, plain, none)] == [True, False, False]
+
+
+def test_the_first_token_closes_a_service_that_meets_it_before_it_reads_them_again(database: Store, hands: Hands) -> None:
+    known = loaded(database, hands, host="127.0.0.1")
+    assert known.open
+    asyncio.run(known.meet(f"Bearer {create(database)}"))
+    assert not known.open
+
+
 def test_without_a_quota_there_is_no_bound(database: Store, hands: Hands) -> None:
     known = loaded(database, hands)
     for _ in range(3):

@@ -81,3 +81,14 @@ def test_a_loss_that_a_bar_and_a_line_tell_in_two_ways_is_noted() -> None:
         lines.append(f"wheel {n} says: loss={3 * value:.4f}")
     finding = job_of("\n".join(lines) + "\n").report().diagnosis
     assert any("The log tells its loss twice" in note for note in finding.notes), finding.notes
+
+
+def test_what_is_told_names_both_values_and_where_the_other_begins() -> None:
+    other = series(course(3.0))
+    (told,) = findings(Course({"loss": (0, series(FALLS)), "train_loss": (0, other)}))
+    last = f"the last loss is {FALLS[-1]:.4g}, and {other.last:.4g} as train_loss."
+    assert (told.sentence, told.line) == (f"The log tells its loss twice, and the two differ: {last}", other.bucket(0).line)
+
+
+def test_sources_are_not_compared_with_each_other() -> None:
+    assert findings(Course({"loss": (0, series(FALLS)), "train_loss": (1, series(course(3.0)))})) == []

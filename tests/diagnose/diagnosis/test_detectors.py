@@ -8,7 +8,7 @@ import random
 import pytest
 
 from diagnose.diagnosis.detectors import findings
-from diagnose.diagnosis.detectors.course import Anomaly, Course, Silence
+from diagnose.diagnosis.detectors.course import Anomaly, Course, Silence, steps_of
 from diagnose.matching.series import Column, Series
 from tests.support.logs import report_of, steps
 
@@ -87,6 +87,8 @@ def test_steps_that_are_all_skipped() -> None:
 def test_a_loss_scale_at_its_floor() -> None:
     (anomaly,) = alarms(loss=falling(20), loss_scale=[65536, 32768, 4096, 512, 8, 1, 1, 1, 1, 1])
     assert anomaly.step == 6
+    assert alarms(loss_scale=[2.5] * 5 + [1.0] * 5)[0].step == 6
+    assert alarms(loss_scale=[2.0] * 5 + [1.0] * 5) == [], "it began as low as it is"
 
 
 @pytest.mark.parametrize(
@@ -173,6 +175,8 @@ def test_silence_is_measured_by_the_jobs_own_rhythm() -> None:
     assert silent(14_400, rhythm=1200.0) == []
     assert silent(1200)[0].reason == "hang"
     assert silent(1200, busy=True) == []
+    assert silent(1999, rhythm=100.0) == []
+    assert silent(2000, rhythm=100.0)[0].line == 10
 
 
 def test_slow_down_is_told_and_not_alarmed_about() -> None:
@@ -181,6 +185,14 @@ def test_slow_down_is_told_and_not_alarmed_about() -> None:
     assert found(step_time_s=[1.0] * 100) == []
     (anomaly,) = found(tokens_per_s=[4000.0] * 60 + [1000.0] * 40)
     assert "4.0 times as long" in anomaly.sentence
+    assert (anomaly.sustained, anomaly.to_the_end) == (True, False)
+    assert found(tokens_per_s=[0.0] * 30 + [4000.0] * 60) == [], "a pace of zero is a step that was not measured"
+
+
+@pytest.mark.parametrize(("last", "steps"), [(9.0, (4.0, 9.0)), (None, (4.0, None)), (math.nan, (4.0, None))])
+def test_the_steps_of_an_anomaly_are_numbers(last: float | None, steps: tuple[float, float | None]) -> None:
+    assert steps_of(Anomaly("loss", None, 0, 1, "", 4.0, last)) == steps
+    assert steps_of(Anomaly("loss", None, 0, 1, "", math.nan, last)) is None
 
 
 @pytest.mark.parametrize(("more", "reason"), [("", "loss_anomaly"), (", 'reward': 0.71, 'kl': 2.3", "healthy")])
