@@ -27,6 +27,8 @@ from diagnose.reading.prefixes import Origin, origin_of_path
 CHUNK = 1 << 20
 PIECE = 1 << 21
 """bytes of a plain file that are read at once"""
+_FED = 1 << 14
+"""compressed bytes that are unpacked at once: where they are corrupt, all of them are lost"""
 _NEAR = 1 << 12
 """bytes at the end of a piece, where the end of a line is looked for"""
 _NOT_LOGS = frozenset(
@@ -188,7 +190,7 @@ def _decoded(
 ) -> Iterator[bytes]:
     """Decompress members one after the other. Output comes in pieces, so a small file that unpacks to much stays harmless."""
     current = decoder()
-    data = source.read(file, 1 << 16)
+    data = source.read(file, _FED)
     began = False
     while True:
         try:
@@ -202,14 +204,14 @@ def _decoded(
         if piece:
             yield piece
         if current.eof:
-            data = current.unused_data or source.read(file, 1 << 16)
+            data = current.unused_data or source.read(file, _FED)
             if not data:
                 return
             current, began = decoder(), False
             continue
         data = left_over(current)
         if not data and getattr(current, "needs_input", True):
-            data = source.read(file, 1 << 16)
+            data = source.read(file, _FED)
             if not data and not piece:
                 source.problem = f"the {name} data ends early: the file was cut off"
                 return

@@ -7,6 +7,7 @@ import functools
 import gzip
 import lzma
 import os
+import random
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,17 @@ def test_an_archive_that_is_damaged_gives_what_it_has_and_says_so(tmp_path: Path
     damaged[len(damaged) // 2 : len(damaged) // 2 + 40] = bytes(40)
     (tmp_path / "log").write_bytes(damaged)
     assert "corrupt" in (read(tmp_path / "log")[1] or "")
+
+
+def test_what_stands_before_the_damage_is_read(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    whole = b"".join(b"step %d loss %.9f\n" % (step, chance.random()) for step in range(20_000))
+    damaged = bytearray(gzip.compress(whole))
+    damaged[len(damaged) // 2 : len(damaged) // 2 + 40] = bytes(40)
+    (tmp_path / "log").write_bytes(damaged)
+    data, problem = read(tmp_path / "log")
+    assert data.startswith(whole[: len(whole) // 3])
+    assert "corrupt" in (problem or "")
 
 
 def test_an_archive_of_another_kind_is_no_log_and_the_remedy_unpacks_it(tmp_path: Path) -> None:
